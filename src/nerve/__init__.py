@@ -1,0 +1,77 @@
+"""Nerve runs workflows of agents, shell commands and Python functions, durably."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nerve.core.nodes import (
+        BashNode,
+        ExecutionContext,
+        FunctionNode,
+        Graph,
+        MockNode,
+        Node,
+        Result,
+        Retry,
+    )
+    from nerve.core.session import Session
+    from nerve.core.workflow import (
+        Limits,
+        Workflow,
+        WorkflowContext,
+        WorkflowEvent,
+        WorkflowRun,
+        WorkflowState,
+    )
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "BashNode": "nerve.core.nodes",
+    "ExecutionContext": "nerve.core.nodes",
+    "FunctionNode": "nerve.core.nodes",
+    "Graph": "nerve.core.nodes",
+    "Limits": "nerve.core.workflow",
+    "MockNode": "nerve.core.nodes",
+    "Node": "nerve.core.nodes",
+    "Result": "nerve.core.nodes",
+    "Retry": "nerve.core.nodes",
+    "Session": "nerve.core.session",
+    "Workflow": "nerve.core.workflow",
+    "WorkflowContext": "nerve.core.workflow",
+    "WorkflowEvent": "nerve.core.workflow",
+    "WorkflowRun": "nerve.core.workflow",
+    "WorkflowState": "nerve.core.workflow",
+}
+
+__all__ = [
+    "BashNode",
+    "ExecutionContext",
+    "FunctionNode",
+    "Graph",
+    "Limits",
+    "MockNode",
+    "Node",
+    "Result",
+    "Retry",
+    "Session",
+    "Workflow",
+    "WorkflowContext",
+    "WorkflowEvent",
+    "WorkflowRun",
+    "WorkflowState",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used, so that `import nerve` costs next to nothing."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'nerve' has no attribute '{name}'")
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

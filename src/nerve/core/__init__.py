@@ -1,0 +1,1 @@
+"""Decides what is executed next; only the leaf modules touch the world."""

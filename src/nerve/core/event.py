@@ -1,0 +1,157 @@
+"""Events: one numbered fact about a run, and the one table of their names."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Any, Protocol
+
+log = logging.getLogger("nerve")
+
+
+class WorkflowEventType(str, Enum):
+    """The vocabulary; any other string may be emitted too."""
+
+    STARTED = "workflow_started"
+    COMPLETED = "workflow_completed"
+    FAILED = "workflow_failed"
+    CANCELLED = "workflow_cancelled"
+    PAUSED = "workflow_paused"
+    RESUMED = "workflow_resumed"
+    HELD = "workflow_held"
+
+    NODE_STARTED = "node_started"
+    NODE_COMPLETED = "node_completed"
+    NODE_ERROR = "node_error"
+    NODE_TIMEOUT = "node_timeout"
+    NODE_CANCELLED = "node_cancelled"
+    NODE_RETRYING = "node_retrying"
+    STEP_STARTED = "step_started"
+    STEP_COMPLETED = "step_completed"
+    STEP_FAILED = "step_failed"
+
+    GATE_WAITING = "gate_waiting"
+    GATE_ANSWERED = "gate_answered"
+    GATE_RESOLVED = "gate_answered"
+    GATE_TIMEOUT = "gate_timeout"
+    GATE_CANCELLED = "gate_cancelled"
+    TIMER_STARTED = "timer_started"
+    TIMER_FIRED = "timer_fired"
+    TIMER_CANCELLED = "timer_cancelled"
+    SIGNAL_WAITING = "signal_waiting"
+    SIGNAL_RECEIVED = "signal_received"
+    SIGNAL_TIMEOUT = "signal_timeout"
+    SIGNAL_CANCELLED = "signal_cancelled"
+
+    LOOP_ITERATION = "loop_iteration"
+    BRANCH_TAKEN = "branch_taken"
+    MAP_ITEM_START = "map_item_start"
+    MAP_ITEM_COMPLETE = "map_item_complete"
+    STATE_ENTERED = "state_entered"
+    OUTPUT_CHUNK = "output_chunk"
+    TOOL_CALL = "tool_call"
+    USAGE = "usage"
+    LOG = "log"
+
+    CLOCK_READ = "clock_read"
+    PATH_RESET = "path_reset"
+    THREAD_ENDED = "thread_ended"
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+    @classmethod
+    def _missing_(cls, value: object) -> WorkflowEventType | None:
+        canonical = ALIASES.get(str(value))
+        return cls(canonical) if canonical else None
+
+
+ALIASES = {
+    "started": "workflow_started",
+    "completed": "workflow_completed",
+    "failed": "workflow_failed",
+    "cancelled": "workflow_cancelled",
+    "paused": "workflow_paused",
+    "resumed": "workflow_resumed",
+    "gate_resolved": "gate_answered",
+    "workflow_start": "workflow_started",
+    "workflow_complete": "workflow_completed",
+    "workflow_error": "workflow_failed",
+    "step_start": "step_started",
+    "step_complete": "step_completed",
+    "step_error": "step_failed",
+}
+"""Other names that people use for an event, and the name that is written."""
+
+_ENGINE_ONLY = ("workflow_", "node_", "step_", "gate_", "timer_", "signal_", "clock_", "path_", "thread_")
+
+
+def canonical(name: str) -> str:
+    return ALIASES.get(name, name)
+
+
+def is_reserved(name: str) -> bool:
+    """Whether only the engine may write events of this name."""
+    return name.startswith(_ENGINE_ONLY) and name in _NAMES
+
+
+_NAMES = frozenset(member.value for member in WorkflowEventType)
+_OTHERS: dict[str, tuple[str, ...]] = {
+    name: tuple(alias for alias, target in ALIASES.items() if target == name) for name in ALIASES.values()
+}
+
+
+@dataclass(frozen=True)
+class WorkflowEvent:
+    """One fact about a run; `seq` orders the events of a run, 0 where there is no journal."""
+
+    run_id: str
+    workflow_id: str
+    event_type: str
+    data: dict[str, Any] = field(default_factory=dict)
+    timestamp: datetime = field(default_factory=lambda: datetime.now(UTC))
+    seq: int = field(default=0, kw_only=True)
+    path: str = field(default="", kw_only=True)
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        return _OTHERS.get(self.event_type, ())
+
+    def is_a(self, name: str) -> bool:
+        """Whether this is an event of that name or alias."""
+        return self.event_type == canonical(name)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "run_id": self.run_id,
+            "workflow_id": self.workflow_id,
+            "event_type": str(self.event_type),
+            "data": self.data,
+            "timestamp": self.timestamp.isoformat(),
+            "seq": self.seq,
+            "path": self.path,
+        }
+
+
+class EventSink(Protocol):
+    """Anything with an `emit`, sync or async; a plain callable is taken too."""
+
+    def emit(self, event: WorkflowEvent) -> Any: ...
+
+
+Sink = EventSink | Callable[[WorkflowEvent], Any]
+
+
+def deliver(sink: Sink, event: WorkflowEvent) -> Any:
+    """Hand an event to a sink; what comes back may have to be awaited. A failing sink is logged."""
+    try:
+        emit: Callable[[WorkflowEvent], Any] = getattr(sink, "emit", sink)
+        answer = emit(event)
+    except Exception:
+        log.exception("event sink failed on %s", event.event_type)
+        return None
+    return answer if inspect.isawaitable(answer) else None

@@ -1,0 +1,85 @@
+"""Limits: how far a run may go, and what it may spend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+DEPTH = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """None is no limit. Reaching `tokens` or `cost` holds the run; reaching any other fails it."""
+
+    steps: int | None = None
+    iterations: int | None = None
+    errors: int | None = None
+    wall_time: float | None = None
+    """Seconds, without the time the run waits or is not driven by anybody."""
+    depth: int = DEPTH
+    """How deep workflows may call workflows."""
+    tokens: int | None = None
+    cost: float | None = None
+
+    @classmethod
+    def read(cls, data: Mapping[str, Any] | None) -> Limits:
+        known = {field.name for field in fields(cls)}
+        return cls(**{name: value for name, value in (data or {}).items() if name in known})
+
+    def raised(self, by: Limits | Mapping[str, Any]) -> Limits:
+        """These limits with those of `by` where they are set."""
+        given = by.to_dict() if isinstance(by, Limits) else by
+        return replace(self, **given)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+@dataclass(slots=True)
+class Usage:
+    """What a run has used so far, counted from its results."""
+
+    steps: int = 0
+    iterations: int = 0
+    errors: int = 0
+    tokens: int = 0
+    cost: float = 0.0
+
+    def spend(self, usage: Any) -> None:
+        """Add the `usage` of one result: `tokens` or `input_tokens` and `output_tokens`, and `cost`."""
+        if not isinstance(usage, Mapping):
+            return
+        tokens = usage.get("tokens")
+        if tokens is None:
+            tokens = number(usage.get("input_tokens")) + number(usage.get("output_tokens"))
+        self.tokens += int(number(tokens))
+        self.cost += number(usage.get("cost"))
+
+    def reached(self, limits: Limits) -> str | None:
+        """The name of the counting limit that the next step would go beyond."""
+        for name in ("steps", "iterations", "errors"):
+            bound = getattr(limits, name)
+            if bound is not None and getattr(self, name) > bound:
+                return name
+        return None
+
+    def spent(self, limits: Limits) -> str | None:
+        """The name of the budget that is used up."""
+        if limits.tokens is not None and self.tokens >= limits.tokens:
+            return "tokens"
+        if limits.cost is not None and self.cost >= limits.cost:
+            return "cost"
+        return None
+
+
+def number(value: Any) -> float:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else 0
+
+
+WHERE = "raise it with Limits({name}=…) on the workflow, or session.start(limits=…)"
+
+
+def message(name: str, limits: Limits, path: str) -> str:
+    return f"the run reached its limit {name}={getattr(limits, name):g} at {path or '/'}; {WHERE.format(name=name)}"

@@ -1,0 +1,87 @@
+"""Node: the one small interface that everything executable implements."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+
+from nerve.core.policy import NO_POLICY, Effect, OnError, Policy, Retry
+from nerve.core.result import Result
+
+if TYPE_CHECKING:
+    from nerve.core.nodes.context import ExecutionContext
+
+Role = Literal["leaf", "control", "workflow"]
+
+
+class Names(Protocol):
+    """What nodes need of a session: the names of one project."""
+
+    nodes: dict[str, Any]
+    graphs: dict[str, Any]
+    workflows: dict[str, Any]
+
+    def validate_unique_id(self, entity_id: str, entity_type: str) -> None: ...
+
+    def get_node(self, node_id: str) -> Any: ...
+
+    def get_graph(self, graph_id: str) -> Any: ...
+
+    def get_workflow(self, workflow_id: str) -> Any: ...
+
+
+class Node:
+    """Something that can be executed. A subclass that acts on the world is a leaf.
+
+    With an id and a session it is registered as `session.nodes[id]`.
+    """
+
+    role: ClassVar[Role] = "leaf"
+    takes_result: ClassVar[bool] = False
+    """Whether it wants the whole Result of the step before it, and not only its output."""
+
+    def __init__(
+        self,
+        id: str | None = None,
+        session: Names | None = None,
+        *,
+        retry: Retry | None = None,
+        timeout: float | None = None,
+        idle_timeout: float | None = None,
+        on_error: OnError | Node | None = None,
+        effect: Effect | None = None,
+    ) -> None:
+        self.id = id
+        self.session = session
+        self.policy = Policy.of(
+            retry=retry, timeout=timeout, idle_timeout=idle_timeout, on_error=on_error, effect=effect
+        )
+        if id is not None and session is not None:
+            self._register(id, session)
+
+    def _register(self, id: str, session: Names) -> None:
+        session.validate_unique_id(id, "node")
+        session.nodes[id] = self
+
+    async def execute(self, context: ExecutionContext) -> Result:
+        raise NotImplementedError(f"{type(self).__name__} must define execute(context)")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(id={self.id!r})"
+
+
+class ControlNode(Node):
+    """Decides what is executed next, through the context, and never touches the world itself."""
+
+    role: ClassVar[Role] = "control"
+    takes_result: ClassVar[bool] = True
+
+
+def policy_of(node: Node) -> Policy:
+    """The node's own policy; anything with an `execute` may stand where a node is wanted."""
+    policy: Policy = getattr(node, "policy", NO_POLICY)
+    return policy
+
+
+def role_of(node: Node) -> Role:
+    role: Role = getattr(node, "role", "leaf")
+    return role

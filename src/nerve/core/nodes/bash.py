@@ -1,0 +1,75 @@
+"""BashNode: a shell command as a leaf, in a process tree of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from nerve.core.nodes.base import Names, Node
+from nerve.core.nodes.context import ExecutionContext
+from nerve.core.result import Result
+from nerve.core.values import encode
+from nerve.process import child_env, run_command
+
+ENV_LIMIT = 100_000
+"""Linux refuses an environment variable of 131,072 bytes; larger inputs come on standard input only."""
+
+
+class BashNode(Node):
+    """Runs `command` with the input on standard input and in NERVE_INPUT.
+
+    Without a `command` the input itself is the command, as typed by a person. The output is what it
+    printed, `success` is exit code 0. Cancelling or timing out ends the whole process tree.
+    """
+
+    def __init__(
+        self,
+        id: str | None,
+        session: Names | None,
+        command: str | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        **policy: Any,
+    ) -> None:
+        super().__init__(id, session, **policy)
+        self.command, self.cwd, self.env = command, cwd, dict(env or {})
+
+    async def execute(self, context: ExecutionContext) -> Result:
+        text = context.input if isinstance(context.input, str) else as_text(context.input)
+        command = context.overrides.get("command", self.command)
+        given = b"" if command is None else text.encode("utf-8", "replace")
+        try:
+            done = await run_command(
+                ["bash", "-c", text if command is None else command],
+                cwd=self.cwd,
+                env=self._environment(context, "" if command is None else text),
+                stdin=given,
+                on_output=lambda stream, chunk: context.emit(
+                    "output_chunk", {"stream": stream, "text": chunk}
+                ),
+            )
+        except (OSError, ValueError) as error:
+            return Result.failed(f"could not start bash: {error}", type(error).__name__)
+        attributes = {"exit_code": done.code, "stderr": done.stderr}
+        if done.dropped:
+            attributes["dropped_bytes"] = done.dropped
+        if done.code == 0:
+            return Result.ok(done.stdout, attributes)
+        return Result.failed(failure(done.code, done.stderr), "ExitCode", done.stdout, attributes)
+
+    def _environment(self, context: ExecutionContext, text: str) -> dict[str, str]:
+        extra = {**self.env, "NERVE_IDEMPOTENCY_KEY": context.idempotency_key, "NERVE_RUN_ID": context.run_id}
+        if text and len(text.encode("utf-8", "replace")) < ENV_LIMIT and "\0" not in text:
+            extra["NERVE_INPUT"] = text
+        return child_env(extra)
+
+
+def as_text(value: Any) -> str:
+    return "" if value is None else encode(value)
+
+
+def failure(code: int, stderr: str) -> str:
+    how = f"exit code {code}" if code >= 0 else f"killed by signal {-code}"
+    last = stderr.strip().rsplit("\n", 1)[-1]
+    return f"{how}: {last}" if last else how

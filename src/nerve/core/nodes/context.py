@@ -1,0 +1,125 @@
+"""ExecutionContext: what a node sees of the run it is executed in."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from nerve.core.event import Sink
+from nerve.core.nodes.base import Names, Node, policy_of
+from nerve.core.policy import NO_POLICY, Policy
+from nerve.core.result import Result
+from nerve.core.runtime import Call, Runtime, Wait
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+
+@dataclass(slots=True)
+class ExecutionContext:
+    """Input, names and the way out: children, waits and events go through here.
+
+    Made by hand it belongs to no run: children are executed in memory, nothing is recorded.
+    """
+
+    session: Names | None = None
+    input: Any = None
+    event_sink: Sink | None = None
+    workflow_id: str = ""
+    run_id: str = ""
+    auto_approve: bool = False
+    """Whether gates answer themselves."""
+    path: str = ""
+    idempotency_key: str = ""
+    """The same for every attempt of one step; a leaf's child processes see it as NERVE_IDEMPOTENCY_KEY."""
+    overrides: dict[str, Any] = field(default_factory=dict)
+    """Settings of the node that a fork has changed."""
+    _runtime: Runtime | None = field(default=None, repr=False)
+    _counts: dict[str, int] = field(default_factory=dict, repr=False)
+
+    @property
+    def runtime(self) -> Runtime:
+        if self._runtime is None:
+            from nerve.core.nodes.direct import DirectRuntime
+
+            self._runtime = DirectRuntime(self.event_sink, self.workflow_id, self.run_id)
+        return self._runtime
+
+    def with_input(self, input: Any) -> ExecutionContext:
+        other = copy.copy(self)
+        other.input = input
+        return other
+
+    def child(self, path: str, input: Any) -> ExecutionContext:
+        """The context of a node entered at `path`, which counts its own children."""
+        self.runtime  # noqa: B018 - children of a context without a run share its runtime
+        other = copy.copy(self)
+        other.path, other.input, other._counts = path, input, {}
+        return other
+
+    def take(self, name: str) -> str:
+        """The path of the next thing of that name in here; taking it is what numbers it."""
+        return take(self.path, self._counts, name)
+
+    def call(
+        self,
+        node: Node,
+        input: Any,
+        *,
+        id: str | None = None,
+        path: str | None = None,
+        policy: Policy = NO_POLICY,
+        step: bool = False,
+    ) -> Awaitable[Result]:
+        """Execute a child node. The path is fixed now, not when the result is awaited."""
+        name = id or node.id or type(node).__name__
+        policy = policy.over(policy_of(node))
+        if isinstance(input, Result) and not getattr(node, "takes_result", False):
+            input = input.output
+        made = Call(path or self.take(name), node, node.id or name, input, policy, step, self)
+        return recovering(self, made) if policy.on_error else self.runtime.call(made)
+
+    def wait(self, wait: Wait) -> Awaitable[Any]:
+        return self.runtime.wait(wait)
+
+    def emit(self, event_type: str, data: dict[str, Any] | None = None) -> None:
+        """Tell watchers something; safe from the thread of a sync function too."""
+        self.runtime.emit(self.path, event_type, data or {})
+
+    def now(self) -> datetime:
+        return self.runtime.now(self.path)
+
+    def random(self) -> float:
+        return self.runtime.random(self.take("~random"))
+
+    def new_id(self) -> str:
+        return self.runtime.new_id(self.take("~id"))
+
+
+def take(parent: str, counts: dict[str, int], name: str) -> str:
+    """The path of the next `name` below `parent`: `/name`, then `/name[2]`, `/name[3]` …"""
+    count = counts[name] = counts.get(name, 0) + 1
+    name = escape(name)
+    return f"{parent}/{name}" if count == 1 else f"{parent}/{name}[{count}]"
+
+
+def escape(name: str) -> str:
+    """A name that cannot be taken for a path of its own."""
+    if "/" in name or "[" in name:
+        return name.replace("%", "%25").replace("/", "%2F").replace("[", "%5B")
+    return name
+
+
+async def recovering(context: ExecutionContext, call: Call) -> Result:
+    """A call whose failure is skipped, or handed to a fallback node."""
+    fallback_path = context.take(f"{call.node_id}-fallback") if isinstance(call.policy.on_error, Node) else ""
+    result = await context.runtime.call(call)
+    if result.success or call.policy.on_error == "fail":
+        return result
+    if call.policy.on_error == "skip":
+        return Result.ok(None, {"skipped": result.error, "error_type": result.error_type})
+    fallback = call.policy.on_error
+    assert isinstance(fallback, Node)
+    return await context.call(fallback, call.input, path=fallback_path)

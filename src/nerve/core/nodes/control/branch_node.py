@@ -1,0 +1,36 @@
+"""BranchNode: one of two ways, by a condition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from nerve.core.nodes.base import Names, Node
+from nerve.core.nodes.context import ExecutionContext
+from nerve.core.nodes.control.base import ControlNode, ask
+from nerve.core.result import Result
+
+
+class BranchNode(ControlNode):
+    """Executes `then_branch` if `condition(input)` holds, else `else_branch`; without one the input passes through."""
+
+    def __init__(
+        self,
+        id: str,
+        session: Names,
+        condition: Callable[[Any], bool],
+        then_branch: Node,
+        else_branch: Node | None = None,
+        **policy: Any,
+    ) -> None:
+        super().__init__(id, session, **policy)
+        self.condition, self.then_branch, self.else_branch = condition, then_branch, else_branch
+
+    async def execute(self, context: ExecutionContext) -> Result:
+        holds = bool(ask(self, "condition", self.condition, context.input))
+        taken = self.then_branch if holds else self.else_branch
+        name = "then" if holds else "else"
+        context.emit("branch_taken", {"node_id": self.id, "branch": name if taken is not None else None})
+        if taken is None:
+            return Result.ok(context.input)
+        return await context.call(taken, context.input, id=name)

@@ -1,0 +1,88 @@
+"""GateNode: waits for a person."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from nerve.core.nodes.base import Names
+from nerve.core.nodes.context import ExecutionContext
+from nerve.core.nodes.control.base import ControlNode, ask
+from nerve.core.result import Result
+from nerve.core.runtime import Gate
+
+PREVIEW = 200
+
+
+class GateNode(ControlNode):
+    """Asks `prompt` and gives the answer as its output.
+
+    `choices` are the only answers it takes, `options` are hints. An answer the `validator` refuses is
+    asked for again, `attempts` times in all. After `timeout` seconds it fails with "Gate timeout".
+    `auto_answer` answers at once, for tests and rehearsals.
+    """
+
+    def __init__(
+        self,
+        id: str,
+        session: Names,
+        prompt: str | Callable[[Any], str],
+        options: Sequence[str] | None = None,
+        timeout: float | None = None,
+        validator: Callable[[str], bool] | None = None,
+        *,
+        choices: Sequence[str] | None = None,
+        attempts: int = 3,
+        auto_answer: str | None = None,
+        **policy: Any,
+    ) -> None:
+        super().__init__(id, session, **policy)
+        self.prompt, self.timeout, self.validator = prompt, timeout, validator
+        self.options = list(options) if options is not None else None
+        self.choices = list(choices) if choices is not None else None
+        self.attempts, self.auto_answer = attempts, auto_answer
+        self._auto_approve = False
+        self._receivers: list[asyncio.Future[str]] = []
+
+    async def execute(self, context: ExecutionContext) -> Result:
+        note = None
+        for _ in range(self.attempts):
+            try:
+                answer = await context.wait(self._gate(context, note))
+            except TimeoutError:
+                return Result.failed("Gate timeout", "TimeoutError")
+            if self.validator is None or ask(self, "validator", self.validator, answer):
+                return Result.ok(answer, {"gate_input": answer})
+            note = f"'{answer}' was not accepted"
+        return Result.failed("Invalid response", "InvalidResponse", answer)
+
+    def _gate(self, context: ExecutionContext, note: str | None) -> Gate:
+        prompt = ask(self, "prompt", self.prompt, context.input) if callable(self.prompt) else self.prompt
+        return Gate(
+            context.take("answer"),
+            prompt,
+            self.choices,
+            self.options,
+            self.timeout,
+            self.id,
+            str(context.input)[:PREVIEW],
+            note,
+            self._answer_of_its_own(context),
+            self._receivers,
+        )
+
+    def _answer_of_its_own(self, context: ExecutionContext) -> str | None:
+        if self.auto_answer is not None:
+            return self.auto_answer
+        if not (self._auto_approve or context.auto_approve):
+            return None
+        known = self.choices or self.options or ["approve"]
+        return "approve" if "approve" in known else known[0]
+
+    def receive_input(self, input: str) -> None:
+        """Answer the gate where it is executed without a run; in a run, answer the run."""
+        waiting = [future for future in self._receivers if not future.done()]
+        self._receivers[:] = waiting[1:]
+        if waiting:
+            waiting[0].set_result(input)

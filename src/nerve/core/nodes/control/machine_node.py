@@ -1,0 +1,83 @@
+"""MachineNode: named states, each with a body and a way on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nerve.core.nodes.base import Names, Node
+from nerve.core.nodes.context import ExecutionContext
+from nerve.core.nodes.control.base import ControlNode, ask
+from nerve.core.nodes.graph import suggest
+from nerve.core.result import Result
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A body, and the state that follows: none, a name, or a function of the body's result."""
+
+    body: Node
+    next: str | Callable[[Result], str | None] | None = None
+
+
+class MachineNode(ControlNode):
+    """Goes from state to state, each body with the Result of the one before, until a state names no next.
+
+    A failed body ends the machine, unless `next` is a function: it is then the handler and decides.
+    """
+
+    def __init__(
+        self,
+        id: str,
+        session: Names,
+        states: Mapping[str, State],
+        start: str | None = None,
+        max_transitions: int = 1000,
+        **policy: Any,
+    ) -> None:
+        if not states:
+            raise ValueError(f"MachineNode '{id}' has no states")
+        super().__init__(id, session, **policy)
+        self.states = dict(states)
+        self.start = start if start is not None else next(iter(self.states))
+        self.max_transitions = max_transitions
+        for name in [self.start, *(s.next for s in self.states.values() if isinstance(s.next, str))]:
+            self._check(name)
+
+    def _check(self, name: str) -> None:
+        if name not in self.states:
+            raise ValueError(f"machine '{self.id}' has no state '{name}'{suggest(name, self.states)}")
+
+    async def execute(self, context: ExecutionContext) -> Result:
+        name: str | None = self.start
+        visited: list[str] = []
+        result = Result.ok(context.input)
+        given = context.input
+        while name is not None:
+            if len(visited) >= self.max_transitions:
+                return Result.failed(
+                    f"machine '{self.id}' reached max_transitions={self.max_transitions} in state '{name}'",
+                    "MaxTransitions",
+                    result.output,
+                    {"states": visited},
+                )
+            visited.append(name)
+            context.emit("state_entered", {"node_id": self.id, "state": name, "transition": len(visited)})
+            state = self.states[name]
+            result = given = await context.call(state.body, given, id=name)
+            name = self._next(name, state, result)
+        attributes = {**result.attributes, "states": visited}
+        if result.success:
+            return Result.ok(result.output, attributes)
+        return Result.failed(
+            f"state '{visited[-1]}' failed: {result.error}", result.error_type, result.output, attributes
+        )
+
+    def _next(self, name: str, state: State, result: Result) -> str | None:
+        if callable(state.next):
+            following: str | None = ask(self, f"next of state '{name}'", state.next, result)
+            if following is not None:
+                self._check(following)
+            return following
+        return state.next if result.success else None

@@ -1,0 +1,41 @@
+"""ReduceNode: many values into one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from nerve.core.nodes.base import Names, Node
+from nerve.core.nodes.context import ExecutionContext
+from nerve.core.nodes.control.base import ControlNode, ask, body_failed
+from nerve.core.result import Result
+
+
+class ReduceNode(ControlNode):
+    """Folds a list with `fn(accumulated, item)`, or with a node that gets {"acc": …, "item": …}."""
+
+    takes_result: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        id: str,
+        session: Names,
+        fn: Callable[[Any, Any], Any] | Node,
+        initial: Any = None,
+        **policy: Any,
+    ) -> None:
+        super().__init__(id, session, **policy)
+        self.fn, self.initial = fn, initial
+
+    async def execute(self, context: ExecutionContext) -> Result:
+        items = context.input if isinstance(context.input, list) else [context.input]
+        accumulated = self.initial
+        for index, item in enumerate(items):
+            if not isinstance(self.fn, Node):
+                accumulated = ask(self, "fn", self.fn, accumulated, item)
+                continue
+            result = await context.call(self.fn, {"acc": accumulated, "item": item}, id=self.id)
+            if not result.success:
+                return body_failed(self, result, index + 1)
+            accumulated = result.output
+        return Result.ok(accumulated, {"items": len(items)})

@@ -1,0 +1,39 @@
+"""SwitchNode: one of many ways, by a key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from nerve.core.nodes.base import Names, Node
+from nerve.core.nodes.context import ExecutionContext
+from nerve.core.nodes.control.base import ControlNode, ask
+from nerve.core.result import Result
+
+
+class SwitchNode(ControlNode):
+    """Executes the case that `key(input)` names, else `default`; without one the input passes through."""
+
+    def __init__(
+        self,
+        id: str,
+        session: Names,
+        key: Callable[[Any], str],
+        cases: Mapping[str, Node],
+        default: Node | None = None,
+        **policy: Any,
+    ) -> None:
+        super().__init__(id, session, **policy)
+        self.key, self.cases, self.default = key, dict(cases), default
+
+    async def execute(self, context: ExecutionContext) -> Result:
+        key = ask(self, "key", self.key, context.input)
+        taken = self.cases.get(key, self.default)
+        name = str(key) if key in self.cases else "default"
+        context.emit(
+            "branch_taken",
+            {"node_id": self.id, "branch": name if taken is not None else None, "key": str(key)},
+        )
+        if taken is None:
+            return Result.ok(context.input)
+        return await context.call(taken, context.input, id=name)

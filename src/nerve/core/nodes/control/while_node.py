@@ -1,0 +1,70 @@
+"""WhileNode: the body again, while a condition holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from nerve.core.nodes.base import Names, Node
+from nerve.core.nodes.context import ExecutionContext
+from nerve.core.nodes.control.base import ControlNode, OnBodyFailure, OnMax, ask, body_failed, check_max
+from nerve.core.result import Result
+
+
+@dataclass(slots=True)
+class WhileState:
+    """What a while condition sees."""
+
+    iteration: int
+    current_value: Any
+    history: list[Result] = field(default_factory=list)
+
+
+class WhileNode(ControlNode):
+    """Executes `body` while `condition(state)` holds, each time with the output of the time before.
+
+    At `max_iterations` it returns what it has (`exited_early` is false then), or fails with
+    `on_max="fail"`. A failing body stops it, unless `on_body_failure="continue"`.
+    """
+
+    def __init__(
+        self,
+        id: str,
+        session: Names,
+        condition: Callable[[WhileState], bool],
+        body: Node,
+        max_iterations: int = 100,
+        on_max: OnMax = "return",
+        on_body_failure: OnBodyFailure = "stop",
+        **policy: Any,
+    ) -> None:
+        super().__init__(id, session, **policy)
+        self.condition, self.body = condition, body
+        self.max_iterations = check_max(self, max_iterations)
+        self.on_max, self.on_body_failure = on_max, on_body_failure
+
+    async def execute(self, context: ExecutionContext) -> Result:
+        state = WhileState(0, context.input)
+        wanted = bool(ask(self, "condition", self.condition, state))
+        while wanted and state.iteration < self.max_iterations:
+            context.emit(
+                "loop_iteration",
+                {"loop_id": self.id, "iteration": state.iteration, "max": self.max_iterations},
+            )
+            result = await context.call(self.body, state.current_value, id=self.id)
+            state.iteration += 1
+            if not result.success and self.on_body_failure == "stop":
+                return body_failed(self, result, state.iteration)
+            state.history.append(result)
+            state.current_value = result.output
+            wanted = bool(ask(self, "condition", self.condition, state))
+        attributes = {"iterations": state.iteration, "exited_early": not wanted}
+        if wanted and self.on_max == "fail":
+            return Result.failed(
+                f"'{self.id}' reached max_iterations={self.max_iterations} and its condition still holds",
+                "MaxIterations",
+                state.current_value,
+                attributes,
+            )
+        return Result.ok(state.current_value, attributes)

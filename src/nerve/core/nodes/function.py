@@ -1,0 +1,46 @@
+"""FunctionNode: a Python function, sync or async, as a leaf."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from nerve.core.nodes.base import Names, Node
+from nerve.core.nodes.context import ExecutionContext
+from nerve.core.nodes.threads import THREADS
+from nerve.core.result import Result
+
+
+class FunctionNode(Node):
+    """Calls `fn(context)`. A dict shaped like a result is the result, anything else its output.
+
+    An async function runs on the event loop. A sync one runs in a daemon thread: on stop or timeout the
+    step ends at once, the thread's late result is dropped, and the run says that the thread still runs.
+    """
+
+    def __init__(
+        self, id: str | None, session: Names | None, fn: Callable[[ExecutionContext], Any], **policy: Any
+    ) -> None:
+        super().__init__(id, session, **policy)
+        self.fn = fn
+
+    async def execute(self, context: ExecutionContext) -> Result:
+        try:
+            if inspect.iscoroutinefunction(self.fn):
+                return Result.of(await self.fn(context))
+            outcome = await self._in_thread(context)
+            return Result.of(await outcome if inspect.isawaitable(outcome) else outcome)
+        except Exception as error:
+            return Result.raised(error)
+
+    async def _in_thread(self, context: ExecutionContext) -> Any:
+        def late() -> None:
+            context.emit("log", {"message": "the thread has ended", "thread": "ended"})
+
+        try:
+            return await THREADS.run(self.fn, context, late)
+        except asyncio.CancelledError:
+            context.emit("log", {"message": "the thread still runs", "thread": "running"})
+            raise

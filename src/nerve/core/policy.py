@@ -1,0 +1,79 @@
+"""Policies: how a step is retried, bounded and recovered from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from nerve.core.result import Result
+
+if TYPE_CHECKING:
+    from nerve.core.nodes.base import Node
+
+OnError = Literal["fail", "skip"]
+Effect = Literal["repeat", "once"]
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Try up to `attempts` times; wait `delay`, times `factor` each time, at most `cap` seconds.
+
+    `jitter` adds up to that fraction of the delay. `on` names the error types that are worth another
+    attempt, or is a function of the failed result; empty means all of them.
+    """
+
+    attempts: int = 3
+    delay: float = 0.5
+    factor: float = 2.0
+    cap: float = 60.0
+    jitter: float = 0.0
+    on: tuple[str, ...] | Callable[[Result], bool] = ()
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1:
+            raise ValueError(
+                f"Retry.attempts is the number of tries and must be at least 1, not {self.attempts}"
+            )
+
+    def again(self, result: Result, attempt: int) -> bool:
+        """Whether a failed `attempt` (counted from 1) is followed by another."""
+        if result.success or attempt >= self.attempts:
+            return False
+        if callable(self.on):
+            return self.on(result)
+        return not self.on or result.error_type in self.on
+
+    def pause(self, attempt: int, chance: float) -> float:
+        """Seconds between `attempt` and the next; `chance` is a number from 0 to 1."""
+        wait = min(self.cap, self.delay * self.factor ** (attempt - 1))
+        return wait * (1 + self.jitter * chance)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a step may be given beside its input; unset fields are taken from the node, then the default."""
+
+    retry: Retry | None = None
+    timeout: float | None = None
+    idle_timeout: float | None = None
+    on_error: OnError | Node | None = None
+    effect: Effect | None = None
+
+    @classmethod
+    def of(cls, **fields: Any) -> Policy:
+        given = {name: value for name, value in fields.items() if value is not None}
+        return cls(**given) if given else NO_POLICY
+
+    def over(self, default: Policy) -> Policy:
+        """These settings, with those of `default` where nothing is set here."""
+        if default is NO_POLICY or self is default:
+            return self
+        if self is NO_POLICY:
+            return default
+        missing = {name: getattr(default, name) for name in self.__slots__ if getattr(self, name) is None}
+        return replace(self, **missing)
+
+
+NO_POLICY = Policy()
+POLICY_FIELDS = frozenset(Policy.__slots__)

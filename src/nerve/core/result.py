@@ -1,0 +1,108 @@
+"""Result: what executing a node gives, a dict with one shape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+RESULT_KEYS = frozenset({"success", "output", "error", "error_type", "attributes"})
+
+Settled = Literal["completed", "error", "timeout"]
+
+
+class Result(dict[str, Any]):
+    """`success`, `output`, `attributes`, and when it failed `error` and `error_type`."""
+
+    settled: Settled = "completed"
+    """How the call ended: the node returned, raised, or ran out of time."""
+    cause: BaseException | None = None
+    """The exception itself, in the process where it was raised."""
+
+    @classmethod
+    def ok(cls, output: Any = None, attributes: Mapping[str, Any] | None = None) -> Result:
+        return cls(success=True, output=output, attributes=dict(attributes or {}))
+
+    @classmethod
+    def failed(
+        cls,
+        error: str,
+        error_type: str = "Failed",
+        output: Any = None,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> Result:
+        return cls(
+            success=False,
+            output=output,
+            error=error,
+            error_type=error_type,
+            attributes=dict(attributes or {}),
+        )
+
+    @classmethod
+    def of(cls, value: Any) -> Result:
+        """What a function returned, as a result: a result-shaped dict is one, anything else is the output."""
+        if type(value) is cls:
+            return value
+        if not (
+            isinstance(value, dict)
+            and RESULT_KEYS.issuperset(value)
+            and ("output" in value or "success" in value)
+        ):
+            return cls.ok(value)
+        success = bool(value.get("success", not value.get("error")))
+        if success:
+            return cls.ok(value.get("output"), value.get("attributes"))
+        return cls.failed(
+            str(value.get("error") or "failed"),
+            str(value.get("error_type") or "Failed"),
+            value.get("output"),
+            value.get("attributes"),
+        )
+
+    @classmethod
+    def raised(cls, error: BaseException) -> Result:
+        result = cls.failed(str(error) or type(error).__name__, type(error).__name__)
+        result.cause = error
+        return result
+
+    @property
+    def success(self) -> bool:
+        return bool(self["success"])
+
+    @property
+    def output(self) -> Any:
+        return self["output"]
+
+    @property
+    def error(self) -> str:
+        return str(self.get("error", ""))
+
+    @property
+    def error_type(self) -> str:
+        return str(self.get("error_type", ""))
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        attributes: dict[str, Any] = self["attributes"]
+        return attributes
+
+
+def census(results: Mapping[str, Result] | Sequence[Result]) -> dict[str, Any]:
+    """Who of many parts did what: counts, and the names of those that did not succeed."""
+    named = results.items() if isinstance(results, Mapping) else ((str(i), r) for i, r in enumerate(results))
+    parts: dict[str, list[str]] = {"ok": [], "failed": [], "skipped": [], "timed_out": [], "cancelled": []}
+    for name, result in named:
+        parts[outcome(result)].append(name)
+    counts: dict[str, Any] = {kind: len(names) for kind, names in parts.items()}
+    counts["not_ok"] = {kind: names for kind, names in parts.items() if names and kind != "ok"}
+    return counts
+
+
+def outcome(result: Result) -> str:
+    if "skipped" in result.attributes:
+        return "skipped"
+    if result.success:
+        return "ok"
+    if result.settled == "timeout" or result.error_type == "TimeoutError":
+        return "timed_out"
+    return "cancelled" if result.error_type == "CancelledError" else "failed"

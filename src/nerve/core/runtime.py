@@ -1,0 +1,91 @@
+"""The runtime port: everything that leaves a workflow's body goes through these few methods."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Protocol
+
+from nerve.core.policy import NO_POLICY, Policy
+from nerve.core.result import Result
+
+if TYPE_CHECKING:
+    from nerve.core.nodes.base import Node
+    from nerve.core.nodes.context import ExecutionContext
+
+
+@dataclass(slots=True)
+class Call:
+    """A node to be executed at a path."""
+
+    path: str
+    node: Node
+    node_id: str
+    input: Any
+    policy: Policy = NO_POLICY
+    step: bool = False
+    """Whether this is a step of a graph; its events are then named for steps."""
+    context: ExecutionContext | None = None
+    params: dict[str, Any] = field(default_factory=dict)
+    """For a workflow: the parameters of the child run."""
+
+
+@dataclass(slots=True)
+class Gate:
+    """A wait that a person settles."""
+
+    path: str
+    prompt: str
+    choices: list[str] | None = None
+    options: list[str] | None = None
+    timeout: float | None = None
+    node_id: str | None = None
+    input_preview: str | None = None
+    note: str | None = None
+    """Why the last answer was not good enough, when the gate asks again."""
+    auto: str | None = None
+    """The answer the gate gives itself at once."""
+    receivers: list[Any] | None = None
+    """Where a context without a run leaves the future that `receive_input` settles."""
+
+
+@dataclass(slots=True)
+class Timer:
+    """A wait that the clock settles; a `guard` only bounds other work and keeps nobody waiting."""
+
+    path: str
+    seconds: float
+    guard: bool = False
+
+
+@dataclass(slots=True)
+class Signal:
+    """A wait that a fact settles."""
+
+    path: str
+    label: str
+    key: str | None = None
+    timeout: float | None = None
+
+
+Wait = Gate | Timer | Signal
+
+
+class Runtime(Protocol):
+    """What a context needs of the engine that drives its run."""
+
+    def call(self, call: Call) -> Awaitable[Result]:
+        """Execute a node; settled once, the journal answers from then on."""
+
+    def wait(self, wait: Wait) -> Awaitable[Any]:
+        """The value the wait was settled with; `TimeoutError` when its time ran out."""
+
+    def emit(self, place: str, type: str, data: dict[str, Any]) -> None:
+        """A fact for watchers."""
+
+    def now(self, place: str) -> datetime: ...
+
+    def random(self, place: str) -> float: ...
+
+    def new_id(self, place: str) -> str: ...

@@ -1,0 +1,206 @@
+"""Session: the nodes, graphs and workflows of one project, and the engine that runs them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from nerve.core.event import Sink
+from nerve.core.limits import Limits
+from nerve.core.nodes.base import Node
+from nerve.core.nodes.context import ExecutionContext
+from nerve.core.nodes.function import FunctionNode
+from nerve.core.nodes.graph import Graph, suggest
+from nerve.core.workflow.context import WorkflowContext
+from nerve.core.workflow.run import WorkflowRun
+from nerve.core.workflow.state import WorkflowRunInfo, WorkflowState
+from nerve.core.workflow.workflow import Workflow
+
+if TYPE_CHECKING:
+    from nerve.engine.local import LocalEngine
+    from nerve.store.port import Store
+
+ID = re.compile(r"[a-z_][a-z0-9_-]*", re.IGNORECASE)
+
+
+class Session:
+    """Names and runs. `store` is None for memory, a path for a SQLite file, or a store.
+
+    In memory it can be used as it is; with a file, as an async context manager: leaving it parks the
+    open runs, and `recover()` goes on with them.
+    """
+
+    def __init__(self, name: str = "default", store: str | os.PathLike[str] | Store | None = None) -> None:
+        self.name = name
+        self.nodes: dict[str, Any] = {}
+        self.graphs: dict[str, Any] = {}
+        self.workflows: dict[str, Any] = {}
+        self._store = store
+        self._engine: LocalEngine | None = None
+
+    # -- names ---------------------------------------------------------------------------------
+
+    def validate_unique_id(self, entity_id: str, entity_type: str) -> None:
+        """Raise ValueError for an id that is malformed or taken."""
+        if not isinstance(entity_id, str) or not ID.fullmatch(entity_id):
+            raise ValueError(
+                f"Invalid {entity_type} ID '{entity_id}'. Must start with letter and contain only letters, numbers,"
+                " underscores, hyphens."
+            )
+        for kind, names in (("node", self.nodes), ("graph", self.graphs), ("workflow", self.workflows)):
+            if entity_id in names:
+                raise ValueError(
+                    f"{entity_type.capitalize()} ID '{entity_id}' conflicts with existing {kind}"
+                )
+
+    def get_node(self, node_id: str) -> Any:
+        return self.nodes.get(node_id)
+
+    def get_graph(self, graph_id: str) -> Any:
+        return self.graphs.get(graph_id)
+
+    def get_workflow(self, workflow_id: str) -> Workflow | None:
+        found = self.workflows.get(workflow_id)
+        if isinstance(found, Node) and not isinstance(found, Workflow):
+            del self.workflows[workflow_id]
+            found = self.register_workflow(found)
+        return found
+
+    def list_workflows(self) -> list[str]:
+        return [name for name in self.workflows if not name.startswith("_")]
+
+    def delete_workflow(self, workflow_id: str) -> bool:
+        return self.workflows.pop(workflow_id, None) is not None
+
+    def register_workflow(self, graph: Node, description: str = "", limits: Limits | None = None) -> Workflow:
+        """Make a graph, or any other node, startable as a workflow under its own id."""
+        if isinstance(graph, Graph):
+            graph.validate()
+        if graph.id is None:
+            raise ValueError("a node needs an id to be registered as a workflow")
+        if self.nodes.get(graph.id) is graph:
+            del self.nodes[graph.id]
+        return Workflow(graph.id, self, description=description, body=graph, limits=limits)
+
+    def workflow(
+        self, fn: Callable[[WorkflowContext], Any] | None = None, *, id: str | None = None, **options: Any
+    ) -> Any:
+        """Decorator: register an async function as a workflow under its own name."""
+
+        def register(fn: Callable[[WorkflowContext], Any]) -> Callable[[WorkflowContext], Any]:
+            Workflow(id or fn.__name__, self, fn, **options)
+            return fn
+
+        return register if fn is None else register(fn)
+
+    def node(
+        self, fn: Callable[[ExecutionContext], Any] | None = None, *, id: str | None = None, **options: Any
+    ) -> Any:
+        """Decorator: register a function as a node under its own name."""
+
+        def register(fn: Callable[[ExecutionContext], Any]) -> Callable[[ExecutionContext], Any]:
+            FunctionNode(id or fn.__name__, self, fn, **options)
+            return fn
+
+        return register if fn is None else register(fn)
+
+    # -- runs ----------------------------------------------------------------------------------
+
+    @property
+    def engine(self) -> LocalEngine:
+        if self._engine is None:
+            from nerve.engine.local import LocalEngine
+
+            self._engine = LocalEngine(open_store(self._store), self, self.name)
+        return self._engine
+
+    async def __aenter__(self) -> Session:
+        self.engine  # noqa: B018 - a file that cannot be opened is said now
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Park the open runs where they are and let go of the store."""
+        if self._engine is not None:
+            engine, self._engine = self._engine, None
+            await engine.close()
+
+    async def start(
+        self,
+        workflow_id: str,
+        input: Any = None,
+        params: Mapping[str, Any] | None = None,
+        key: str | None = None,
+        *,
+        limits: Limits | None = None,
+        event_sink: Sink | None = None,
+    ) -> WorkflowRun:
+        """Start a run; returns when the start is on disk. The same `key` gives the same run."""
+        workflow = self.get_workflow(workflow_id)
+        if workflow is None:
+            raise ValueError(f"Workflow '{workflow_id}' not found{suggest(workflow_id, self.workflows)}")
+        run = WorkflowRun(workflow, input, params, event_sink, limits=limits)
+        if key is not None:
+            return await self.engine.start_keyed(run, key)
+        await self.engine.start(run)
+        return run
+
+    async def recover(self) -> list[WorkflowRun]:
+        """Go on with every open run of this session, after a restart."""
+        return await self.engine.recover()
+
+    async def fork(
+        self,
+        run_id: str,
+        at: str | None = None,
+        input: Any = ...,
+        overrides: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> WorkflowRun:
+        """A new run that takes over what `run_id` has settled, and goes its own way from the path `at` on.
+
+        `input` is the new input of the step at `at`, or of the workflow when there is no `at`;
+        `overrides` changes settings of steps by their paths.
+        """
+        return await self.engine.fork(self._full_id(run_id), at, input, overrides)
+
+    def get_workflow_run(self, run_id: str) -> WorkflowRun | None:
+        """A run by its id or any unique beginning of it."""
+        rows = self.engine.store.runs(session=self.name, prefix=run_id)
+        exact = [row for row in rows if row.run == run_id] or rows
+        return self.engine.handle(exact[0]) if len(exact) == 1 else None
+
+    def list_workflow_runs(
+        self, workflow_id: str | None = None, state: WorkflowState | None = None
+    ) -> list[WorkflowRunInfo]:
+        """What is told about the runs of this session, oldest first."""
+        states = [state.value] if state else None
+        rows = self.engine.store.runs(session=self.name, workflow=workflow_id, states=states)
+        known = [row for row in rows if self.get_workflow(row.workflow) is not None]
+        return [self.engine.handle(row).to_info() for row in known]
+
+    @property
+    def _workflow_runs(self) -> dict[str, WorkflowRun]:
+        return dict(self.engine.known)
+
+    def _full_id(self, run_id: str) -> str:
+        run = self.get_workflow_run(run_id)
+        return run.run_id if run else run_id
+
+
+def open_store(store: str | os.PathLike[str] | Store | None) -> Store:
+    if store is None:
+        from nerve.store.memory import MemoryStore
+
+        return MemoryStore()
+    if isinstance(store, str | os.PathLike):
+        from nerve.store.sqlite import SqliteStore
+
+        return SqliteStore(store)
+    return store

@@ -1,0 +1,172 @@
+"""The view: what every screen shows of a run, read from its events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from nerve.core.event import WorkflowEvent
+from nerve.core.limits import Usage
+
+RUNNING_STATES = frozenset({"running", "waiting", "pausing", "paused"})
+
+
+@dataclass(slots=True)
+class NodeView:
+    """One line of the progress tree."""
+
+    path: str
+    name: str
+    state: str = "pending"
+    """pending, running, waiting, retrying, completed, failed, skipped or cancelled."""
+    control: bool = False
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    iteration: int | None = None
+    max_iterations: int | None = None
+    attempts: int = 1
+    error: str | None = None
+    thread_running: bool = False
+    """Whether a sync function goes on in its thread although its step has ended."""
+    children: list[NodeView] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> float | None:
+        if self.started_at is None or self.ended_at is None:
+            return None
+        return (self.ended_at - self.started_at).total_seconds()
+
+
+@dataclass(slots=True)
+class RunView:
+    """State, tree, open gates and usage of a run after some of its events; any prefix gives a valid view."""
+
+    run_id: str = ""
+    workflow_id: str = ""
+    state: str = "pending"
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    result: Any = None
+    error: str | None = None
+    held: dict[str, Any] | None = None
+    tree: list[NodeView] = field(default_factory=list)
+    nodes: dict[str, NodeView] = field(default_factory=dict)
+    gates: dict[str, dict[str, Any]] = field(default_factory=dict)
+    usage: Usage = field(default_factory=Usage)
+    last_seq: int = 0
+    _waits: set[str] = field(default_factory=set)
+    _leaves: set[str] = field(default_factory=set)
+    _paused: bool = False
+
+    def apply(self, event: WorkflowEvent) -> RunView:
+        """Take in the next event."""
+        self.last_seq = event.seq
+        family, _, what = event.event_type.partition("_")
+        if family == "workflow":
+            self._lifecycle(event, what)
+        elif family in ("node", "step"):
+            self._call(event, what)
+        elif family in ("gate", "timer", "signal"):
+            self._wait(event, family, what)
+        elif event.event_type == "loop_iteration":
+            self.usage.iterations += 1
+            if node := self.nodes.get(event.path):
+                node.iteration, node.max_iterations = (
+                    event.data.get("iteration", 0) + 1,
+                    event.data.get("max"),
+                )
+        elif event.event_type == "log" and "thread" in event.data and (node := self.nodes.get(event.path)):
+            node.thread_running = event.data["thread"] == "running"
+        elif event.event_type == "path_reset":
+            self._reset(event.path)
+        self._restate()
+        return self
+
+    def _lifecycle(self, event: WorkflowEvent, what: str) -> None:
+        data = event.data
+        if what == "started":
+            self.run_id, self.workflow_id = event.run_id, event.workflow_id
+            self.started_at, self.state = event.timestamp, "running"
+            for step in data.get("steps", []):
+                self._node(f"/{step}", step)
+        elif what in ("completed", "failed", "cancelled"):
+            self.state, self.ended_at = what, event.timestamp
+            self.result, self.error = data.get("result"), data.get("error") or data.get("reason") or None
+            self.gates.clear()
+        elif what == "paused":
+            self._paused = True
+        elif what == "held":
+            self.held, self.state = data, "held"
+        elif what == "resumed":
+            self._paused, self.held, self.state = False, None, "running"
+
+    def _call(self, event: WorkflowEvent, what: str) -> None:
+        data = event.data
+        node = self._node(event.path, event.path.rsplit("/", 1)[-1])
+        if what == "started":
+            node.state, node.started_at, node.control = "running", event.timestamp, bool(data.get("control"))
+            if not node.control:
+                self._leaves.add(event.path)
+                self.usage.steps += 1
+        elif what == "retrying":
+            node.state, node.attempts = "retrying", int(data.get("attempt", 1)) + (not data.get("recovered"))
+        else:
+            self._settled(node, data, event, what)
+
+    def _settled(self, node: NodeView, data: dict[str, Any], event: WorkflowEvent, what: str) -> None:
+        self._leaves.discard(event.path)
+        success = data.get("success", False)
+        node.state = "cancelled" if what == "cancelled" else "completed" if success else "failed"
+        node.ended_at, node.error = event.timestamp, data.get("error")
+        if node.control or what == "cancelled":
+            return
+        if not success:
+            self.usage.errors += 1
+        result = data.get("result")
+        if isinstance(result, dict):
+            self.usage.spend((result.get("attributes") or {}).get("usage"))
+
+    def _wait(self, event: WorkflowEvent, family: str, what: str) -> None:
+        opened = what in ("waiting", "started")
+        if opened and not event.data.get("guard"):
+            self._waits.add(event.path)
+        elif not opened:
+            self._waits.discard(event.path)
+        if family == "gate" and opened:
+            self.gates[event.path] = {**event.data, "path": event.path}
+        else:
+            self.gates.pop(event.path, None)
+
+    def _reset(self, path: str) -> None:
+        for place in [p for p in self.nodes if p == path or p.startswith(path + "/")]:
+            self.nodes[place].state = "pending"
+        self._leaves = {p for p in self._leaves if not (p == path or p.startswith(path + "/"))}
+
+    def _restate(self) -> None:
+        if self.state not in RUNNING_STATES:
+            return
+        if self._paused:
+            self.state = "pausing" if self._leaves else "paused"
+        else:
+            self.state = "waiting" if self._waits else "running"
+
+    def _node(self, path: str, name: str) -> NodeView:
+        node = self.nodes.get(path)
+        if node is None:
+            node = self.nodes[path] = NodeView(path, name)
+            parent = path.rpartition("/")[0]
+            if not parent:
+                self.tree.append(node)
+            else:
+                self._node(parent, parent.rsplit("/", 1)[-1]).children.append(node)
+        return node
+
+
+def fold(events: Iterable[WorkflowEvent]) -> RunView:
+    """The view after these events."""
+    view = RunView()
+    for event in events:
+        view.apply(event)
+    return view

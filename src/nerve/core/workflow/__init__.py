@@ -1,0 +1,21 @@
+"""Workflows, their runs, and what a workflow function is given."""
+
+from nerve.core.event import WorkflowEvent, WorkflowEventType
+from nerve.core.limits import Limits
+from nerve.core.workflow.context import WorkflowContext
+from nerve.core.workflow.run import WorkflowRun
+from nerve.core.workflow.state import GateInfo, WorkflowInfo, WorkflowRunInfo, WorkflowState
+from nerve.core.workflow.workflow import Workflow
+
+__all__ = [
+    "GateInfo",
+    "Limits",
+    "Workflow",
+    "WorkflowContext",
+    "WorkflowEvent",
+    "WorkflowEventType",
+    "WorkflowInfo",
+    "WorkflowRun",
+    "WorkflowRunInfo",
+    "WorkflowState",
+]

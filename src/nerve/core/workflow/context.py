@@ -1,0 +1,228 @@
+"""WorkflowContext: what a workflow function is given."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from nerve.core.nodes.base import Names, Node, policy_of
+from nerve.core.nodes.context import ExecutionContext, recovering
+from nerve.core.nodes.graph import suggest
+from nerve.core.policy import NO_POLICY, Effect, OnError, Policy, Retry
+from nerve.core.result import Result
+from nerve.core.runtime import Call, Gate, Signal, Timer, Wait
+from nerve.errors import NodeFailed, WorkflowFailed
+
+if TYPE_CHECKING:
+    from nerve.core.workflow.run import WorkflowRun
+
+
+@dataclass
+class WorkflowContext:
+    """Everything that leaves a workflow function goes through here, and is recorded.
+
+    The methods fix the path of what they do when they are called, not when they are awaited, so
+    `asyncio.gather` over them replays alike.
+    """
+
+    session: Names | None
+    input: Any = None
+    params: dict[str, Any] = field(default_factory=dict)
+    state: dict[str, Any] = field(default_factory=dict)
+    _run: WorkflowRun | None = field(default=None, repr=False)
+    execution: ExecutionContext = field(default_factory=ExecutionContext, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.execution.session is None:
+            self.execution.session = self.session
+
+    @property
+    def run_id(self) -> str:
+        return self._run.run_id if self._run else ""
+
+    def run(
+        self,
+        node_id: str,
+        input: Any = None,
+        timeout: float | None = None,
+        *,
+        retry: Retry | None = None,
+        idle_timeout: float | None = None,
+        on_error: OnError | Node | None = None,
+        effect: Effect | None = None,
+        **kwargs: Any,
+    ) -> Coroutine[Any, Any, Result]:
+        """Execute a node (or a graph) by its name. Further keywords are fields of its ExecutionContext.
+
+        A node that fails gives a Result with `success` false. Raises TimeoutError when the time runs
+        out, NodeFailed when the node itself raised.
+        """
+        policy = Policy.of(
+            retry=retry, timeout=timeout, idle_timeout=idle_timeout, on_error=on_error, effect=effect
+        )
+        return settle(self._call(self._find(node_id), node_id, input, policy, kwargs))
+
+    def run_graph(self, graph_id: str, input: Any = None) -> Coroutine[Any, Any, Result]:
+        graph = self.session.get_graph(graph_id) if self.session else None
+        if graph is None:
+            raise ValueError(f"Graph '{graph_id}' not found{self._suggest('graphs', graph_id)}")
+        return settle(self._call(graph, graph_id, input))
+
+    def run_parallel(self, calls: Iterable[tuple[str, Any]]) -> Coroutine[Any, Any, list[Result]]:
+        """Execute several nodes side by side. Gives their Results in order and never raises."""
+        made: list[Awaitable[Result]] = []
+        for node_id, given in calls:
+            try:
+                made.append(enter(self._call(self._find(node_id), node_id, given)))
+            except ValueError as error:
+                made.append(finished(Result.raised(error)))
+        return gathered(made)
+
+    def run_workflow(
+        self, workflow_id: str, input: Any = None, params: dict[str, Any] | None = None
+    ) -> Coroutine[Any, Any, Any]:
+        """Start a child run and give its value; a failed child raises WorkflowFailed."""
+        workflow = self.session.get_workflow(workflow_id) if self.session else None
+        if workflow is None:
+            raise ValueError(f"Workflow '{workflow_id}' not found{self._suggest('workflows', workflow_id)}")
+        call = self._call(workflow, workflow_id, input)
+        call.params = params or {}
+        return child_value(call)
+
+    def gate(
+        self,
+        prompt: str,
+        timeout: float | None = None,
+        choices: list[str] | None = None,
+        *,
+        options: list[str] | None = None,
+    ) -> Coroutine[Any, Any, Any]:
+        """Ask a person and wait for the answer. `choices` are the only answers taken, `options` are hints."""
+        self._attached()
+        return answered(self.execution, Gate(self.execution.take("gate"), prompt, choices, options, timeout))
+
+    def emit(self, event_type: str, data: dict[str, Any] | None = None) -> None:
+        """Tell watchers something; any name will do."""
+        if self._run is not None:
+            self.execution.emit(event_type, data)
+
+    def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
+        """Wait for a time, across restarts; a time that has passed meanwhile is over at once."""
+        return answered(self.execution, Timer(self.execution.take("sleep"), seconds))
+
+    def wait_signal(
+        self, label: str, key: str | None = None, timeout: float | None = None
+    ) -> Coroutine[Any, Any, Any]:
+        """Wait until `run.signal(label, value, key)` is called; gives the value."""
+        self._attached()
+        return answered(self.execution, Signal(self.execution.take(label), label, key, timeout))
+
+    def now(self) -> datetime:
+        return self.execution.now()
+
+    def random(self) -> float:
+        """A number from 0 to 1, the same again on replay."""
+        return self.execution.random()
+
+    def new_id(self) -> str:
+        return self.execution.new_id()
+
+    def receive_gate_input(self, value: Any) -> None:
+        """Answer the open gate of this run."""
+        self._attached().answer_gate(value)
+
+    @asynccontextmanager
+    async def timeout(self, seconds: float) -> AsyncIterator[None]:
+        """Bound what is inside; TimeoutError when the time runs out, again at the same point on replay."""
+        self._attached()
+        task = asyncio.current_task()
+        assert task is not None
+        timer = asyncio.ensure_future(
+            self.execution.wait(Timer(self.execution.take("~timeout"), seconds, guard=True))
+        )
+        fired = False
+
+        def fire(done: asyncio.Future[Any]) -> None:
+            nonlocal fired
+            if not done.cancelled() and done.exception() is None:
+                fired = True
+                task.cancel()
+
+        timer.add_done_callback(fire)
+        try:
+            yield
+            await asyncio.sleep(0)  # a cancel that is already on its way must arrive in here
+        except asyncio.CancelledError:
+            if not fired:
+                raise
+            task.uncancel()
+            raise TimeoutError(f"timed out after {seconds:g} s") from None
+        finally:
+            timer.remove_done_callback(fire)
+            timer.cancel()
+            await asyncio.wait([timer])
+
+    def _call(
+        self,
+        node: Node,
+        name: str,
+        input: Any,
+        policy: Policy = NO_POLICY,
+        extra: dict[str, Any] | None = None,
+    ) -> Call:
+        context = replace(self.execution, **extra) if extra else self.execution
+        policy = policy.over(policy_of(node))
+        return Call(self.execution.take(name), node, name, input, policy, False, context)
+
+    def _find(self, node_id: str) -> Node:
+        session = self.session
+        node: Node | None = (session.get_node(node_id) or session.get_graph(node_id)) if session else None
+        if node is None:
+            raise ValueError(f"Node '{node_id}' not found in session{self._suggest('nodes', node_id)}")
+        return node
+
+    def _suggest(self, kind: str, name: str) -> str:
+        return suggest(name, getattr(self.session, kind)) if self.session else ""
+
+    def _attached(self) -> WorkflowRun:
+        if self._run is None:
+            raise RuntimeError("WorkflowContext not attached to a WorkflowRun")
+        return self._run
+
+
+def enter(call: Call) -> Awaitable[Result]:
+    assert call.context is not None
+    return recovering(call.context, call) if call.policy.on_error else call.context.runtime.call(call)
+
+
+async def settle(call: Call) -> Result:
+    """The result of a call made by a workflow function, which is told of timeouts and exceptions."""
+    result = await enter(call)
+    if result.settled == "timeout":
+        raise TimeoutError(f"node '{call.node_id}' {result.error}")
+    if result.settled == "error":
+        raise NodeFailed(call.path, result.error_type, result.error) from result.cause
+    return result
+
+
+async def answered(context: ExecutionContext, wait: Wait) -> Any:
+    return await context.runtime.wait(wait)
+
+
+async def child_value(call: Call) -> Any:
+    result = await enter(call)
+    if not result.success:
+        raise WorkflowFailed(result.attributes.get("run_id", ""), result.error, result.error_type)
+    return result.output
+
+
+async def gathered(calls: list[Awaitable[Result]]) -> list[Result]:
+    return list(await asyncio.gather(*calls))
+
+
+async def finished(result: Result) -> Result:
+    return result

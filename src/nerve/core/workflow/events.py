@@ -1,0 +1,5 @@
+"""The seeds' import path of the events."""
+
+from nerve.core.event import EventSink, WorkflowEvent, WorkflowEventType
+
+__all__ = ["EventSink", "WorkflowEvent", "WorkflowEventType"]

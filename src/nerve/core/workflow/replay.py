@@ -1,0 +1,220 @@
+"""Replay: what a journal says a body did, and in which order it was told the outcomes.
+
+The body is run again from the start. Whatever it asks for is looked up here, and recorded outcomes
+are handed back in the order of their sequence numbers, each only after the body has asked again for
+everything that was recorded before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from nerve.core.values import decode
+from nerve.errors import NerveError
+
+Key = str | tuple[str, str, int]
+
+
+class Row(Protocol):
+    """An event as a store gives it back."""
+
+    @property
+    def seq(self) -> int: ...
+    @property
+    def at(self) -> float: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def settles(self) -> str | None: ...
+    @property
+    def data(self) -> str: ...
+
+
+ASKS = frozenset({"node_started", "step_started", "gate_waiting", "timer_started", "signal_waiting"})
+DROPS = frozenset({"node_cancelled", "gate_cancelled", "timer_cancelled", "signal_cancelled"})
+NOT_THE_BODY = frozenset({"node_retrying", "path_reset", "thread_ended"})
+CONTROL = '{"control":true'
+"""How the data of the start of a control node begins: what is emitted at its path, the body emits."""
+ROOT = "/"
+
+
+class Mismatch(NerveError):
+    """The body asks for something else than the journal has."""
+
+    def __init__(self, path: str, recorded: Any, asked: Any) -> None:
+        super().__init__(f"{path}: the journal has {recorded}, the code asks for {asked} now")
+        self.path, self.recorded, self.asked = path, recorded, asked
+
+
+@dataclass(slots=True)
+class Record:
+    """Something the body asked for, was told, or gave up."""
+
+    seq: int
+    kind: Literal["ask", "settle", "drop"]
+    key: Key
+    row: Row
+    lenient: bool = False
+    done: bool = False
+
+    @property
+    def data(self) -> dict[str, Any]:
+        data: dict[str, Any] = decode(self.row.data)
+        return data
+
+
+@dataclass(slots=True)
+class Found:
+    """What the journal has about a path: that it was asked for, and perhaps how it ended."""
+
+    ask: Record
+    data: dict[str, Any]
+    settle: Record | None
+    retries: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Replay:
+    """The records a body must go through again; those below a settled path count as made."""
+
+    def __init__(self, rows: Iterable[Row], lenient_upto: int = 0) -> None:
+        self._records: list[Record] = []
+        self._asks: dict[Key, Record] = {}
+        self._ends: dict[Key, Record] = {}
+        self._retries: dict[str, list[dict[str, Any]]] = {}
+        self._next = 0
+        self._load(list(rows), lenient_upto)
+
+    def _load(self, rows: list[Row], lenient_upto: int) -> None:
+        rows = without_reset(rows)
+        settled = {row.path for row in rows if row.settles and row.settles != ROOT}
+        leaves = {row.path for row in rows if row.type in ASKS and not row.data.startswith(CONTROL)}
+        dropped = {row.path for row in rows if row.type in DROPS}
+        counts: dict[tuple[str, str], int] = {}
+        for row in rows:
+            if covered(row, settled):
+                continue
+            if row.type == "node_retrying":
+                self._retries.setdefault(row.path, []).append(decode(row.data) | {"at": row.at})
+            record = self._record(row, leaves, dropped, counts)
+            if record is not None:
+                record.lenient = row.seq <= lenient_upto
+                self._records.append(record)
+
+    def _record(
+        self, row: Row, leaves: set[str], dropped: set[str], counts: dict[tuple[str, str], int]
+    ) -> Record | None:
+        if row.type in ASKS:
+            record = Record(row.seq, "ask", row.path, row)
+            self._asks[row.path] = record
+            return record
+        if row.type in DROPS:
+            record = Record(row.seq, "drop", row.path, row)
+            self._ends[row.path] = record
+            return record
+        if row.settles:
+            if row.settles == ROOT or row.path in dropped:
+                return None
+            record = Record(row.seq, "settle", row.path, row)
+            self._ends[row.path] = record
+            return record
+        if row.type in NOT_THE_BODY or row.type.startswith("workflow_") or row.path in leaves:
+            return None
+        place = (row.path, row.type)
+        counts[place] = counts.get(place, 0) + 1
+        record = Record(row.seq, "ask", (*place, counts[place]), row)
+        self._asks[record.key] = record
+        return record
+
+    @property
+    def finished(self) -> bool:
+        self._advance()
+        return self._next >= len(self._records)
+
+    def find(self, path: str, digest: str, asked: Any) -> Found | None:
+        """What is recorded for a call or a wait that the body makes now."""
+        ask = self._asks.get(path)
+        if ask is None:
+            return None
+        data = ask.data
+        if data.get("hash") != digest:
+            raise Mismatch(path, data.get("input", data), asked)
+        ask.done = True
+        return Found(ask, data, self._ends.get(path), self._retries.get(path, []))
+
+    def lenient(self, path: str) -> bool:
+        """Whether what is recorded there is an offer only, and may be run again."""
+        return self._asks[path].lenient
+
+    def forget(self, path: str) -> None:
+        """Drop what is recorded at and below a path: it is run again."""
+        keep: list[Record] = []
+        for record in self._records[self._next :]:
+            place = record.key if isinstance(record.key, str) else record.key[0]
+            if place == path or place.startswith(path + "/"):
+                self._asks.pop(record.key, None)
+                self._ends.pop(record.key, None)
+            else:
+                keep.append(record)
+        self._records, self._next = keep, 0
+
+    def made(self, key: Key) -> Record | None:
+        """The record of an emit or a clock reading that the body makes now."""
+        record = self._asks.get(key)
+        if record is not None:
+            record.done = True
+        return record
+
+    def next(self) -> Record | None:
+        """The next outcome, if the body has asked for everything recorded before it."""
+        self._advance()
+        if self._next >= len(self._records):
+            return None
+        record = self._records[self._next]
+        return record if record.kind == "settle" else None
+
+    def obstacle(self) -> Record | None:
+        """What is recorded next and was not asked for again."""
+        self._advance()
+        return self._records[self._next] if self._next < len(self._records) else None
+
+    def loosen(self) -> bool:
+        """Stop insisting on the order of copied records; they are still there for who asks for them."""
+        strict = [record for record in self._records[self._next :] if not record.lenient]
+        loosened = len(strict) < len(self._records) - self._next
+        self._records, self._next = strict, 0
+        return loosened
+
+    def _advance(self) -> None:
+        records = self._records
+        while self._next < len(records) and records[self._next].done:
+            self._next += 1
+
+
+def covered(row: Row, settled: set[str]) -> bool:
+    """Whether the row lies inside something that is settled as a whole."""
+    path = row.path
+    if row.settles is None and row.type not in ASKS and row.type not in DROPS and path in settled:
+        return True
+    at = path.rfind("/")
+    while at > 0:
+        if path[:at] in settled:
+            return True
+        at = path.rfind("/", 0, at)
+    return False
+
+
+def without_reset(rows: list[Row]) -> list[Row]:
+    """The rows without those at or below a path that was reset later."""
+    resets = [row for row in rows if row.type == "path_reset"]
+    for reset in resets:
+        below = reset.path + "/"
+        rows = [
+            row
+            for row in rows
+            if row.seq >= reset.seq or not (row.path == reset.path or row.path.startswith(below))
+        ]
+    return rows

@@ -1,0 +1,293 @@
+"""WorkflowRun: one execution of a workflow, as its users hold it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Protocol
+
+from nerve.core.event import Sink, WorkflowEvent
+from nerve.core.gates import check_answer
+from nerve.core.limits import Limits
+from nerve.core.values import decode
+from nerve.core.view import RunView, fold
+from nerve.core.workflow.replay import Row
+from nerve.core.workflow.state import FINAL, GateInfo, WorkflowRunInfo, WorkflowState
+from nerve.errors import RunHeld, WorkflowFailed
+
+if TYPE_CHECKING:
+    from nerve.core.workflow.workflow import Workflow
+
+__all__ = ["GateInfo", "WorkflowRun", "WorkflowRunInfo"]
+
+
+class Engine(Protocol):
+    """What a run asks of the engine that drives it."""
+
+    def new_id(self) -> str: ...
+    def rows(self, run_id: str, after: int = 0) -> Iterable[Row]: ...
+    def open_gates(self, run_id: str) -> dict[str, GateInfo]: ...
+    async def start(self, run: WorkflowRun, key: str | None = None) -> None: ...
+    async def stop(self, run: WorkflowRun, reason: str) -> list[str]: ...
+    async def pause(self, run: WorkflowRun) -> None: ...
+    async def resume(self, run: WorkflowRun, limits: Mapping[str, Any], with_changes: bool) -> None: ...
+    def answer(self, run: WorkflowRun, gate: GateInfo, answer: Any, by: str) -> Awaitable[None]: ...
+    async def signal(self, run: WorkflowRun, label: str, value: Any, key: str | None) -> int: ...
+    async def decide(self, run: WorkflowRun, path: str, decision: str, value: Any) -> None: ...
+
+
+class WorkflowRun:
+    """Starts, watches, answers and ends one run. Made by `session.start`, or by hand and then `start()`."""
+
+    def __init__(
+        self,
+        workflow: Workflow,
+        input: Any = None,
+        params: Mapping[str, Any] | None = None,
+        event_sink: Sink | None = None,
+        *,
+        run_id: str | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self._engine: Engine = workflow.session.engine  # type: ignore[union-attr]
+        self._run_id = run_id or self._engine.new_id()
+        self._workflow = workflow
+        self._input, self._params = input, dict(params or {})
+        self._sinks: list[Sink] = [event_sink] if event_sink is not None else []
+        self._limits = limits or workflow.limits
+        self._state = WorkflowState.PENDING
+        self._started_at: datetime | None = None
+        self._completed_at: datetime | None = None
+        self._result: Any = None
+        self._error: str | None = None
+        self._error_type = ""
+        self._exception: BaseException | None = None
+        self._held: dict[str, Any] | None = None
+        self._open_gates: dict[str, GateInfo] | None = {}
+        self._children: dict[str, WorkflowRun] = {}
+        self._watchers: list[asyncio.Future[None]] = []
+
+    @property
+    def _gates(self) -> dict[str, GateInfo]:
+        if self._open_gates is None:
+            self._open_gates = self._engine.open_gates(self._run_id)
+        return self._open_gates
+
+    def _forget_gates(self) -> None:
+        """Read them from the journal when somebody asks."""
+        self._open_gates = None
+
+    @property
+    def run_id(self) -> str:
+        return self._run_id
+
+    @property
+    def workflow(self) -> Workflow:
+        return self._workflow
+
+    @property
+    def workflow_id(self) -> str:
+        return self._workflow.name
+
+    @property
+    def input(self) -> Any:
+        return self._input
+
+    @property
+    def state(self) -> WorkflowState:
+        waiting = any(child.state is WorkflowState.WAITING for child in self._children.values())
+        return WorkflowState.WAITING if waiting and self._state is WorkflowState.RUNNING else self._state
+
+    @property
+    def is_complete(self) -> bool:
+        return self._state in FINAL
+
+    @property
+    def pending_gates(self) -> list[GateInfo]:
+        """The open gates in the order of their opening, those of child runs under their paths."""
+        gates = list(self._gates.values())
+        for path, child in self._children.items():
+            gates += [below(gate, path) for gate in child.pending_gates]
+        return gates
+
+    @property
+    def pending_gate(self) -> GateInfo | None:
+        gates = self.pending_gates
+        return gates[0] if gates else None
+
+    @property
+    def events(self) -> list[WorkflowEvent]:
+        """Everything that is in the journal."""
+        return self._events(0)
+
+    async def history(self, after: int = 0) -> list[WorkflowEvent]:
+        """The events behind the one numbered `after`."""
+        return self._events(after)
+
+    def _events(self, after: int) -> list[WorkflowEvent]:
+        return [self._event(row) for row in self._engine.rows(self._run_id, after)]
+
+    def _event(self, row: Row) -> WorkflowEvent:
+        at = datetime.fromtimestamp(row.at, UTC)
+        return WorkflowEvent(
+            self._run_id, self.workflow_id, row.type, decode(row.data), at, seq=row.seq, path=row.path
+        )
+
+    @property
+    def view(self) -> RunView:
+        """State, tree, open gates and usage, read from the journal."""
+        return fold(self.events)
+
+    async def start(self) -> None:
+        """Begin to run in the background; returns when the start is on disk."""
+        if self._state is not WorkflowState.PENDING:
+            raise RuntimeError(f"Cannot start run in state {self._state.value}")
+        await self._engine.start(self)
+
+    async def wait(self) -> Any:
+        """The value of the run. Raises what made it fail, RunHeld, or CancelledError."""
+        if self._state is WorkflowState.PENDING:
+            raise RuntimeError("Workflow not started")
+        while not self.is_complete and self._state is not WorkflowState.HELD:
+            watcher: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._watchers.append(watcher)
+            await watcher
+        if self._state is WorkflowState.HELD:
+            held = self._held or {}
+            raise RunHeld(self._run_id, held.get("reason", ""), held.get("message", ""))
+        if self._state is WorkflowState.CANCELLED:
+            raise asyncio.CancelledError(self._error or "")
+        if self._state is WorkflowState.FAILED:
+            raise self._exception or WorkflowFailed(self._run_id, self._error or "", self._error_type)
+        return self._result
+
+    async def stop(self, reason: str = "") -> list[str]:
+        """End the run and everything it started; says what was running. A finished run stays as it is."""
+        return await self._engine.stop(self, reason)
+
+    async def cancel(self) -> None:
+        """The same as stop."""
+        await self.stop()
+
+    async def pause(self) -> None:
+        """Stop before the next call or wait; what runs now is finished and recorded."""
+        await self._engine.pause(self)
+
+    async def resume(
+        self, *, limits: Limits | Mapping[str, Any] | None = None, with_changes: bool = False
+    ) -> None:
+        """Go on with a paused or held run, with higher limits if given.
+
+        With `with_changes` a run that is held because its code changed goes on with the new code:
+        what it asks for differently is run again.
+        """
+        given = limits.to_dict() if isinstance(limits, Limits) else dict(limits or {})
+        await self._engine.resume(self, given, with_changes)
+
+    def answer_gate(self, answer: Any, gate_id: str | None = None) -> None:
+        """Answer an open gate. The run goes on when the answer is on disk."""
+        owner, gate = self._claim(answer, gate_id)
+        asyncio.ensure_future(owner._engine.answer(owner, gate, answer, "")).add_done_callback(observed)
+
+    async def answer(self, answer: Any, gate_id: str | None = None, *, by: str = "") -> None:
+        """Answer an open gate and return when the answer is on disk."""
+        owner, gate = self._claim(answer, gate_id)
+        await owner._engine.answer(owner, gate, answer, by)
+
+    def _claim(self, answer: Any, gate_id: str | None) -> tuple[WorkflowRun, GateInfo]:
+        """Take the gate out of the open ones, so that no second answer can have it."""
+        owner, gate = self._find_gate(gate_id)
+        check_answer(answer, gate.choices)
+        del owner._gates[gate.path]
+        if not owner._gates and owner._state is WorkflowState.WAITING:
+            owner._state = WorkflowState.RUNNING
+        return owner, gate
+
+    def _find_gate(self, name: str | None) -> tuple[WorkflowRun, GateInfo]:
+        gates = list(self._owned_gates())
+        if not gates:
+            raise RuntimeError("No gate pending")
+        if name is None:
+            if len(gates) > 1:
+                names = ", ".join(f"{gate.gate_id} ({path})" for _, gate, path in gates)
+                raise RuntimeError(f"Several gates are open, name one of them: {names}")
+            return gates[0][0], gates[0][1]
+        exact = [(owner, gate) for owner, gate, path in gates if name in (gate.gate_id, path)]
+        found = exact or [(owner, gate) for owner, gate, _ in gates if name == gate.node_id]
+        if len(found) != 1:
+            raise RuntimeError(
+                f"No gate '{name}' pending" if not found else f"Several gates of node '{name}' are open"
+            )
+        return found[0]
+
+    def _owned_gates(self, prefix: str = "") -> Iterable[tuple[WorkflowRun, GateInfo, str]]:
+        for gate in self._gates.values():
+            yield self, gate, prefix + gate.path
+        for path, child in self._children.items():
+            yield from child._owned_gates(prefix + path)
+
+    async def signal(self, label: str, value: Any = None, key: str | None = None) -> int:
+        """Settle the open waits for this signal; says how many there were."""
+        return await self._engine.signal(self, label, value, key)
+
+    async def skip(self, path: str, output: Any = None) -> None:
+        """Settle a path the run is held at: it happened, and this is its output."""
+        await self._engine.decide(self, path, "skip", output)
+
+    async def retry(self, path: str | None = None) -> None:
+        """Go on with a held run; the path it is in doubt about is run again."""
+        await self._engine.decide(self, path or "", "retry", None)
+
+    async def fail(self, path: str, error: str = "declared failed") -> None:
+        """Settle a path the run is held at as failed."""
+        await self._engine.decide(self, path, "fail", error)
+
+    def to_info(self) -> WorkflowRunInfo:
+        gates = [gate.to_dict() for gate in self.pending_gates]
+        return WorkflowRunInfo(
+            self._run_id,
+            self.workflow_id,
+            self.state,
+            self._started_at,
+            self._completed_at,
+            self._result,
+            self._error,
+            {name: gates[0][name] for name in ("gate_id", "prompt", "choices")} if gates else None,
+            gates,
+            self._held,
+        )
+
+    def _notify(self) -> None:
+        """Wake everybody who waits for the end, or for a decision."""
+        watchers, self._watchers = self._watchers, []
+        for watcher in watchers:
+            if not watcher.done():
+                watcher.set_result(None)
+
+    def __repr__(self) -> str:
+        return (
+            f"WorkflowRun(run_id='{self._run_id}', workflow='{self.workflow_id}', state='{self.state.value}')"
+        )
+
+
+def below(gate: GateInfo, path: str) -> GateInfo:
+    """A child's gate as its parent shows it."""
+    return GateInfo(
+        gate.gate_id,
+        gate.prompt,
+        gate.choices,
+        gate.future,
+        gate.created_at,
+        path + gate.path,
+        gate.node_id,
+        gate.options,
+        gate.note,
+        gate.deadline,
+    )
+
+
+def observed(done: asyncio.Future[None]) -> None:
+    """The run itself is held when an answer could not be written."""
+    if not done.cancelled():
+        done.exception()

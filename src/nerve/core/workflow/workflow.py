@@ -1,0 +1,137 @@
+"""Workflow: a name, a description, limits and a body."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Any, ClassVar, Literal
+
+from nerve.core.limits import Limits
+from nerve.core.nodes.base import Names, Node, Role
+from nerve.core.nodes.context import ExecutionContext
+from nerve.core.nodes.graph import Graph
+from nerve.core.result import Result
+from nerve.core.values import encode
+from nerve.core.workflow.context import WorkflowContext
+from nerve.core.workflow.state import WorkflowInfo, WorkflowState
+from nerve.errors import WorkflowFailed
+
+__all__ = ["Workflow", "WorkflowInfo", "WorkflowState"]
+
+Kind = Literal["python", "graph"]
+
+
+class Workflow(Node):
+    """An async function of a WorkflowContext, or a node tree, registered with a session.
+
+    It is a node too, so workflows nest: as a step it is a run of its own, with its own journal.
+    """
+
+    role: ClassVar[Role] = "workflow"
+
+    def __init__(
+        self,
+        id: str,
+        session: Names,
+        fn: Callable[[WorkflowContext], Any] | None = None,
+        description: str = "",
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        body: Node | None = None,
+        limits: Limits | None = None,
+        **policy: Any,
+    ) -> None:
+        if (fn is None) == (body is None):
+            raise ValueError(f"workflow '{id}' needs a function or a body, and not both")
+        self._fn, self._body = fn, body
+        self._description = description or inspect.cleandoc(
+            fn.__doc__ or "" if fn else getattr(body, "description", "")
+        )
+        self._metadata = dict(metadata or {})
+        self._created_at = datetime.now(UTC)
+        self._definition: tuple[str, str, str] | None = None
+        self.limits = limits or Limits()
+        super().__init__(id, session, **policy)
+        self.name: str = id
+
+    def _register(self, id: str, session: Names) -> None:
+        if self._body is None or session.graphs.get(id) is not self._body:
+            session.validate_unique_id(id, "workflow")
+        session.workflows[id] = self
+
+    @property
+    def fn(self) -> Callable[[WorkflowContext], Any] | None:
+        return self._fn
+
+    @property
+    def body(self) -> Node | None:
+        return self._body
+
+    @property
+    def kind(self) -> Kind:
+        return "python" if self._fn is not None else "graph"
+
+    @property
+    def description(self) -> str:
+        return self._description
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        return self._metadata
+
+    @property
+    def steps(self) -> list[str]:
+        """The steps that are known before it runs."""
+        return self._body.steps if isinstance(self._body, Graph) else []
+
+    def to_info(self) -> WorkflowInfo:
+        return WorkflowInfo(self.name, self._description, self._created_at)
+
+    def definition(self) -> tuple[str, str, str]:
+        """Hash, source and canonical form, by which a run is pinned to what it was started from."""
+        if self._definition is None:
+            source = source_of(self._fn or type(self._body))
+            named = self._fn or type(self._body)
+            canonical = encode(
+                {
+                    "kind": self.kind,
+                    "module": getattr(named, "__module__", ""),
+                    "name": getattr(named, "__qualname__", repr(named)),
+                    "steps": self.steps,
+                    "source": sha256(source.encode()).hexdigest(),
+                },
+                canonical=True,
+            )
+            self._definition = sha256(canonical.encode()).hexdigest(), source, canonical
+        return self._definition
+
+    async def drive(self, context: WorkflowContext) -> Any:
+        """Run the body and return its value; a failed node tree is a failed run."""
+        if self._fn is not None:
+            outcome = self._fn(context)
+            return await outcome if inspect.isawaitable(outcome) else outcome
+        assert self._body is not None
+        result = await self._body.execute(context.execution)
+        if not result["success"]:
+            raise WorkflowFailed(context.run_id, result["error"], result.get("error_type", "Failed"))
+        return result["output"]
+
+    async def execute(self, context: Any = None, params: Mapping[str, Any] | None = None) -> Any:
+        """As a node it gives a Result; given an input and parameters it gives the value of its body."""
+        if not isinstance(context, ExecutionContext):
+            return await self.drive(WorkflowContext(self.session, context, dict(params or {})))
+        inner = WorkflowContext(self.session, context.input, execution=context)
+        return Result.ok(await self.drive(inner))
+
+    def __repr__(self) -> str:
+        return f"Workflow(id='{self.id}')"
+
+
+def source_of(thing: Any) -> str:
+    try:
+        return textwrap.dedent(inspect.getsource(thing))
+    except (OSError, TypeError):
+        return ""

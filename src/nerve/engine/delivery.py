@@ -1,0 +1,209 @@
+"""Delivery: outcomes are handed to a body one at a time and in order, live and on replay alike.
+
+Each is handed over when the body has come to rest after the one before. That is what makes
+`gather`, `as_completed` and `wait(FIRST_COMPLETED)` in a user's function see the same again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from nerve.core.workflow.replay import Record, Replay
+
+REST = 8
+"""Turns of the loop without any activity after which a body with several tasks counts as at rest.
+
+A finished task wakes whoever waits for it within two or three turns, and finishing counts as activity.
+"""
+
+PATIENCE = 10.0
+"""Seconds a body may take on its own, on replay, before something recorded is asked for again."""
+
+Outcome = Any
+Entry = tuple[int, asyncio.Future[Any], Outcome, bool]
+
+
+class Delivery:
+    """The tasks of one body, what they wait for, and what is on its way to them."""
+
+    def __init__(
+        self, replay: Replay | None, on_stuck: Callable[[Record], None], on_live: Callable[[], bool]
+    ) -> None:
+        self.replay = replay
+        self.offers: Replay | None = None
+        self.tasks: set[asyncio.Future[Any]] = set()
+        self.blocked = 0
+        self.committed = 0
+        self.patience = PATIENCE
+        self.let_go = False
+        self._on_stuck, self._on_live = on_stuck, on_live
+        self._recorded: dict[int, tuple[asyncio.Future[Any], Outcome]] = {}
+        self._queue: deque[Entry] = deque()
+        self._parked: list[asyncio.Future[Any]] = []
+        self._turns = 0
+        self._ticking = False
+        self._watch: asyncio.TimerHandle | None = None
+
+    def adopt(self, task: asyncio.Future[Any]) -> None:
+        self.tasks.add(task)
+        self._turns = 0
+        task.add_done_callback(self._task_done)
+
+    def _task_done(self, task: asyncio.Future[Any]) -> None:
+        self.tasks.discard(task)
+        self._turns = 0
+        if not task.cancelled() and self.let_go:
+            task.exception()  # asking is what keeps asyncio from reporting it
+        self.pump()
+
+    def future(self) -> asyncio.Future[Any]:
+        """Something the body is about to wait for."""
+        self._turns = 0
+        self.blocked += 1
+        return asyncio.get_running_loop().create_future()
+
+    async def awaited(self, future: asyncio.Future[Any]) -> Any:
+        try:
+            return await future
+        finally:
+            if future.cancelled():
+                self.blocked -= 1
+
+    def recorded(self, record: Record, outcome: Outcome) -> asyncio.Future[Any]:
+        """The outcome of something in the journal, when its turn comes."""
+        future = self.future()
+        if self.replay is None:
+            self._queue.append((0, future, outcome, False))
+        else:
+            self._recorded[record.seq] = (future, outcome)
+        self.pump()
+        return future
+
+    def push(self, seq: int, future: asyncio.Future[Any], outcome: Outcome, durable: bool = True) -> None:
+        """A new outcome; if `durable` it is handed over only when it is on disk."""
+        self._queue.append((seq, future, outcome, durable))
+        if not durable:
+            self.pump()
+
+    def live(self) -> asyncio.Future[Any] | None:
+        """What to wait for before something new is done: the end of the replay."""
+        self._turns = 0
+        if self.replay is None:
+            return None
+        self.pump()
+        if self.replay is None:
+            return None
+        future = self.future()
+        self._parked.append(future)
+        self.pump()
+        return future
+
+    def stop(self, error: BaseException | None = None) -> None:
+        """Let go of the body; whoever waits in here is told `error`."""
+        self.let_go = True
+        waiting = [future for future, _ in self._recorded.values()]
+        waiting += [entry[1] for entry in self._queue] + self._parked
+        self._recorded.clear()
+        self._queue.clear()
+        self._parked.clear()
+        if self._watch is not None:
+            self._watch.cancel()
+        for future in waiting:
+            if error is not None and not future.done():
+                future.set_exception(error)
+
+    def pump(self) -> None:
+        """Hand over what can be handed over now."""
+        if self._ticking:
+            return
+        while (entry := self._next()) is not None:
+            if not self._at_rest():
+                self._tick_soon()
+                return
+            self._hand(*entry)
+        if self.replay is not None:
+            self._on_the_way()
+
+    def _next(self) -> tuple[asyncio.Future[Any], Outcome] | None:
+        if self.replay is not None:
+            record = self.replay.next()
+            return self._recorded.get(record.seq) if record else None
+        if not self._queue:
+            return None
+        seq, future, outcome, durable = self._queue[0]
+        return None if durable and seq > self.committed else (future, outcome)
+
+    def _hand(self, future: asyncio.Future[Any], outcome: Outcome) -> None:
+        if self.replay is not None:
+            record = self.replay.next()
+            assert record is not None
+            record.done = True
+            del self._recorded[record.seq]
+        else:
+            self._queue.popleft()
+        if future.done():
+            return
+        self._turns = 0
+        self.blocked -= 1
+        if isinstance(outcome, BaseException):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
+
+    def _at_rest(self) -> bool:
+        return (self.blocked == 1 and len(self.tasks) == 1) or self._turns >= REST
+
+    def _tick_soon(self) -> None:
+        self._ticking = True
+        asyncio.get_running_loop().call_soon(self._tick)
+
+    def _tick(self) -> None:
+        self._ticking = False
+        self._turns += 1
+        self.pump()
+
+    def _on_the_way(self) -> None:
+        """Nothing recorded can be handed over: the replay is at its end, or the body has yet to ask."""
+        assert self.replay is not None
+        obstacle = self.replay.obstacle()
+        if obstacle is None:
+            self._go_live()
+        elif obstacle.lenient and not self._at_rest():
+            self._tick_soon()
+        elif obstacle.lenient or (obstacle.kind == "ask" and len(self.tasks) == self.blocked):
+            self._stuck(obstacle)
+        elif obstacle.kind == "ask" and self._watch is None:
+            self._watch = asyncio.get_running_loop().call_later(self.patience, self._look_again, obstacle)
+
+    def _look_again(self, obstacle: Record) -> None:
+        self._watch = None
+        if self.replay is not None and self.replay.obstacle() is obstacle:
+            self._stuck(obstacle)
+        else:
+            self.pump()
+
+    def _stuck(self, obstacle: Record) -> None:
+        assert self.replay is not None
+        if self.replay.loosen():
+            self.offers = self.replay
+            self.pump()
+        else:
+            self._on_stuck(obstacle)
+
+    def _go_live(self) -> None:
+        if not self._on_live():
+            return
+        self.replay = None
+        parked, self._parked = self._parked, []
+        for future in parked:
+            if not future.done():
+                self._turns = 0
+                self.blocked -= 1
+                future.set_result(None)
+        for future, outcome in self._recorded.values():
+            self._queue.append((0, future, outcome, False))
+        self._recorded.clear()
+        self.pump()

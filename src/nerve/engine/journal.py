@@ -1,0 +1,100 @@
+"""Journal: what one run appends, numbered at once and written in the order it was noted."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+
+from nerve.engine.writer import Outcome, Writer
+from nerve.errors import NerveError
+from nerve.store.port import Append, Definition, Row, RunRow
+
+
+class Journal:
+    """The end of a run's journal. A failed write closes it: nothing is appended after a gap."""
+
+    __slots__ = (
+        "_broken", "_buffer", "_definition", "_on_error", "_on_written", "_row", "_row_of", "_taken", "_waiting",
+        "_writer", "committed", "run", "seq",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        run: str,
+        seq: int,
+        writer: Writer,
+        row_of: Callable[[], RunRow],
+        on_written: Callable[[list[Row]], None],
+        on_error: Callable[[NerveError], None],
+    ) -> None:
+        self.run, self.seq, self.committed = run, seq, seq
+        self._writer, self._row_of = writer, row_of
+        self._on_written, self._on_error = on_written, on_error
+        self._buffer: list[Row] = []
+        self._taken: list[Row] = []
+        self._row = False
+        self._definition: Definition | None = None
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._broken: NerveError | None = None
+
+    def note(
+        self, type: str, path: str, data: str, settles: str | None = None, *, urgent: bool = True
+    ) -> int:
+        """Append an event; `urgent` when somebody waits for it to be on disk."""
+        self.seq += 1
+        self._buffer.append(Row(self.seq, time.time(), type, path, settles, data))
+        if self._broken is None:
+            (self._writer.now if urgent else self._writer.later)(self)
+        return self.seq
+
+    def pin(self, definition: Definition) -> None:
+        """Store the definition together with the next write."""
+        self._definition = definition
+
+    def row_changed(self) -> None:
+        """The projection of the run is to be written with the next append."""
+        self._row = True
+
+    def written_upto(self, seq: int) -> asyncio.Future[None]:
+        """Done when everything up to `seq` is on disk; fails when it could not be written."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._broken is not None:
+            future.set_exception(self._broken)
+        elif seq <= self.committed:
+            future.set_result(None)
+        else:
+            self._waiting.append((seq, future))
+            self._writer.now(self)
+        return future
+
+    def take(self) -> Append | None:
+        if not self._buffer or self._broken is not None:
+            return None
+        self._taken, self._buffer = self._buffer, []
+        row = self._row_of() if self._row else None
+        definition, self._definition, self._row = self._definition, None, False
+        return Append(self.run, self._taken[0].seq - 1, self._taken, row, definition)
+
+    def written(self, error: Outcome) -> None:
+        if error is not None:
+            self._break(error)
+            return
+        rows, self._taken = self._taken, []
+        self.committed = rows[-1].seq
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= self.committed:
+            future = waiting.popleft()[1]
+            if not future.done():
+                future.set_result(None)
+        self._on_written(rows)
+
+    def _break(self, error: NerveError) -> None:
+        self._broken = error
+        for _, future in self._waiting:
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # the run is held with it; nobody has to ask again
+        self._waiting.clear()
+        self._on_error(error)

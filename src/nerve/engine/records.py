@@ -1,0 +1,102 @@
+"""Records: how calls are written into the journal and read back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from nerve.core.limits import Usage
+from nerve.core.nodes.base import role_of
+from nerve.core.result import Result, Settled
+from nerve.core.runtime import Call
+from nerve.core.values import decode, encode
+from nerve.core.workflow.replay import ASKS, CONTROL, Row
+from nerve.errors import NotJson
+from nerve.store.port import VALUE_LIMIT
+
+_SETTLED: dict[str, Settled] = {"node_error": "error", "node_timeout": "timeout"}
+_quoted: dict[str, str] = {}
+
+
+def quote(name: str) -> str:
+    """The JSON text of a name; names repeat, so they are kept."""
+    text = _quoted.get(name)
+    if text is None:
+        if len(_quoted) > 10_000:
+            _quoted.clear()
+        text = _quoted[name] = encode(name)
+    return text
+
+
+def started(call: Call, text: str, digest: str, extra: str = "") -> str:
+    """The data of the event that a call has started; `text` is the JSON of its input."""
+    control = CONTROL + "," if role_of(call.node) == "control" else "{"
+    step = f'"step_id":{quote(call.path.rsplit("/", 1)[-1])},' if call.step else ""
+    return f'{control}"node_id":{quote(call.node_id)},{step}{extra}"hash":"{digest}","input":{text}}}'
+
+
+def ended(call: Call, result: Result, seconds: float) -> tuple[str, str, Result]:
+    """Name and data of the event that settles a call, and its result as it will be read back."""
+    try:
+        text = encode(result)
+        if len(text) > VALUE_LIMIT - 4096:
+            raise NotJson(f"a result of {len(text)} bytes is over the limit of {VALUE_LIMIT}")
+    except NotJson as error:
+        result = Result.raised(error)
+        text = encode(result)
+    kept = Result(decode(text))
+    kept.settled, kept.cause = result.settled, result.cause
+    success = "true" if result["success"] else "false"
+    head = f'{{"node_id":{quote(call.node_id)},"success":{success},"duration_ms":{seconds * 1000:.3f},'
+    if call.step:
+        head += f'"step_id":{quote(call.path.rsplit("/", 1)[-1])},'
+    if not result["success"]:
+        head += f'"error":{encode(result.error)},"error_type":{quote(result.error_type)},'
+    if result.settled == "timeout":
+        head += f'"timeout":{encode(call.policy.timeout or call.policy.idle_timeout)},'
+    return type_of(call, result), f'{head}"result":{text}}}', kept
+
+
+def type_of(call: Call, result: Result) -> str:
+    if call.step:
+        return "step_completed" if result.success else "step_failed"
+    return {"error": "node_error", "timeout": "node_timeout"}.get(result.settled, "node_completed")
+
+
+def result_of(row: Row) -> Result:
+    """The result that a settling event carries."""
+    data = decode(row.data)
+    result = Result(data["result"])
+    result.settled = _SETTLED.get(row.type, "completed")
+    return result
+
+
+def outcome_of(row: Row) -> Any:
+    """What the body is told: a result, an answer, or that the time ran out."""
+    if "_timeout" in row.type and not row.type.startswith("node"):
+        return TimeoutError(f"{row.type.removesuffix('_timeout')} timed out")
+    if row.type == "timer_fired":
+        return None
+    if row.type in ("gate_answered", "signal_received"):
+        data = decode(row.data)
+        return data.get("answer", data.get("value"))
+    return result_of(row)
+
+
+def tally(rows: Iterable[Row]) -> Usage:
+    """What the run had used when it was last seen."""
+    usage = Usage()
+    control: set[str] = set()
+    for row in rows:
+        if row.type in ASKS and row.data.startswith(CONTROL):
+            control.add(row.path)
+        elif row.type in ("node_started", "step_started"):
+            usage.steps += 1
+        elif row.type == "loop_iteration":
+            usage.iterations += 1
+        elif row.settles and row.path not in control:
+            if '"success":false' in row.data:
+                usage.errors += 1
+            if '"usage"' in row.data:
+                usage.spend(decode(row.data).get("result", {}).get("attributes", {}).get("usage"))
+    return usage

@@ -1,0 +1,35 @@
+"""Whose task is it: the tasks that a body starts are counted, so that its rest can be told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from contextvars import ContextVar
+from typing import Any, Protocol, cast
+
+
+class Owner(Protocol):
+    def adopt(self, task: asyncio.Future[Any]) -> None: ...
+
+
+OWNER: ContextVar[Owner | None] = ContextVar("nerve_owner", default=None)
+"""The run whose body is executing; unset inside leaves."""
+
+
+def count_tasks(loop: asyncio.AbstractEventLoop) -> None:
+    """Have every task that is created in a body's context reported to its owner."""
+    inner = loop.get_task_factory()
+    if getattr(inner, "counts_for_nerve", False):
+        return
+
+    def factory(
+        loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, Any], **options: Any
+    ) -> asyncio.Future[Any]:
+        task = inner(loop, coro, **options) if inner else asyncio.Task(coro, loop=loop, **options)
+        owner = OWNER.get()
+        if owner is not None:
+            owner.adopt(task)
+        return task
+
+    factory.counts_for_nerve = True  # type: ignore[attr-defined]
+    loop.set_task_factory(cast(Any, factory))

@@ -1,0 +1,153 @@
+"""Writer: all runs that wait for the disk share one commit."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Protocol
+
+from nerve.errors import NerveError, StoreBusy, StoreFailed
+from nerve.store.port import Append, Store
+
+LAZY = 0.02
+"""Seconds that a record nobody waits for may stay in memory."""
+
+INLINE_SYNC = 0.001
+"""A disk that syncs in less time is written to on the event loop."""
+
+Outcome = NerveError | None
+
+
+class Author(Protocol):
+    """One journal that has something to write."""
+
+    def take(self) -> Append | None:
+        """What is to be written now."""
+
+    def written(self, error: Outcome) -> None:
+        """What became of the last thing taken."""
+
+
+class Writer:
+    """Collects what all authors want to write in one turn of the loop, and commits it as a group.
+
+    A quick disk and a single author: the commit is made inline. Otherwise a thread makes it, and what
+    comes meanwhile is the next group.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._dirty: dict[Author, None] = {}
+        self._scheduled = False
+        self._lazy: asyncio.TimerHandle | None = None
+        self._thread: SimpleQueue[Callable[[], None] | None] | None = None
+        self._in_flight = False
+        self._sync = 0.0
+        self._idle: asyncio.Event = asyncio.Event()
+        self._idle.set()
+
+    def now(self, author: Author) -> None:
+        """Write at the end of this turn of the loop."""
+        self._dirty[author] = None
+        if not self._scheduled and not self._in_flight:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._flush)
+            self._idle.clear()
+
+    def later(self, author: Author) -> None:
+        """Write with the next group, or soon; nobody waits for it."""
+        self._dirty[author] = None
+        if self._lazy is None:
+            self._lazy = asyncio.get_running_loop().call_later(LAZY, self._flush_lazily)
+
+    async def drained(self) -> None:
+        """Return when nothing is left to write."""
+        while self._dirty or self._in_flight:
+            if self._dirty and not self._in_flight and not self._scheduled:
+                self.now(next(iter(self._dirty)))
+            await self._idle.wait()
+
+    def close(self) -> None:
+        if self._lazy is not None:
+            self._lazy.cancel()
+            self._lazy = None
+        if self._thread is not None:
+            self._thread.put(None)
+
+    def _flush_lazily(self) -> None:
+        self._lazy = None
+        if self._dirty and not self._scheduled and not self._in_flight:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._scheduled = False
+        authors, batch = self._collect()
+        if not batch:
+            self._rest()
+            return
+        self._in_flight = True
+        if not self._store.durable or (len(batch) == 1 and self._sync < INLINE_SYNC):
+            try:
+                self._done(authors, self._commit(batch, 0.0))
+                return
+            except StoreBusy:
+                pass
+        self._hand_over(authors, batch)
+
+    def _collect(self) -> tuple[list[Author], list[Append]]:
+        authors, batch = [], []
+        for author in self._dirty:
+            append = author.take()
+            if append is not None:
+                authors.append(author)
+                batch.append(append)
+        self._dirty.clear()
+        return authors, batch
+
+    def _commit(self, batch: list[Append], patience: float) -> list[Outcome]:
+        began = time.perf_counter()
+        try:
+            outcomes: list[Outcome] = list(self._store.append(batch, patience))
+        except StoreBusy as error:
+            if patience == 0.0:
+                raise
+            outcomes = [error] * len(batch)
+        except NerveError as error:
+            outcomes = [error] * len(batch)
+        except Exception as error:
+            outcomes = [StoreFailed(f"{type(error).__name__}: {error}")] * len(batch)
+        self._sync += (time.perf_counter() - began - self._sync) * 0.1
+        return outcomes
+
+    def _hand_over(self, authors: list[Author], batch: list[Append]) -> None:
+        if self._thread is None:
+            self._thread = SimpleQueue()
+            threading.Thread(target=work, args=(self._thread,), name="nerve-writer", daemon=True).start()
+        loop = asyncio.get_running_loop()
+
+        def job() -> None:
+            outcomes = self._commit(batch, 30.0)
+            loop.call_soon_threadsafe(self._done, authors, outcomes)
+
+        self._thread.put(job)
+
+    def _done(self, authors: list[Author], outcomes: list[Outcome]) -> None:
+        self._in_flight = False
+        for author, outcome in zip(authors, outcomes, strict=True):
+            author.written(outcome)
+        if self._dirty and not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._rest()
+
+    def _rest(self) -> None:
+        if not self._dirty and not self._in_flight:
+            self._idle.set()
+
+
+def work(jobs: SimpleQueue[Callable[[], None] | None]) -> None:
+    while (job := jobs.get()) is not None:
+        job()

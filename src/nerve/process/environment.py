@@ -1,0 +1,17 @@
+"""The environment of a child process: what it needs to run, and nothing of the engine's secrets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+ALLOWED = frozenset({"PATH", "HOME", "LANG", "TERM", "TMPDIR", "USER", "LOGNAME", "SHELL", "TZ"})
+
+
+def child_env(extra: Mapping[str, str]) -> dict[str, str]:
+    """The allowed part of our own environment, plus `extra`."""
+    return {name: value for name, value in os.environ.items() if _allowed(name)} | dict(extra)
+
+
+def _allowed(name: str) -> bool:
+    return name in ALLOWED or name.startswith("LC_")

@@ -1,0 +1,1 @@
+"""Keeps journals, definitions and blobs; knows nothing of what an event means."""

@@ -1,0 +1,82 @@
+"""How the store opens its SQLite file, and what it makes of SQLite's errors."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import apsw
+
+from nerve.errors import StoreBusy, StoreError, StoreFailed, StoreFull
+from nerve.store import migrations
+
+WAL_LIMIT = 16 * 1024 * 1024
+"""What is kept of the write-ahead log after a checkpoint, however large it grew behind a slow reader."""
+
+
+def create(file: Path) -> None:
+    """An empty file only its owner can read; SQLite gives the files beside it the same mode."""
+    try:
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise StoreFailed(f"{file} cannot be made: {error.strerror}") from None
+
+
+def open_writer(file: Path, vfs: str | None) -> apsw.Connection:
+    db = _open(file, vfs, apsw.SQLITE_OPEN_READWRITE)
+    try:
+        migrations.check(db, file)
+        if db.pragma("journal_mode", "wal") != "wal":
+            raise StoreFailed(f"{file} cannot have a write-ahead log. Use a local disk.")
+        db.pragma("journal_size_limit", WAL_LIMIT)
+        migrations.migrate(db)
+    except BaseException:
+        close(db)
+        raise
+    return db
+
+
+def open_reader(file: Path, vfs: str | None) -> apsw.Connection:
+    db = _open(file, vfs, apsw.SQLITE_OPEN_READONLY)
+    db.set_busy_timeout(1000)
+    return db
+
+
+def close(db: apsw.Connection) -> None:
+    """Leave; trouble with moving the log costs nothing, since the next to open the file moves it."""
+    with suppress(apsw.Error):
+        db.close(True)
+
+
+def _open(file: Path, vfs: str | None, flags: int) -> apsw.Connection:
+    db = apsw.Connection(str(file), flags=flags, vfs=vfs)
+    db.pragma("synchronous", "full")
+    db.pragma("fullfsync", True)
+    db.pragma("checkpoint_fullfsync", True)
+    db.pragma("foreign_keys", True)
+    db.pragma("trusted_schema", False)
+    db.pragma("mmap_size", 0)
+    return db
+
+
+@contextmanager
+def reported(file: Path) -> Iterator[None]:
+    """Turn SQLite's errors into ours, with the name of the file."""
+    try:
+        yield
+    except apsw.Error as error:
+        raise translated(file, error) from error
+    except UnicodeDecodeError as error:
+        raise StoreFailed(f"{file} holds a row that cannot be read: {error}") from error
+
+
+def translated(file: Path, error: apsw.Error) -> StoreError:
+    if isinstance(error, apsw.BusyError | apsw.LockedError):
+        return StoreBusy(f"{file} is locked by another connection")
+    if isinstance(error, apsw.FullError):
+        return StoreFull(f"{file} cannot grow, the disk is full. Free some space, then resume the held runs.")
+    return StoreFailed(f"{file}: {error or type(error).__name__}")

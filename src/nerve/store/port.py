@@ -1,0 +1,99 @@
+"""What a store must do: append to journals in groups, and read them back."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from nerve.errors import StoreError
+
+INLINE_LIMIT = 256 * 1024
+"""Data above this many bytes is kept in `blobs`, by its hash."""
+
+VALUE_LIMIT = 64 * 1024 * 1024
+"""Data above this many bytes is refused."""
+
+
+class Row(NamedTuple):
+    """One event as a store keeps it; `data` is JSON text."""
+
+    seq: int
+    at: float
+    type: str
+    path: str
+    settles: str | None
+    data: str
+
+
+class RunRow(NamedTuple):
+    """The projection of one run, written in the transaction of the events it reads."""
+
+    run: str
+    session: str
+    workflow: str
+    state: str
+    started: float
+    ended: float | None = None
+    key: str | None = None
+    parent: str | None = None
+    wake: float | None = None
+    """When the earliest open timer or gate deadline of the run is due."""
+    definition: str | None = None
+
+
+class Definition(NamedTuple):
+    """What a run was started from, pinned by its hash."""
+
+    hash: str
+    workflow: str
+    notation: str
+    source: str
+    canonical: str
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Rows to be added to one journal, all or none, after the row numbered `after`."""
+
+    run: str
+    after: int
+    rows: Sequence[Row]
+    row: RunRow | None = None
+    definition: Definition | None = None
+
+
+class Store(Protocol):
+    """One contract for memory, SQLite and PostgreSQL; see `nerve.testing.store_contract`."""
+
+    @property
+    def durable(self) -> bool:
+        """Whether what was appended is there after a crash."""
+
+    def append(self, batch: Sequence[Append], patience: float = 30.0) -> list[StoreError | None]:
+        """Commit the whole batch in one synced transaction and say for each part what became of it.
+
+        A part with a `Conflict` is left out and does not harm the others. Any other trouble is raised
+        and nothing of the batch was written. `patience` is how long to wait for the write lock.
+        """
+
+    def events(self, run: str, after: int = 0) -> list[Row]:
+        """The rows of a journal behind `after`, in order, each checked against the hash chain."""
+
+    def run(self, run: str) -> RunRow | None: ...
+
+    def runs(
+        self,
+        *,
+        session: str | None = None,
+        workflow: str | None = None,
+        states: Collection[str] | None = None,
+        prefix: str = "",
+    ) -> list[RunRow]:
+        """The matching runs, oldest first."""
+
+    def run_by_key(self, session: str, key: str) -> RunRow | None: ...
+
+    def definition(self, hash: str) -> Definition | None: ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,28 @@
+"""What every store refuses, said in the same words."""
+
+from __future__ import annotations
+
+from nerve.errors import Conflict
+from nerve.store.port import VALUE_LIMIT, Append, RunRow
+
+
+def sequence_taken(part: Append, head: int) -> Conflict:
+    if head > part.after:
+        return Conflict(part.run, f"event {part.after + 1} is taken, the journal has {head} events already")
+    return Conflict(part.run, f"the journal has {head} events, nothing can follow event {part.after} yet")
+
+
+def path_settled(run: str, path: str, seq: int) -> Conflict:
+    return Conflict(run, f"{path} is settled already, by event {seq}")
+
+
+def key_taken(row: RunRow, owner: str) -> Conflict:
+    return Conflict(row.run, f"key {row.key!r} of session {row.session} is taken, by run {owner}")
+
+
+def out_of_order(run: str, expected: int, found: int) -> ValueError:
+    return ValueError(f"run {run}: event {expected} must come next, found event {found}")
+
+
+def too_large(run: str, seq: int, size: int) -> ValueError:
+    return ValueError(f"run {run}: event {seq} holds {size:,} bytes, more than the limit of {VALUE_LIMIT:,}")

@@ -1,0 +1,45 @@
+-- name: upsert_runs
+INSERT OR FAIL INTO runs (run, session, workflow, state, started, ended, key, parent, wake, definition, seq)
+VALUES :rows
+ON CONFLICT (run) DO UPDATE SET
+    session = excluded.session,
+    workflow = excluded.workflow,
+    state = excluded.state,
+    started = excluded.started,
+    ended = excluded.ended,
+    key = excluded.key,
+    parent = excluded.parent,
+    wake = excluded.wake,
+    definition = excluded.definition,
+    seq = excluded.seq;
+
+-- name: insert_definitions
+INSERT OR IGNORE INTO definitions (hash, workflow, notation, source, canonical) VALUES :rows;
+
+-- name: select_run
+SELECT run, session, workflow, state, started, ended, key, parent, wake, definition FROM runs WHERE run = ?;
+
+-- name: select_reach
+SELECT seq FROM runs WHERE run = ?;
+
+-- name: select_run_by_key
+SELECT run, session, workflow, state, started, ended, key, parent, wake, definition FROM runs
+WHERE session = ? AND key = ?;
+
+-- name: select_runs
+SELECT run, session, workflow, state, started, ended, key, parent, wake, definition FROM runs
+WHERE run >= :prefix AND run < :prefix || char(1114111)
+    AND (:session IS NULL OR session = :session)
+    AND (:workflow IS NULL OR workflow = :workflow)
+ORDER BY started, run;
+
+-- name: select_runs_in_states
+SELECT run, session, workflow, state, started, ended, key, parent, wake, definition FROM runs
+WHERE state IN (SELECT value FROM json_each(:states))
+    AND +run >= :prefix AND +run < :prefix || char(1114111)
+    AND (:session IS NULL OR session = :session)
+    AND (:workflow IS NULL OR workflow = :workflow)
+ORDER BY started, run;
+
+-- name: select_definition
+SELECT hash, workflow, notation, source, canonical FROM definitions WHERE hash = ?;

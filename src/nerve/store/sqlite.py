@@ -1,0 +1,110 @@
+"""The store that survives power loss: one SQLite file, owned by one process."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import cast
+
+import apsw
+
+from nerve.errors import StoreError
+from nerve.store import chain
+from nerve.store.connection import close, create, open_reader, open_writer, reported, translated
+from nerve.store.lock import OwnerLock
+from nerve.store.port import Append, Definition, Row, RunRow
+from nerve.store.statements import SQL
+from nerve.store.writer import Writer
+
+_log = logging.getLogger(__name__)
+
+
+class SqliteStore:
+    """Appends from one thread at a time; reads, which never wait for an append, from one other."""
+
+    durable = True
+
+    def __init__(self, path: str | os.PathLike[str], *, vfs: str | None = None) -> None:
+        self.file = Path(path).resolve()
+        if not self.file.parent.is_dir():
+            raise StoreError(f"{self.file.parent} is not a directory. Make it, or use another file.")
+        with reported(self.file), ExitStack() as opened:
+            opened.callback(OwnerLock(self.file).release)
+            create(self.file)
+            self._writer = Writer(lambda: open_writer(self.file, vfs))
+            opened.callback(self._writer.close)
+            # The reader leaves first: the last to leave moves the log, and a reader could not.
+            self._reader = open_reader(self.file, vfs)
+            opened.callback(close, self._reader)
+            self._opened = opened.pop_all()
+
+    def append(self, batch: Sequence[Append], patience: float = 30.0) -> list[StoreError | None]:
+        try:
+            return self._writer.append(batch, patience)
+        except apsw.Error as error:
+            raise translated(self.file, error) from error
+
+    def events(self, run: str, after: int = 0) -> list[Row]:
+        with reported(self.file):
+            # Asked first, since an append between the two questions may only make the journal longer.
+            reach = self._reader.execute(SQL["select_reach"], (run,)).get or 0
+            stored = self._reader.execute(SQL["select_events"], (run, after))
+            try:
+                rows = cast("Iterator[chain.Stored]", stored)
+                return chain.verified(run, after, rows, self._blob, reach)
+            finally:
+                # Left open by an error, it would hold all later reads at this moment.
+                stored.close(True)
+
+    def _blob(self, hash: bytes) -> bytes | None:
+        return cast("bytes | None", self._reader.execute(SQL["select_blob"], (hash,)).get)
+
+    def run(self, run: str) -> RunRow | None:
+        return self._run("select_run", (run,))
+
+    def runs(
+        self,
+        *,
+        session: str | None = None,
+        workflow: str | None = None,
+        states: Collection[str] | None = None,
+        prefix: str = "",
+    ) -> list[RunRow]:
+        values: dict[str, str | None] = {"session": session, "workflow": workflow, "prefix": prefix}
+        name = "select_runs"
+        if states is not None:
+            name = "select_runs_in_states"
+            values["states"] = json.dumps(list(states))
+        with reported(self.file):
+            return list(self._readable(self._reader.execute(SQL[name], values)))
+
+    def _readable(self, rows: apsw.Cursor) -> Iterator[RunRow]:
+        """One row that is not text any more must not hide the others."""
+        while True:
+            try:
+                for row in rows:
+                    yield RunRow(*row)
+                return
+            except UnicodeDecodeError as error:
+                _log.error("%s: a row of `runs` cannot be read: %s", self.file, error)
+
+    def run_by_key(self, session: str, key: str) -> RunRow | None:
+        return self._run("select_run_by_key", (session, key))
+
+    def _run(self, name: str, values: tuple[str, ...]) -> RunRow | None:
+        with reported(self.file):
+            row = self._reader.execute(SQL[name], values).fetchone()
+        return None if row is None else RunRow(*row)
+
+    def definition(self, hash: str) -> Definition | None:
+        with reported(self.file):
+            row = self._reader.execute(SQL["select_definition"], (hash,)).fetchone()
+        return None if row is None else Definition(*row)
+
+    def close(self) -> None:
+        """Move the write-ahead log into the file and let others own it."""
+        self._opened.close()

@@ -1,0 +1,27 @@
+"""The SQL of the store, read from `sql/*.sql` by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from importlib.resources import files
+
+_MARK = "-- name: "
+
+
+def _statements() -> Iterator[tuple[str, str]]:
+    for file in files("nerve.store").joinpath("sql").iterdir():
+        if file.name.endswith(".sql"):
+            for block in file.read_text("utf-8").split(_MARK)[1:]:
+                name, _, text = block.partition("\n")
+                yield name.strip(), text.strip()
+
+
+SQL = dict(_statements())
+
+
+@cache
+def for_rows(name: str, width: int, count: int) -> str:
+    """The named statement with `:rows` standing for `count` rows of `width` values each."""
+    row = f"({','.join('?' * width)})"
+    return SQL[name].replace(":rows", ",".join([row] * count))

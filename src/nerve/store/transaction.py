@@ -1,0 +1,31 @@
+"""All that is written together, or nothing of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import apsw
+
+
+class Transaction:
+    """IMMEDIATE, since a connection that asks for the write lock only later does not wait its turn."""
+
+    __slots__ = ("_db", "_execute")
+
+    def __init__(self, db: apsw.Connection) -> None:
+        self._db = db
+        self._execute = db.cursor().execute
+
+    def __enter__(self) -> Callable[..., apsw.Cursor]:
+        self._execute("BEGIN IMMEDIATE")
+        return self._execute
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        try:
+            if kind is None:
+                self._execute("COMMIT")
+        finally:
+            if self._db.in_transaction:
+                self._execute("ROLLBACK")

@@ -1,0 +1,229 @@
+"""The one connection that writes, and what it takes to commit a group of appends."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+import apsw
+
+from nerve.errors import Conflict, StoreError
+from nerve.store import refusals
+from nerve.store.chain import START, digest, link
+from nerve.store.connection import close
+from nerve.store.port import INLINE_LIMIT, VALUE_LIMIT, Append
+from nerve.store.statements import SQL, for_rows
+from nerve.store.transaction import Transaction
+
+Head = tuple[int, bytes]
+Execute = Callable[..., apsw.Cursor]
+
+HEADS = 8192
+"""How many journals' last events are remembered; the others are looked up."""
+
+LOG_PAGES = 1000
+"""How long the write-ahead log gets before it is moved into the file."""
+
+_LARGEST_CHUNK = 256
+_HARMLESS = apsw.BusyError, apsw.LockedError, apsw.FullError
+
+
+class Writer:
+    def __init__(self, connect: Callable[[], apsw.Connection]) -> None:
+        self._connect = connect
+        self._heads: OrderedDict[str, Head] = OrderedDict()
+        self._use(connect())
+
+    def _use(self, db: apsw.Connection) -> apsw.Connection:
+        self._db: apsw.Connection | None = db
+        self._patience = -1.0
+        self._log = 0
+        # In place of SQLite's own hook, which moves the log inside the commit and hides its trouble.
+        db.set_wal_hook(self._note_log)
+        return db
+
+    def _note_log(self, db: apsw.Connection, name: str, pages: int) -> int:
+        self._log = pages
+        return apsw.SQLITE_OK
+
+    def append(self, batch: Sequence[Append], patience: float) -> list[StoreError | None]:
+        try:
+            db = self._ready(patience)
+            try:
+                outcomes = self._append_together(db, batch)
+            except apsw.ConstraintError:
+                self._heads.clear()
+                outcomes = self._append_one_by_one(db, batch)
+        except apsw.Error as error:
+            self._heads.clear()
+            if not isinstance(error, _HARMLESS):
+                self._abandon()
+            raise
+        if self._log >= LOG_PAGES:
+            self._move_log(db)
+        return outcomes
+
+    def _append_together(self, db: apsw.Connection, batch: Sequence[Append]) -> list[StoreError | None]:
+        outcomes: list[StoreError | None] = []
+        moved: dict[str, Head] = {}
+        group = _Group()
+        with Transaction(db) as execute:
+            for part in batch:
+                head = moved.get(part.run) or self._head(db, part)
+                if head[0] == part.after:
+                    moved[part.run] = group.add(part, head)
+                    outcomes.append(None)
+                else:
+                    outcomes.append(refusals.sequence_taken(part, head[0]))
+            group.write(execute)
+        self._remember(moved)
+        return outcomes
+
+    def _append_one_by_one(self, db: apsw.Connection, batch: Sequence[Append]) -> list[StoreError | None]:
+        with Transaction(db) as execute:
+            return [_append_alone(db, execute, part) for part in batch]
+
+    def _head(self, db: apsw.Connection, part: Append) -> Head:
+        head = self._heads.get(part.run)
+        if head is None or head[0] != part.after:
+            head = _head(db, part.run)
+        return head
+
+    def _remember(self, moved: dict[str, Head]) -> None:
+        heads = self._heads
+        for run, head in moved.items():
+            heads[run] = head
+            heads.move_to_end(run)
+        while len(heads) > HEADS:
+            heads.popitem(last=False)
+
+    def _ready(self, patience: float) -> apsw.Connection:
+        db = self._db or self._reconnect()
+        if patience != self._patience:
+            db.set_busy_timeout(int(patience * 1000))
+            self._patience = patience
+        return db
+
+    def _reconnect(self) -> apsw.Connection:
+        db = self._connect()
+        try:
+            _forget_failed_commit(db)
+        except apsw.Error:
+            close(db)
+            raise
+        return self._use(db)
+
+    def _move_log(self, db: apsw.Connection) -> None:
+        """What was committed stands, whether or not it can be moved into the file now."""
+        try:
+            db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        except _HARMLESS:
+            pass
+        except apsw.Error:
+            self._abandon()
+
+    def _abandon(self) -> None:
+        """After a failed sync nothing the connection believes about the file can be trusted."""
+        self.close()
+        with suppress(apsw.Error, StoreError):
+            self._reconnect()
+
+    def close(self) -> None:
+        db, self._db = self._db, None
+        if db is not None:
+            close(db)
+
+
+class _Group:
+    """The values of many rows, laid out for few statements: each one gives the interpreter lock away."""
+
+    def __init__(self) -> None:
+        self._events: list[object] = []
+        self._blobs: list[object] = []
+        self._runs: list[object] = []
+        self._definitions: list[object] = []
+
+    def add(self, part: Append, head: Head) -> Head:
+        run, (seq, hash) = part.run, head
+        for row in part.rows:
+            seq += 1
+            if row.seq != seq:
+                raise refusals.out_of_order(run, seq, row.seq)
+            _, at, type, path, settles, text = row
+            kept: str | bytes = text
+            data = text.encode()
+            own = digest(data)
+            if len(data) > INLINE_LIMIT:
+                if len(data) > VALUE_LIMIT:
+                    raise refusals.too_large(run, seq, len(data))
+                self._blobs += (own, data)
+                kept = own
+            hash = link(hash, run, row, own)
+            self._events += (run, seq, at, type, path, settles, kept, hash)
+        if part.row is not None:
+            self._runs += (*part.row, seq)
+        if part.definition is not None:
+            self._definitions += part.definition
+        return seq, hash
+
+    def write(self, execute: Execute) -> None:
+        _insert(execute, "insert_events", 8, self._events)
+        _insert(execute, "insert_blobs", 2, self._blobs)
+        _insert(execute, "upsert_runs", 11, self._runs)
+        _insert(execute, "insert_definitions", 5, self._definitions)
+
+
+def _insert(execute: Execute, name: str, width: int, values: list[object]) -> None:
+    """Insert in chunks of a power of two, so that few statements serve groups of every size."""
+    start = 0
+    while rows := (len(values) - start) // width:
+        count = min(_LARGEST_CHUNK, 1 << (rows.bit_length() - 1))
+        end = start + count * width
+        execute(for_rows(name, width, count), values[start:end])
+        start = end
+
+
+def _append_alone(db: apsw.Connection, execute: Execute, part: Append) -> Conflict | None:
+    head = _head(db, part.run)
+    if head[0] != part.after:
+        return refusals.sequence_taken(part, head[0])
+    group = _Group()
+    group.add(part, head)
+    execute("SAVEPOINT part")
+    try:
+        group.write(execute)
+    except apsw.ConstraintError:
+        execute("ROLLBACK TO part")
+        if conflict := _conflict(db, part):
+            return conflict
+        raise
+    finally:
+        if db.in_transaction:
+            execute("RELEASE part")
+    return None
+
+
+def _conflict(db: apsw.Connection, part: Append) -> Conflict | None:
+    settling: dict[str, int] = {}
+    for row in part.rows:
+        if row.settles is not None:
+            seq = db.execute(SQL["select_settling"], (part.run, row.settles)).get or settling.get(row.settles)
+            if seq is not None:
+                return refusals.path_settled(part.run, row.settles, seq)
+            settling[row.settles] = row.seq
+    if part.row is not None and part.row.key is not None:
+        owner = db.execute(SQL["select_run_by_key"], (part.row.session, part.row.key)).fetchone()
+        if owner is not None and owner[0] != part.row.run:
+            return refusals.key_taken(part.row, owner[0])
+    return None
+
+
+def _head(db: apsw.Connection, run: str) -> Head:
+    return db.execute(SQL["select_head"], (run,)).fetchone() or (0, START)
+
+
+def _forget_failed_commit(db: apsw.Connection) -> None:
+    """A commit whose sync failed may stand whole in the log, and a restart would bring it back."""
+    with suppress(apsw.BusyError):
+        db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)

@@ -1,0 +1,220 @@
+"""The tests every store must pass; subclass `StoreContract` and give it a `store` fixture."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from nerve.errors import Conflict, StoreError
+from nerve.store.port import INLINE_LIMIT, VALUE_LIMIT, Append, Definition, Row, RunRow, Store
+
+
+def event(seq: int, settles: str | None = None, data: str = "{}") -> Row:
+    return Row(seq, 1763199999.123456, "happened", f"/main/{seq}", settles, data)
+
+
+def append(run: str, after: int, count: int = 1, row: RunRow | None = None) -> Append:
+    return Append(run, after, [event(after + n) for n in range(1, count + 1)], row)
+
+
+def run_row(run: str, state: str = "running", key: str | None = None, started: float = 1.0) -> RunRow:
+    return RunRow(run, "default", "review", state, started, key=key)
+
+
+class StoreContract:
+    @pytest.fixture
+    def store(self) -> Store:
+        raise NotImplementedError("override the fixture `store` with one that gives an empty store")
+
+    def test_a_journal_nobody_wrote_is_empty(self, store: Store) -> None:
+        assert store.events("r") == []
+        assert store.run("r") is None
+        assert store.runs() == []
+        assert store.run_by_key("default", "k") is None
+        assert store.definition("none") is None
+
+    def test_events_come_back_as_they_were_appended(self, store: Store) -> None:
+        rows = [
+            Row(1, 0.1 + 0.2, "started", "/", None, '{"text": "Grüße, 世界 🙂"}'),
+            Row(2, math.nextafter(2e9, math.inf), "", "", "", ""),
+            Row(3, -0.0, "a\nb", "c'd\"", "e\\f", "null"),
+            Row(4, 5e-324, "x" * 1000, "/" * 1000, "/4", "0" * 100_000),
+        ]
+        assert store.append([Append("r", 0, rows)]) == [None]
+        assert store.events("r") == rows
+        assert all(isinstance(row, Row) for row in store.events("r"))
+
+    def test_events_are_read_from_behind_a_number(self, store: Store) -> None:
+        store.append([append("r", 0, 5)])
+        assert [row.seq for row in store.events("r", 3)] == [4, 5]
+        assert store.events("r", 5) == []
+        assert store.events("r", 9) == []
+
+    @pytest.mark.parametrize("after", [0, 1, 3])
+    def test_an_append_after_the_wrong_event_is_a_conflict(self, store: Store, after: int) -> None:
+        store.append([append("r", 0, 2)])
+        [outcome] = store.append([append("r", after)])
+        assert isinstance(outcome, Conflict)
+        assert outcome.run == "r"
+        assert "2 events" in str(outcome)
+        assert store.events("r") == append("r", 0, 2).rows
+
+    def test_a_conflict_leaves_the_other_parts_alone(self, store: Store) -> None:
+        store.append([append("b", 0)])
+        outcomes = store.append([append("a", 0), append("b", 0), append("c", 0)])
+        assert [type(outcome) for outcome in outcomes] == [type(None), Conflict, type(None)]
+        assert [len(store.events(run)) for run in "abc"] == [1, 1, 1]
+
+    def test_one_batch_may_hold_several_parts_of_one_journal(self, store: Store) -> None:
+        assert store.append([append("r", 0, 2), append("r", 2, 1), append("r", 3, 2)]) == [None] * 3
+        assert [row.seq for row in store.events("r")] == [1, 2, 3, 4, 5]
+
+    def test_of_two_parts_for_one_place_the_first_wins(self, store: Store) -> None:
+        first, second = store.append([append("r", 0, 2), append("r", 0, 1)])
+        assert first is None
+        assert isinstance(second, Conflict)
+        assert len(store.events("r")) == 2
+
+    def test_a_path_settles_once(self, store: Store) -> None:
+        store.append([Append("r", 0, [event(1), event(2, "/gate")])])
+        [outcome] = store.append([Append("r", 2, [event(3), event(4, "/gate")])])
+        assert isinstance(outcome, Conflict)
+        assert "/gate is settled already, by event 2" in str(outcome)
+        assert len(store.events("r")) == 2
+
+    def test_a_path_settles_once_in_a_batch(self, store: Store) -> None:
+        batch = [
+            Append("r", 0, [event(1, "/gate")]),
+            Append("q", 0, [event(1, "/gate")]),
+            Append("r", 1, [event(2, "/gate")]),
+            Append("r", 1, [event(2, "/other")]),
+        ]
+        outcomes = store.append(batch)
+        assert [outcome is None for outcome in outcomes] == [True, True, False, True]
+        assert [row.settles for row in store.events("r")] == ["/gate", "/other"]
+
+    def test_a_path_settles_once_in_a_part(self, store: Store) -> None:
+        [outcome] = store.append([Append("r", 0, [event(1, "/gate"), event(2, "/gate")])])
+        assert isinstance(outcome, Conflict)
+        assert "by event 1" in str(outcome)
+        assert store.events("r") == []
+
+    def test_after_a_conflict_the_journal_goes_on(self, store: Store) -> None:
+        store.append([Append("r", 0, [event(1, "/gate")])])
+        store.append([Append("r", 1, [event(2, "/gate")])])
+        assert store.append([append("r", 1, 2)]) == [None]
+        assert len(store.events("r")) == 3
+
+    def test_nothing_of_a_refused_part_is_kept(self, store: Store) -> None:
+        store.append([append("r", 0, 1, run_row("r"))])
+        definition = Definition("h", "review", "yaml", "a", "b")
+        store.append([Append("r", 0, [event(1)], run_row("r", "failed"), definition)])
+        assert store.run("r") == run_row("r")
+        assert store.definition("h") is None
+
+    def test_the_row_of_a_run_is_the_last_one_given(self, store: Store) -> None:
+        last = RunRow("r", "default", "review", "completed", 1.5, 2.5, "k", "parent", 3.5, "h")
+        store.append([append("r", 0, 1, run_row("r", key="k"))])
+        assert store.append([append("r", 1, 1, run_row("r", "waiting", "k")), append("r", 2, 1, last)]) == [
+            None,
+            None,
+        ]
+        assert store.run("r") == last
+        assert isinstance(store.run("r"), RunRow)
+
+    def test_a_row_may_come_without_events(self, store: Store) -> None:
+        store.append([append("r", 0, 1, run_row("r"))])
+        assert store.append([Append("r", 1, [], run_row("r", "held"))]) == [None]
+        assert store.run("r") == run_row("r", "held")
+        assert store.append([append("r", 1)]) == [None]
+
+    def test_a_key_starts_one_run_of_a_session(self, store: Store) -> None:
+        other = run_row("c", key="k")._replace(session="other")
+        outcomes = store.append(
+            [
+                append("a", 0, 1, run_row("a", key="k")),
+                append("b", 0, 1, run_row("b", key="k")),
+                append("c", 0, 1, other),
+            ]
+        )
+        assert [outcome is None for outcome in outcomes] == [True, False, True]
+        assert isinstance(outcomes[1], Conflict)
+        assert "taken, by run a" in str(outcomes[1])
+        assert store.run("b") is None
+        assert store.events("b") == []
+        assert store.run_by_key("default", "k") == run_row("a", key="k")
+        assert store.run_by_key("other", "k") == other
+
+    def test_runs_are_listed_oldest_first(self, store: Store) -> None:
+        rows = [run_row(run, started=started) for run, started in (("a", 3.0), ("c", 1.0), ("b", 1.0))]
+        store.append([append(row.run, 0, 1, row) for row in rows])
+        assert [row.run for row in store.runs()] == ["b", "c", "a"]
+
+    def test_runs_are_found_by_what_they_are(self, store: Store) -> None:
+        rows = [
+            RunRow("ab1", "s", "review", "running", 1.0),
+            RunRow("ab2", "s", "deploy", "waiting", 2.0),
+            RunRow("a%3", "t", "review", "completed", 3.0),
+        ]
+        store.append([append(row.run, 0, 1, row) for row in rows])
+
+        def found(**filters: object) -> list[int]:
+            return [rows.index(row) for row in store.runs(**filters)]  # type: ignore[arg-type]
+
+        assert found(session="s") == [0, 1]
+        assert found(workflow="review") == [0, 2]
+        assert found(states={"running", "completed"}) == [0, 2]
+        assert found(states=[]) == []
+        assert found(states=("waiting",), session="t") == []
+        assert found(states=["running", "waiting"], session="s", workflow="deploy", prefix="ab") == [1]
+        assert found(prefix="ab") == [0, 1]
+        assert found(prefix="a%") == [2]
+        assert found(prefix="ab2") == [1]
+        assert found(prefix="b") == []
+
+    def test_a_definition_is_kept_by_its_hash(self, store: Store) -> None:
+        definition = Definition("h", "review", "yaml", "source: 1\n", '{"source":1}')
+        store.append([Append(run, 0, [event(1)], run_row(run), definition) for run in "abc"])
+        assert store.definition("h") == definition
+
+    def test_events_out_of_order_are_refused_with_the_whole_batch(self, store: Store) -> None:
+        with pytest.raises(ValueError, match="event 2 must come next, found event 3"):
+            store.append([append("a", 0), Append("r", 0, [event(1), event(3)])])
+        assert store.events("a") == []
+        assert store.events("r") == []
+        assert store.append([append("a", 0), append("r", 0)]) == [None, None]
+
+    @pytest.mark.parametrize("size", [INLINE_LIMIT, INLINE_LIMIT + 1, 300 * 1024, 10 * 1024 * 1024])
+    def test_large_data_comes_back_whole(self, store: Store, size: int) -> None:
+        rows = [event(1, data="é" * (size // 2) + "x" * (size % 2)), event(2)]
+        assert store.append([Append("r", 0, rows), Append("q", 0, rows)]) == [None, None]
+        assert store.events("r") == rows
+        assert store.events("q", 1) == rows[1:]
+
+    def test_data_over_the_limit_is_refused_with_its_size(self, store: Store) -> None:
+        data = "é" * (VALUE_LIMIT // 2) + "x"
+        with pytest.raises(ValueError, match=f"{VALUE_LIMIT + 1:,}"):
+            store.append([append("a", 0), Append("r", 0, [event(1, data=data)])])
+        assert store.events("a") == []
+        assert store.events("r") == []
+
+    def test_a_large_group_is_appended_whole(self, store: Store) -> None:
+        for turn in range(3):
+            batch = [append(f"run-{n}", turn * 2, 2, run_row(f"run-{n}", str(turn))) for n in range(333)]
+            assert store.append(batch) == [None] * 333
+        assert all(len(store.events(f"run-{n}")) == 6 for n in range(333))
+        assert len(store.runs(states=["2"])) == 333
+
+    def test_an_empty_batch_is_no_trouble(self, store: Store) -> None:
+        assert store.append([]) == []
+
+    def test_a_conflict_is_a_store_error(self, store: Store) -> None:
+        [outcome] = store.append([append("r", 7)])
+        assert isinstance(outcome, StoreError)
+
+    def test_reading_gives_copies(self, store: Store) -> None:
+        store.append([append("r", 0, 2)])
+        store.events("r").clear()
+        store.runs().clear()
+        assert len(store.events("r")) == 2

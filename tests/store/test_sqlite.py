@@ -1,0 +1,209 @@
+"""The SQLite store keeps the contract, on a private file, and says why it cannot use another."""
+
+import hashlib
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nerve.errors import StoreError, StoreFailed
+from nerve.store.memory import MemoryStore
+from nerve.store.port import Append, Row, RunRow
+from nerve.store.sqlite import SqliteStore
+from nerve.store.writer import HEADS
+from nerve.testing.store_contract import StoreContract, append, event, run_row
+
+
+class TestSqliteStore(StoreContract):
+    @pytest.fixture
+    def store(self, file: Path) -> Iterator[SqliteStore]:
+        store = SqliteStore(file)
+        yield store
+        store.close()
+
+
+def test_everything_is_there_when_the_file_is_opened_again(file: Path) -> None:
+    first = SqliteStore(file)
+    assert first.durable
+    first.append([append("r", 0, 3, run_row("r", key="k")), Append("q", 0, [event(1, data="x" * 300_000)])])
+    first.close()
+    second = SqliteStore(file)
+    assert second.events("r") == append("r", 0, 3).rows
+    assert second.events("q") == [event(1, data="x" * 300_000)]
+    assert second.run_by_key("default", "k") == run_row("r", key="k")
+    assert second.append([append("r", 3)]) == [None]
+    second.close()
+
+
+def test_the_file_and_those_beside_it_are_private(store: SqliteStore, file: Path) -> None:
+    store.append([append("r", 0)])
+    modes = {path.name: path.stat().st_mode & 0o777 for path in file.parent.iterdir()}
+    assert modes == dict.fromkeys(("nerve.db", "nerve.db-wal", "nerve.db-shm", "nerve.db.lock"), 0o600)
+
+
+def test_closing_leaves_one_whole_file_and_may_be_repeated(store: SqliteStore, file: Path) -> None:
+    store.append([append("r", 0)])
+    store.close()
+    store.close()
+    assert sorted(path.name for path in file.parent.iterdir()) == ["nerve.db", "nerve.db.lock"]
+
+
+def test_the_file_is_used_as_promised(connections: list[apsw.Connection], store: SqliteStore) -> None:
+    writer, reader = connections
+    assert writer.pragma("journal_mode") == "wal"
+    assert writer.pragma("synchronous") == 2
+    assert writer.pragma("foreign_keys") == 1
+    assert writer.pragma("trusted_schema") == 0
+    assert writer.pragma("mmap_size") == 0
+    assert reader.readonly("main")
+
+
+def test_all_writes_are_in_immediate_transactions(file: Path) -> None:
+    begun: list[str] = []
+    loose: list[str] = []
+
+    def trace(cursor: apsw.Cursor, sql: str, bindings: object) -> bool:
+        if sql.startswith("BEGIN"):
+            begun.append(sql)
+        elif not (cursor.is_readonly or cursor.connection.in_transaction or "journal_mode" in sql):
+            loose.append(sql)
+        return True
+
+    def hook(db: apsw.Connection) -> None:
+        db.set_exec_trace(trace)
+
+    apsw.connection_hooks.append(hook)
+    try:
+        store = SqliteStore(file)
+        store.append([append("r", 0, 2, run_row("r")), Append("q", 0, [event(1, "/a", "x" * 300_000)])])
+        store.append([Append("q", 1, [event(2, "/a")]), append("r", 2)])
+        store.close()
+    finally:
+        apsw.connection_hooks.remove(hook)
+    assert set(begun) == {"BEGIN IMMEDIATE"}
+    assert len(begun) == 4
+    assert loose == []
+
+
+def test_a_large_value_is_kept_once_and_by_its_hash(store: SqliteStore, file: Path) -> None:
+    data = "x" * 300_000
+    store.append([Append(run, 0, [event(1, data=data)]) for run in "abc"])
+    raw = apsw.Connection(str(file))
+    digest = hashlib.sha256(data.encode()).digest()
+    assert raw.execute("SELECT hash, data FROM blobs").fetchall() == [(digest, data.encode())]
+    assert raw.execute("SELECT DISTINCT data FROM events").fetchall() == [(digest,)]
+    raw.close()
+
+
+def test_reading_does_not_wait_for_a_writer(store: SqliteStore, file: Path) -> None:
+    store.append([append("r", 0, 2, run_row("r"))])
+    other = apsw.Connection(str(file))
+    other.execute("BEGIN EXCLUSIVE; DELETE FROM events; DELETE FROM runs")
+    assert len(store.events("r")) == 2
+    assert len(store.runs()) == 1
+    other.execute("ROLLBACK")
+    other.close()
+
+
+def test_one_thread_may_append_while_another_reads(store: SqliteStore) -> None:
+    def write() -> None:
+        for n in range(200):
+            store.append([append("r", n)])
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    seen = 0
+    while thread.is_alive():
+        rows = store.events("r", seen)
+        assert [row.seq for row in rows] == list(range(seen + 1, seen + len(rows) + 1))
+        seen += len(rows)
+    thread.join()
+    assert len(store.events("r")) == 200
+
+
+def test_more_journals_than_are_remembered_go_on_too(store: SqliteStore) -> None:
+    runs = [f"run-{n}" for n in range(HEADS + 100)]
+    assert not any(store.append([append(run, 0) for run in runs]))
+    assert not any(store.append([append(run, 1) for run in runs[:200]]))
+    assert all(len(store.events(run)) == 2 for run in runs[:200])
+
+
+def test_rows_written_behind_the_stores_back_are_a_conflict_once(store: SqliteStore, file: Path) -> None:
+    store.append([append("r", 0)])
+    other = apsw.Connection(str(file))
+    other.execute("INSERT INTO events SELECT run, 2, at, type, path, settles, data, hash FROM events")
+    other.close()
+    assert "event 2 is taken" in str(store.append([append("r", 1)])[0])
+    assert store.append([append("r", 2)]) == [None]
+
+
+def test_a_missing_directory_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=str(tmp_path / "none")):
+        SqliteStore(tmp_path / "none" / "nerve.db")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_no_database_is_named_and_left_alone(file: Path) -> None:
+    file.write_text("Dear diary, today I did not write a database. " * 100)
+    before = file.read_bytes()
+    with pytest.raises(StoreFailed, match=str(file)):
+        SqliteStore(file)
+    assert file.read_bytes() == before
+
+
+def test_a_directory_in_place_of_the_file_is_named(file: Path) -> None:
+    file.mkdir()
+    with pytest.raises(StoreFailed, match=str(file)):
+        SqliteStore(file)
+
+
+def test_the_database_of_another_program_is_left_alone(file: Path) -> None:
+    other = apsw.Connection(str(file))
+    other.execute("CREATE TABLE notes (text)")
+    other.close()
+    before = file.read_bytes()
+    with pytest.raises(StoreError, match="another program"):
+        SqliteStore(file)
+    assert file.read_bytes() == before
+
+
+names = st.sampled_from(["a", "b", "c"])
+rows = st.builds(
+    RunRow,
+    run=names,
+    session=st.sampled_from(["s", "t"]),
+    workflow=st.just("w"),
+    state=st.sampled_from(["running", "completed"]),
+    started=st.floats(0, 3),
+    key=st.none() | st.sampled_from(["k", "l"]),
+)
+
+
+@st.composite
+def parts(draw: st.DrawFn) -> Append:
+    run, after, count = draw(names), draw(st.integers(0, 6)), draw(st.integers(0, 3))
+    settles = st.none() | st.sampled_from(["/1", "/2", "/3", "/4"])
+    events = [
+        Row(after + n, draw(st.floats(0, 2e9)), "t", "/", draw(settles), "{}") for n in range(1, count + 1)
+    ]
+    row = draw(st.none() | rows)
+    return Append(run, after, events, None if row is None else row._replace(run=run))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(batches=st.lists(st.lists(parts(), max_size=5), max_size=6))
+def test_it_decides_as_the_memory_store_does(
+    tmp_path_factory: pytest.TempPathFactory, batches: list[list[Append]]
+) -> None:
+    store, model = SqliteStore(tmp_path_factory.mktemp("model") / "nerve.db"), MemoryStore()
+    try:
+        for batch in batches:
+            assert list(map(str, store.append(batch))) == list(map(str, model.append(batch)))
+        assert store.runs() == model.runs()
+        assert [store.events(run) for run in "abc"] == [model.events(run) for run in "abc"]
+    finally:
+        store.close()

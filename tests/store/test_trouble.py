@@ -1,0 +1,95 @@
+"""A full disk or a busy file is said, costs nothing that was written, and passes."""
+
+import threading
+from pathlib import Path
+
+import apsw
+import pytest
+
+from nerve.errors import StoreBusy, StoreFailed, StoreFull
+from nerve.store.port import Append
+from nerve.store.sqlite import SqliteStore
+from nerve.testing.store_contract import append, event, run_row
+from store.processes import news, start
+
+HOLDER = """
+import sys, apsw
+db = apsw.Connection(sys.argv[1])
+db.execute("BEGIN IMMEDIATE")
+print("held", flush=True)
+sys.stdin.readline()
+db.execute("ROLLBACK")
+"""
+
+
+def test_a_full_disk_is_reported_and_passes(connections: list[apsw.Connection], store: SqliteStore) -> None:
+    writer = connections[0]
+    store.append([append("r", 0, 2, run_row("r"))])
+    writer.pragma("max_page_count", writer.pragma("page_count") + 4)
+    large = [event(3, data="x" * 200_000)]
+    for _ in range(2):
+        with pytest.raises(StoreFull):
+            store.append([append("q", 0), Append("r", 2, large, run_row("r", "failed"))])
+        assert len(store.events("r")) == 2
+        assert store.events("q") == []
+        assert store.run("r") == run_row("r")
+    assert store.append([append("r", 2)]) == [None]
+    writer.pragma("max_page_count", 1_000_000)
+    assert store.append([Append("r", 3, [event(4, data="x" * 200_000)])]) == [None]
+    assert len(store.events("r")) == 4
+    assert writer.pragma("integrity_check") == "ok"
+
+
+def test_without_patience_a_busy_file_is_reported_at_once(store: SqliteStore, file: Path) -> None:
+    store.append([append("r", 0)])
+    holder = start(HOLDER, file)
+    assert news(holder).readline() == "held\n"
+    with pytest.raises(StoreBusy, match=str(file)):
+        store.append([append("r", 1)], patience=0)
+    assert len(store.events("r")) == 1
+    holder.communicate("\n")
+    assert store.append([append("r", 1)], patience=0) == [None]
+
+
+def test_with_patience_an_append_waits_for_the_file(store: SqliteStore, file: Path) -> None:
+    other = apsw.Connection(str(file))
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreBusy):
+        store.append([append("r", 0)], patience=0.01)
+    outcomes: list[object] = []
+    waiting = threading.Thread(target=lambda: outcomes.extend(store.append([append("r", 0)], patience=30)))
+    waiting.start()
+    assert store.events("r") == []
+    other.execute("ROLLBACK")
+    waiting.join()
+    assert outcomes == [None]
+    assert len(store.events("r")) == 1
+    other.close()
+
+
+def test_the_log_shrinks_after_a_reader_held_it(store: SqliteStore, file: Path) -> None:
+    reader = apsw.Connection(str(file), flags=apsw.SQLITE_OPEN_READONLY)
+    reader.execute("BEGIN; SELECT count(*) FROM events")
+    log = file.with_name("nerve.db-wal")
+    for n in range(100):
+        store.append([Append("r", n, [event(n + 1, data="x" * 250_000)])])
+    assert log.stat().st_size > 20_000_000
+    reader.execute("COMMIT")
+    reader.close()
+    for n in range(100, 103):
+        store.append([Append("r", n, [event(n + 1)])])
+    assert log.stat().st_size < 17_000_000
+
+
+def test_a_run_that_cannot_be_read_does_not_hide_the_others(
+    store: SqliteStore, file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.append([append(run, 0, 1, run_row(run)) for run in "abc"])
+    raw = apsw.Connection(str(file))
+    raw.execute("UPDATE runs SET workflow = CAST(x'ff' AS TEXT) WHERE run = 'b'")
+    raw.close()
+    assert [row.run for row in store.runs()] == ["a", "c"]
+    assert "cannot be read" in caplog.text
+    with pytest.raises(StoreFailed, match="cannot be read"):
+        store.run("b")
+    assert store.events("b") == append("b", 0).rows
