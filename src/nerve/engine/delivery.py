@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nerve.core.workflow.replay import Record, Replay
+from nerve.engine.records import outcome_of
 
 REST = 8
 """Turns of the loop without any activity after which a body with several tasks counts as at rest.
@@ -72,9 +73,9 @@ class Delivery:
             if future.cancelled():
                 self.blocked -= 1
 
-    def recorded(self, record: Record, outcome: Outcome) -> asyncio.Future[Any]:
+    def recorded(self, record: Record) -> asyncio.Future[Any]:
         """The outcome of something in the journal, when its turn comes."""
-        future = self.future()
+        future, outcome = self.future(), outcome_of(record.row)
         if self.replay is None:
             self._queue.append((0, future, outcome, False))
         else:
@@ -88,14 +89,12 @@ class Delivery:
         if not durable:
             self.pump()
 
-    def live(self) -> asyncio.Future[Any] | None:
-        """What to wait for before something new is done: the end of the replay."""
+    def stir(self) -> None:
+        """The body has done something: it is not at rest."""
         self._turns = 0
-        if self.replay is None:
-            return None
-        self.pump()
-        if self.replay is None:
-            return None
+
+    def live(self) -> asyncio.Future[Any]:
+        """What to wait for before something new is done: the end of the replay."""
         future = self.future()
         self._parked.append(future)
         self.pump()

@@ -1,21 +1,79 @@
-"""Fork: which part of a journal a new run starts with."""
+"""Fork: a new run whose journal starts as a copy of another's."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
-from nerve.core.workflow.replay import ASKS, DROPS, ROOT, Row, without_reset
-from nerve.store.port import Row as StoreRow
+from nerve.core.values import decode, encode
+from nerve.core.workflow.replay import ASKS, CONTROL, DROPS, ROOT, without_reset
+from nerve.core.workflow.replay import Row as AnyRow
+from nerve.core.workflow.run import WorkflowRun
+from nerve.core.workflow.state import WorkflowState
+from nerve.engine.commands import ignore
+from nerve.engine.journal import Journal
+from nerve.store.port import Row
+
+if TYPE_CHECKING:
+    from nerve.engine.local import LocalEngine
 
 WAITS = frozenset({"gate_waiting", "timer_started", "signal_waiting"})
+UNCHANGED: Any = ...
 
 
-def kept(rows: Iterable[Row], at: str | None) -> list[StoreRow]:
+async def fork(
+    engine: LocalEngine, source: str, at: str | None, input: Any, overrides: Mapping[str, Mapping[str, Any]]
+) -> WorkflowRun:
+    """Start a run that takes over what `source` has settled, and goes its own way from the path `at` on."""
+    row = engine.store.run(source)
+    if row is None:
+        raise ValueError(f"Workflow run '{source}' not found")
+    past = engine.store.events(source)
+    rows = kept(past, at)
+    start = decode(past[0].data)
+    changed = {path: dict(fields) for path, fields in overrides.items()}
+    if input is not UNCHANGED and at is not None:
+        changed.setdefault(at, {})["input"] = input
+    given = input if input is not UNCHANGED and at is None else start["input"]
+    run = WorkflowRun(engine.workflow(row), given, start["params"])
+    new = {
+        **{name: value for name, value in start.items() if name not in ("key", "parent", "parent_path")},
+        "run_id": run.run_id,
+        "input": given,
+        "definition": run.workflow.definition()[0],
+        "forked_from": {"run": source, "at": at, "copied": len(rows) + 1},
+        "overrides": {**start.get("overrides", {}), **changed},
+    }
+    await copy(engine, run, new, rows)
+    engine.revive(run)
+    return run
+
+
+async def copy(engine: LocalEngine, run: WorkflowRun, start: dict[str, Any], rows: list[Row]) -> None:
+    run._state, run._started_at = WorkflowState.RUNNING, datetime.now(UTC)
+    journal = Journal(
+        run.run_id,
+        0,
+        engine.writer,
+        lambda: engine.row(run, WorkflowState.RUNNING, None, start),
+        lambda written: engine.show(run, written),
+        ignore,
+    )
+    journal.pin(engine.definition(run.workflow))
+    journal.row_changed()
+    journal.note("workflow_started", "", encode(start))
+    for row in rows:
+        journal.note(row.type, row.path, row.data, row.settles)
+    await journal.written_upto(journal.seq)
+
+
+def kept(rows: Iterable[AnyRow], at: str | None) -> list[Row]:
     """The rows that a fork at the path `at` takes over, numbered from 2.
 
     Left out are what lies at or below the path, how the nodes around it ended, whatever was not
-    settled, and every gate and timer that was opened after the path was first reached: an answer
-    counts only for what was shown then.
+    settled, and every gate, timer and signal that was opened after the path was first reached: an
+    answer counts only for what was shown then.
     """
     past = [row for row in without_reset(list(rows)) if not row.type.startswith("workflow_")]
     if at is not None and not any(row.path == at and row.type in ASKS for row in past):
@@ -24,24 +82,22 @@ def kept(rows: Iterable[Row], at: str | None) -> list[StoreRow]:
     cut = next((row.seq for row in past if at is not None and row.path == at), float("inf"))
     ended = {row.path for row in past if row.settles and row.type not in DROPS and row.settles != ROOT}
     late = {row.path for row in past if row.type in WAITS and row.seq > cut}
-    inside = ancestors(at) if at else set()
-    rows_kept = [row for row in past if takes_over(row, at, ended, late, inside)]
+    around = ancestors(at) if at else set()
+
+    def takes_over(row: AnyRow) -> bool:
+        if at is not None and (row.path == at or row.path.startswith(at + "/")):
+            return False
+        if row.type in DROPS or row.type in ("node_retrying", "path_reset") or row.path in late:
+            return False
+        if row.path in around:
+            return not row.settles
+        return row.type not in ASKS or row.path in ended or row.data.startswith(CONTROL)
+
+    taken = [row for row in past if takes_over(row)]
     return [
-        StoreRow(number, row.at, row.type, row.path, row.path if row.settles else None, row.data)
-        for number, row in enumerate(rows_kept, 2)
+        Row(number, row.at, row.type, row.path, row.path if row.settles else None, row.data)
+        for number, row in enumerate(taken, 2)
     ]
-
-
-def takes_over(row: Row, at: str | None, ended: set[str], late: set[str], inside: set[str]) -> bool:
-    if at is not None and (row.path == at or row.path.startswith(at + "/")):
-        return False
-    if row.type in DROPS or row.type == "node_retrying" or row.path in late:
-        return False
-    if row.path in inside:
-        return not row.settles
-    if row.type in ASKS:
-        return row.path in ended or row.data.startswith('{"control":true')
-    return True
 
 
 def ancestors(path: str) -> set[str]:

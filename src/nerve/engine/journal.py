@@ -15,11 +15,6 @@ from nerve.store.port import Append, Definition, Row, RunRow
 class Journal:
     """The end of a run's journal. A failed write closes it: nothing is appended after a gap."""
 
-    __slots__ = (
-        "_broken", "_buffer", "_definition", "_on_error", "_on_written", "_row", "_row_of", "_taken", "_waiting",
-        "_writer", "committed", "run", "seq",
-    )  # fmt: skip
-
     def __init__(
         self,
         run: str,

@@ -12,7 +12,7 @@ from nerve.core.nodes.direct import DirectRuntime
 
 
 class LeafRuntime(DirectRuntime):
-    """What a leaf sees of the engine: it may emit, from any thread; what it executes itself is not recorded."""
+    """What a leaf sees: it may emit, from any thread; what it executes itself is not recorded."""
 
     def __init__(self, path: str, emit: Callable[[str, str, dict[str, Any]], None], loop: Any) -> None:
         super().__init__(None)

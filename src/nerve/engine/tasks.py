@@ -12,6 +12,8 @@ class Owner(Protocol):
     def adopt(self, task: asyncio.Future[Any]) -> None: ...
 
 
+_sentinels: dict[asyncio.AbstractEventLoop, asyncio.Task[None]] = {}
+
 OWNER: ContextVar[Owner | None] = ContextVar("nerve_owner", default=None)
 """The run whose body is executing; unset inside leaves."""
 
@@ -32,4 +34,17 @@ def count_tasks(loop: asyncio.AbstractEventLoop) -> None:
         return task
 
     factory.counts_for_nerve = True  # type: ignore[attr-defined]
-    loop.set_task_factory(cast(Any, factory))
+    loop.set_task_factory(cast("Any", factory))
+
+
+def sentinel(loop: asyncio.AbstractEventLoop) -> asyncio.Task[None]:
+    """A task nobody but the loop itself cancels: once that happens, the loop is shutting down."""
+    task = _sentinels.get(loop)
+    if task is None:
+        task = _sentinels[loop] = loop.create_task(forever())
+        task.add_done_callback(lambda _: _sentinels.pop(loop, None))
+    return task
+
+
+async def forever() -> None:
+    await asyncio.get_running_loop().create_future()

@@ -1,16 +1,27 @@
-"""Waits: gates, timers and signals that are open, each settled once from outside."""
+"""Waits: the gates, timers and signals of a body, each settled once from outside."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nerve.core.gates import gate_id, waiting
+from nerve.core.limits import message
 from nerve.core.runtime import Gate, Signal, Timer, Wait
-from nerve.core.workflow.state import GateInfo
+from nerve.core.values import decode, digest, encode
+from nerve.core.workflow.replay import Found
+from nerve.core.workflow.state import GateInfo, WorkflowState
+from nerve.errors import LimitReached, Suspended
+from nerve.store.port import Row
+
+if TYPE_CHECKING:
+    from nerve.engine.drive import Drive
+
+OPENS = {"gate": "gate_waiting", "timer": "timer_started", "signal": "signal_waiting"}
 
 
 @dataclass(slots=True)
@@ -22,21 +33,192 @@ class OpenWait:
     deadline: float | None
     handle: asyncio.TimerHandle | None = None
 
-    @property
-    def kind(self) -> str:
-        return kind_of(self.wait)
+
+class Waits:
+    """The open waits of one run, and the clock that bounds it."""
+
+    def __init__(self, drive: Drive) -> None:
+        self._drive = drive
+        self._open: dict[str, OpenWait] = {}
+        self._early: dict[str, tuple[int, Any]] = {}
+        self._clock: asyncio.TimerHandle | None = None
+        self._ran = 0.0
+        self._since: float | None = None
+
+    async def wait(self, wait: Wait) -> Any:
+        drive = self._drive
+        if drive.detached:
+            raise Suspended
+        asked = encode(content(wait), canonical=True)
+        found = drive.look_up(wait.path, digest(asked), asked)
+        opened: OpenWait | None = None
+        try:
+            if found is not None and found.settle is not None:
+                return await drive.told(found)
+            await drive.turn_live()
+            opened = self._opened(wait, digest(asked), found)
+            return await drive.delivery.awaited(opened.future)
+        except asyncio.CancelledError:
+            settled = opened is not None and wait.path not in self._open
+            if not drive.detached:
+                self._close(wait.path)
+            if opened is not None or found is not None:
+                drive.abandon(wait.path, f"{kind_of(wait)}_cancelled", found, settled)
+            raise
+
+    def _opened(self, wait: Wait, hashed: str, found: Found | None) -> OpenWait:
+        drive, run = self._drive, self._drive.run
+        if found is None:
+            taken = {gate.gate_id for gate in run._gates.values()}
+            data = opening(wait, run.run_id, taken, deadline_of(wait))
+            drive.note(OPENS[kind_of(wait)], wait.path, data | {"hash": hashed}, urgent=True)
+        else:
+            data = found.data
+        opened = self._open[wait.path] = OpenWait(wait, drive.delivery.future(), data.get("deadline"))
+        if wait.path in self._early:
+            self._arrived_early(wait.path, opened)
+            return opened
+        if isinstance(wait, Gate):
+            run._gates[wait.path] = gate_info(wait.path, data, time.time())
+            run._gates[wait.path].future = opened.future
+        self.restate()
+        drive.journal.row_changed()
+        if isinstance(wait, Gate) and wait.auto is not None:
+            self.answer(run._gates[wait.path], wait.auto, "auto")
+        elif opened.deadline is not None:
+            delay = max(0.0, opened.deadline - time.time())
+            opened.handle = drive.loop.call_later(delay, self._time_is_up, wait)
+        drive.host.parked(drive)
+        return opened
+
+    def _arrived_early(self, path: str, opened: OpenWait) -> None:
+        seq, outcome = self._early.pop(path)
+        del self._open[path]
+        self._drive.delivery.push(seq, opened.future, outcome)
+        self._drive.delivery.pump()
+
+    def answer(self, gate: GateInfo, answer: Any, by: str) -> int:
+        """Settle a gate; the number of the event that says so."""
+        return self.settle(gate.path, "gate_answered", *answered(gate, answer, by))
+
+    def settle(self, path: str, type: str, data: dict[str, Any], outcome: Any) -> int:
+        """Settle a wait that is open, or that the replay has yet to come to."""
+        drive, opened = self._drive, self._close(path)
+        drive.journal.row_changed()
+        seq = drive.note(type, path, data, drive.settle_key(path), urgent=True)
+        if opened is None:
+            self._early[path] = (seq, outcome)
+        else:
+            drive.delivery.push(seq, opened.future, outcome)
+        return seq
+
+    def _time_is_up(self, wait: Wait) -> None:
+        data: dict[str, Any] = {}
+        if isinstance(wait, Timer):
+            self.settle(wait.path, "timer_fired", data, None)
+            return
+        if wait.path not in self._open:
+            return
+        if gate := self._drive.run._gates.get(wait.path):
+            data = {"gate_id": gate.gate_id, "timeout": wait.timeout}
+        kind = kind_of(wait)
+        self.settle(
+            wait.path, f"{kind}_timeout", data, TimeoutError(f"{kind} timed out after {wait.timeout:g} s")
+        )
+
+    def _close(self, path: str) -> OpenWait | None:
+        opened = self._open.pop(path, None)
+        self._drive.run._gates.pop(path, None)
+        if opened is not None and opened.handle is not None:
+            opened.handle.cancel()
+        self.restate()
+        return opened
+
+    def claimed(self, gate: GateInfo) -> None:
+        """Somebody has an answer: its time cannot run out any more."""
+        opened = self._open.get(gate.path)
+        if opened is not None and opened.handle is not None:
+            opened.handle.cancel()
+
+    def signals(self, label: str, key: str | None) -> list[str]:
+        """The paths of the open waits that this signal settles."""
+        return [
+            path
+            for path, opened in self._open.items()
+            if isinstance(opened.wait, Signal)
+            and opened.wait.label == label
+            and opened.wait.key in (None, key)
+        ]
+
+    def restate(self) -> None:
+        """Waiting or running, by what is open."""
+        run = self._drive.run
+        if run._state not in (WorkflowState.RUNNING, WorkflowState.WAITING):
+            return
+        state = (
+            WorkflowState.WAITING if any(map(keeps_waiting, self._open.values())) else WorkflowState.RUNNING
+        )
+        if state is not run._state:
+            run._state = state
+            self._drive.journal.row_changed()
+            self._tick(state is WorkflowState.RUNNING)
 
     @property
-    def keeps_waiting(self) -> bool:
-        """Whether the run is waiting because of it."""
-        return not (isinstance(self.wait, Timer) and self.wait.guard)
+    def next_deadline(self) -> float | None:
+        return min((wait.deadline for wait in self._open.values() if wait.deadline is not None), default=None)
+
+    @property
+    def only_one(self) -> bool:
+        """Whether all there is of the body is one task, which waits for the outside."""
+        delivery = self._drive.delivery
+        return (
+            len(self._open) == len(delivery.tasks) == delivery.blocked == 1
+            and keeps_waiting(next(iter(self._open.values())))
+            and delivery.replay is None
+            and self._drive.barrier is None
+            and self._drive.journal.committed == self._drive.journal.seq
+        )
+
+    def disarm(self) -> None:
+        for handle in [self._clock, *(opened.handle for opened in self._open.values())]:
+            if handle is not None:
+                handle.cancel()
+
+    def suspend(self) -> None:
+        for opened in self._open.values():
+            if not opened.future.done():
+                opened.future.set_exception(Suspended())
+
+    # -- how long the run may take, not counting the time it waits -----------------------------
+
+    def start_clock(self) -> None:
+        self._tick(True)
+
+    def _tick(self, running: bool) -> None:
+        bound = self._drive.limits.wall_time
+        if bound is None:
+            return
+        now = self._drive.loop.time()
+        if self._since is not None:
+            self._ran += now - self._since
+        self._since = now if running else None
+        if self._clock is not None:
+            self._clock.cancel()
+        if running:
+            self._clock = self._drive.loop.call_later(max(0.0, bound - self._ran), self._out_of_time)
+
+    def _out_of_time(self) -> None:
+        drive = self._drive
+        drive.give_up(LimitReached("wall_time", message("wall_time", drive.limits, "")))
 
 
 def kind_of(wait: Wait) -> str:
     return "gate" if isinstance(wait, Gate) else "timer" if isinstance(wait, Timer) else "signal"
 
 
-OPENS = {"gate": "gate_waiting", "timer": "timer_started", "signal": "signal_waiting"}
+def keeps_waiting(opened: OpenWait) -> bool:
+    """Whether the run is waiting because of it."""
+    return not (isinstance(opened.wait, Timer) and opened.wait.guard)
 
 
 def content(wait: Wait) -> dict[str, Any]:
@@ -57,17 +239,19 @@ def opening(wait: Wait, run_id: str, taken: set[str], deadline: float | None) ->
     """The data of the event that says the wait is open."""
     if isinstance(wait, Gate):
         return waiting(wait, free_gate_id(run_id, wait.path, taken), deadline)
-    data = content(wait) | {"deadline": deadline}
-    if isinstance(wait, Timer) and wait.guard:
-        data["guard"] = True
-    return data
+    guard = {"guard": True} if isinstance(wait, Timer) and wait.guard else {}
+    return content(wait) | {"deadline": deadline} | guard
 
 
 def free_gate_id(run_id: str, path: str, taken: set[str]) -> str:
-    for length in range(8, 65, 4):
-        if (identity := gate_id(run_id, path, length)) not in taken:
-            break
-    return identity
+    lengths = (length for length in range(8, 65, 4) if gate_id(run_id, path, length) not in taken)
+    return gate_id(run_id, path, next(lengths, 64))
+
+
+def answered(gate: GateInfo, answer: Any, by: str) -> tuple[dict[str, Any], Any]:
+    """The data of `gate_answered`, and the answer as it will be read back."""
+    value = decode(encode(answer))
+    return {"gate_id": gate.gate_id, "answer": value, "response": value, "by": by}, value
 
 
 def gate_info(path: str, data: dict[str, Any], at: float) -> GateInfo:
@@ -85,10 +269,12 @@ def gate_info(path: str, data: dict[str, Any], at: float) -> GateInfo:
     )
 
 
-def time_out(wait: Wait) -> tuple[str, Any]:
-    """The event and the outcome of a wait whose time has come."""
-    if isinstance(wait, Timer):
-        return "timer_fired", None
-    kind = "gate" if isinstance(wait, Gate) else "signal"
-    assert isinstance(wait, Gate | Signal)
-    return f"{kind}_timeout", TimeoutError(f"{kind} timed out after {wait.timeout:g} s")
+def open_in(rows: Iterable[Row]) -> dict[str, Row]:
+    """The events of the waits that are open after these rows, by their paths."""
+    waits: dict[str, Row] = {}
+    for row in rows:
+        if row.type in OPENS.values():
+            waits[row.path] = row
+        elif row.settles:
+            waits.pop(row.path, None)
+    return waits

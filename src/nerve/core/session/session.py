@@ -47,8 +47,8 @@ class Session:
         """Raise ValueError for an id that is malformed or taken."""
         if not isinstance(entity_id, str) or not ID.fullmatch(entity_id):
             raise ValueError(
-                f"Invalid {entity_type} ID '{entity_id}'. Must start with letter and contain only letters, numbers,"
-                " underscores, hyphens."
+                f"Invalid {entity_type} ID '{entity_id}'. Must start with letter and contain only letters,"
+                " numbers, underscores, hyphens."
             )
         for kind, names in (("node", self.nodes), ("graph", self.graphs), ("workflow", self.workflows)):
             if entity_id in names:
@@ -168,7 +168,7 @@ class Session:
         `input` is the new input of the step at `at`, or of the workflow when there is no `at`;
         `overrides` changes settings of steps by their paths.
         """
-        return await self.engine.fork(self._full_id(run_id), at, input, overrides)
+        return await self.engine.fork(self._full_id(run_id), at, input, overrides or {})
 
     def get_workflow_run(self, run_id: str) -> WorkflowRun | None:
         """A run by its id or any unique beginning of it."""

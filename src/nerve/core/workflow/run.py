@@ -22,19 +22,27 @@ if TYPE_CHECKING:
 __all__ = ["GateInfo", "WorkflowRun", "WorkflowRunInfo"]
 
 
-class Engine(Protocol):
-    """What a run asks of the engine that drives it."""
+class Commands(Protocol):
+    """What can be done to a run."""
 
-    def new_id(self) -> str: ...
-    def rows(self, run_id: str, after: int = 0) -> Iterable[Row]: ...
-    def open_gates(self, run_id: str) -> dict[str, GateInfo]: ...
-    async def start(self, run: WorkflowRun, key: str | None = None) -> None: ...
     async def stop(self, run: WorkflowRun, reason: str) -> list[str]: ...
     async def pause(self, run: WorkflowRun) -> None: ...
     async def resume(self, run: WorkflowRun, limits: Mapping[str, Any], with_changes: bool) -> None: ...
     def answer(self, run: WorkflowRun, gate: GateInfo, answer: Any, by: str) -> Awaitable[None]: ...
     async def signal(self, run: WorkflowRun, label: str, value: Any, key: str | None) -> int: ...
     async def decide(self, run: WorkflowRun, path: str, decision: str, value: Any) -> None: ...
+
+
+class Engine(Protocol):
+    """What a run asks of the engine that drives it."""
+
+    @property
+    def commands(self) -> Commands: ...
+    def new_id(self) -> str: ...
+    def rows(self, run_id: str, after: int = 0) -> Iterable[Row]: ...
+    def open_gates(self, run_id: str) -> dict[str, GateInfo]: ...
+    async def start(self, run: WorkflowRun) -> None: ...
+    async def shown(self, run: WorkflowRun) -> None: ...
 
 
 class WorkflowRun:
@@ -150,9 +158,8 @@ class WorkflowRun:
         if self._state is WorkflowState.PENDING:
             raise RuntimeError("Workflow not started")
         while not self.is_complete and self._state is not WorkflowState.HELD:
-            watcher: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._watchers.append(watcher)
-            await watcher
+            await self._change()
+        await self._engine.shown(self)
         if self._state is WorkflowState.HELD:
             held = self._held or {}
             raise RunHeld(self._run_id, held.get("reason", ""), held.get("message", ""))
@@ -164,7 +171,7 @@ class WorkflowRun:
 
     async def stop(self, reason: str = "") -> list[str]:
         """End the run and everything it started; says what was running. A finished run stays as it is."""
-        return await self._engine.stop(self, reason)
+        return await self._engine.commands.stop(self, reason)
 
     async def cancel(self) -> None:
         """The same as stop."""
@@ -172,7 +179,7 @@ class WorkflowRun:
 
     async def pause(self) -> None:
         """Stop before the next call or wait; what runs now is finished and recorded."""
-        await self._engine.pause(self)
+        await self._engine.commands.pause(self)
 
     async def resume(
         self, *, limits: Limits | Mapping[str, Any] | None = None, with_changes: bool = False
@@ -183,17 +190,19 @@ class WorkflowRun:
         what it asks for differently is run again.
         """
         given = limits.to_dict() if isinstance(limits, Limits) else dict(limits or {})
-        await self._engine.resume(self, given, with_changes)
+        await self._engine.commands.resume(self, given, with_changes)
 
     def answer_gate(self, answer: Any, gate_id: str | None = None) -> None:
         """Answer an open gate. The run goes on when the answer is on disk."""
         owner, gate = self._claim(answer, gate_id)
-        asyncio.ensure_future(owner._engine.answer(owner, gate, answer, "")).add_done_callback(observed)
+        asyncio.ensure_future(owner._engine.commands.answer(owner, gate, answer, "")).add_done_callback(
+            observed
+        )
 
     async def answer(self, answer: Any, gate_id: str | None = None, *, by: str = "") -> None:
         """Answer an open gate and return when the answer is on disk."""
         owner, gate = self._claim(answer, gate_id)
-        await owner._engine.answer(owner, gate, answer, by)
+        await owner._engine.commands.answer(owner, gate, answer, by)
 
     def _claim(self, answer: Any, gate_id: str | None) -> tuple[WorkflowRun, GateInfo]:
         """Take the gate out of the open ones, so that no second answer can have it."""
@@ -229,19 +238,19 @@ class WorkflowRun:
 
     async def signal(self, label: str, value: Any = None, key: str | None = None) -> int:
         """Settle the open waits for this signal; says how many there were."""
-        return await self._engine.signal(self, label, value, key)
+        return await self._engine.commands.signal(self, label, value, key)
 
     async def skip(self, path: str, output: Any = None) -> None:
         """Settle a path the run is held at: it happened, and this is its output."""
-        await self._engine.decide(self, path, "skip", output)
+        await self._engine.commands.decide(self, path, "skip", output)
 
     async def retry(self, path: str | None = None) -> None:
         """Go on with a held run; the path it is in doubt about is run again."""
-        await self._engine.decide(self, path or "", "retry", None)
+        await self._engine.commands.decide(self, path or "", "retry", None)
 
     async def fail(self, path: str, error: str = "declared failed") -> None:
         """Settle a path the run is held at as failed."""
-        await self._engine.decide(self, path, "fail", error)
+        await self._engine.commands.decide(self, path, "fail", error)
 
     def to_info(self) -> WorkflowRunInfo:
         gates = [gate.to_dict() for gate in self.pending_gates]
@@ -257,6 +266,16 @@ class WorkflowRun:
             gates,
             self._held,
         )
+
+    async def _ended(self) -> None:
+        """Return when the run has come to its end, however long it is held."""
+        while not self.is_complete:
+            await self._change()
+
+    def _change(self) -> asyncio.Future[None]:
+        watcher: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._watchers.append(watcher)
+        return watcher
 
     def _notify(self) -> None:
         """Wake everybody who waits for the end, or for a decision."""

@@ -1,0 +1,46 @@
+# Everything a fresh machine needs beyond Python 3.11 and make is installed by `env`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+JOBS ?= 2
+
+.PHONY: env demo test test-full check format bench clean
+
+env: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@if command -v uv >/dev/null 2>&1; then \
+		uv venv --quiet --allow-existing --python "$$(command -v $(PYTHON))" $(VENV) && \
+		uv pip install --quiet --python $(BIN)/python -c constraints.txt -e . --group dev; \
+	else \
+		$(PYTHON) -m venv $(VENV) && \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "pip>=25.1" && \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . --group dev; \
+	fi
+	@touch $(STAMP)
+
+demo: env
+	@$(BIN)/nerve demo $(ARGS)
+
+test: env
+	$(BIN)/python -m pytest -q -n $(JOBS) -m "not full" $(ARGS)
+
+test-full: env
+	$(BIN)/python -m pytest -q -m full $(ARGS)
+
+check: env
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: env
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+bench: env
+	$(BIN)/python -m bench $(ARGS)
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,181 @@
+"""Calls: nodes executed for a body, settled once, attempt after attempt."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+from nerve.core.nodes.attempt import attempt, timed_out
+from nerve.core.nodes.base import role_of
+from nerve.core.nodes.direct import retrying
+from nerve.core.policy import Retry
+from nerve.core.result import Result
+from nerve.core.runtime import Call, Timer
+from nerve.core.values import digest, encode
+from nerve.core.workflow.replay import Found
+from nerve.core.workflow.state import WorkflowState
+from nerve.engine import records
+from nerve.engine.leaf import LeafRuntime, idempotency_key
+from nerve.engine.tasks import OWNER
+from nerve.errors import NotJson, Suspended
+
+if TYPE_CHECKING:
+    from nerve.engine.drive import Drive
+
+ONE_TRY = Retry(attempts=1)
+
+
+class Calls:
+    """The calls of one run."""
+
+    def __init__(self, drive: Drive) -> None:
+        self._drive = drive
+        self.running: dict[str, Call] = {}
+        """The leaves that are being executed, by their paths."""
+
+    async def call(self, call: Call) -> Result:
+        drive, path = self._drive, call.path
+        if drive.detached:
+            raise Suspended
+        if drive.overrides:
+            call.input = drive.overrides.get(path, {}).get("input", call.input)
+        text, unfit = as_json(call.input)
+        found = drive.look_up(path, digest(text), text)
+        begun, settled = found is not None, False
+        try:
+            if found is not None and found.settle is not None:
+                settled = True
+                told: Result = await drive.told(found)
+                return told
+            if found is not None and role_of(call.node) == "control":
+                drive.delivery.pump()
+            else:
+                await drive.turn_live(path if found is not None and in_doubt(call, found) else None)
+            if found is None:
+                await self._start(call, text)
+                begun = True
+            began = time.perf_counter()
+            result = Result.raised(unfit) if unfit else await self._perform(call, found)
+            future = self._settle(call, result, time.perf_counter() - began)
+            settled = True
+            outcome: Result = await drive.delivery.awaited(future)
+            return outcome
+        except asyncio.CancelledError:
+            if begun:
+                drive.abandon(path, "node_cancelled", found, settled)
+            raise
+
+    async def _start(self, call: Call, text: str) -> None:
+        """Count the call and note its start; only what must not happen twice waits for the disk."""
+        drive, role = self._drive, role_of(call.node)
+        if role != "control":
+            drive.usage.steps += 1
+        drive.check_limits(call.path)
+        if name := drive.usage.spent(drive.limits):
+            drive.hold_for_budget(name, call.path)
+            await drive.turn_live()
+        extra = f'"child":"{drive.host.child_id(drive.run.run_id, call.path)}",' if role == "workflow" else ""
+        data = records.started(call, text, digest(text), extra)
+        seq = drive.journal.note(
+            "step_started" if call.step else "node_started", call.path, data, urgent=False
+        )
+        if role == "workflow" or call.policy.effect == "once":
+            await drive.journal.written_upto(seq)
+
+    async def _perform(self, call: Call, found: Found | None) -> Result:
+        role = role_of(call.node)
+        if role == "control":
+            return await self._control(call)
+        if role == "leaf":
+            return await self._leaf(call, found)
+        try:
+            async with asyncio.timeout(call.policy.timeout):
+                return await self._drive.host.run_child(self._drive, call)
+        except TimeoutError:
+            return timed_out(call.policy, idle=False)
+
+    async def _control(self, call: Call) -> Result:
+        """A control node runs as part of the body; between its attempts the body sleeps."""
+        assert call.context is not None
+        context = call.context.child(call.path, call.input)
+        retry = call.policy.retry or ONE_TRY
+        number = 0
+        while True:
+            number += 1
+            result = await attempt(call.node, context, call.policy)
+            if not retry.again(result, number):
+                return result
+            pause = retry.pause(number, self._drive.random(f"{call.path}~{number}"))
+            await self._drive.wait(Timer(context.take("~retry"), pause))
+
+    async def _leaf(self, call: Call, found: Found | None) -> Result:
+        """A leaf runs outside the body: what it starts and emits is not part of what is replayed."""
+        assert call.context is not None
+        drive = self._drive
+        runtime = LeafRuntime(call.path, self._emit, drive.loop)
+        context = call.context.child(call.path, call.input)
+        context._runtime = runtime
+        context.overrides = drive.overrides.get(call.path, {})
+        context.idempotency_key = idempotency_key(drive.run.run_id, call.path)
+        self.running[call.path] = call
+        token = OWNER.set(None)
+        try:
+            return await self._attempts(call, context, runtime, found)
+        finally:
+            OWNER.reset(token)
+            self.running.pop(call.path, None)
+            if drive.run._state is WorkflowState.PAUSING and not self.running:
+                drive.run._state = WorkflowState.PAUSED
+
+    async def _attempts(self, call: Call, context: Any, runtime: LeafRuntime, found: Found | None) -> Result:
+        drive = self._drive
+        retry = call.policy.retry or ONE_TRY
+        number, delay = self._so_far(call, found) if found else (0, 0.0)
+        while True:
+            if delay > 0:
+                await asyncio.sleep(delay)
+            number += 1
+            result = await attempt(call.node, context, call.policy, runtime.hear)
+            if not retry.again(result, number):
+                return result
+            delay = retry.pause(number, drive.random(f"{call.path}~{number}"))
+            drive.note("node_retrying", call.path, retrying(call.node_id, number, retry, delay, result))
+
+    def _so_far(self, call: Call, found: Found) -> tuple[int, float]:
+        """Attempts made before the engine died, and what is left of the pause behind the last one."""
+        made = [entry for entry in found.retries if not entry.get("recovered")]
+        number = made[-1]["attempt"] if made else 0
+        delay = max(0.0, made[-1]["at"] + made[-1]["delay"] - time.time()) if made else 0.0
+        data = {"node_id": call.node_id, "attempt": number + 1, "recovered": True, "delay": delay}
+        self._drive.note("node_retrying", call.path, data)
+        return number, delay
+
+    def _settle(self, call: Call, result: Result, seconds: float) -> asyncio.Future[Any]:
+        drive, control = self._drive, role_of(call.node) == "control"
+        if not control:
+            drive.usage.errors += not result.success
+            drive.usage.spend(result.attributes.get("usage"))
+        type, data, kept = records.ended(call, result, seconds)
+        seq = drive.journal.note(type, call.path, data, drive.settle_key(call.path), urgent=not control)
+        future = drive.delivery.future()
+        drive.delivery.push(seq, future, kept, durable=not control)
+        return future
+
+    def _emit(self, path: str, type: str, data: dict[str, Any]) -> None:
+        """What a leaf tells watchers, as long as the run is not over."""
+        if self._drive.final is None and not self._drive.host.shutting_down:
+            self._drive.note(type, path, data)
+
+
+def as_json(value: Any) -> tuple[str, NotJson | None]:
+    """The canonical text of an input, or why there is none."""
+    try:
+        return encode(value, canonical=True), None
+    except NotJson as error:
+        return "null", error
+
+
+def in_doubt(call: Call, found: Found) -> bool:
+    """Whether a step that must happen at most once may have happened."""
+    return call.policy.effect == "once" and not any(entry.get("again") for entry in found.retries)

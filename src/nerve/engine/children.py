@@ -1,0 +1,84 @@
+"""Children: workflows called by workflows, each a run of its own, started at most once."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import TYPE_CHECKING
+
+from nerve.core.result import Result
+from nerve.core.runtime import Call
+from nerve.core.workflow.run import WorkflowRun
+from nerve.core.workflow.state import WorkflowState
+from nerve.core.workflow.workflow import Workflow
+
+if TYPE_CHECKING:
+    from nerve.engine.drive import Drive
+    from nerve.engine.local import LocalEngine
+
+
+def child_id(parent: str, path: str) -> str:
+    """The same for the same place of the same run, so that a crash never starts two."""
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{parent}{path}"))
+
+
+async def run_child(engine: LocalEngine, parent: Drive, call: Call) -> Result:
+    """How the child run of a call ended; the child is started if there is none yet."""
+    workflow = call.node
+    assert isinstance(workflow, Workflow)
+    lineage = [*parent.start.get("lineage", []), parent.run.workflow_id]
+    if refusal := refused(workflow.name, lineage, parent.limits.depth):
+        return refusal
+    child = await found_or_started(engine, parent, workflow, call, lineage)
+    parent.run._children[call.path] = child
+    try:
+        await child._ended()
+    except asyncio.CancelledError:
+        if not (parent.detached or parent.stopping or engine.shutting_down):
+            await child.stop("the parent gave it up")
+        raise
+    finally:
+        parent.run._children.pop(call.path, None)
+    return result_of(child)
+
+
+def refused(name: str, lineage: list[str], depth: int) -> Result | None:
+    if name in lineage:
+        return Result.failed(
+            f"workflows call each other in a circle: {' -> '.join([*lineage, name])}", "Cycle"
+        )
+    if len(lineage) > depth:
+        return Result.failed(
+            f"workflows are nested more than {depth} deep; raise it with Limits(depth=…)", "LimitReached"
+        )
+    return None
+
+
+async def found_or_started(
+    engine: LocalEngine, parent: Drive, workflow: Workflow, call: Call, lineage: list[str]
+) -> WorkflowRun:
+    run_id = child_id(parent.run.run_id, call.path)
+    row = engine.store.run(run_id)
+    if row is not None:
+        child = engine.handle(row)
+        if child._state is WorkflowState.RUNNING:
+            engine.revive(child)
+        return child
+    child = WorkflowRun(workflow, call.input, call.params, run_id=run_id)
+    await engine.start(child, parent=parent.run.run_id, parent_path=call.path, lineage=lineage)
+    return child
+
+
+def result_of(child: WorkflowRun) -> Result:
+    usage = child.view.usage
+    attributes: dict[str, object] = {"run_id": child.run_id}
+    if usage.tokens or usage.cost:
+        attributes["usage"] = {"tokens": usage.tokens, "cost": usage.cost}
+    if child._state is WorkflowState.COMPLETED:
+        return Result.ok(child._result, attributes)
+    if child._state is WorkflowState.CANCELLED:
+        reason = f": {child._error}" if child._error else ""
+        return Result.failed(f"child run was cancelled{reason}", "CancelledError", attributes=attributes)
+    return Result.failed(
+        child._error or "failed", child._error_type or "WorkflowFailed", attributes=attributes
+    )

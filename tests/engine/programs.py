@@ -1,0 +1,157 @@
+"""Random workflow functions: small programs, and the interpreter that runs them against a context."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import strategies as st
+
+from nerve import FunctionNode, Graph, Session, WorkflowContext
+from nerve.core.nodes.control import GateNode, LoopNode, MapNode, ParallelNode
+from nerve.store.memory import MemoryStore
+from nerve.store.port import Append, Row, RunRow
+
+BLIND = ("call", "fail", "gate", "emit", "clock", "sleep", "map", "graph", "child", "seq", "gather", "loop")
+SIGHTED = (*BLIND, "as_completed", "race", "first", "give_up")
+BRANCHING = ("seq", "gather", "as_completed", "first")
+
+
+def programs(kinds: tuple[str, ...] = SIGHTED) -> st.SearchStrategy[Any]:
+    """A program is a kind and its parts; the leaves carry a number."""
+    leaves = st.tuples(st.sampled_from([k for k in kinds if k not in BRANCHING]), st.integers(0, 9))
+    branching = st.sampled_from([k for k in kinds if k in BRANCHING])
+    return st.recursive(
+        leaves, lambda inner: st.tuples(branching, st.lists(inner, min_size=1, max_size=4)), max_leaves=9
+    )
+
+
+@dataclass
+class World:
+    """What the leaves of a program have done, and how many turns of the loop each takes."""
+
+    delays: list[int]
+    done: list[str] = field(default_factory=list)
+
+    async def work(self, context: Any) -> Any:
+        self.done.append(context.path)
+        turns = self.delays[len(self.done) % len(self.delays)] if self.delays else 0
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        return {"n": number(context.input), "at": context.path}
+
+
+def number(value: Any) -> int:
+    return value if isinstance(value, int) else len(str(value))
+
+
+async def interpret(ctx: WorkflowContext, program: Any) -> Any:
+    kind, rest = program
+    match kind:
+        case "seq":
+            return [await interpret(ctx, part) for part in rest]
+        case "gather":
+            return list(await asyncio.gather(*(interpret(ctx, part) for part in rest)))
+        case "as_completed":
+            tasks = [asyncio.ensure_future(interpret(ctx, part)) for part in rest]
+            return [await next_one for next_one in asyncio.as_completed(tasks)]
+        case "race":
+            calls = [ctx.run("work", n) for n in range(rest)]
+            return [(await next_one)["output"] for next_one in asyncio.as_completed(calls)]
+        case "first":
+            return await first(ctx, rest)
+        case "give_up":
+            return await give_up(ctx, rest)
+        case "call":
+            return (await ctx.run("work", {"n": rest, "seen": ctx.state.get("seen", 0)}))["output"]
+        case "fail":
+            return (await ctx.run("fail", rest))["error"]
+        case "gate":
+            return await ctx.gate(f"Number {rest}?")
+        case "emit":
+            ctx.emit("progress", {"n": rest})
+            ctx.state["seen"] = ctx.state.get("seen", 0) + 1
+            return rest
+        case "clock":
+            return [ctx.now().isoformat(), ctx.random(), ctx.new_id()]
+        case "sleep":
+            await ctx.sleep(0)
+            return "slept"
+        case "child":
+            return await ctx.run_workflow("child", rest)
+    return (await ctx.run(kind, [rest, rest + 1]))["output"]
+
+
+async def first(ctx: WorkflowContext, rest: list[Any]) -> Any:
+    tasks = [asyncio.ensure_future(interpret(ctx, part)) for part in rest]
+    done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    winners = sorted(tasks.index(task) for task in done)
+    note = await ctx.run("work", len(done))
+    others = await asyncio.gather(*(task for task in tasks if task in pending))
+    return [winners, note["output"], [str(other) for other in others]]
+
+
+async def give_up(ctx: WorkflowContext, rest: int) -> Any:
+    task = asyncio.ensure_future(ctx.gate(f"Never answered {rest}"))
+    result = await ctx.run("work", rest)
+    task.cancel()
+    await asyncio.wait([task])
+    return result["output"]
+
+
+def build(program: Any, world: World, store: MemoryStore) -> Session:
+    """A session in which `program` is the workflow `main`."""
+    session = Session(store=store)
+
+    async def fail(context: Any) -> Any:
+        await world.work(context)
+        raise ValueError(f"no {context.input}")
+
+    work = FunctionNode("work", session, world.work)
+    FunctionNode("fail", session, fail)
+    MapNode("map", session, work, max_parallel=2)
+    LoopNode("loop", session, work, times=2)
+    graph = Graph("graph", session)
+    graph.add_step(work, "a").add_step(work, "b").add_step(work, "c", depends_on=["a", "b"])
+    graph.add_step(
+        ParallelNode("both", session, {"x": work, "y": GateNode("ask", session, "Both?")}),
+        "d",
+        depends_on=["a"],
+    )
+
+    @session.workflow
+    async def main(ctx: WorkflowContext) -> Any:
+        return await interpret(ctx, program)
+
+    @session.workflow
+    async def child(ctx: WorkflowContext) -> Any:
+        return [(await ctx.run("work", ctx.input))["output"], await ctx.gate("Child?")]
+
+    return session
+
+
+async def finish(run: Any) -> Any:
+    """Answer every gate but those that are never answered, until the run is over."""
+    waiting = asyncio.ensure_future(run.wait())
+    while not waiting.done():
+        for gate in run.pending_gates:
+            if not gate.prompt.startswith("Never"):
+                await run.answer(f"{gate.prompt} yes", gate.gate_id)
+        await asyncio.sleep(0)
+    return waiting.result()
+
+
+def copied(store: MemoryStore, run_id: str, upto: int) -> MemoryStore:
+    """A store with the first events of a run, as if the process had died right after them."""
+    other = MemoryStore()
+    for row in store.runs():
+        events: list[Row] = store.events(row.run)[: upto if row.run == run_id else None]
+        state = row.state if row.run != run_id else "running"
+        open_row = RunRow(row.run, row.session, row.workflow, state, row.started, None, row.key, row.parent)
+        other.append([Append(row.run, 0, events, open_row)])
+    return other
+
+
+def settled(rows: list[Row]) -> set[str]:
+    return {row.path for row in rows if row.settles and row.settles != "/"}

@@ -1,0 +1,125 @@
+"""The laws of replay, over generated workflow functions."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from engine.programs import BLIND, World, build, copied, finish, programs, settled
+from nerve.core.view import fold
+from nerve.store.memory import MemoryStore
+
+DELAYS = st.lists(st.integers(0, 12), min_size=1, max_size=5)
+QUICK = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+FULL = settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+async def complete(program: Any, delays: list[int]) -> tuple[Any, MemoryStore, str, World]:
+    store, world = MemoryStore(), World(delays)
+    session = build(program, world, store)
+    run = await session.start("main")
+    return await finish(run), store, run.run_id, world
+
+
+async def rebuilt(
+    program: Any, delays: list[int], store: MemoryStore, run_id: str, upto: int
+) -> tuple[Any, Any, World]:
+    world = World(delays)
+    other = copied(store, run_id, upto)
+    session = build(program, world, other)
+    await session.recover()
+    run = session.get_workflow_run(run_id)
+    assert run is not None
+    return await finish(run), run, world
+
+
+async def check_every_prefix(program: Any, delays: list[int], blind: bool, step: int) -> None:
+    result, store, run_id, _ = await complete(program, delays)
+    rows = store.events(run_id)
+    for upto in sorted({*range(1, len(rows), step), len(rows) - 1}):
+        again, run, world = await rebuilt(program, delays[::-1], store, run_id, upto)
+        events = run.events
+        assert not settled(rows[:upto]) & set(world.done), "a settled call ran again"
+        assert [(e.seq, e.event_type, e.path) for e in events[:upto]] == [
+            (r.seq, r.type, r.path) for r in rows[:upto]
+        ]
+        assert [event.seq for event in events] == list(range(1, len(events) + 1))
+        if blind or upto == len(rows) - 1:
+            assert comparable(again) == comparable(result)
+        assert run.view.state == "completed"
+
+
+def comparable(value: Any) -> Any:
+    """A result without what a clock reading and chance put into it."""
+    if isinstance(value, list):
+        if len(value) == 3 and isinstance(value[1], float):
+            return "clock"
+        return [comparable(item) for item in value]
+    return value
+
+
+@QUICK
+@given(programs(BLIND), DELAYS)
+def test_throwing_a_run_away_after_any_event_and_rebuilding_it_changes_nothing(
+    program: Any, delays: list[int]
+) -> None:
+    asyncio.run(check_every_prefix(program, delays, blind=True, step=3))
+
+
+@QUICK
+@given(programs(), DELAYS)
+def test_a_body_that_looks_at_the_order_of_finishing_is_rebuilt_after_any_event(
+    program: Any, delays: list[int]
+) -> None:
+    asyncio.run(check_every_prefix(program, delays, blind=False, step=3))
+
+
+@pytest.mark.full
+@FULL
+@given(programs(BLIND), DELAYS)
+def test_rebuilding_after_every_event_changes_nothing_in_many_programs(
+    program: Any, delays: list[int]
+) -> None:
+    asyncio.run(check_every_prefix(program, delays, blind=True, step=1))
+
+
+@pytest.mark.full
+@FULL
+@given(programs(), DELAYS)
+def test_rebuilding_order_sensitive_bodies_after_every_event_in_many_programs(
+    program: Any, delays: list[int]
+) -> None:
+    asyncio.run(check_every_prefix(program, delays, blind=False, step=1))
+
+
+@QUICK
+@given(programs(BLIND), DELAYS, DELAYS)
+def test_the_order_of_finishing_changes_nothing_where_the_body_does_not_look_at_it(
+    program: Any, one: list[int], other: list[int]
+) -> None:
+    first = asyncio.run(complete(program, one))
+    second = asyncio.run(complete(program, other))
+    assert comparable(first[0]) == comparable(second[0])
+    assert sorted(first[3].done) == sorted(second[3].done)
+
+
+@QUICK
+@given(programs(), DELAYS)
+def test_the_view_of_any_prefix_is_valid_and_the_events_are_dense(program: Any, delays: list[int]) -> None:
+    async def scenario() -> Any:
+        store, world = MemoryStore(), World(delays)
+        run = await build(program, world, store).start("main")
+        await finish(run)
+        return run.events
+
+    events = asyncio.run(scenario())
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    assert all(event.event_type for event in events)
+    states = [fold(events[:upto]).state for upto in range(len(events) + 1)]
+    assert states[0] == "pending"
+    assert set(states[1:-1]) <= {"running", "waiting"}
+    assert states[-1] == "completed"
