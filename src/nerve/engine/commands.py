@@ -150,6 +150,8 @@ class Commands:
         """Add an event to the journal of a run that nobody drives."""
         engine = self._engine
         async with self._one_at_a_time:
+            if (leaving := engine.leaving.get(run.run_id)) is not None:
+                await asyncio.wait([leaving])
             past = engine.store.events(run.run_id)
             start = decode(past[0].data)
             journal = Journal(

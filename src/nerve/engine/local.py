@@ -48,6 +48,8 @@ class LocalEngine:
         self.commands = Commands(self)
         self._show = Show()
         self.show, self.shown = self._show.show, self._show.shown
+        self.leaving: dict[str, asyncio.Future[None]] = {}
+        """The last writes of runs that are not driven any more."""
         self._parked: dict[str, Drive] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._keys: dict[str, asyncio.Future[WorkflowRun]] = {}
@@ -154,10 +156,14 @@ class LocalEngine:
             timer.cancel()
 
     def dropped(self, drive: Drive) -> None:
-        """A run is not driven any more."""
-        if self.drives.get(drive.run.run_id) is drive:
-            del self.drives[drive.run.run_id]
-        self._parked.pop(drive.run.run_id, None)
+        """A run is not driven any more; what it still has to write is on its way."""
+        run_id, journal = drive.run.run_id, drive.journal
+        if self.drives.get(run_id) is drive:
+            del self.drives[run_id]
+            if journal.committed < journal.seq:
+                leaving = self.leaving[run_id] = journal.written_upto(journal.seq)
+                leaving.add_done_callback(lambda _: self.leaving.pop(run_id, None))
+        self._parked.pop(run_id, None)
 
     def ended(self, run: WorkflowRun, state: WorkflowState) -> None:
         """A run that nobody drives has come to its end."""

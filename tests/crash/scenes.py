@@ -1,0 +1,101 @@
+"""Workflows to be killed in the middle, and a log of what their leaves really did."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+from nerve import FunctionNode, Graph, Retry, Session, WorkflowContext, WorkflowRun
+from nerve.core.nodes.control import GateNode, MapNode
+from nerve.errors import RunHeld
+
+SCENES = ("line", "fan", "graph", "family", "retries")
+
+
+class Log:
+    """Lines that survive the death of the process: a write is in the kernel when it returns."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "log"
+
+    def add(self, *words: str) -> None:
+        with self._file.open("a") as file:
+            file.write(" ".join([str(os.getpid()), *words]) + "\n")
+
+    def read(self) -> list[list[str]]:
+        return [line.split(" ") for line in self._file.read_text().splitlines()] if self._file.exists() else []
+
+
+def register(session: Session, log: Log) -> None:
+    """The scenes, one workflow each."""
+
+    async def work(context: Any) -> Any:
+        log.add("ran", context.run_id, context.path, context.idempotency_key)
+        for _ in range(int(context.input or 0) % 5):
+            await asyncio.sleep(0)
+        return context.input
+
+    async def flaky(context: Any) -> Any:
+        tries = [line for line in log.read() if line[1:4] == ["tried", context.run_id, context.path]]
+        log.add("tried", context.run_id, context.path)
+        if len(tries) < 2:
+            raise RuntimeError("not yet")
+        return len(tries) >= 2
+
+    node = FunctionNode("work", session, work)
+    FunctionNode("flaky", session, flaky, retry=Retry(attempts=30, delay=0))
+    graph = Graph("steps", session)
+    graph.add_step(node, "a").add_step(MapNode("each", session, node, max_parallel=2), "b", input_fn=lambda up: [1, 2, 3])
+    graph.add_step(GateNode("ask", session, "Good?"), "c", depends_on=["a", "b"])
+
+    @session.workflow
+    async def line(ctx: WorkflowContext) -> Any:
+        one = await ctx.run("work", 1)
+        answer = await ctx.gate("First?", choices=["yes", "no"])
+        two = await ctx.run("work", 2, effect="once")
+        await ctx.sleep(0)
+        return [one["output"], answer, two["output"], await ctx.gate("Second?")]
+
+    @session.workflow
+    async def fan(ctx: WorkflowContext) -> Any:
+        first = await asyncio.gather(*(ctx.run("work", n) for n in range(3)), ctx.gate("During?"))
+        order = [(await done)["output"] for done in asyncio.as_completed([ctx.run("work", n) for n in (4, 3, 0)])]
+        ctx.emit("order", {"order": order})
+        return [str(first[-1]), sorted(order)]
+
+    @session.workflow(id="graph")
+    async def graph_scene(ctx: WorkflowContext) -> Any:
+        return (await ctx.run_graph("steps", 2))["output"]
+
+    @session.workflow
+    async def child(ctx: WorkflowContext) -> Any:
+        return [(await ctx.run("work", ctx.input))["output"], await ctx.gate("Child?")]
+
+    @session.workflow
+    async def family(ctx: WorkflowContext) -> Any:
+        return [await ctx.run_workflow("child", 1), (await ctx.run("work", 3))["output"]]
+
+    @session.workflow
+    async def retries(ctx: WorkflowContext) -> Any:
+        return [(await ctx.run("flaky", 0))["success"], await ctx.gate("Done?")]
+
+
+async def play(run: WorkflowRun, log: Log) -> Any:
+    """Answer every gate and every doubt until the run has ended, and log each answer that was acknowledged."""
+    while True:
+        ending = asyncio.ensure_future(run.wait())
+        while not ending.done():
+            for gate in run.pending_gates:
+                answer = gate.choices[0] if gate.choices else f"{gate.prompt} yes"
+                await run.answer(answer, gate.gate_id)
+                log.add("answered", gate.gate_id)
+            await asyncio.sleep(0)
+        try:
+            return ending.result()
+        except RunHeld as held:
+            path = run.to_info().held["path"]
+            if held.reason != "in doubt":
+                raise
+            await run.skip(path, 2)

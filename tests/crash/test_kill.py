@@ -1,0 +1,45 @@
+"""A process killed at any commit loses nothing that was acknowledged and repeats nothing that was settled."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crash.scenes import SCENES
+
+TESTS = Path(__file__).parent.parent
+
+
+def kill_everywhere(*scenes: str) -> Any:
+    done = subprocess.run(
+        [sys.executable, "-m", "crash.sites", *scenes],
+        cwd=TESTS,
+        env={**os.environ, "PYTHONPATH": str(TESTS)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout)
+
+
+@pytest.mark.requirement("S0-73")
+@pytest.mark.parametrize("scene", SCENES)
+def test_killing_the_process_at_every_commit_loses_and_repeats_nothing(scene: str) -> None:
+    report = kill_everywhere(scene)
+    assert report["wrong"] == []
+    assert report["deaths"] >= 12
+
+
+@pytest.mark.full
+def test_killing_the_process_at_every_commit_five_times_over() -> None:
+    report = kill_everywhere(*SCENES * 5)
+    assert report["wrong"] == []
+    assert report["deaths"] >= 300
