@@ -25,7 +25,9 @@ class Log:
             file.write(" ".join([str(os.getpid()), *words]) + "\n")
 
     def read(self) -> list[list[str]]:
-        return [line.split(" ") for line in self._file.read_text().splitlines()] if self._file.exists() else []
+        return (
+            [line.split(" ") for line in self._file.read_text().splitlines()] if self._file.exists() else []
+        )
 
 
 def register(session: Session, log: Log) -> None:
@@ -47,7 +49,9 @@ def register(session: Session, log: Log) -> None:
     node = FunctionNode("work", session, work)
     FunctionNode("flaky", session, flaky, retry=Retry(attempts=30, delay=0))
     graph = Graph("steps", session)
-    graph.add_step(node, "a").add_step(MapNode("each", session, node, max_parallel=2), "b", input_fn=lambda up: [1, 2, 3])
+    graph.add_step(node, "a").add_step(
+        MapNode("each", session, node, max_parallel=2), "b", input_fn=lambda up: [1, 2, 3]
+    )
     graph.add_step(GateNode("ask", session, "Good?"), "c", depends_on=["a", "b"])
 
     @session.workflow
@@ -61,7 +65,9 @@ def register(session: Session, log: Log) -> None:
     @session.workflow
     async def fan(ctx: WorkflowContext) -> Any:
         first = await asyncio.gather(*(ctx.run("work", n) for n in range(3)), ctx.gate("During?"))
-        order = [(await done)["output"] for done in asyncio.as_completed([ctx.run("work", n) for n in (4, 3, 0)])]
+        order = [
+            (await done)["output"] for done in asyncio.as_completed([ctx.run("work", n) for n in (4, 3, 0)])
+        ]
         ctx.emit("order", {"order": order})
         return [str(first[-1]), sorted(order)]
 
@@ -83,7 +89,7 @@ def register(session: Session, log: Log) -> None:
 
 
 async def play(run: WorkflowRun, log: Log) -> Any:
-    """Answer every gate and every doubt until the run has ended, and log each answer that was acknowledged."""
+    """Answer every gate and doubt until the run has ended; log each answer that was acknowledged."""
     while True:
         ending = asyncio.ensure_future(run.wait())
         while not ending.done():

@@ -110,7 +110,9 @@ def events(file: Path) -> list[tuple[str, str]]:
     return rows
 
 
-def problems(folder: Path, file: Path, before: dict[tuple[str, str], int], dead: int, expected: Any) -> list[str]:
+def problems(
+    folder: Path, file: Path, before: dict[tuple[str, str], int], dead: int, expected: Any
+) -> list[str]:
     """What is not as it must be after a death and a recovery."""
     found = []
     log = Log(folder).read()
@@ -123,9 +125,13 @@ def problems(folder: Path, file: Path, before: dict[tuple[str, str], int], dead:
     found += [f"{path} of {run} ran again" for run, path in again]
     journal = events(file)
     answered = {json.loads(data)["gate_id"] for type, data in journal if type == "gate_answered"}
-    found += [f"answer of {line[2]} lost" for line in log if line[1] == "answered" and line[2] not in answered]
+    found += [
+        f"answer of {line[2]} lost" for line in log if line[1] == "answered" and line[2] not in answered
+    ]
     found += [f"{key} settled {times} times" for key, times in settled(file).items() if times > 1]
-    starts = [type for type, data in journal if type == "workflow_started" and "parent" not in json.loads(data)]
+    starts = [
+        type for type, data in journal if type == "workflow_started" and "parent" not in json.loads(data)
+    ]
     if len(starts) != 1:
         found.append(f"{len(starts)} runs were started")
     keys: dict[str, set[str]] = {}
@@ -140,7 +146,9 @@ def kill_everywhere(scene: str) -> tuple[int, list[str]]:
     """Deaths tried, and everything that was wrong after one of them."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        assert child(folder, scene, lambda: SqliteStore(folder / "nerve.db")) == 0, (folder / "error").read_text()
+        assert child(folder, scene, lambda: SqliteStore(folder / "nerve.db")) == 0, (
+            folder / "error"
+        ).read_text()
         expected = json.loads((folder / "result").read_text())
     deaths, wrong = 0, []
     for moment in MOMENTS:
@@ -156,11 +164,14 @@ def kill_everywhere(scene: str) -> tuple[int, list[str]]:
                 dead = next((int(line[0]) for line in Log(folder).read()), -1)
                 before = settled(file)
                 child(folder, scene, lambda f=file: SqliteStore(f))  # type: ignore[misc]
-                wrong += [f"{scene} {moment} {number}: {p}" for p in problems(folder, file, before, dead, expected)]
+                wrong += [
+                    f"{scene} {moment} {number}: {p}" for p in problems(folder, file, before, dead, expected)
+                ]
     return deaths, wrong
 
 
 if __name__ == "__main__":
     apsw.connection_hooks.append(lambda connection: connection.set_commit_hook(commit_hook))
     results = [kill_everywhere(scene) for scene in sys.argv[1:]]
-    print(json.dumps({"deaths": sum(d for d, _ in results), "wrong": [w for _, found in results for w in found]}))  # noqa: T201
+    report = {"deaths": sum(d for d, _ in results), "wrong": [w for _, found in results for w in found]}
+    sys.stdout.write(json.dumps(report))

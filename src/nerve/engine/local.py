@@ -26,6 +26,7 @@ from nerve.engine.show import Show
 from nerve.engine.tasks import count_tasks, sentinel
 from nerve.engine.waits import gate_info, open_in
 from nerve.engine.writer import Writer
+from nerve.errors import StoreError
 from nerve.store.port import Definition, Row, RunRow, Store
 
 log = logging.getLogger("nerve")
@@ -242,19 +243,21 @@ class LocalEngine:
 
     async def recover(self) -> list[WorkflowRun]:
         """Take up every open run of this session; one that has nothing but open waits goes on waiting."""
-        rows = [row for row in self.store.runs(states=OPEN) if row.run not in self.drives]
-        ours = [
-            r for r in rows if r.session == self._name and self._session.get_workflow(r.workflow) is not None
-        ]
-        taken = {row.run for row in ours}
-        self.left_alone = [row for row in rows if row.run not in taken]
-        for row in self.left_alone:
-            log.warning(
-                "run %s of workflow '%s', session '%s', is left alone", row.run, row.workflow, row.session
-            )
-        return [self._take_up(row) for row in ours]
+        self.left_alone = []
+        runs = []
+        for row in self.store.runs(states=OPEN):
+            if row.run in self.drives:
+                continue
+            try:
+                runs.append(self._take_up(row))
+            except (ValueError, StoreError) as error:
+                log.warning("run %s is left alone: %s", row.run, error)
+                self.left_alone.append(row)
+        return runs
 
     def _take_up(self, row: RunRow) -> WorkflowRun:
+        if row.session != self._name:
+            raise ValueError(f"it belongs to session '{row.session}'")
         run = self.handle(row)
         if row.state == WorkflowState.WAITING.value:
             self._wake_at(row.run, row.wake)

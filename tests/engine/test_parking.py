@@ -1,0 +1,131 @@
+"""Runs that only wait leave memory, and come back when something happens to them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.conftest import register, until
+from nerve import Session, WorkflowContext, WorkflowState
+from nerve.engine import local
+
+
+@pytest.fixture(autouse=True)
+def keep_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "KEEP_PARKED", 2)
+
+
+async def park(session: Session, count: int, workflow: str = "asking") -> list[Any]:
+    runs = [await session.start(workflow) for _ in range(count)]
+    for run in runs:
+        await until(lambda run=run: run.state is WorkflowState.WAITING)
+    return runs
+
+
+async def test_a_run_that_left_memory_shows_its_gate_and_takes_its_answer(file: Path) -> None:
+    done: list[str] = []
+    async with Session(store=file) as session:
+        register(session, done)
+        runs = await park(session, 6)
+        gone = [run for run in runs if run.run_id not in session.engine.drives]
+        assert len(gone) >= 3
+        assert [gate.prompt for gate in gone[0].pending_gates] == ["Go on?"]
+        for number, run in enumerate(runs):
+            await run.answer(f"answer {number}")
+        assert [await run.wait() for run in runs] == [[1, f"answer {n}", 2] for n in range(6)]
+    assert sorted(done) == ["/work"] * 6 + ["/work[2]"] * 6
+
+
+async def test_a_body_runs_its_finally_when_it_leaves_memory_and_again_at_its_end(file: Path) -> None:
+    left: list[str] = []
+    async with Session(store=file) as session:
+
+        @session.workflow
+        async def asking(ctx: WorkflowContext) -> Any:
+            try:
+                return await ctx.gate("Go on?")
+            except Exception:
+                left.append("caught")
+                raise
+            finally:
+                left.append("left")
+
+        runs = await park(session, 3)
+        assert left == ["left"]
+        await runs[0].answer("yes")
+        assert await runs[0].wait() == "yes"
+    assert left[:2] == ["left", "left"]
+    assert "caught" not in left
+
+
+async def test_a_run_with_another_task_stays_in_memory(file: Path) -> None:
+    async with Session(store=file) as session:
+
+        @session.workflow
+        async def busy(ctx: WorkflowContext) -> Any:
+            waiting = asyncio.ensure_future(ctx.gate("Go on?"))
+            return await waiting
+
+        runs = await park(session, 5, "busy")
+        assert all(run.run_id in session.engine.drives for run in runs)
+
+
+async def test_a_timer_brings_a_run_back_into_memory(file: Path) -> None:
+    async with Session(store=file) as session:
+
+        @session.workflow
+        async def timed(ctx: WorkflowContext) -> Any:
+            try:
+                return await ctx.gate("Go on?", timeout=0.2)
+            except TimeoutError:
+                return "too late"
+
+        runs = await park(session, 4, "timed")
+        assert [await run.wait() for run in runs] == ["too late"] * 4
+
+
+async def test_a_memory_session_keeps_its_runs_in_memory() -> None:
+    session = Session()
+    register(session, [])
+    runs = await park(session, 6)
+    assert all(run.run_id in session.engine.drives for run in runs)
+
+
+async def test_recovery_leaves_waiting_runs_out_of_memory_and_an_answer_brings_them_in(file: Path) -> None:
+    async with Session(store=file) as session:
+        register(session, [])
+        await park(session, 3)
+    done: list[str] = []
+    async with Session(store=file) as session:
+        register(session, done)
+        runs = await session.recover()
+        assert session.engine.drives == {}
+        assert [run.state for run in runs] == [WorkflowState.WAITING] * 3
+        runs[0].answer_gate("yes")
+        assert await runs[0].wait() == [1, "yes", 2]
+    assert done == ["/work[2]"]
+
+
+async def test_a_timer_that_passed_while_nobody_was_there_fires_once(file: Path) -> None:
+    def timers(session: Session, woken: list[str]) -> None:
+        @session.workflow
+        async def sleepy(ctx: WorkflowContext) -> Any:
+            await ctx.sleep(0.05)
+            woken.append("woken")
+            return "slept"
+
+    async with Session(store=file) as session:
+        timers(session, [])
+        run = await session.start("sleepy")
+        await until(lambda: run.state is WorkflowState.WAITING)
+    await asyncio.sleep(0.06)
+    woken: list[str] = []
+    async with Session(store=file) as session:
+        timers(session, woken)
+        (run,) = await session.recover()
+        assert await run.wait() == "slept"
+        assert [event.event_type for event in run.events].count("timer_fired") == 1
+    assert woken == ["woken"]
