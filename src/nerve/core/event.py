@@ -7,13 +7,13 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from enum import Enum
+from enum import StrEnum
 from typing import Any, Protocol
 
 log = logging.getLogger("nerve")
 
 
-class WorkflowEventType(str, Enum):
+class WorkflowEventType(StrEnum):
     """The vocabulary; any other string may be emitted too."""
 
     STARTED = "workflow_started"
@@ -60,9 +60,6 @@ class WorkflowEventType(str, Enum):
     CLOCK_READ = "clock_read"
     PATH_RESET = "path_reset"
     THREAD_ENDED = "thread_ended"
-
-    def __str__(self) -> str:
-        return str(self.value)
 
     @classmethod
     def _missing_(cls, value: object) -> WorkflowEventType | None:
@@ -123,7 +120,7 @@ class WorkflowEvent:
 
     def is_a(self, name: str) -> bool:
         """Whether this is an event of that name or alias."""
-        return self.event_type == canonical(name)
+        return self.event_type in (name, canonical(name))
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -149,8 +146,7 @@ Sink = EventSink | Callable[[WorkflowEvent], Any]
 def deliver(sink: Sink, event: WorkflowEvent) -> Any:
     """Hand an event to a sink; what comes back may have to be awaited. A failing sink is logged."""
     try:
-        emit: Callable[[WorkflowEvent], Any] = getattr(sink, "emit", sink)
-        answer = emit(event)
+        answer = sink(event) if callable(sink) and not hasattr(sink, "emit") else sink.emit(event)
     except Exception:
         log.exception("event sink failed on %s", event.event_type)
         return None

@@ -35,19 +35,27 @@ class Retry:
             raise ValueError(
                 f"Retry.attempts is the number of tries and must be at least 1, not {self.attempts}"
             )
+        if isinstance(self.on, str | type):
+            raise ValueError(
+                f"Retry.on is a tuple of names such as ('TimeoutError',), or a function of the failed result,"
+                f" not {self.on!r}"
+            )
 
     def again(self, result: Result, attempt: int) -> bool:
         """Whether a failed `attempt` (counted from 1) is followed by another."""
         if result.success or attempt >= self.attempts:
             return False
         if callable(self.on):
-            return self.on(result)
+            return bool(self.on(result))
         return not self.on or result.error_type in self.on
 
     def pause(self, attempt: int, chance: float) -> float:
         """Seconds between `attempt` and the next; `chance` is a number from 0 to 1."""
-        wait = min(self.cap, self.delay * self.factor ** (attempt - 1))
-        return wait * (1 + self.jitter * chance)
+        try:
+            grown = self.delay * self.factor ** (attempt - 1)
+        except OverflowError:
+            grown = self.cap if self.delay else 0.0
+        return min(self.cap, grown) * (1 + self.jitter * chance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +70,22 @@ class Policy:
 
     @classmethod
     def of(cls, **fields: Any) -> Policy:
+        """The settings that are given, checked."""
         given = {name: value for name, value in fields.items() if value is not None}
-        return cls(**given) if given else NO_POLICY
+        if not given:
+            return NO_POLICY
+        policy = cls(**given)
+        policy._check()
+        return policy
+
+    def _check(self) -> None:
+        for name in ("timeout", "idle_timeout"):
+            if (getattr(self, name) or 0) < 0:
+                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+        if self.on_error not in (None, "fail", "skip") and not hasattr(self.on_error, "execute"):
+            raise ValueError(f"on_error is 'fail', 'skip' or a node, not {self.on_error!r}")
+        if self.effect not in (None, "repeat", "once"):
+            raise ValueError(f"effect is 'repeat' or 'once', not {self.effect!r}")
 
     def over(self, default: Policy) -> Policy:
         """These settings, with those of `default` where nothing is set here."""
@@ -76,4 +98,3 @@ class Policy:
 
 
 NO_POLICY = Policy()
-POLICY_FIELDS = frozenset(Policy.__slots__)

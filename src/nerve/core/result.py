@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 RESULT_KEYS = frozenset({"success", "output", "error", "error_type", "attributes"})
 
+ALWAYS = frozenset({"success", "output", "attributes"})
+
 Settled = Literal["completed", "error", "timeout"]
+Outcome = Literal["ok", "failed", "skipped", "timed_out", "cancelled"]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
 
 class Result(dict[str, Any]):
@@ -41,13 +45,9 @@ class Result(dict[str, Any]):
     @classmethod
     def of(cls, value: Any) -> Result:
         """What a function returned, as a result: a result-shaped dict is one, anything else is the output."""
-        if type(value) is cls:
+        if type(value) is cls and value.keys() >= ALWAYS:
             return value
-        if not (
-            isinstance(value, dict)
-            and RESULT_KEYS.issuperset(value)
-            and ("output" in value or "success" in value)
-        ):
+        if not is_shaped(value):
             return cls.ok(value)
         success = bool(value.get("success", not value.get("error")))
         if success:
@@ -87,10 +87,22 @@ class Result(dict[str, Any]):
         return attributes
 
 
+def is_shaped(value: Any) -> bool:
+    """Whether a value is a dict that says what a result says, and nothing else."""
+    if not isinstance(value, dict) or not RESULT_KEYS.issuperset(value):
+        return False
+    return "output" in value or "success" in value
+
+
+def output_of(value: Any) -> Any:
+    """The output of a Result; anything else is itself."""
+    return value.output if isinstance(value, Result) else value
+
+
 def census(results: Mapping[str, Result] | Sequence[Result]) -> dict[str, Any]:
     """Who of many parts did what: counts, and the names of those that did not succeed."""
     named = results.items() if isinstance(results, Mapping) else ((str(i), r) for i, r in enumerate(results))
-    parts: dict[str, list[str]] = {"ok": [], "failed": [], "skipped": [], "timed_out": [], "cancelled": []}
+    parts: dict[str, list[str]] = {kind: [] for kind in OUTCOMES}
     for name, result in named:
         parts[outcome(result)].append(name)
     counts: dict[str, Any] = {kind: len(names) for kind, names in parts.items()}
@@ -98,7 +110,7 @@ def census(results: Mapping[str, Result] | Sequence[Result]) -> dict[str, Any]:
     return counts
 
 
-def outcome(result: Result) -> str:
+def outcome(result: Result) -> Outcome:
     if "skipped" in result.attributes:
         return "skipped"
     if result.success:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from hashlib import sha256
 from typing import Any
 
@@ -10,13 +11,14 @@ from nerve.errors import NotJson
 
 _plain = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 _sorted = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True).encode
-_SCALARS = frozenset({str, int, bool, type(None)})
+DEEP = 64
+"""How far down a value that cannot be written is searched for the reason."""
 
 
 def encode(value: Any, canonical: bool = False) -> str:
     """JSON text of a value; with `canonical`, the keys of objects are sorted."""
     try:
-        text = (_sorted if canonical else _plain)(value)
+        text = _canonical(value) if canonical else _plain(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise NotJson(_explain(value, error)) from None
     if not text.isascii():
@@ -28,37 +30,37 @@ def decode(text: str) -> Any:
     return json.loads(text)
 
 
-def recorded(value: Any, text: str) -> Any:
-    """The value as it will be read back from its JSON `text`."""
-    return value if type(value) in _SCALARS and text.isascii() else json.loads(text)
-
-
 def digest(text: str) -> str:
     """A short hash of a canonical text, for comparing inputs."""
     return sha256(text.encode()).hexdigest()[:32]
 
 
+def _canonical(value: Any) -> str:
+    try:
+        return _sorted(value)
+    except TypeError:  # keys of several types can be sorted only as the text they become
+        return _sorted(json.loads(_plain(value)))
+
+
 def _explain(value: Any, error: Exception) -> str:
-    found = _offender(value, "")
+    found = _offender(value, "", ())
     if found is None:
         return f"value cannot be written as JSON: {error}"
     place, kind = found
     return f"{kind}{' at ' + place if place else ''} cannot be written as JSON; return plain data instead"
 
 
-def _offender(value: Any, place: str, depth: int = 0) -> tuple[str, str] | None:
-    if depth > 64:
-        return place, "a value nested more than 64 deep"
-    if isinstance(value, dict):
-        for key, item in value.items():
-            if not isinstance(key, str | int | float | bool | None):
-                return place, f"a key of type {type(key).__name__}"
-            if found := _offender(item, f"{place}.{key}" if place else str(key), depth + 1):
-                return found
-        return None
-    if isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            if found := _offender(item, f"{place}[{index}]", depth + 1):
+def _offender(value: Any, place: str, above: tuple[int, ...]) -> tuple[str, str] | None:
+    """Where the first thing stands that JSON cannot carry, and what it is."""
+    if isinstance(value, dict | list | tuple):
+        if id(value) in above:
+            return place, "a value that contains itself"
+        if len(above) > DEEP:
+            return place, f"a value nested more than {DEEP} deep"
+        if isinstance(value, dict) and (wrong := _wrong_key(value)) is not None:
+            return place, wrong
+        for where, item in _items(value, place):
+            if found := _offender(item, where, (*above, id(value))):
                 return found
         return None
     if isinstance(value, float) and value - value != 0:
@@ -66,3 +68,18 @@ def _offender(value: Any, place: str, depth: int = 0) -> tuple[str, str] | None:
     if value is None or isinstance(value, str | int | float):
         return None
     return place, f"a value of type {type(value).__name__}"
+
+
+def _wrong_key(value: dict[Any, Any]) -> str | None:
+    for key in value:
+        if not isinstance(key, str | int | float | None):
+            return f"a key of type {type(key).__name__}"
+        if isinstance(key, float) and key - key != 0:
+            return f"the key {key}"
+    return None
+
+
+def _items(value: Any, place: str) -> Iterable[tuple[str, Any]]:
+    if isinstance(value, dict):
+        return ((f"{place}.{key}" if place else str(key), item) for key, item in value.items())
+    return ((f"{place}[{index}]", item) for index, item in enumerate(value))

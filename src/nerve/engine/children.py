@@ -64,7 +64,9 @@ async def found_or_started(
         if child._state is WorkflowState.RUNNING:
             engine.revive(child)
         return child
-    child = WorkflowRun(workflow, call.input, call.params, run_id=run_id)
+    depth = min(workflow.limits.depth, parent.limits.depth)
+    limits = workflow.limits.raised({"depth": depth})
+    child = WorkflowRun(workflow, call.input, call.params, run_id=run_id, limits=limits)
     await engine.start(child, parent=parent.run.run_id, parent_path=call.path, lineage=lineage)
     return child
 

@@ -85,9 +85,9 @@ class Commands:
         if drive is not None:
             await drive.journal.written_upto(drive.resume(limits))
             return
-        await self._append(run, "workflow_resumed", resumed(run, limits), WorkflowState.RUNNING)
+        await self._append(run, "workflow_resumed", resumed(run, limits, with_changes), WorkflowState.RUNNING)
         run._held, run._state = None, WorkflowState.RUNNING
-        self._engine.revive(run, with_changes)
+        self._engine.revive(run)
 
     def answer(self, run: WorkflowRun, gate: GateInfo, answer: Any, by: str) -> Awaitable[None]:
         """Settle a gate that was claimed for this answer; a run that is not in memory is rebuilt for it."""
@@ -124,7 +124,10 @@ class Commands:
         """Say what became of the path a run is held at, and go on."""
         if run._state is not WorkflowState.HELD:
             raise RuntimeError(f"Cannot {decision} a path of a run in state {run.state.value}")
-        path = path or (run._held or {}).get("path", "")
+        held_at = (run._held or {}).get("path", "")
+        if path and path != held_at:
+            raise ValueError(f"run '{run.run_id}' is held at '{held_at or '/'}', not at '{path}'")
+        path = held_at
         if decision == "retry" and path:
             data = {"node_id": path, "attempt": 1, "again": True, "recovered": True, "delay": 0.0}
             await self._append(run, "node_retrying", data, WorkflowState.HELD, None, path)

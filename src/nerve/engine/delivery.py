@@ -76,7 +76,7 @@ class Delivery:
     def recorded(self, record: Record) -> asyncio.Future[Any]:
         """The outcome of something in the journal, when its turn comes."""
         future, outcome = self.future(), outcome_of(record.row)
-        if self.replay is None:
+        if self.replay is None or (record.lenient and self.offers is not None):
             self._queue.append((0, future, outcome, False))
         else:
             self._recorded[record.seq] = (future, outcome)
@@ -127,22 +127,22 @@ class Delivery:
             self._on_the_way()
 
     def _next(self) -> tuple[asyncio.Future[Any], Outcome] | None:
-        if self.replay is not None:
-            record = self.replay.next()
-            return self._recorded.get(record.seq) if record else None
-        if not self._queue:
-            return None
-        seq, future, outcome, durable = self._queue[0]
-        return None if durable and seq > self.committed else (future, outcome)
+        """What is to be handed over next: from the queue, or what the journal says comes next."""
+        if self._queue:
+            seq, future, outcome, durable = self._queue[0]
+            return None if durable and seq > self.committed else (future, outcome)
+        record = self.replay.next() if self.replay is not None else None
+        return self._recorded.get(record.seq) if record else None
 
     def _hand(self, future: asyncio.Future[Any], outcome: Outcome) -> None:
-        if self.replay is not None:
+        if self._queue:
+            self._queue.popleft()
+        else:
+            assert self.replay is not None
             record = self.replay.next()
             assert record is not None
             record.done = True
             del self._recorded[record.seq]
-        else:
-            self._queue.popleft()
         if future.done():
             return
         self._turns = 0
@@ -188,6 +188,7 @@ class Delivery:
         assert self.replay is not None
         if self.replay.loosen():
             self.offers = self.replay
+            self._release()
             self.pump()
         else:
             self._on_stuck(obstacle)
@@ -202,7 +203,11 @@ class Delivery:
                 self._turns = 0
                 self.blocked -= 1
                 future.set_result(None)
-        for future, outcome in self._recorded.values():
-            self._queue.append((0, future, outcome, False))
-        self._recorded.clear()
+        self._release()
         self.pump()
+
+    def _release(self) -> None:
+        """What was asked for and is not in the order any more is handed over as it comes."""
+        ordered = self.replay.ordered() if self.replay is not None else set()
+        for seq in [seq for seq in self._recorded if seq not in ordered]:
+            self._queue.append((0, *self._recorded.pop(seq), False))

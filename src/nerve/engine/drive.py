@@ -54,7 +54,7 @@ class Host(Protocol):
 class Drive:
     """The runtime of one body, from its start to its end, to a hold, or until it leaves memory."""
 
-    def __init__(self, host: Host, run: WorkflowRun, past: list[Row], lenient_upto: int = 0) -> None:
+    def __init__(self, host: Host, run: WorkflowRun, past: list[Row]) -> None:
         self.host, self.run = host, run
         self.start: dict[str, Any] = decode(past[0].data) if past else {}
         self.overrides: dict[str, dict[str, Any]] = self.start.get("overrides") or {}
@@ -72,7 +72,7 @@ class Drive:
         self._counts: dict[tuple[str, str], int] = {}
         self._unwritten: list[tuple[str, str, str]] = []
         self._resets = [(row.path, row.seq) for row in past if row.type == "path_reset"]
-        replay = Replay(past[1:], lenient_upto) if len(past) > 1 else None
+        replay = Replay(past[1:], lenient_upto(past)) if len(past) > 1 else None
         self.delivery = Delivery(
             replay if replay and not replay.finished else None, self.stuck, self._may_go_live
         )
@@ -406,9 +406,14 @@ class Drive:
 WAYS_ON = "Restore the code and resume the run, or resume it with_changes=True, or fork it."
 
 
-def resumed(run: WorkflowRun, limits: Mapping[str, Any]) -> dict[str, Any]:
+def resumed(run: WorkflowRun, limits: Mapping[str, Any], with_changes: bool = False) -> dict[str, Any]:
     """The data of `workflow_resumed`."""
-    return {"run_id": run.run_id} | ({"limits": dict(limits)} if limits else {})
+    data: dict[str, Any] = {"run_id": run.run_id}
+    if limits:
+        data["limits"] = dict(limits)
+    if with_changes:
+        data["with_changes"] = True
+    return data
 
 
 def limits_of(past: list[Row]) -> Limits:
@@ -418,3 +423,10 @@ def limits_of(past: list[Row]) -> Limits:
         if row.type == "workflow_resumed":
             limits = limits.raised(decode(row.data).get("limits", {}))
     return limits
+
+
+def lenient_upto(past: list[Row]) -> int:
+    """Up to which event the journal is an offer only: copied by a fork, or older than changed code."""
+    copied = int((decode(past[0].data).get("forked_from") or {}).get("copied", 0))
+    accepted = (row.seq for row in past if row.type == "workflow_resumed" and "with_changes" in row.data)
+    return max(copied, *accepted, 0)

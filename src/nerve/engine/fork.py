@@ -11,9 +11,10 @@ from nerve.core.workflow.replay import ASKS, CONTROL, DROPS, ROOT, without_reset
 from nerve.core.workflow.replay import Row as AnyRow
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import WorkflowState
+from nerve.engine.children import child_id
 from nerve.engine.commands import ignore
 from nerve.engine.journal import Journal
-from nerve.store.port import Row
+from nerve.store.port import Row, RunRow
 
 if TYPE_CHECKING:
     from nerve.engine.local import LocalEngine
@@ -29,29 +30,35 @@ async def fork(
     row = engine.store.run(source)
     if row is None:
         raise ValueError(f"Workflow run '{source}' not found")
-    past = engine.store.events(source)
-    rows = kept(past, at)
-    start = decode(past[0].data)
+    start = decode(engine.store.events(source)[0].data)
     changed = {path: dict(fields) for path, fields in overrides.items()}
     if input is not UNCHANGED and at is not None:
         changed.setdefault(at, {})["input"] = input
     given = input if input is not UNCHANGED and at is None else start["input"]
     run = WorkflowRun(engine.workflow(row), given, start["params"])
-    new = {
-        **{name: value for name, value in start.items() if name not in ("key", "parent", "parent_path")},
-        "run_id": run.run_id,
-        "input": given,
-        "definition": run.workflow.definition()[0],
-        "forked_from": {"run": source, "at": at, "copied": len(rows) + 1},
-        "overrides": {**start.get("overrides", {}), **changed},
-    }
-    await copy(engine, run, new, rows)
+    await copy(engine, row, run, at, {"overrides": {**start.get("overrides", {}), **changed}})
     engine.revive(run)
     return run
 
 
-async def copy(engine: LocalEngine, run: WorkflowRun, start: dict[str, Any], rows: list[Row]) -> None:
+async def copy(
+    engine: LocalEngine, row: RunRow, run: WorkflowRun, at: str | None, new: dict[str, Any]
+) -> None:
+    """Write the journal of a fork, and those of the child runs it has yet to hear from."""
+    past = engine.store.events(row.run)
+    rows = kept(past, at)
+    start = {
+        **{name: value for name, value in decode(past[0].data).items() if name not in ("key", "parent")},
+        "run_id": run.run_id,
+        "input": run._input,
+        "definition": run.workflow.definition()[0],
+        "forked_from": {"run": row.run, "at": at, "copied": len(rows) + 1},
+        **new,
+    }
     run._state, run._started_at = WorkflowState.RUNNING, datetime.now(UTC)
+    for path, child in open_children(past, at):
+        if (child_row := engine.store.run(child)) is not None:
+            await copy_child(engine, child_row, run.run_id, path)
     journal = Journal(
         run.run_id,
         0,
@@ -63,9 +70,26 @@ async def copy(engine: LocalEngine, run: WorkflowRun, start: dict[str, Any], row
     journal.pin(engine.definition(run.workflow))
     journal.row_changed()
     journal.note("workflow_started", "", encode(start))
-    for row in rows:
-        journal.note(row.type, row.path, row.data, row.settles)
+    for taken in rows:
+        journal.note(taken.type, taken.path, taken.data, taken.settles)
     await journal.written_upto(journal.seq)
+
+
+async def copy_child(engine: LocalEngine, row: RunRow, parent: str, path: str) -> None:
+    start = decode(engine.store.events(row.run)[0].data)
+    child = WorkflowRun(engine.workflow(row), start["input"], start["params"], run_id=child_id(parent, path))
+    await copy(engine, row, child, None, {"parent": parent})
+
+
+def open_children(past: Iterable[AnyRow], at: str | None) -> list[tuple[str, str]]:
+    """Paths and ids of the child runs that were started and have not been heard from, outside of `at`."""
+    settled = {row.path for row in past if row.settles}
+    return [
+        (row.path, decode(row.data)["child"])
+        for row in past
+        if row.type in ASKS and '"child":' in row.data and "child" in decode(row.data)
+        if row.path not in settled and not (at is not None and f"{row.path}/".startswith(f"{at}/"))
+    ]
 
 
 def kept(rows: Iterable[AnyRow], at: str | None) -> list[Row]:

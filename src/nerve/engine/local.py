@@ -206,17 +206,15 @@ class LocalEngine:
         if row is not None and not self.shutting_down:
             self.revive(self.handle(row))
 
-    def revive(self, run: WorkflowRun, with_changes: bool = False) -> Drive:
+    def revive(self, run: WorkflowRun) -> Drive:
         """Rebuild a run from its journal and go on."""
         if (drive := self.drives.get(run.run_id)) is not None:
             return drive
         past = self.store.events(run.run_id)
-        start = decode(past[0].data)
-        copied = int((start.get("forked_from") or {}).get("copied", 0))
-        drive = Drive(self, run, past, past[-1].seq if with_changes else copied)
+        drive = Drive(self, run, past)
         self._own(drive)
         definition = run.workflow.definition()[0]
-        seen = {start.get("definition")} | {
+        seen = {drive.start.get("definition")} | {
             decode(r.data)["definition"] for r in past if r.type == "workflow_changed"
         }
         if definition not in seen:

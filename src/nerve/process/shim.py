@@ -31,6 +31,7 @@ def main() -> None:
         return
     argv, env, cwd, grace, engine = order
     wake = watch_signals()
+    report(control, b"starting")
     try:
         limit_resources()
         prctl(PR_SET_CHILD_SUBREAPER, 1)

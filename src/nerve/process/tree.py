@@ -33,7 +33,7 @@ class Tree:
         self._shim, self._control = _start_shim(piped=bool(stdin))
         self._heard = b""
         self.code: int | None = None
-        self.started = False
+        self.started = False  # it may have run; a refusal says that it did not
         self.refusal: tuple[int, str] | None = None  # errno, and whether "command" or "directory" is to blame
         self.error: Exception | None = None  # raised by a callback
         self.gone: asyncio.Future[None] = self._loop.create_future()
@@ -82,11 +82,12 @@ class Tree:
 
     def _note(self, words: list[str]) -> None:
         match words:
-            case ["started", pid]:
+            case ["starting"]:
                 self.started = True
+            case ["started", pid]:
                 self._tell_start(int(pid))
             case ["failed", errno, culprit]:
-                self.refusal = int(errno), culprit
+                self.started, self.refusal = False, (int(errno), culprit)
             case ["ended", code]:
                 self.code = int(code)
 

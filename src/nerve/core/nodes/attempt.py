@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Callable
 
 from nerve.core.nodes.base import Node
 from nerve.core.nodes.context import ExecutionContext
@@ -18,11 +18,15 @@ class IdleClock:
         self._timeout, self._seconds = timeout, seconds
 
     def heard(self) -> None:
-        if not self._timeout.expired():
+        try:
             self._timeout.reschedule(asyncio.get_running_loop().time() + self._seconds)
+        except RuntimeError:
+            pass  # the attempt is over, and what is heard is a thread that still runs
 
 
-async def attempt(node: Node, context: ExecutionContext, policy: Policy, hear: Any = None) -> Result:
+async def attempt(
+    node: Node, context: ExecutionContext, policy: Policy, hear: Callable[[IdleClock], None] | None = None
+) -> Result:
     """What the node returned, or how it failed. `hear` is given the idle clock, if there is one."""
     if policy.timeout is None and policy.idle_timeout is None:
         return await guarded(node, context)

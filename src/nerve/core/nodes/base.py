@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from nerve.core.policy import NO_POLICY, Effect, OnError, Policy, Retry
@@ -70,10 +71,39 @@ class Node:
 
 
 class ControlNode(Node):
-    """Decides what is executed next, through the context, and never touches the world itself."""
+    """Decides what is executed next and never touches the world itself.
+
+    It enters its children through `context.call`: what is executed directly is not recorded by a run.
+    """
 
     role: ClassVar[Role] = "control"
     takes_result: ClassVar[bool] = True
+
+    def parts(self) -> Iterable[Node]:
+        """The nodes it may execute."""
+        return ()
+
+    def check(self) -> None:
+        """Raise ValueError for what is wrong with this node itself, before anything runs."""
+
+    def validate(self) -> None:
+        """Raise ValueError for what is wrong in here or in any part, before anything runs."""
+        validate(self, (), set())
+
+
+def validate(node: Any, above: tuple[Any, ...], seen: set[int]) -> None:
+    if any(node is other for other in above):
+        way = " -> ".join(str(other.id) for other in (*above, node))
+        raise ValueError(f"'{node.id}' contains itself: {way}. Write it as a loop or a machine.")
+    if id(node) in seen:
+        return
+    seen.add(id(node))
+    if isinstance(node, ControlNode):
+        node.check()
+        for part in node.parts():
+            validate(part, (*above, node), seen)
+    if isinstance(fallback := policy_of(node).on_error, Node):
+        validate(fallback, (*above, node), seen)
 
 
 def policy_of(node: Node) -> Policy:

@@ -10,7 +10,8 @@ from nerve.core.nodes.base import Names, Node
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.result import Result
 from nerve.core.values import encode
-from nerve.process import child_env, run_command
+from nerve.errors import NotJson
+from nerve.process import Exit, child_env, run_command
 
 ENV_LIMIT = 100_000
 """Linux refuses an environment variable of 131,072 bytes; larger inputs come on standard input only."""
@@ -36,20 +37,9 @@ class BashNode(Node):
         self.command, self.cwd, self.env = command, cwd, dict(env or {})
 
     async def execute(self, context: ExecutionContext) -> Result:
-        text = context.input if isinstance(context.input, str) else as_text(context.input)
-        command = context.overrides.get("command", self.command)
-        given = b"" if command is None else text.encode("utf-8", "replace")
         try:
-            done = await run_command(
-                ["bash", "-c", text if command is None else command],
-                cwd=self.cwd,
-                env=self._environment(context, "" if command is None else text),
-                stdin=given,
-                on_output=lambda stream, chunk: context.emit(
-                    "output_chunk", {"stream": stream, "text": chunk}
-                ),
-            )
-        except (OSError, ValueError) as error:
+            done = await self._run(context)
+        except (OSError, NotJson) as error:
             return Result.failed(f"could not start bash: {error}", type(error).__name__)
         attributes = {"exit_code": done.code, "stderr": done.stderr}
         if done.dropped:
@@ -58,15 +48,30 @@ class BashNode(Node):
             return Result.ok(done.stdout, attributes)
         return Result.failed(failure(done.code, done.stderr), "ExitCode", done.stdout, attributes)
 
-    def _environment(self, context: ExecutionContext, text: str) -> dict[str, str]:
+    async def _run(self, context: ExecutionContext) -> Exit:
+        command: str | None = context.overrides.get("command", self.command)
+        given: bytes | None = as_bytes(context.input)
+        if command is None:
+            command, given = as_bytes(context.input).decode(), None
+        return await run_command(
+            ["bash", "-c", command],
+            cwd=self.cwd,
+            env=self._environment(context, given),
+            stdin=given or b"",
+            on_output=lambda stream, text: context.emit("output_chunk", {"stream": stream, "text": text}),
+        )
+
+    def _environment(self, context: ExecutionContext, given: bytes | None) -> dict[str, str]:
         extra = {**self.env, "NERVE_IDEMPOTENCY_KEY": context.idempotency_key, "NERVE_RUN_ID": context.run_id}
-        if text and len(text.encode("utf-8", "replace")) < ENV_LIMIT and "\0" not in text:
-            extra["NERVE_INPUT"] = text
+        if given is not None and len(given) < ENV_LIMIT and b"\0" not in given:
+            extra["NERVE_INPUT"] = os.fsdecode(given)
         return child_env(extra)
 
 
-def as_text(value: Any) -> str:
-    return "" if value is None else encode(value)
+def as_bytes(value: Any) -> bytes:
+    """A string as it is, nothing as nothing, anything else as JSON."""
+    text = value if isinstance(value, str) else "" if value is None else encode(value)
+    return text.encode("utf-8", "replace")
 
 
 def failure(code: int, stderr: str) -> str:

@@ -7,10 +7,10 @@ from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from nerve.core.event import Sink
+from nerve.core.event import Sink, is_reserved
 from nerve.core.nodes.base import Names, Node, policy_of
 from nerve.core.policy import NO_POLICY, Policy
-from nerve.core.result import Result
+from nerve.core.result import Result, output_of
 from nerve.core.runtime import Call, Runtime, Wait
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class ExecutionContext:
         """The context of a node entered at `path`, which counts its own children."""
         self.runtime  # noqa: B018 - children of a context without a run share its runtime
         other = copy.copy(self)
-        other.path, other.input, other._counts = path, input, {}
+        other.path, other.input, other._counts, other.idempotency_key = path, input, {}, ""
         return other
 
     def take(self, name: str) -> str:
@@ -76,8 +76,8 @@ class ExecutionContext:
         """Execute a child node. The path is fixed now, not when the result is awaited."""
         name = id or node.id or type(node).__name__
         policy = policy.over(policy_of(node))
-        if isinstance(input, Result) and not getattr(node, "takes_result", False):
-            input = input.output
+        if not getattr(node, "takes_result", False):
+            input = output_of(input)
         made = Call(path or self.take(name), node, node.id or name, input, policy, step, self)
         return recovering(self, made) if policy.on_error else self.runtime.call(made)
 
@@ -86,6 +86,8 @@ class ExecutionContext:
 
     def emit(self, event_type: str, data: dict[str, Any] | None = None) -> None:
         """Tell watchers something; safe from the thread of a sync function too."""
+        if is_reserved(event_type):
+            raise ValueError(f"'{event_type}' is written by the engine only; emit another name")
         self.runtime.emit(self.path, event_type, data or {})
 
     def now(self) -> datetime:
@@ -107,19 +109,17 @@ def take(parent: str, counts: dict[str, int], name: str) -> str:
 
 def escape(name: str) -> str:
     """A name that cannot be taken for a path of its own."""
-    if "/" in name or "[" in name:
+    if "/" in name or "[" in name or "%" in name:
         return name.replace("%", "%25").replace("/", "%2F").replace("[", "%5B")
     return name
 
 
 async def recovering(context: ExecutionContext, call: Call) -> Result:
     """A call whose failure is skipped, or handed to a fallback node."""
-    fallback_path = context.take(f"{call.node_id}-fallback") if isinstance(call.policy.on_error, Node) else ""
     result = await context.runtime.call(call)
-    if result.success or call.policy.on_error == "fail":
+    instead = call.policy.on_error
+    if result.success or instead is None or instead == "fail":
         return result
-    if call.policy.on_error == "skip":
+    if instead == "skip":
         return Result.ok(None, {"skipped": result.error, "error_type": result.error_type})
-    fallback = call.policy.on_error
-    assert isinstance(fallback, Node)
-    return await context.call(fallback, call.input, path=fallback_path)
+    return await context.call(instead, call.input, path=f"{call.path}[fallback]")

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
+from collections.abc import Awaitable
 from datetime import UTC, datetime
 from random import random
 from typing import Any
 from uuid import uuid4
 
-from nerve.core.event import Sink, WorkflowEvent, deliver
+from nerve.core.event import Sink, WorkflowEvent, deliver, log
 from nerve.core.gates import gate_id, waiting
-from nerve.core.nodes.attempt import attempt
+from nerve.core.nodes.attempt import IdleClock, attempt
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.policy import Retry
 from nerve.core.result import Result
 from nerve.core.runtime import Call, Gate, Signal, Timer, Wait
+from nerve.core.values import digest
 
 
 class DirectRuntime:
@@ -22,31 +26,39 @@ class DirectRuntime:
 
     def __init__(self, sink: Sink | None, workflow_id: str = "", run_id: str = "") -> None:
         self._sink, self._workflow_id, self._run_id = sink, workflow_id, run_id
-        self._tasks: set[asyncio.Future[Any]] = set()
+        self._home = threading.get_ident()
+        self._home_loop = running_loop()
+        self._shown: asyncio.Future[None] | None = None
+        self._clocks: dict[str, IdleClock] = {}
 
     async def call(self, call: Call) -> Result:
         parent = call.context or ExecutionContext()
         context = parent.child(call.path, call.input)
-        context.idempotency_key = context.idempotency_key or str(uuid4())
-        kind = "step" if call.step else "node"
-        named: dict[str, Any] = {"node_id": call.node_id} | ({"step_id": call.path.rsplit("/", 1)[-1]} if call.step else {})
-        self.emit(call.path, f"{kind}_started", named)
-        began = datetime.now(UTC)
+        context.idempotency_key = digest(f"{parent.idempotency_key or uuid4()}{call.path}")
+        named = {"node_id": call.node_id}
+        if call.step:
+            named["step_id"] = call.path.rsplit("/", 1)[-1]
+        self._tell(call.path, "step_started" if call.step else "node_started", named)
+        began = time.perf_counter()
         result = await self._attempts(call, context)
-        named["duration_ms"] = round((datetime.now(UTC) - began).total_seconds() * 1000, 3)
-        self.emit(call.path, *settled_event(call.step, named, result, call.policy.timeout))
+        self._tell(call.path, *settled_event(call, named, result, time.perf_counter() - began))
         return result
 
     async def _attempts(self, call: Call, context: ExecutionContext) -> Result:
         retry = call.policy.retry or Retry(attempts=1)
         number = 0
+
+        def hear(clock: IdleClock) -> None:
+            self._clocks[call.path] = clock
+
         while True:
             number += 1
-            result = await attempt(call.node, context, call.policy)
+            result = await attempt(call.node, context, call.policy, hear)
+            self._clocks.pop(call.path, None)
             if not retry.again(result, number):
                 return result
             pause = retry.pause(number, random())
-            self.emit(call.path, "node_retrying", retrying(call.node_id, number, retry, pause, result))
+            self._tell(call.path, "node_retrying", retrying(call.node_id, number, retry, pause, result))
             await asyncio.sleep(pause)
 
     async def wait(self, wait: Wait) -> Any:
@@ -57,8 +69,8 @@ class DirectRuntime:
         return await self._gate(wait)
 
     async def _gate(self, gate: Gate) -> str:
-        identity = gate_id(self._run_id, gate.path)
-        self.emit(gate.path, "gate_waiting", waiting(gate, identity, None))
+        told = {"gate_id": gate_id(self._run_id, gate.path), "node_id": gate.node_id}
+        self._tell(gate.path, "gate_waiting", waiting(gate, str(told["gate_id"]), None))
         future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         if gate.auto is not None:
             future.set_result(gate.auto)
@@ -67,19 +79,30 @@ class DirectRuntime:
         try:
             answer = await asyncio.wait_for(future, gate.timeout)
         except TimeoutError:
-            self.emit(gate.path, "gate_timeout", {"gate_id": identity, "timeout": gate.timeout})
+            self._tell(gate.path, "gate_timeout", {**told, "timeout": gate.timeout})
             raise
-        self.emit(gate.path, "gate_answered", {"gate_id": identity, "answer": answer, "response": answer})
+        self._tell(gate.path, "gate_answered", {**told, "answer": answer, "response": answer})
         return answer
 
     def emit(self, place: str, type: str, data: dict[str, Any]) -> None:
+        if self._home_loop is None or threading.get_ident() == self._home:
+            self._tell(place, type, data)
+            return
+        try:
+            self._home_loop.call_soon_threadsafe(self._tell, place, type, data)
+        except RuntimeError:
+            pass  # the loop is closed: nobody is left to tell
+
+    def _tell(self, place: str, type: str, data: dict[str, Any]) -> None:
+        """Tell the sink; what happens to children is told to nobody else, not even to a run around this."""
+        for path, clock in self._clocks.items():
+            if place == path or place.startswith(path + "/"):
+                clock.heard()
         if self._sink is None:
             return
         event = WorkflowEvent(self._run_id, self._workflow_id, type, data, path=place)
-        if awaitable := deliver(self._sink, event):
-            task = asyncio.ensure_future(awaitable)
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        if (answer := deliver(self._sink, event)) is not None:
+            self._shown = asyncio.ensure_future(in_turn(self._shown, answer))
 
     def now(self, place: str) -> datetime:
         return datetime.now(UTC)
@@ -91,22 +114,35 @@ class DirectRuntime:
         return str(uuid4())
 
 
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+async def in_turn(before: asyncio.Future[None] | None, answer: Awaitable[Any]) -> None:
+    """Await what an async sink returned, after what it returned before."""
+    if before is not None:
+        await before
+    try:
+        await answer
+    except Exception:
+        log.exception("event sink failed")
+
+
 def settled_event(
-    step: bool, named: dict[str, Any], result: Result, timeout: float | None
+    call: Call, named: dict[str, str], result: Result, seconds: float
 ) -> tuple[str, dict[str, Any]]:
     """The name and the data of the event that says how a call ended."""
-    if step:
-        failure = {} if result.success else {"error": result.error, "error_type": result.error_type}
-        return ("step_completed" if result.success else "step_failed"), {
-            **named,
-            "success": result.success,
-            **failure,
-        }
+    data: dict[str, Any] = {**named, "success": result.success, "duration_ms": round(seconds * 1000, 3)}
+    if not result.success:
+        data |= {"error": result.error, "error_type": result.error_type}
     if result.settled == "timeout":
-        return "node_timeout", {**named, "timeout": timeout, "error": result.error}
-    if result.settled == "error":
-        return "node_error", {**named, "error": result.error, "error_type": result.error_type}
-    return "node_completed", {**named, "success": result.success}
+        data["timeout"] = call.policy.timeout if call.policy.timeout is not None else call.policy.idle_timeout
+    if call.step:
+        return "step_completed" if result.success else "step_failed", data
+    return {"error": "node_error", "timeout": "node_timeout"}.get(result.settled, "node_completed"), data
 
 
 def retrying(node_id: str, attempt: int, retry: Retry, pause: float, result: Result) -> dict[str, Any]:

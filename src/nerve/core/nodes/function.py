@@ -36,6 +36,8 @@ class FunctionNode(Node):
             return Result.raised(error)
 
     async def _in_thread(self, context: ExecutionContext) -> Any:
+        context.runtime  # noqa: B018 - made here, so that it knows the event loop
+
         def late() -> None:
             context.emit("log", {"message": "the thread has ended", "thread": "ended"})
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from nerve.core.nodes.base import ControlNode, Names, Node
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.policy import NO_POLICY, Policy
-from nerve.core.result import Result, census
+from nerve.core.result import Result, census, output_of
 
 InputFn = Callable[[dict[str, Any]], Any]
 
@@ -35,8 +36,29 @@ class Step:
         if node is None:
             raise ValueError(
                 f"step '{self.id}' refers to node '{self.given}', which is not found in the session"
+                f"{suggest(self.given, all_names(self.session))}"
             )
         return node
+
+    def ready(self, up: dict[str, Any]) -> tuple[Node, Any, Policy]:
+        """What is to be called now that the steps before are done, with which input and policy."""
+        try:
+            given = self.input_fn(up) if self.input_fn else default_input(up, self.depends_on)
+        except Exception as error:
+            failure = Result.failed(f"input_fn raised: {error}", type(error).__name__)
+            return Unready(self.node.id, failure), up["input"], Policy.of(on_error=self.policy.on_error)
+        return self.node, given, self.policy
+
+
+class Unready(ControlNode):
+    """Stands in for a node whose input could not be made, so that the failure is recorded like any other."""
+
+    def __init__(self, id: str | None, failure: Result) -> None:
+        super().__init__(id)
+        self.failure = failure
+
+    async def execute(self, context: ExecutionContext) -> Result:
+        return self.failure
 
 
 class Graph(ControlNode):
@@ -106,8 +128,13 @@ class Graph(ControlNode):
         needed = {name for step in self._steps.values() for name in step.depends_on}
         return [name for name in self._steps if name not in needed]
 
-    def validate(self) -> None:
-        """Raise ValueError for a reference to nothing or a cycle, before anything runs."""
+    def parts(self) -> Iterable[Node]:
+        for step in self._steps.values():
+            yield step.node
+            if isinstance(step.policy.on_error, Node):
+                yield step.policy.on_error
+
+    def check(self) -> None:
         for step in self._steps.values():
             for name in step.depends_on:
                 if name not in self._steps:
@@ -115,9 +142,7 @@ class Graph(ControlNode):
                         f"step '{step.id}' of graph '{self.id}' depends on '{name}', which is not a step"
                         f"{suggest(name, self._steps)}"
                     )
-            if isinstance(step.node, Graph):
-                step.node.validate()
-        if cycle := find_cycle({step.id: step.depends_on for step in self._steps.values()}):
+        if cycle := find_cycle(self._order()):
             raise ValueError(
                 f"graph '{self.id}' has a cycle: {' -> '.join(cycle)}. Write it as a loop or a machine."
             )
@@ -133,33 +158,21 @@ class Graph(ControlNode):
                 up[name] = await tasks[name]
             if broken := [name for name in step.depends_on if not up[name].success]:
                 return skipped(broken[0])
-            try:
-                given = step.input_fn(up) if step.input_fn else default_input(up, step.depends_on)
-            except Exception as error:
-                return Result.failed(f"input_fn raised: {error}", type(error).__name__)
-            return await context.call(
-                step.node, given, id=step.id, path=paths[step.id], policy=step.policy, step=True
-            )
+            node, given, policy = step.ready(up)
+            return await context.call(node, given, id=step.id, path=paths[step.id], policy=policy, step=True)
 
-        for step in self._in_order():
-            tasks[step.id] = asyncio.create_task(run(step))
-        return self._result(
-            dict(zip(tasks, await together(list(tasks.values())), strict=True)), context.input
-        )
+        for name in TopologicalSorter(self._order()).static_order():
+            tasks[name] = asyncio.create_task(run(self._steps[name]))
+        await together(tasks.values())
+        return self._result({name: tasks[name].result() for name in self._steps}, context.input)
 
-    def _in_order(self) -> list[Step]:
-        """The steps, each behind those it depends on."""
-        ordered: dict[str, Step] = {}
-        while len(ordered) < len(self._steps):
-            for step in self._steps.values():
-                if step.id not in ordered and all(name in ordered for name in step.depends_on):
-                    ordered[step.id] = step
-        return list(ordered.values())
+    def _order(self) -> dict[str, list[str]]:
+        return {step.id: step.depends_on for step in self._steps.values()}
 
     def _result(self, results: dict[str, Result], input: Any) -> Result:
         last = self._last()
         if not last:
-            return Result.ok(input, {"steps": {}})
+            return Result.ok(output_of(input), {"steps": {}})
         output = results[last[0]].output if len(last) == 1 else {name: results[name].output for name in last}
         attributes = dict(results[last[0]].attributes) if len(last) == 1 else {}
         attributes["steps"] = {name: summary(result) for name, result in results.items()}
@@ -177,8 +190,9 @@ class Graph(ControlNode):
         )
 
 
-async def together(tasks: list[asyncio.Task[Result]]) -> list[Result]:
+async def together(made: Iterable[Awaitable[Result]]) -> list[Result]:
     """The results of all; if the caller is cancelled or one raises, none is left running."""
+    tasks = [asyncio.ensure_future(each) for each in made]
     try:
         return list(await asyncio.gather(*tasks))
     except BaseException:
@@ -203,7 +217,10 @@ def skipped(because: str) -> Result:
 
 
 def summary(result: Result) -> dict[str, Any]:
-    return {name: value for name, value in result.items() if name != "attributes"}
+    told = {name: value for name, value in result.items() if name != "attributes"}
+    if "skipped" in result.attributes:
+        told["skipped"] = result.attributes["skipped"]
+    return told
 
 
 def find(session: Names | None, name: str) -> Node | None:
@@ -214,27 +231,19 @@ def find(session: Names | None, name: str) -> Node | None:
     return found
 
 
+def all_names(session: Names | None) -> list[str]:
+    return [*session.nodes, *session.graphs, *session.workflows] if session else []
+
+
 def suggest(name: str, names: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, list(names), n=1)
     return f". Did you mean '{close[0]}'?" if close else ""
 
 
 def find_cycle(depends_on: Mapping[str, list[str]]) -> list[str]:
-    """The names along a cycle, the first one again at the end, or nothing."""
-    done: set[str] = set()
-    for start in depends_on:
-        trail: list[str] = []
-        stack = [(start, iter(depends_on[start]))] if start not in done else []
-        while stack:
-            name, rest = stack[-1]
-            if len(trail) < len(stack):
-                trail.append(name)
-            following = next(rest, None)
-            if following is None:
-                done.add(trail.pop())
-                stack.pop()
-            elif following in trail:
-                return [*trail[trail.index(following) :], following]
-            elif following not in done:
-                stack.append((following, iter(depends_on[following])))
+    """The names along a cycle, each before one that depends on it, the first again at the end; or nothing."""
+    try:
+        TopologicalSorter(depends_on).prepare()
+    except CycleError as error:
+        return list(error.args[1])
     return []

@@ -11,9 +11,9 @@ from nerve.core.result import Result
 
 
 class MockNode(Node):
-    """Gives one response after the other and then the last one again; an exception is raised as a failure.
+    """Gives one response after the other and then the last one again; without any, the input.
 
-    A callable response is called with the input. `calls` has the inputs seen so far.
+    A callable response is called with the input, an exception is a failure. `calls` has the inputs so far.
     """
 
     def __init__(
@@ -34,4 +34,7 @@ class MockNode(Node):
         response = self.responses[min(len(self.calls), len(self.responses)) - 1]
         if isinstance(response, Exception):
             return Result.raised(response)
-        return Result.of(response(context.input) if callable(response) else response)
+        try:
+            return Result.of(response(context.input) if callable(response) else response)
+        except Exception as error:
+            return Result.raised(error)

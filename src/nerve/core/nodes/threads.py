@@ -21,7 +21,7 @@ class DaemonThreads:
         self._lock = threading.Lock()
 
     async def run(self, fn: Callable[[Any], Any], argument: Any, on_late: Callable[[], None]) -> Any:
-        """What `fn(argument)` returns. If the caller stops waiting, `on_late` is called when the thread ends."""
+        """What `fn(argument)` returns; `on_late` is called at its end if the caller has stopped waiting."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         context = contextvars.copy_context()
@@ -59,12 +59,12 @@ def settle(
 ) -> None:
     if future.cancelled():
         on_late()
-    elif isinstance(error, StopIteration):
-        future.set_exception(RuntimeError(f"the function raised StopIteration: {error}"))
-    elif error is not None:
-        future.set_exception(error)
-    else:
+    elif error is None:
         future.set_result(outcome)
+    elif isinstance(error, Exception) and not isinstance(error, StopIteration):
+        future.set_exception(error)
+    else:  # these would end the event loop, or cannot be put into a future
+        future.set_exception(RuntimeError(f"the function raised {type(error).__name__}: {error}"))
 
 
 THREADS = DaemonThreads()

@@ -180,10 +180,10 @@ class Session:
         self, workflow_id: str | None = None, state: WorkflowState | None = None
     ) -> list[WorkflowRunInfo]:
         """What is told about the runs of this session, oldest first."""
-        states = [state.value] if state else None
-        rows = self.engine.store.runs(session=self.name, workflow=workflow_id, states=states)
+        rows = self.engine.store.runs(session=self.name, workflow=workflow_id)
         known = [row for row in rows if self.get_workflow(row.workflow) is not None]
-        return [self.engine.handle(row).to_info() for row in known]
+        told = [self.engine.handle(row).to_info() for row in known]
+        return [info for info in told if state in (None, info.state)]
 
     @property
     def _workflow_runs(self) -> dict[str, WorkflowRun]:

@@ -188,6 +188,10 @@ class Replay:
         self._records, self._next = strict, 0
         return loosened
 
+    def ordered(self) -> set[int]:
+        """The events that are still handed over in their order."""
+        return {record.seq for record in self._records[self._next :]}
+
     def _advance(self) -> None:
         records = self._records
         while self._next < len(records) and records[self._next].done:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from nerve.core.event import Sink, WorkflowEvent
 from nerve.core.gates import check_answer
 from nerve.core.limits import Limits
-from nerve.core.values import decode
+from nerve.core.values import decode, encode
 from nerve.core.view import RunView, fold
 from nerve.core.workflow.replay import Row
 from nerve.core.workflow.state import FINAL, GateInfo, WorkflowRunInfo, WorkflowState
@@ -208,6 +208,7 @@ class WorkflowRun:
         """Take the gate out of the open ones, so that no second answer can have it."""
         owner, gate = self._find_gate(gate_id)
         check_answer(answer, gate.choices)
+        encode(answer)
         del owner._gates[gate.path]
         if not owner._gates and owner._state is WorkflowState.WAITING:
             owner._state = WorkflowState.RUNNING

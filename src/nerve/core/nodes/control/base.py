@@ -11,7 +11,7 @@ from nerve.core.result import Result
 OnMax = Literal["fail", "return"]
 OnBodyFailure = Literal["stop", "continue"]
 
-__all__ = ["ControlNode", "OnBodyFailure", "OnMax", "ask", "body_failed", "check_max"]
+__all__ = ["ControlNode", "OnBodyFailure", "OnMax", "as_list", "ask", "at_least", "body_failed", "loop_over"]
 
 
 def ask(owner: ControlNode, what: str, fn: Callable[..., Any], *arguments: Any) -> Any:
@@ -20,12 +20,28 @@ def ask(owner: ControlNode, what: str, fn: Callable[..., Any], *arguments: Any) 
         return fn(*arguments)
     except Exception as error:
         seen = ", ".join(type(getattr(given, "current_value", given)).__name__ for given in arguments)
-        raise type_of(error)(f"{what} of '{owner.id}' raised on {seen}: {error}") from error
+        raise retold(error, f"{what} of '{owner.id}' raised on {seen}: {error}") from error
 
 
-def type_of(error: Exception) -> type[Exception]:
-    """The error's own type where it can be made from a message."""
-    return type(error) if type(error).__init__ is Exception.__init__ else RuntimeError
+def retold(error: Exception, message: str) -> Exception:
+    """The same kind of error with another message, where it can be made from one."""
+    if type(error).__module__ == "builtins":
+        try:
+            return type(error)(message)
+        except TypeError:
+            pass
+    return RuntimeError(message)
+
+
+def as_list(value: Any) -> list[Any]:
+    """The items of a list; anything else is one item."""
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def at_least(least: int, owner: str, name: str, value: int) -> int:
+    if value < least:
+        raise ValueError(f"{name} of '{owner}' must be at least {least}, got {value}")
+    return value
 
 
 def body_failed(owner: ControlNode, result: Result, done: int) -> Result:
@@ -38,7 +54,14 @@ def body_failed(owner: ControlNode, result: Result, done: int) -> Result:
     )
 
 
-def check_max(owner: ControlNode, max_iterations: int) -> int:
-    if max_iterations < 0:
-        raise ValueError(f"max_iterations of '{owner.id}' must not be negative, got {max_iterations}")
-    return max_iterations
+def loop_over(owner: ControlNode, output: Any, iterations: int, finished: bool, on_max: OnMax) -> Result:
+    """The result of a loop that is finished, or has reached its bound."""
+    attributes = {"iterations": iterations, "exited_early": finished}
+    if finished or on_max == "return":
+        return Result.ok(output, attributes)
+    return Result.failed(
+        f"'{owner.id}' reached max_iterations={iterations} before it was done",
+        "MaxIterations",
+        output,
+        attributes,
+    )

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from nerve.core.nodes.base import Names, Node
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.control.base import ControlNode, ask
-from nerve.core.result import Result
+from nerve.core.result import Result, output_of
 
 
 class BranchNode(ControlNode):
-    """Executes `then_branch` if `condition(input)` holds, else `else_branch`; without one the input passes through."""
+    """Executes `then_branch` if `condition(input)` holds, else `else_branch`; without it the input passes."""
 
     def __init__(
         self,
@@ -26,11 +26,14 @@ class BranchNode(ControlNode):
         super().__init__(id, session, **policy)
         self.condition, self.then_branch, self.else_branch = condition, then_branch, else_branch
 
+    def parts(self) -> Iterable[Node]:
+        return [branch for branch in (self.then_branch, self.else_branch) if branch is not None]
+
     async def execute(self, context: ExecutionContext) -> Result:
         holds = bool(ask(self, "condition", self.condition, context.input))
         taken = self.then_branch if holds else self.else_branch
         name = "then" if holds else "else"
         context.emit("branch_taken", {"node_id": self.id, "branch": name if taken is not None else None})
         if taken is None:
-            return Result.ok(context.input)
+            return Result.ok(output_of(context.input))
         return await context.call(taken, context.input, id=name)

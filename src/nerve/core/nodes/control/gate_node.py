@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from nerve.core.gates import check_answer
 from nerve.core.nodes.base import Names
 from nerve.core.nodes.context import ExecutionContext
-from nerve.core.nodes.control.base import ControlNode, ask
-from nerve.core.result import Result
+from nerve.core.nodes.control.base import ControlNode, ask, at_least
+from nerve.core.result import Result, output_of
 from nerve.core.runtime import Gate
 
 PREVIEW = 200
@@ -37,11 +38,13 @@ class GateNode(ControlNode):
         auto_answer: str | None = None,
         **policy: Any,
     ) -> None:
-        super().__init__(id, session, **policy)
         self.prompt, self.timeout, self.validator = prompt, timeout, validator
         self.options = list(options) if options is not None else None
         self.choices = list(choices) if choices is not None else None
-        self.attempts, self.auto_answer = attempts, auto_answer
+        self.attempts, self.auto_answer = at_least(1, id, "attempts", attempts), auto_answer
+        if auto_answer is not None:
+            check_answer(auto_answer, self.choices)
+        super().__init__(id, session, **policy)
         self._auto_approve = False
         self._receivers: list[asyncio.Future[str]] = []
 
@@ -66,7 +69,7 @@ class GateNode(ControlNode):
             self.options,
             self.timeout,
             self.id,
-            str(context.input)[:PREVIEW],
+            str(output_of(context.input))[:PREVIEW],
             note,
             self._answer_of_its_own(context),
             self._receivers,
@@ -81,8 +84,10 @@ class GateNode(ControlNode):
         return "approve" if "approve" in known else known[0]
 
     def receive_input(self, input: str) -> None:
-        """Answer the gate where it is executed without a run; in a run, answer the run."""
+        """Answer the gate where it is executed without a run."""
         waiting = [future for future in self._receivers if not future.done()]
+        if not waiting:
+            raise RuntimeError(f"gate '{self.id}' does not wait here; in a run, answer the run")
+        check_answer(input, self.choices)
         self._receivers[:] = waiting[1:]
-        if waiting:
-            waiting[0].set_result(input)
+        waiting[0].set_result(input)

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from nerve.core.nodes.base import Names, Node
 from nerve.core.nodes.context import ExecutionContext
-from nerve.core.nodes.control.base import ControlNode, OnBodyFailure, OnMax, ask, body_failed, check_max
-from nerve.core.result import Result
+from nerve.core.nodes.control.base import (
+    ControlNode,
+    OnBodyFailure,
+    OnMax,
+    ask,
+    at_least,
+    body_failed,
+    loop_over,
+)
+from nerve.core.result import Result, output_of
 
 
 @dataclass(slots=True)
 class LoopState:
-    """What an until condition sees after an iteration."""
+    """What an until condition sees: how many iterations are done, the last result, and all of them."""
 
     iteration: int
     result: Result
@@ -22,9 +30,10 @@ class LoopState:
 
 
 class LoopNode(ControlNode):
-    """Executes `body` `times` times, or until `until(state)` holds, each time with the output of the time before.
+    """Executes `body` `times` times, or until `until(state)` holds, each time with the output before.
 
     The output is that of the last time, with `accumulate=True` the list of all Results.
+    `max_iterations`, `on_max` and `on_body_failure` are those of a WhileNode.
     """
 
     def __init__(
@@ -42,44 +51,35 @@ class LoopNode(ControlNode):
     ) -> None:
         if times is None and until is None:
             raise ValueError(f"LoopNode '{id}' needs times or until, otherwise it has no end")
-        super().__init__(id, session, **policy)
+        at_least(0, id, "times", times or 0)
         self.body, self.times, self.until = body, times, until
-        self.max_iterations = check_max(self, max_iterations)
+        self.max_iterations = at_least(0, id, "max_iterations", max_iterations)
         self.accumulate, self.on_max, self.on_body_failure = accumulate, on_max, on_body_failure
+        super().__init__(id, session, **policy)
+
+    def parts(self) -> Iterable[Node]:
+        return [self.body]
 
     @property
     def bound(self) -> int:
         return self.max_iterations if self.times is None else min(self.times, self.max_iterations)
 
     async def execute(self, context: ExecutionContext) -> Result:
-        state = LoopState(0, Result.ok(context.input))
-        finished = self.times == 0
-        while not finished and state.iteration < self.bound:
+        state, given = LoopState(0, Result.ok(output_of(context.input))), context.input
+        while not (finished := self._finished(state)) and state.iteration < self.bound:
             context.emit(
                 "loop_iteration", {"loop_id": self.id, "iteration": state.iteration, "max": self.bound}
             )
-            given = context.input if state.iteration == 0 else state.result.output
             state.result = await context.call(self.body, given, id=self.id)
             state.iteration += 1
             if not state.result.success and self.on_body_failure == "stop":
                 return body_failed(self, state.result, state.iteration)
             state.accumulated.append(state.result)
-            finished = state.iteration == self.times
-            if self.until is not None and not finished:
-                finished = bool(ask(self, "until", self.until, state))
-        return self._result(state, finished)
-
-    def _result(self, state: LoopState, finished: bool) -> Result:
+            given = state.result.output
         output = list(state.accumulated) if self.accumulate else state.result.output
-        attributes = {
-            "iterations": state.iteration,
-            "exited_early": finished and state.iteration < self.max_iterations,
-        }
-        if finished or self.on_max == "return":
-            return Result.ok(output, attributes)
-        return Result.failed(
-            f"'{self.id}' reached max_iterations={self.max_iterations} before it was done",
-            "MaxIterations",
-            output,
-            attributes,
-        )
+        return loop_over(self, output, state.iteration, finished, self.on_max)
+
+    def _finished(self, state: LoopState) -> bool:
+        if state.iteration == self.times:
+            return True
+        return bool(self.until and state.iteration and ask(self, "until", self.until, state))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from nerve.core.nodes.base import Names, Node
 from nerve.core.nodes.context import ExecutionContext
-from nerve.core.nodes.control.base import ControlNode, ask
+from nerve.core.nodes.control.base import ControlNode, ask, at_least
 from nerve.core.nodes.graph import suggest
-from nerve.core.result import Result
+from nerve.core.result import Result, output_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,21 +38,25 @@ class MachineNode(ControlNode):
     ) -> None:
         if not states:
             raise ValueError(f"MachineNode '{id}' has no states")
-        super().__init__(id, session, **policy)
         self.states = dict(states)
         self.start = start if start is not None else next(iter(self.states))
-        self.max_transitions = max_transitions
+        self.max_transitions = at_least(1, id, "max_transitions", max_transitions)
         for name in [self.start, *(s.next for s in self.states.values() if isinstance(s.next, str))]:
-            self._check(name)
+            self._known(name, id)
+        super().__init__(id, session, **policy)
 
-    def _check(self, name: str) -> None:
+    def _known(self, name: str, machine: str | None) -> str:
         if name not in self.states:
-            raise ValueError(f"machine '{self.id}' has no state '{name}'{suggest(name, self.states)}")
+            raise ValueError(f"machine '{machine}' has no state '{name}'{suggest(name, self.states)}")
+        return name
+
+    def parts(self) -> Iterable[Node]:
+        return [state.body for state in self.states.values()]
 
     async def execute(self, context: ExecutionContext) -> Result:
         name: str | None = self.start
         visited: list[str] = []
-        result = Result.ok(context.input)
+        result = Result.ok(output_of(context.input))
         given = context.input
         while name is not None:
             if len(visited) >= self.max_transitions:
@@ -76,8 +80,6 @@ class MachineNode(ControlNode):
 
     def _next(self, name: str, state: State, result: Result) -> str | None:
         if callable(state.next):
-            following: str | None = ask(self, f"next of state '{name}'", state.next, result)
-            if following is not None:
-                self._check(following)
-            return following
+            following = ask(self, f"next of state '{name}'", state.next, result)
+            return None if following is None else self._known(following, self.id)
         return state.next if result.success else None

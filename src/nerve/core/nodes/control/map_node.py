@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from nerve.core.nodes.base import Names, Node
 from nerve.core.nodes.context import ExecutionContext
-from nerve.core.nodes.control.base import ControlNode
-from nerve.core.nodes.control.parallel_node import Required, judge
+from nerve.core.nodes.control.base import ControlNode, as_list, at_least
+from nerve.core.nodes.control.parallel_node import judge
 from nerve.core.nodes.graph import together
 from nerve.core.result import Result, census
 
@@ -27,33 +28,30 @@ class MapNode(ControlNode):
         session: Names,
         body: Node,
         max_parallel: int = 5,
-        require: Required = None,
+        require: int | None = None,
         **policy: Any,
     ) -> None:
+        at_least(0, id, "require", require or 0)
+        self.body, self.max_parallel = body, at_least(1, id, "max_parallel", max_parallel)
+        self.require = require
         super().__init__(id, session, **policy)
-        if max_parallel < 1:
-            raise ValueError(f"max_parallel of '{id}' must be at least 1, got {max_parallel}")
-        self.body, self.max_parallel, self.require = body, max_parallel, require
+
+    def parts(self) -> Iterable[Node]:
+        return [self.body]
 
     async def execute(self, context: ExecutionContext) -> Result:
-        items = context.input if isinstance(context.input, list) else [context.input]
+        items = as_list(context.input)
         slots = asyncio.Semaphore(self.max_parallel)
-        name = self.id or "map"
 
         async def process(index: int, item: Any, path: str) -> Result:
+            told = {"node_id": self.id, "index": index}
             async with slots:
-                context.emit("map_item_start", {"node_id": self.id, "index": index, "total": len(items)})
-                result = await context.call(self.body, item, id=name, path=path)
-                context.emit(
-                    "map_item_complete", {"node_id": self.id, "index": index, "success": result.success}
-                )
+                context.emit("map_item_start", {**told, "total": len(items)})
+                result = await context.call(self.body, item, path=path)
+                context.emit("map_item_complete", {**told, "success": result.success})
                 return result
 
-        paths = [context.take(name) for _ in items]
-        tasks = [
-            asyncio.create_task(process(i, item, path))
-            for i, (item, path) in enumerate(zip(items, paths, strict=True))
-        ]
-        results = await together(tasks)
+        name = self.id or "item"
+        results = await together([process(i, item, context.take(name)) for i, item in enumerate(items)])
         attributes = {"results": results, "census": census(results)}
-        return judge(self, [r.output for r in results], attributes, self.require, len(results))
+        return judge(self, [result.output for result in results], attributes, self.require)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nerve.core.nodes.base import Names, Node
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.control.base import ControlNode
 from nerve.core.nodes.graph import together
-from nerve.core.result import Result, census
-
-Required = int | None
+from nerve.core.result import OUTCOMES, Result, census
 
 
 class ParallelNode(ControlNode):
@@ -22,38 +19,36 @@ class ParallelNode(ControlNode):
     """
 
     def __init__(
-        self, id: str, session: Names, branches: Mapping[str, Node], require: Required = None, **policy: Any
+        self, id: str, session: Names, branches: Mapping[str, Node], require: int | None = None, **policy: Any
     ) -> None:
+        if require is not None and not 0 <= require <= len(branches):
+            raise ValueError(f"require of '{id}' must be from 0 to {len(branches)}, got {require}")
         super().__init__(id, session, **policy)
         self.branches, self.require = dict(branches), require
 
+    def parts(self) -> Iterable[Node]:
+        return self.branches.values()
+
     async def execute(self, context: ExecutionContext) -> Result:
-        async def run(name: str, node: Node, path: str) -> Result:
-            return await context.call(node, context.input, id=name, path=path)
-
-        paths = [context.take(name) for name in self.branches]
-        tasks = [
-            asyncio.create_task(run(name, node, path))
-            for (name, node), path in zip(self.branches.items(), paths, strict=True)
-        ]
-        results = dict(zip(self.branches, await together(tasks), strict=True))
-        attributes = {"results": results, "census": census(results)}
-        return judge(self, {n: r.output for n, r in results.items()}, attributes, self.require, len(results))
+        made = [context.call(node, context.input, id=name) for name, node in self.branches.items()]
+        results = dict(zip(self.branches, await together(made), strict=True))
+        outputs = {name: result.output for name, result in results.items()}
+        return judge(self, outputs, {"results": results, "census": census(results)}, self.require)
 
 
-def judge(
-    owner: ControlNode, output: Any, attributes: dict[str, Any], require: Required, total: int
-) -> Result:
+def judge(owner: ControlNode, output: Any, attributes: dict[str, Any], require: int | None) -> Result:
     """A success if as many parts succeeded as required; the error names those that did not."""
     counts = attributes["census"]
+    total = sum(counts[kind] for kind in OUTCOMES)
+    done = counts["ok"] + counts["skipped"]
     needed = total if require is None else require
-    if counts["ok"] >= needed:
+    if done >= needed:
         return Result.ok(output, attributes)
     who = "; ".join(
         f"{kind.replace('_', ' ')}: {', '.join(names)}" for kind, names in counts["not_ok"].items()
     )
     return Result.failed(
-        f"'{owner.id}': {counts['ok']} of {total} succeeded, {needed} required ({who})",
+        f"'{owner.id}': {done} of {total} succeeded, {needed} required ({who})",
         "PartsFailed",
         output,
         attributes,

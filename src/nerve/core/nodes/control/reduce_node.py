@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 from nerve.core.nodes.base import Names, Node
 from nerve.core.nodes.context import ExecutionContext
-from nerve.core.nodes.control.base import ControlNode, ask, body_failed
+from nerve.core.nodes.control.base import ControlNode, as_list, ask, body_failed
 from nerve.core.result import Result
 
 
@@ -27,8 +27,11 @@ class ReduceNode(ControlNode):
         super().__init__(id, session, **policy)
         self.fn, self.initial = fn, initial
 
+    def parts(self) -> Iterable[Node]:
+        return [self.fn] if isinstance(self.fn, Node) else []
+
     async def execute(self, context: ExecutionContext) -> Result:
-        items = context.input if isinstance(context.input, list) else [context.input]
+        items = as_list(context.input)
         accumulated = self.initial
         for index, item in enumerate(items):
             if not isinstance(self.fn, Node):

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from nerve.core.nodes.base import Names, Node
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.control.base import ControlNode, ask
-from nerve.core.result import Result
+from nerve.core.result import Result, output_of
 
 
 class SwitchNode(ControlNode):
-    """Executes the case that `key(input)` names, else `default`; without one the input passes through."""
+    """Executes the case that `key(input)` names, else `default`; without it the input passes."""
 
     def __init__(
         self,
@@ -26,6 +26,9 @@ class SwitchNode(ControlNode):
         super().__init__(id, session, **policy)
         self.key, self.cases, self.default = key, dict(cases), default
 
+    def parts(self) -> Iterable[Node]:
+        return [*self.cases.values(), *([self.default] if self.default is not None else [])]
+
     async def execute(self, context: ExecutionContext) -> Result:
         key = ask(self, "key", self.key, context.input)
         taken = self.cases.get(key, self.default)
@@ -35,5 +38,5 @@ class SwitchNode(ControlNode):
             {"node_id": self.id, "branch": name if taken is not None else None, "key": str(key)},
         )
         if taken is None:
-            return Result.ok(context.input)
+            return Result.ok(output_of(context.input))
         return await context.call(taken, context.input, id=name)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from nerve.core.nodes.base import Names, Node
 from nerve.core.nodes.context import ExecutionContext
-from nerve.core.nodes.control.base import ControlNode, OnBodyFailure, OnMax, ask, body_failed, check_max
-from nerve.core.result import Result
+from nerve.core.nodes.control.base import (
+    ControlNode,
+    OnBodyFailure,
+    OnMax,
+    ask,
+    at_least,
+    body_failed,
+    loop_over,
+)
+from nerve.core.result import Result, output_of
 
 
 @dataclass(slots=True)
@@ -39,15 +47,17 @@ class WhileNode(ControlNode):
         on_body_failure: OnBodyFailure = "stop",
         **policy: Any,
     ) -> None:
-        super().__init__(id, session, **policy)
         self.condition, self.body = condition, body
-        self.max_iterations = check_max(self, max_iterations)
+        self.max_iterations = at_least(0, id, "max_iterations", max_iterations)
         self.on_max, self.on_body_failure = on_max, on_body_failure
+        super().__init__(id, session, **policy)
+
+    def parts(self) -> Iterable[Node]:
+        return [self.body]
 
     async def execute(self, context: ExecutionContext) -> Result:
         state = WhileState(0, context.input)
-        wanted = bool(ask(self, "condition", self.condition, state))
-        while wanted and state.iteration < self.max_iterations:
+        while (wanted := self._wanted(state)) and state.iteration < self.max_iterations:
             context.emit(
                 "loop_iteration",
                 {"loop_id": self.id, "iteration": state.iteration, "max": self.max_iterations},
@@ -58,13 +68,7 @@ class WhileNode(ControlNode):
                 return body_failed(self, result, state.iteration)
             state.history.append(result)
             state.current_value = result.output
-            wanted = bool(ask(self, "condition", self.condition, state))
-        attributes = {"iterations": state.iteration, "exited_early": not wanted}
-        if wanted and self.on_max == "fail":
-            return Result.failed(
-                f"'{self.id}' reached max_iterations={self.max_iterations} and its condition still holds",
-                "MaxIterations",
-                state.current_value,
-                attributes,
-            )
-        return Result.ok(state.current_value, attributes)
+        return loop_over(self, output_of(state.current_value), state.iteration, not wanted, self.on_max)
+
+    def _wanted(self, state: WhileState) -> bool:
+        return bool(ask(self, "condition", self.condition, state))

@@ -1,0 +1,5 @@
+"""`python -m nerve` is `nerve`."""
+
+from nerve.cli import main
+
+main()

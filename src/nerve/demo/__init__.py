@@ -1,0 +1,1 @@
+"""The demonstration: a scratch project with a failing test, and the loop that mends it."""

@@ -1,0 +1,98 @@
+"""The workflow of the demonstration: dev, coach and reviewer until both are content, then a person."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+from typing import Any
+
+from nerve.core.nodes import BashNode, ExecutionContext
+from nerve.core.session import Session
+from nerve.core.workflow import Workflow, WorkflowContext
+from nerve.demo.project import VERSIONS, Project
+
+NAME = "dev_coach_review"
+COACH = "python -B -m unittest"
+REVIEWER = "python -W error -m py_compile"
+MAX_ROUNDS = 5
+CUT_IN_VERSION = 3
+
+
+async def dev_coach_review(ctx: WorkflowContext) -> dict[str, Any]:
+    """Develop until the tests pass and the linter is silent, then ask whether to merge."""
+    version = 1
+    await ctx.run("dev", {"version": version, "told": ctx.input})
+
+    for outer in range(1, MAX_ROUNDS + 1):
+        ctx.emit("outer_round", {"round": outer, "max": MAX_ROUNDS})
+        coach = await ctx.run("coach")
+        while not coach["success"] and version < len(VERSIONS):
+            version += 1
+            await ctx.run("dev", {"version": version, "told": coach["output"]})
+            coach = await ctx.run("coach")
+
+        review = await ctx.run("reviewer")
+        if review["success"]:
+            ctx.emit("reviewer_accepted", {"round": outer})
+            answer = await ctx.gate("Reviewer approved. Merge?", choices=["approve", "reject"])
+            if answer == "approve":
+                await ctx.run("merge", effect="once")
+            return {"success": answer == "approve", "rounds": outer}
+
+        version = min(version + 1, len(VERSIONS))
+        await ctx.run("dev", {"version": version, "told": review["output"]})
+
+    return {"success": False, "reason": "max_rounds", "rounds": MAX_ROUNDS}
+
+
+class Cut:
+    """Where the demonstration is to be killed: the agent stops half-way through a file and waits for it."""
+
+    def __init__(self) -> None:
+        self.reached = asyncio.Event()
+
+    async def here(self) -> None:
+        self.reached.set()
+        await asyncio.Event().wait()
+
+
+def register(session: Session, project: Project, pace: float = 0.0, cut: Cut | None = None) -> None:
+    """The nodes and the workflow. `pace` is how long the scripted agent takes for a line, in seconds."""
+
+    @session.node
+    async def dev(context: ExecutionContext) -> str:
+        project.note("dev", context.idempotency_key)
+        number = context.input["version"]
+        what, text = VERSIONS[number - 1]
+        lines = text.splitlines(keepends=True)
+        with (project.work / "slug.py").open("w") as file:
+            for index, line in enumerate(lines):
+                if cut is not None and number == CUT_IN_VERSION and index == len(lines) // 2:
+                    await cut.here()
+                file.write(line)
+                file.flush()
+                await asyncio.sleep(pace)
+        return f"version {number}: {what}"
+
+    @session.node
+    async def merge(context: ExecutionContext) -> str:
+        project.note("merge", context.idempotency_key)
+        shutil.copy(project.work / "slug.py", project.merged / "slug.py")
+        return "slug.py copied into the project"
+
+    for name, command in (("coach", COACH), ("reviewer", f"{REVIEWER} slug.py && echo silent")):
+        BashNode(
+            name,
+            session,
+            shell(name, command),
+            cwd=project.work,
+            env={"EFFECTS": str(project.effects), "PYTHON": sys.executable},
+        )
+    Workflow(id=NAME, session=session, fn=dev_coach_review)
+
+
+def shell(name: str, command: str) -> str:
+    """The command run by this very Python, after a line in the log of effects."""
+    command = command.replace("python", '"$PYTHON"', 1)
+    return f'echo "{name} $NERVE_IDEMPOTENCY_KEY" >> "$EFFECTS"; {{ {command}; }} 2>&1'
