@@ -18,7 +18,7 @@ from nerve.core.workflow.state import WorkflowState
 from nerve.engine import records
 from nerve.engine.leaf import LeafRuntime, idempotency_key
 from nerve.engine.tasks import OWNER
-from nerve.errors import NotJson, Suspended
+from nerve.errors import NotJson
 
 if TYPE_CHECKING:
     from nerve.engine.drive import Drive
@@ -36,8 +36,7 @@ class Calls:
 
     async def call(self, call: Call) -> Result:
         drive, path = self._drive, call.path
-        if drive.detached:
-            raise Suspended
+        drive.check_in()
         if drive.overrides:
             call.input = drive.overrides.get(path, {}).get("input", call.input)
         text, unfit = as_json(call.input)
@@ -72,7 +71,7 @@ class Calls:
         if role != "control":
             drive.usage.steps += 1
         drive.check_limits(call.path)
-        if name := drive.usage.spent(drive.limits):
+        while name := drive.usage.spent(drive.limits):
             drive.hold_for_budget(name, call.path)
             await drive.turn_live()
         extra = f'"child":"{drive.host.child_id(drive.run.run_id, call.path)}",' if role == "workflow" else ""

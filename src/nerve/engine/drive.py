@@ -257,6 +257,11 @@ class Drive:
 
     # -- between the body and the journal ------------------------------------------------------
 
+    def check_in(self) -> None:
+        """A body that was stopped or let go gets nothing more; it cannot catch that as an Exception."""
+        if self.detached or self.stopping:
+            raise Suspended
+
     def look_up(self, path: str, hashed: str, asked: str) -> Found | None:
         """What the journal has for something the body asks for."""
         source = self.delivery.replay or self.delivery.offers
@@ -296,8 +301,7 @@ class Drive:
         self.delivery.stir()
         while self.barrier is not None:
             await asyncio.shield(self.barrier)
-        if self.detached:
-            raise Suspended
+        self.check_in()
 
     def abandon(self, path: str, type: str, found: Found | None, settled: bool) -> None:
         """The body itself gave something up; on replay it will do so again."""
@@ -323,6 +327,8 @@ class Drive:
         self.delivery.pump()
         if self.run._sinks:
             self.host.show(self.run, rows)
+        if self.waits.only_one:
+            self.host.parked(self)
 
     def _row(self) -> RunRow:
         return self.host.row(self.run, self.final or self.run._state, self.waits.next_deadline, self.start)

@@ -56,7 +56,7 @@ class LocalEngine:
         self._keys: dict[str, asyncio.Future[WorkflowRun]] = {}
         self._sentinel: asyncio.Task[None] | None = None
         self._writer: Writer | None = None
-        self._closed = False
+        self.closed = False
 
     # -- what belongs to the loop --------------------------------------------------------------
 
@@ -73,17 +73,19 @@ class LocalEngine:
     def shutting_down(self) -> bool:
         """Whether the loop is cancelling everything; what bodies do then says nothing about their runs."""
         task = self._sentinel
-        return self._closed or (task is not None and (task.done() or task.cancelling() > 0))
+        return self.closed or (task is not None and (task.done() or task.cancelling() > 0))
 
     async def close(self) -> None:
         """Park every run where it is, and let go of the store; `recover()` goes on from there."""
-        self._closed = True
+        self.closed = True
         drives = list(self.drives.values())
         for drive in drives:
             drive.detached = True
         await asyncio.gather(*(drive.cancel_tasks() for drive in drives))
         for drive in drives:
             drive.let_go()
+        for run in list(self.known.values()):
+            run._notify()
         for timer in self._timers.values():
             timer.cancel()
         self._show.close()
@@ -102,7 +104,7 @@ class LocalEngine:
 
     async def start(self, run: WorkflowRun, key: str | None = None, **lineage: Any) -> None:
         """Write that the run has started, then begin to drive it."""
-        if self._closed:
+        if self.closed:
             raise RuntimeError("the session is closed")
         self.writer  # noqa: B018 - from here on the loop is known
         start = {
@@ -133,7 +135,7 @@ class LocalEngine:
         if (pending := self._keys.get(key)) is not None:
             return await asyncio.shield(pending)
         if (row := self.store.run_by_key(self._name, key)) is not None:
-            return self.handle(row)
+            return self._take_up(row)
         future = self._keys[key] = asyncio.get_running_loop().create_future()
         try:
             await self.start(run, key)
@@ -176,17 +178,15 @@ class LocalEngine:
     # -- parking and recovery ------------------------------------------------------------------
 
     def parked(self, drive: Drive) -> None:
-        """A run has opened a wait: the oldest of too many that only wait leave memory."""
+        """A run only waits now; the one that has waited longest of too many leaves memory."""
         if not self.store.durable:
             return
         self._parked.pop(drive.run.run_id, None)
         self._parked[drive.run.run_id] = drive
-        if len(self._parked) <= KEEP_PARKED:
-            return
-        oldest = [candidate for _, candidate in zip(range(8), self._parked.values(), strict=False)]
-        for candidate in oldest:
-            if candidate.waits.only_one and len(self._parked) > KEEP_PARKED:
-                self.evict(candidate)
+        while len(self._parked) > KEEP_PARKED:
+            oldest = self._parked.pop(next(iter(self._parked)))
+            if oldest.waits.only_one:
+                self.evict(oldest)
 
     def evict(self, drive: Drive) -> None:
         """Take a run out of memory that waits for the outside and does nothing else."""

@@ -13,7 +13,7 @@ from nerve.core.gates import gate_id, waiting
 from nerve.core.limits import message
 from nerve.core.runtime import Gate, Signal, Timer, Wait
 from nerve.core.values import decode, digest, encode
-from nerve.core.workflow.replay import Found
+from nerve.core.workflow.replay import ROOT, Found
 from nerve.core.workflow.state import GateInfo, WorkflowState
 from nerve.errors import LimitReached, Suspended
 from nerve.store.port import Row
@@ -47,8 +47,7 @@ class Waits:
 
     async def wait(self, wait: Wait) -> Any:
         drive = self._drive
-        if drive.detached:
-            raise Suspended
+        drive.check_in()
         asked = encode(content(wait), canonical=True)
         found = drive.look_up(wait.path, digest(asked), asked)
         opened: OpenWait | None = None
@@ -88,7 +87,6 @@ class Waits:
         elif opened.deadline is not None:
             delay = max(0.0, opened.deadline - time.time())
             opened.handle = drive.loop.call_later(delay, self._time_is_up, wait)
-        drive.host.parked(drive)
         return opened
 
     def _arrived_early(self, path: str, opened: OpenWait) -> None:
@@ -275,6 +273,8 @@ def open_in(rows: Iterable[Row]) -> dict[str, Row]:
     for row in rows:
         if row.type in OPENS.values():
             waits[row.path] = row
+        elif row.settles == ROOT:
+            waits.clear()
         elif row.settles:
             waits.pop(row.path, None)
     return waits

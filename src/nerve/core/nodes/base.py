@@ -51,13 +51,20 @@ class Node:
         on_error: OnError | Node | None = None,
         effect: Effect | None = None,
     ) -> None:
-        self.id = id
-        self.session = session
+        self._id, self._session = id, session
         self.policy = Policy.of(
             retry=retry, timeout=timeout, idle_timeout=idle_timeout, on_error=on_error, effect=effect
         )
         if id is not None and session is not None:
             self._register(id, session)
+
+    @property
+    def id(self) -> str | None:
+        return self._id
+
+    @property
+    def session(self) -> Names | None:
+        return self._session
 
     def _register(self, id: str, session: Names) -> None:
         session.validate_unique_id(id, "node")

@@ -36,6 +36,8 @@ class Commands(Protocol):
 class Engine(Protocol):
     """What a run asks of the engine that drives it."""
 
+    closed: bool
+
     @property
     def commands(self) -> Commands: ...
     def new_id(self) -> str: ...
@@ -274,6 +276,8 @@ class WorkflowRun:
             await self._change()
 
     def _change(self) -> asyncio.Future[None]:
+        if self._engine.closed:
+            raise RuntimeError(f"the session is closed; recover() goes on with run '{self._run_id}'")
         watcher: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._watchers.append(watcher)
         return watcher

@@ -58,7 +58,7 @@ class Workflow(Node):
         self.name: str = id
 
     def _register(self, id: str, session: Names) -> None:
-        if self._body is None or session.graphs.get(id) is not self._body:
+        if self._body is None or session.graphs.get(id) is not self._body or id in session.workflows:
             session.validate_unique_id(id, "workflow")
         session.workflows[id] = self
 

@@ -1,0 +1,74 @@
+"""A terminal for a command: what it shows is read, what is typed is written."""
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+
+PATIENCE = 30
+
+
+class Terminal:
+    """Runs `nerve …` in a process group of its own, in a terminal of 80 columns."""
+
+    def __init__(self, *arguments: str) -> None:
+        self._screen, inside = pty.openpty()
+        fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 80, 0, 0))
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "nerve", *arguments],
+            stdin=inside,
+            stdout=inside,
+            stderr=inside,
+            env=os.environ | {"TERM": "xterm-256color"},
+            start_new_session=True,
+        )
+        os.close(inside)
+        self.shown = ""
+
+    def __enter__(self) -> "Terminal":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        os.close(self._screen)
+
+    def until(self, text: str) -> str:
+        """What is shown up to and with `text`, from where the last look ended."""
+        seen = ""
+        while text not in seen:
+            seen += self._read()
+        return seen
+
+    def type(self, line: str) -> None:
+        os.write(self._screen, f"{line}\n".encode())
+
+    def interrupt(self) -> None:
+        """Ctrl-C: every process of the terminal gets it."""
+        os.killpg(self._process.pid, signal.SIGINT)
+
+    def end(self) -> int:
+        """The exit code, when everything is shown."""
+        try:
+            while True:
+                self._read()
+        except EOFError:
+            return self._process.wait(PATIENCE)
+
+    def _read(self) -> str:
+        ready, _, _ = select.select([self._screen], [], [], PATIENCE)
+        assert ready, f"nothing more is shown after:\n{self.shown}"
+        try:
+            text = os.read(self._screen, 65536).decode(errors="replace")
+        except OSError:
+            text = ""
+        if not text:
+            raise EOFError(self.shown)
+        self.shown += text
+        return text

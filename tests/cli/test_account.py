@@ -1,0 +1,41 @@
+"""The account tells when a settled step has run twice."""
+
+import pytest
+
+from nerve.demo.account import Account
+
+
+def made(before: str, after: str, reused: int, ran: int, cut_off: int) -> Account:
+    names = [f"step[{number}]" for number in range(reused + ran)]
+    return Account(
+        names[:reused], names[reused:], names[reused : reused + cut_off], before.split(), after.split()
+    )
+
+
+@pytest.mark.parametrize(
+    "account",
+    [
+        made("a b c", "c d", reused=2, ran=2, cut_off=1),
+        made("a b", "c d", reused=2, ran=2, cut_off=1),
+        made("a b", "c d", reused=2, ran=2, cut_off=0),
+        made("a b", "", reused=2, ran=0, cut_off=0),
+    ],
+)
+def test_sound(account: Account) -> None:
+    assert account.sound
+    assert "no settled step ran twice" in account.lines()[-1]
+
+
+@pytest.mark.parametrize(
+    "account",
+    [
+        made("a b c", "a c d", reused=2, ran=2, cut_off=1),
+        made("a b", "b c d", reused=2, ran=2, cut_off=0),
+        made("a a b", "c d", reused=2, ran=2, cut_off=0),
+        made("a b c", "c d d", reused=2, ran=2, cut_off=1),
+        made("a b", "c", reused=2, ran=2, cut_off=0),
+    ],
+)
+def test_not_sound(account: Account) -> None:
+    assert not account.sound
+    assert "A SETTLED STEP RAN TWICE" in account.lines()[-1]

@@ -1,0 +1,50 @@
+"""The `nerve` command: help, version, and what it says to bad usage."""
+
+import subprocess
+import sys
+
+import pytest
+
+import nerve as package
+
+
+def test_help_names_every_verb(nerve) -> None:
+    done = nerve("--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "demo" in done.stdout
+
+
+def test_nothing_at_all_is_help(nerve) -> None:
+    assert nerve().stdout == nerve("--help").stdout
+
+
+def test_version(nerve) -> None:
+    assert nerve("--version").stdout == f"{package.__version__}\n"
+
+
+def test_help_imports_no_verb_and_no_store() -> None:
+    code = "import sys, nerve.cli\ntry: nerve.cli.main(['--help'])\nexcept SystemExit: print(*sys.modules)"
+    loaded = subprocess.check_output([sys.executable, "-c", code], text=True).splitlines()[-1].split()
+    assert "nerve.cli" in loaded
+    assert not {"nerve.cli.demo", "nerve.core.session", "nerve.engine", "nerve.store", "apsw"} & set(loaded)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["dmo"], 'nerve: Unknown command "dmo". Did you mean "demo"? Available commands: demo.'),
+        (["demo", "--bogus"], "nerve: Unknown option: --bogus."),
+        (["demo", "now"], "nerve: Unexpected argument: now."),
+        (["demo", "--resume", "nowhere"], "nerve: nowhere has no journal.db"),
+        (
+            ["demo", "--resume", "nowhere", "--crash"],
+            "nerve: --resume goes on with a run and --crash starts one",
+        ),
+    ],
+)
+def test_bad_usage_is_one_line_and_exit_code_2(arguments, message, nerve, scratch) -> None:
+    done = nerve(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(message)
+    assert done.stderr.count("\n") == 1
+    assert not list(scratch.iterdir())

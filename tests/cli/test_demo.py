@@ -1,0 +1,79 @@
+"""`nerve demo` in a pipe: every line it prints is true, and nothing is left behind."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nerve.demo.project import THIRD, UNDONE, Project
+
+
+def tags(output: str) -> list[str]:
+    """Who says something, in order, and whether it went well."""
+    return [
+        line.split("]")[0][1:] + line.split("]")[1][1:2] for line in output.splitlines() if line[0] == "["
+    ]
+
+
+def test_it_goes_round_until_tests_and_linter_are_content(nerve, scratch) -> None:
+    done = nerve("demo", "--yes")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert tags(done.stdout) == [
+        *["workflowd", "dev✓", "round1", "coach✗", "dev✓", "coach✓", "reviewer✗", "dev✓"],
+        *["round2", "coach✓", "reviewer✓", "gateR", "gatea", "merge✓"],
+    ]
+    assert "[coach] ✗ FAILED (failures=2)" in done.stdout
+    assert done.stdout.endswith("after 2 rounds: slug.py is merged.\n")
+    assert not list(scratch.iterdir())
+
+
+def test_without_a_terminal_it_says_how_and_takes_the_default(nerve) -> None:
+    done = nerve("demo")
+    assert done.returncode == 0
+    assert "the default is taken: reject. Answer with --yes, or run this in a terminal." in done.stdout
+    assert done.stdout.endswith("slug.py is not merged.\n")
+
+
+def kept(output: str) -> Project:
+    return Project(Path(output.splitlines()[-1].removeprefix("Kept: ")))
+
+
+def test_what_is_kept_is_what_was_shown(nerve) -> None:
+    project = kept(nerve("demo", "--keep").stdout)
+    assert (project.work / "slug.py").read_text() == THIRD
+    assert (project.merged / "slug.py").read_text() == UNDONE
+    assert len(project.noted()) == len(set(project.noted())) == 8
+
+
+def test_a_finished_run_is_not_resumed(nerve) -> None:
+    folder = str(kept(nerve("demo", "--keep").stdout).folder)
+    done = nerve("demo", "--resume", folder)
+    assert done.returncode == 0
+    assert done.stdout == f"There is no open run in this folder.\nKept: {folder}\n"
+
+
+def test_a_crash_reuses_what_is_settled_and_leaves_nothing_behind(nerve, scratch) -> None:
+    done = nerve("demo", "--crash", "--yes")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "was killed by SIGKILL: 4 of 8 lines of slug.py are written." in done.stdout
+    assert "recovers the run: its journal has 5 steps and the beginning of dev[3]." in done.stdout
+    assert done.stdout.splitlines()[-3:] == [
+        "reused   5 steps settled before, from the journal",
+        "ran now  4 steps, dev[3] again because it was cut off",
+        "checked  10 lines in effects.log for 9 steps: no settled step ran twice",
+    ]
+    assert tags(done.stdout).count("coach✓") == 2
+    assert not list(scratch.iterdir())
+
+
+@pytest.mark.parametrize("closed", [1, 3])
+def test_a_closed_pipe_ends_it_quietly(closed: int, scratch) -> None:
+    command = [sys.executable, "-m", "nerve", "demo", "--yes"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as demo:
+        for _ in range(closed):
+            demo.stdout.readline()
+        demo.stdout.close()
+        assert demo.stderr.read() == ""
+        assert demo.wait(60) in (0, 1)
+    assert not list(scratch.iterdir())

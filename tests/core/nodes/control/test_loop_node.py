@@ -1,0 +1,99 @@
+"""The body a number of times, or until a condition holds."""
+
+from typing import Any
+
+import pytest
+
+from core.nodes.support import executed, function, of_type, watched
+from nerve import Session
+from nerve.core.nodes import MockNode
+from nerve.core.nodes.control import LoopNode, LoopState
+
+
+def doubling(session: Session, **options: Any) -> LoopNode:
+    return LoopNode("loop", session, function(session, "double", lambda n: n * 2), **options)
+
+
+@pytest.mark.requirement("S1-18")
+async def test_it_executes_the_body_so_many_times_each_with_the_output_before(session: Session) -> None:
+    result = await executed(doubling(session, times=3), 1)
+    assert (result["output"], result["attributes"]["iterations"]) == (8, 3)
+
+
+@pytest.mark.requirement("S1-18")
+async def test_until_ends_it_after_the_iteration_in_which_it_holds(session: Session) -> None:
+    result = await executed(doubling(session, until=lambda state: state.result["output"] > 10), 1)
+    assert (result["output"], result["attributes"]) == (16, {"iterations": 4, "exited_early": True})
+
+
+@pytest.mark.requirement("S1-18")
+async def test_the_condition_sees_how_many_are_done_the_result_and_all_of_them(session: Session) -> None:
+    seen: list[Any] = []
+
+    def until(state: LoopState) -> bool:
+        seen.append((state.iteration, state.result["output"], [r["output"] for r in state.accumulated]))
+        return False
+
+    await executed(doubling(session, times=3, until=until), 1)
+    assert seen == [(1, 2, [2]), (2, 4, [2, 4])]
+
+
+@pytest.mark.requirement("S1-18")
+async def test_accumulate_gives_the_list_of_results(session: Session) -> None:
+    result = await executed(doubling(session, times=3, accumulate=True), 1)
+    assert result["output"] == [{"success": True, "output": output, "attributes": {}} for output in (2, 4, 8)]
+
+
+@pytest.mark.requirement("S1-18")
+async def test_it_stops_at_max_iterations_and_says_so(session: Session) -> None:
+    result = await executed(doubling(session, until=lambda _: False, max_iterations=2), 1)
+    assert (result["success"], result["output"]) == (True, 4)
+    assert result["attributes"] == {"iterations": 2, "exited_early": False}
+
+
+async def test_on_max_fail_makes_reaching_the_bound_a_failure(session: Session) -> None:
+    result = await executed(doubling(session, times=5, max_iterations=2, on_max="fail"), 1)
+    assert (result["success"], result["error_type"]) == (False, "MaxIterations")
+
+
+async def test_times_that_are_just_the_bound_are_a_success(session: Session) -> None:
+    result = await executed(doubling(session, times=2, max_iterations=2, on_max="fail"), 1)
+    assert (result["success"], result["attributes"]["exited_early"]) == (True, True)
+
+
+async def test_no_times_at_all_give_the_input(session: Session) -> None:
+    assert (await executed(doubling(session, times=0), 7))["output"] == 7
+
+
+async def test_a_failing_body_stops_it(session: Session) -> None:
+    loop = LoopNode("loop", session, MockNode("body", session, ["a", OSError("gone")]), times=5)
+    result = await executed(loop)
+    assert (result["success"], result["error_type"]) == (False, "OSError")
+    assert result["error"] == "'loop' stopped in iteration 2: gone"
+
+
+@pytest.mark.requirement("D1-7")
+async def test_a_failing_body_may_be_gone_on_with(session: Session) -> None:
+    body = MockNode("body", session, [OSError("gone"), "back"])
+    result = await executed(LoopNode("loop", session, body, times=2, on_body_failure="continue"))
+    assert (result["success"], result["output"]) == (True, "back")
+
+
+@pytest.mark.requirement("D1-9")
+def test_a_loop_without_an_end_is_refused(session: Session) -> None:
+    with pytest.raises(ValueError, match="LoopNode 'loop' needs times or until, otherwise it has no end"):
+        LoopNode("loop", session, MockNode())
+
+
+def test_negative_times_are_refused(session: Session) -> None:
+    with pytest.raises(ValueError, match="times of 'loop' must be at least 0, got -1"):
+        doubling(session, times=-1)
+
+
+@pytest.mark.requirement("S1-18")
+async def test_it_emits_its_iterations_with_the_bound(session: Session) -> None:
+    _, events = await watched(doubling(session, times=2), 1)
+    assert of_type(events, "loop_iteration") == [
+        {"loop_id": "loop", "iteration": 0, "max": 2},
+        {"loop_id": "loop", "iteration": 1, "max": 2},
+    ]

@@ -1,0 +1,85 @@
+"""Named states, each with a body and a way on."""
+
+import pytest
+
+from core.nodes.support import executed, function, of_type, watched
+from nerve import Session
+from nerve.core.nodes import MockNode, Result
+from nerve.core.nodes.control import MachineNode, State
+
+
+def review(session: Session, verdicts: list[str]) -> MachineNode:
+    def after_review(result: Result) -> str:
+        return "merge" if result["output"] == "good" else "write"
+
+    return MachineNode(
+        "review",
+        session,
+        {
+            "write": State(MockNode("writer", session, ["draft"]), next="check"),
+            "check": State(MockNode("checker", session, verdicts), next=after_review),
+            "merge": State(MockNode("merger", session, ["merged"])),
+        },
+    )
+
+
+async def test_it_goes_from_state_to_state_until_one_names_no_next(session: Session) -> None:
+    result = await executed(review(session, ["bad", "good"]))
+    assert (result["success"], result["output"]) == (True, "merged")
+    assert result["attributes"]["states"] == ["write", "check", "write", "check", "merge"]
+
+
+async def test_each_body_sees_what_the_one_before_gave(session: Session) -> None:
+    await executed(review(session, ["good"]), "task")
+    assert session.nodes["writer"].calls == ["task"]
+    assert session.nodes["checker"].calls == ["draft"]
+
+
+async def test_it_emits_the_states_it_enters(session: Session) -> None:
+    _, events = await watched(review(session, ["good"]))
+    assert of_type(events, "state_entered") == [
+        {"node_id": "review", "state": name, "transition": number}
+        for number, name in enumerate(["write", "check", "merge"], 1)
+    ]
+
+
+async def test_it_starts_where_it_is_told(session: Session) -> None:
+    states = {name: State(MockNode(responses=[name])) for name in ("a", "b")}
+    assert (await executed(MachineNode("m", session, states, start="b")))["output"] == "b"
+
+
+async def test_a_failed_body_ends_it(session: Session) -> None:
+    states = {"a": State(MockNode(responses=[OSError("gone")]), next="b"), "b": State(MockNode())}
+    result = await executed(MachineNode("m", session, states))
+    assert (result["success"], result["error_type"]) == (False, "OSError")
+    assert result["error"] == "state 'a' failed: gone"
+
+
+async def test_a_function_as_next_is_the_handler_of_a_failed_body(session: Session) -> None:
+    broken = State(MockNode(responses=[OSError("gone")]), next=lambda r: None if r["success"] else "repair")
+    repair = State(function(session, "repair", lambda _: "repaired"))
+    result = await executed(MachineNode("m", session, {"try": broken, "repair": repair}))
+    assert (result["success"], result["output"]) == (True, "repaired")
+
+
+async def test_going_round_for_ever_ends_at_max_transitions(session: Session) -> None:
+    states = {"a": State(MockNode(), next="b"), "b": State(MockNode(), next="a")}
+    result = await executed(MachineNode("m", session, states, max_transitions=5))
+    assert (result["success"], result["error_type"]) == (False, "MaxTransitions")
+    assert "reached max_transitions=5 in state 'b'" in result["error"]
+
+
+def test_a_next_that_is_no_state_is_refused_with_the_likely_name(session: Session) -> None:
+    with pytest.raises(ValueError, match=r"machine 'm' has no state 'chek'. Did you mean 'check'\?"):
+        MachineNode("m", session, {"write": State(MockNode(), "chek"), "check": State(MockNode())})
+    assert "m" not in session.nodes
+
+
+async def test_a_function_that_names_no_state_is_refused_when_it_does(session: Session) -> None:
+    with pytest.raises(ValueError, match="machine 'm' has no state 'nowhere'"):
+        await executed(MachineNode("m", session, {"a": State(MockNode(), lambda _: "nowhere")}))
+
+
+def test_a_machine_without_states_is_refused(session: Session) -> None:
+    with pytest.raises(ValueError, match="MachineNode 'm' has no states"):
+        MachineNode("m", session, {})

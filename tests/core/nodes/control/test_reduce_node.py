@@ -1,0 +1,44 @@
+"""Many values into one."""
+
+import operator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.nodes.support import executed, function
+from nerve import Session
+from nerve.core.nodes import Graph, MockNode
+from nerve.core.nodes.control import MapNode, ReduceNode
+
+
+@pytest.mark.requirement("S1-22")
+@pytest.mark.requirement("D1-11")
+@given(items=st.lists(st.integers()), initial=st.integers())
+async def test_it_folds_a_list_from_the_left(items: list[int], initial: int) -> None:
+    result = await executed(ReduceNode("sum", Session(), operator.sub, initial), items)
+    assert result["output"] == initial - sum(items)
+    assert result["attributes"] == {"items": len(items)}
+
+
+@pytest.mark.requirement("S1-22")
+async def test_behind_a_map_it_sees_the_list_of_outputs(session: Session) -> None:
+    square = MapNode("squares", session, function(session, "square", lambda n: n * n))
+    graph = Graph("flow", session).chain(square, ReduceNode("sum", session, operator.add, initial=0))
+    assert (await executed(graph, [1, 2, 3]))["output"] == 14
+
+
+@pytest.mark.requirement("D1-11")
+async def test_it_folds_with_a_node_too(session: Session) -> None:
+    join = function(session, "join", lambda given: given["acc"] + given["item"])
+    assert (await executed(ReduceNode("all", session, join, initial=""), ["a", "b"]))["output"] == "ab"
+
+
+async def test_a_node_that_fails_stops_it(session: Session) -> None:
+    result = await executed(ReduceNode("r", session, MockNode("n", session, [OSError("gone")])), [1])
+    assert (result["success"], result["error"]) == (False, "'r' stopped in iteration 1: gone")
+
+
+async def test_a_function_that_raises_names_the_reduce_and_the_types(session: Session) -> None:
+    with pytest.raises(TypeError, match="fn of 'r' raised on int, str"):
+        await executed(ReduceNode("r", session, operator.add, 0), ["a"])

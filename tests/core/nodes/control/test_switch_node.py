@@ -1,0 +1,40 @@
+"""One of many ways, by a key."""
+
+import pytest
+
+from core.nodes.support import executed, of_type, watched
+from nerve import Session
+from nerve.core.nodes import MockNode, Node
+from nerve.core.nodes.control import SwitchNode
+
+
+def by_kind(session: Session, default: Node | None = None) -> SwitchNode:
+    cases = {"bug": MockNode("fix", session, ["fixed"]), "idea": MockNode("plan", session, ["planned"])}
+    return SwitchNode("triage", session, key=lambda inp: inp["kind"], cases=cases, default=default)
+
+
+@pytest.mark.requirement("S1-20")
+@pytest.mark.parametrize(("kind", "output"), [("bug", "fixed"), ("idea", "planned")])
+async def test_the_key_names_the_case(session: Session, kind: str, output: str) -> None:
+    result, events = await watched(by_kind(session), {"kind": kind})
+    assert result["output"] == output
+    assert of_type(events, "branch_taken") == [{"node_id": "triage", "branch": kind, "key": kind}]
+
+
+@pytest.mark.requirement("S1-20")
+async def test_a_key_without_a_case_takes_the_default(session: Session) -> None:
+    result, events = await watched(by_kind(session, MockNode("other", session, ["?"])), {"kind": "spam"})
+    assert result["output"] == "?"
+    assert of_type(events, "branch_taken") == [{"node_id": "triage", "branch": "default", "key": "spam"}]
+
+
+@pytest.mark.requirement("D1-10")
+async def test_without_case_and_default_the_input_passes_and_no_branch_is_taken(session: Session) -> None:
+    result, events = await watched(by_kind(session), {"kind": "spam"})
+    assert (result["success"], result["output"]) == (True, {"kind": "spam"})
+    assert of_type(events, "branch_taken") == [{"node_id": "triage", "branch": None, "key": "spam"}]
+
+
+async def test_a_key_that_raises_names_the_switch_and_the_type(session: Session) -> None:
+    with pytest.raises(TypeError, match="key of 'triage' raised on int"):
+        await executed(by_kind(session), 3)

@@ -1,0 +1,210 @@
+"""A shell command as a leaf."""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from core.nodes.support import executed, of_type, ran, until, watched
+from nerve import BashNode, ExecutionContext, Session
+from nerve.core.nodes import Graph, Retry
+
+ECHO = 'cat; printf %s "$NERVE_INPUT" >&2'
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+async def test_the_output_is_what_it_printed_and_the_attributes_say_how_it_ended(session: Session) -> None:
+    result = await executed(BashNode("b", session, "echo out; echo err >&2"))
+    assert result == {
+        "success": True,
+        "output": "out\n",
+        "attributes": {"exit_code": 0, "stderr": "err\n"},
+    }
+
+
+@pytest.mark.requirement("S0-71")
+async def test_without_a_command_the_input_is_the_command(session: Session) -> None:
+    assert (await executed(BashNode(id="runner", session=session), "echo $((6 * 7))"))["output"] == "42\n"
+
+
+async def test_a_typed_command_gets_no_input_of_its_own(session: Session) -> None:
+    result = await executed(BashNode("b", session), "cat; echo ${NERVE_INPUT-unset}")
+    assert result["output"] == "unset\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "text"), [("text", "text"), (None, ""), ({"a": [1, "é"]}, '{"a":[1,"é"]}'), (5, "5")]
+)
+async def test_the_input_is_on_stdin_and_in_nerve_input(session: Session, given: Any, text: str) -> None:
+    result = await executed(BashNode("b", session, f"set -u; {ECHO}"), given)
+    assert (result["output"], result["attributes"]["stderr"]) == (text, text)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")))
+@example("$(touch /tmp/pwned) `id` \"; rm -rf ~; ' \\ \n $NERVE_INPUT ${IFS} !! * \t")
+@example("'; exit 7; '")
+@example("\r\n\r\n")
+@settings(max_examples=25, deadline=None)
+async def test_whatever_the_text_it_arrives_as_it_is_and_never_becomes_code(text: str) -> None:
+    result = await executed(BashNode("b", Session(), ECHO), text)
+    assert (result["output"], result["attributes"]["stderr"]) == (text, text)
+
+
+@pytest.mark.parametrize("text", ["a\0b", "x" * 200_000])
+async def test_what_an_environment_cannot_carry_comes_on_stdin_only(session: Session, text: str) -> None:
+    result = await executed(BashNode("b", session, "wc -c; echo ${NERVE_INPUT-unset} >&2"), text)
+    assert int(result["output"]) == len(text)
+    assert result["attributes"]["stderr"] == "unset\n"
+
+
+async def test_half_a_character_arrives_as_a_question_mark_both_ways(session: Session) -> None:
+    result = await executed(BashNode("b", session, ECHO), "a\ud800b")
+    assert (result["output"], result["attributes"]["stderr"]) == ("a?b", "a?b")
+
+
+async def test_env_and_cwd_are_those_given(session: Session, tmp_path: Path) -> None:
+    node = BashNode("b", session, 'pwd; echo "$COLOUR"', cwd=tmp_path, env={"COLOUR": "sea green"})
+    assert (await executed(node))["output"] == f"{tmp_path}\nsea green\n"
+
+
+async def test_secrets_of_the_engine_are_not_passed_on(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "secret")
+    assert (await executed(BashNode("b", session, "echo ${SOME_API_KEY-none}")))["output"] == "none\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "error"),
+    [
+        ("echo half; echo why >&2; exit 3", 3, "exit code 3: why"),
+        ("echo half; exit 1", 1, "exit code 1"),
+        ("echo half; kill -KILL $$", -9, "killed by signal 9"),
+    ],
+)
+async def test_an_exit_code_that_is_not_zero_is_a_failed_result_with_its_output(
+    session: Session, command: str, code: int, error: str
+) -> None:
+    result = await executed(BashNode("b", session, command))
+    assert (result["success"], result["output"]) == (False, "half\n")
+    assert (result["error"], result["error_type"]) == (error, "ExitCode")
+    assert result["attributes"]["exit_code"] == code
+
+
+async def test_a_directory_that_is_not_there_is_a_failed_result(session: Session, tmp_path: Path) -> None:
+    result = await executed(BashNode("b", session, "true", cwd=tmp_path / "none"))
+    assert (result["success"], result["error_type"]) == (False, "FileNotFoundError")
+    assert str(tmp_path / "none") in result["error"]
+
+
+async def test_an_input_that_is_not_json_is_a_failed_result(session: Session) -> None:
+    result = await executed(BashNode("b", session, "cat"), {"when": object()})
+    assert (result["success"], result["error_type"]) == (False, "NotJson")
+    assert "a value of type object at when" in result["error"]
+
+
+async def test_a_typed_command_with_a_nul_is_a_failed_result(session: Session) -> None:
+    assert (await executed(BashNode("b", session), "echo \0"))["success"] is False
+
+
+@pytest.mark.requirement("S1-31")
+async def test_the_output_is_streamed_while_it_arrives(session: Session) -> None:
+    first = "echo one; read -r go < <(sleep 600) & wait"
+    graph = Graph("g", session).add_step(BashNode("b", session, first))
+    session.register_workflow(graph)
+    run = await session.start("g")
+    await until(lambda: of_type(run.events, "output_chunk"))
+    assert of_type(run.events, "output_chunk") == [{"stream": "stdout", "text": "one\n"}]
+    assert not run.is_complete
+    await run.stop()
+
+
+async def test_without_a_run_the_output_is_streamed_too(session: Session) -> None:
+    _, events = await watched(BashNode("b", session, "echo out; echo err >&2"))
+    assert {data["stream"]: data["text"] for data in of_type(events, "output_chunk")} == {
+        "stdout": "out\n",
+        "stderr": "err\n",
+    }
+
+
+@pytest.mark.parametrize("in_a_run", [True, False])
+async def test_a_timeout_ends_the_whole_tree(session: Session, tmp_path: Path, in_a_run: bool) -> None:
+    command = "(setsid sleep 600 & echo $! >> pids; wait) & echo $! >> pids; wait"
+    graph = Graph("g", session).add_step(
+        BashNode("b", session, command, cwd=tmp_path), timeout=1, on_error="skip"
+    )
+    if in_a_run:
+        await (await ran(session, graph)).wait()
+    else:
+        assert (await executed(graph))["attributes"]["skipped"] == "timed out after 1 s"
+    pids = [int(line) for line in (tmp_path / "pids").read_text().split()]
+    assert len(pids) == 2
+    assert not any(alive(pid) for pid in pids)
+
+
+@pytest.mark.parametrize("in_a_run", [True, False])
+async def test_every_attempt_of_a_step_has_the_same_key_and_every_step_another(
+    session: Session, tmp_path: Path, in_a_run: bool
+) -> None:
+    note = 'echo "$NERVE_IDEMPOTENCY_KEY" >> keys; [ $(wc -l < keys) -ge 4 ]'
+    graph = Graph("g", session)
+    first = BashNode("a", session, note, cwd=tmp_path, retry=Retry(3, delay=0), on_error="skip")
+    graph.chain(first, BashNode("b", session, note, cwd=tmp_path))
+    await (await ran(session, graph)).wait() if in_a_run else await executed(graph)
+    keys = (tmp_path / "keys").read_text().split()
+    assert keys == [keys[0]] * 3 + [keys[3]]
+    assert keys[0] != keys[3]
+
+
+async def test_a_step_nested_in_another_has_a_key_of_its_own(session: Session, tmp_path: Path) -> None:
+    note = 'echo "$NERVE_IDEMPOTENCY_KEY" >> keys'
+    inner = Graph("inner", session).chain(*(BashNode(n, session, note, cwd=tmp_path) for n in ("a", "b")))
+    await executed(Graph("outer", session).add_step(inner))
+    keys = (tmp_path / "keys").read_text().split("\n")[:2]
+    assert len(set(keys)) == 2
+    assert all(keys)
+
+
+async def test_the_key_of_a_context_made_by_hand_is_passed_on(session: Session) -> None:
+    context = ExecutionContext(session, idempotency_key="mine", run_id="r1")
+    node = BashNode("b", session, 'echo "$NERVE_IDEMPOTENCY_KEY $NERVE_RUN_ID"')
+    assert (await node.execute(context))["output"] == "mine r1\n"
+
+
+@pytest.mark.parametrize("in_a_run", [True, False])
+async def test_output_keeps_an_idle_timeout_from_running_out(session: Session, in_a_run: bool) -> None:
+    talking = BashNode("b", session, "for i in {1..12}; do echo $i; sleep 0.1; done", idle_timeout=1)
+    graph = Graph("g", session).add_step(talking)
+    output = await (await ran(session, graph)).wait() if in_a_run else (await executed(graph))["output"]
+    assert output.split()[-1] == "12"
+
+
+@pytest.mark.parametrize("in_a_run", [True, False])
+async def test_silence_runs_an_idle_timeout_out(session: Session, in_a_run: bool) -> None:
+    silent = BashNode("b", session, "echo hello; sleep 600", idle_timeout=0.3)
+    graph = Graph("g", session).add_step(silent)
+    error = (await ran(session, graph)).to_info().error if in_a_run else (await executed(graph))["error"]
+    assert error == "step 'b' failed: silent for 0.3 s"
+
+
+async def test_cancelling_ends_the_tree(session: Session, tmp_path: Path) -> None:
+    task = asyncio.create_task(executed(BashNode("b", session, "echo $$ > pid; sleep 600", cwd=tmp_path)))
+    await until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not alive(int((tmp_path / "pid").read_text()))
+
+
+def test_the_tests_know_a_living_process() -> None:
+    assert alive(os.getpid())

@@ -1,0 +1,197 @@
+"""The context: input, paths, events and the way out, without a run."""
+
+import asyncio
+import logging
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.nodes.support import executed, ran, until, watched
+from nerve import ExecutionContext, Session, WorkflowEvent
+from nerve.core.nodes import ControlNode, Graph, MockNode, Node, Result
+from nerve.core.nodes.context import escape, take
+from nerve.core.nodes.control import LoopNode
+from nerve.core.runtime import Signal, Timer
+
+
+@pytest.mark.requirement("S1-29")
+@pytest.mark.requirement("D1-12")
+def test_it_has_the_fields_of_the_seed(session: Session) -> None:
+    sink: list[WorkflowEvent] = []
+    context = ExecutionContext(
+        session=session, input=1, event_sink=sink.append, workflow_id="w", run_id="r", auto_approve=True
+    )
+    context.emit("progress", {"at": 1})
+    [event] = sink
+    assert (event.workflow_id, event.run_id, event.event_type, event.data) == (
+        "w",
+        "r",
+        "progress",
+        {"at": 1},
+    )
+
+
+@pytest.mark.requirement("S1-29")
+def test_with_input_is_the_same_context_with_another_input(session: Session) -> None:
+    context = ExecutionContext(session, "one", run_id="r")
+    other = context.with_input("two")
+    assert (context.input, other.input, other.run_id) == ("one", "two", "r")
+    assert (context.take("n"), other.take("n")) == ("/n", "/n[2]")
+
+
+@pytest.mark.requirement("S1-29")
+def test_without_a_sink_emitting_is_silent(session: Session) -> None:
+    ExecutionContext(session).emit("progress")
+
+
+@pytest.mark.parametrize("name", ["workflow_completed", "node_started", "gate_answered"])
+def test_the_engines_own_names_cannot_be_emitted(name: str) -> None:
+    with pytest.raises(ValueError, match=f"'{name}' is written by the engine only"):
+        ExecutionContext().emit(name)
+
+
+class Collecting:
+    """A sink with an emit method."""
+
+    def __init__(self) -> None:
+        self.events: list[WorkflowEvent] = []
+
+    def emit(self, event: WorkflowEvent) -> None:
+        self.events.append(event)
+
+
+class Slow(Collecting):
+    """A sink that takes longer for the first event than for the others."""
+
+    async def emit(self, event: WorkflowEvent) -> None:  # type: ignore[override]
+        for _ in range(0 if self.events else 5):
+            await asyncio.sleep(0)
+        self.events.append(event)
+
+
+@pytest.mark.requirement("C-10")
+@pytest.mark.requirement("S1-32")
+@pytest.mark.parametrize("sink", [Collecting(), Slow()])
+async def test_a_sink_is_an_object_with_emit_sync_or_async(session: Session, sink: Collecting) -> None:
+    await executed(LoopNode("l", session, MockNode(), times=3), event_sink=sink)
+    await until(lambda: len(sink.events) == 9)
+    assert [event.data["iteration"] for event in sink.events if event.event_type == "loop_iteration"] == [
+        0,
+        1,
+        2,
+    ]
+
+
+@pytest.mark.requirement("C-10")
+async def test_a_sink_is_a_plain_callable(session: Session) -> None:
+    _, events = await watched(LoopNode("l", session, MockNode(), times=1))
+    assert any(e.event_type == "loop_iteration" for e in events)
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_sink_that_fails_harms_nobody_and_is_logged(
+    session: Session, caplog: pytest.LogCaptureFixture, is_async: bool
+) -> None:
+    def failing(_: WorkflowEvent) -> None:
+        raise OSError("sink is full")
+
+    async def failing_later(event: WorkflowEvent) -> None:
+        failing(event)
+
+    sink = failing_later if is_async else failing
+    with caplog.at_level(logging.ERROR, "nerve"):
+        assert (await executed(LoopNode("l", session, MockNode(), times=1), 1, event_sink=sink))["success"]
+        await until(lambda: len(caplog.records) == 3)
+    assert "event sink failed" in caplog.text
+
+
+async def test_a_context_made_by_hand_has_a_clock_numbers_and_ids() -> None:
+    context = ExecutionContext()
+    assert abs((datetime.now(UTC) - context.now()).total_seconds()) < 5
+    assert 0 <= context.random() < 1
+    assert context.new_id() != context.new_id()
+
+
+async def test_a_timer_without_a_run_ends_by_the_clock_and_a_signal_is_refused() -> None:
+    context = ExecutionContext()
+    assert await context.wait(Timer("/t", 0)) is None
+    with pytest.raises(RuntimeError, match="a signal can only be waited for inside a run"):
+        await context.wait(Signal("/s", "label"))
+
+
+class Twice(ControlNode):
+    """A user's control node: asks for two calls and awaits them the other way round."""
+
+    def __init__(self, session: Session, body: MockNode) -> None:
+        super().__init__("twice", session)
+        self.body = body
+
+    async def execute(self, context: ExecutionContext) -> Result:
+        first, second = context.call(self.body, 1), context.call(self.body, 2)
+        later = await second
+        return Result.ok([(await first)["output"], later["output"]])
+
+
+async def test_the_path_of_a_call_is_fixed_when_it_is_made_not_when_it_is_awaited(session: Session) -> None:
+    _, events = await watched(Twice(session, MockNode("n", session)))
+    assert [event.path for event in events if event.event_type == "node_started"] == ["/n[2]", "/n"]
+
+
+async def test_a_control_node_of_ones_own_works_in_a_graph(session: Session) -> None:
+    graph = Graph("g", session).add_step(Twice(session, MockNode("n", session)))
+    assert (await executed(graph))["output"] == [1, 2]
+
+
+class Nesting(Node):
+    """A leaf that executes another node itself."""
+
+    async def execute(self, context: ExecutionContext) -> Result:
+        return await context.call(MockNode("inner", responses=[lambda given: given + 1]), context.input)
+
+
+async def test_what_a_leaf_executes_itself_in_a_run_is_not_recorded(session: Session) -> None:
+    run = await ran(session, Graph("g", session).add_step(Nesting("leaf", session)), 1)
+    assert await run.wait() == 2
+    assert [event.event_type for event in run.events] == [
+        "workflow_started",
+        "step_started",
+        "step_completed",
+        "workflow_completed",
+    ]
+
+
+class Plain:
+    """Not a Node, but it can be executed."""
+
+    id = "plain"
+
+    async def execute(self, context: ExecutionContext) -> dict[str, Any]:
+        return {"success": True, "output": context.input}
+
+
+async def test_anything_with_an_execute_may_stand_where_a_node_is_wanted(session: Session) -> None:
+    plain: Any = Plain()
+    broken = MockNode("broken", session, [OSError("gone")], on_error=plain)
+    assert (await executed(Graph("g", session).chain(plain, broken), "in"))["output"] == "in"
+
+
+@given(st.text(), st.text())
+def test_two_names_never_share_a_path(one: str, other: str) -> None:
+    assert (escape(one) == escape(other)) == (one == other)
+
+
+@given(st.text(alphabet="/[]%25FB2 a", max_size=6), st.text(alphabet="/[]%25FB2 a", max_size=6))
+def test_two_hostile_names_never_share_a_path(one: str, other: str) -> None:
+    assert (escape(one) == escape(other)) == (one == other)
+    assert "/" not in escape(one)
+    assert "[" not in escape(one)
+
+
+@given(st.lists(st.sampled_from(["a", "a[2]", "a%5B2]", "a/a", "b"]), max_size=12))
+def test_every_path_is_taken_once(names: list[str]) -> None:
+    counts: dict[str, int] = {}
+    paths = [take("", counts, name) for name in names]
+    assert len(set(paths)) == len(paths)

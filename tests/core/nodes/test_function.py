@@ -1,0 +1,231 @@
+"""A Python function as a leaf: async on the loop, sync in a thread."""
+
+import asyncio
+import functools
+import threading
+from typing import Any
+
+import pytest
+
+from core.nodes.support import executed, of_type, ran, until, watched
+from nerve import ExecutionContext, FunctionNode, Session, WorkflowEvent
+from nerve.core.nodes import Graph, Retry
+
+
+@pytest.mark.requirement("S0-71")
+@pytest.mark.requirement("D0-14")
+@pytest.mark.parametrize(
+    ("returned", "expected"),
+    [
+        ({"output": 5}, {"success": True, "output": 5, "attributes": {}}),
+        ({"success": True}, {"success": True, "output": None, "attributes": {}}),
+        ({"output": 5, "attributes": {"a": 1}}, {"success": True, "output": 5, "attributes": {"a": 1}}),
+        ({"done": True}, {"success": True, "output": {"done": True}, "attributes": {}}),
+        ({"output": 5, "note": 1}, {"success": True, "output": {"output": 5, "note": 1}, "attributes": {}}),
+        ({"error": "x"}, {"success": True, "output": {"error": "x"}, "attributes": {}}),
+        ({}, {"success": True, "output": {}, "attributes": {}}),
+        ("HELLO", {"success": True, "output": "HELLO", "attributes": {}}),
+        (None, {"success": True, "output": None, "attributes": {}}),
+    ],
+)
+async def test_a_dict_shaped_like_a_result_is_one_and_anything_else_is_the_output(
+    session: Session, returned: Any, expected: dict[str, Any]
+) -> None:
+    assert await executed(FunctionNode(id="f", session=session, fn=lambda _: returned)) == expected
+
+
+@pytest.mark.requirement("S0-71")
+async def test_a_failed_result_says_why(session: Session) -> None:
+    node = FunctionNode("f", session, lambda _: {"success": False, "error": "no", "output": 3})
+    assert await executed(node) == {
+        "success": False,
+        "output": 3,
+        "error": "no",
+        "error_type": "Failed",
+        "attributes": {},
+    }
+
+
+def raising(_: ExecutionContext) -> None:
+    raise FileNotFoundError("no such file")
+
+
+async def raising_async(context: ExecutionContext) -> None:
+    raising(context)
+
+
+@pytest.mark.parametrize("fn", [raising, raising_async])
+async def test_an_exception_is_a_failed_result_with_its_type(session: Session, fn: Any) -> None:
+    result = await executed(FunctionNode("f", session, fn))
+    assert (result["success"], result["error"]) == (False, "no such file")
+    assert result["error_type"] == "FileNotFoundError"
+
+
+async def test_in_a_run_a_failed_function_is_recorded_as_completed_without_success(session: Session) -> None:
+    FunctionNode("f", session, raising)
+
+    @session.workflow
+    async def flow(ctx: Any) -> Any:
+        return (await ctx.run("f"))["error_type"]
+
+    run = await session.start("flow")
+    assert await run.wait() == "FileNotFoundError"
+    assert of_type(run.events, "node_completed")[0]["success"] is False
+
+
+@pytest.mark.parametrize("error", [SystemExit(1), StopIteration("end"), asyncio.CancelledError()])
+async def test_what_would_harm_the_loop_is_a_failed_result_too(
+    session: Session, error: BaseException
+) -> None:
+    def leave(_: ExecutionContext) -> None:
+        raise error
+
+    result = await executed(FunctionNode("f", session, leave))
+    assert result["error"].startswith(f"the function raised {type(error).__name__}")
+
+
+class Adder:
+    async def __call__(self, context: ExecutionContext) -> int:
+        return int(context.input) + 1
+
+
+async def add(amount: int, context: ExecutionContext) -> int:
+    return int(context.input) + amount
+
+
+@pytest.mark.parametrize("fn", [Adder(), functools.partial(add, 1), lambda context: add(1, context)])
+async def test_whatever_gives_something_to_await_is_awaited(session: Session, fn: Any) -> None:
+    assert (await executed(FunctionNode("f", session, fn), 1))["output"] == 2
+
+
+async def test_an_async_function_runs_on_the_loop_and_a_sync_one_in_a_daemon_thread(session: Session) -> None:
+    async def where(_: ExecutionContext) -> bool:
+        return threading.current_thread() is threading.main_thread()
+
+    assert (await executed(FunctionNode("a", session, where)))["output"] is True
+    node = FunctionNode("s", session, lambda _: threading.current_thread().daemon)
+    assert (await executed(node))["output"] is True
+
+
+async def test_a_sync_function_does_not_block_the_loop(session: Session) -> None:
+    turned = threading.Event()
+    waiting = asyncio.create_task(executed(FunctionNode("s", session, lambda _: turned.wait(10))))
+    await asyncio.sleep(0)
+    turned.set()
+    assert (await waiting)["output"] is True
+
+
+async def test_sync_functions_run_side_by_side_however_many_there_are(session: Session) -> None:
+    meeting = threading.Barrier(40, timeout=10)
+    node = FunctionNode("s", session, lambda _: meeting.wait() >= 0)
+    results = await asyncio.gather(*(executed(node) for _ in range(40)))
+    assert all(result["output"] is True for result in results)
+
+
+async def test_an_idle_thread_is_used_again(session: Session) -> None:
+    node, before = FunctionNode("s", session, lambda _: None), threading.active_count()
+    for _ in range(50):
+        await executed(node)
+    assert threading.active_count() - before < 10
+
+
+class Stuck:
+    """A sync function that hangs until it is let go."""
+
+    def __init__(self) -> None:
+        self.entered, self.go = threading.Event(), threading.Event()
+
+    def __call__(self, context: ExecutionContext) -> str:
+        self.entered.set()
+        self.go.wait(10)
+        context.emit("progress", {"late": True})
+        return "late"
+
+
+async def test_at_its_timeout_a_stuck_step_settles_and_the_view_says_the_thread_still_runs(
+    session: Session,
+) -> None:
+    stuck, release = Stuck(), asyncio.Event()
+
+    async def after(_: ExecutionContext) -> None:
+        await release.wait()
+
+    graph = Graph("g", session).add_step(FunctionNode("s", session, stuck), timeout=0.01, on_error="skip")
+    graph.add_step(FunctionNode("after", session, after), depends_on=["s"])
+    session.register_workflow(graph)
+    run = await session.start("g")
+    await until(lambda: "/after" in run.view.nodes and run.view.nodes["/after"].state == "running")
+    assert run.view.nodes["/s"].state == "failed"
+    assert run.view.nodes["/s"].thread_running
+    stuck.go.set()
+    await until(lambda: not run.view.nodes["/s"].thread_running)
+    release.set()
+    await run.wait()
+    assert of_type(run.events, "step_failed")[0]["error"] == "timed out after 0.01 s"
+    assert len([event for event in run.events if event.path == "/s" and "result" in event.data]) == 1
+
+
+async def test_stopping_a_run_does_not_wait_for_a_stuck_thread(session: Session) -> None:
+    stuck = Stuck()
+    session.register_workflow(Graph("g", session).add_step(FunctionNode("s", session, stuck)))
+    run = await session.start("g")
+    await until(stuck.entered.is_set)
+    assert await asyncio.wait_for(run.stop(), 5) == ["/s"]
+    await asyncio.wait_for(session.close(), 5)
+    assert not stuck.go.is_set()
+    stuck.go.set()
+
+
+async def test_emit_from_the_thread_arrives_in_order_and_before_the_result(session: Session) -> None:
+    def work(context: ExecutionContext) -> str:
+        for number in range(20):
+            context.emit("progress", {"number": number})
+        return "done"
+
+    run = await ran(session, Graph("g", session).add_step(FunctionNode("s", session, work)))
+    assert [data["number"] for data in of_type(run.events, "progress")] == list(range(20))
+    assert [event.event_type for event in run.events][-3:-1] == ["progress", "step_completed"]
+
+
+async def test_without_a_run_emit_from_the_thread_reaches_the_sink_on_the_loop(session: Session) -> None:
+    seen: list[tuple[str, bool]] = []
+
+    async def sink(event: WorkflowEvent) -> None:
+        seen.append((event.event_type, threading.current_thread() is threading.main_thread()))
+
+    node = FunctionNode("s", session, lambda context: context.emit("progress", {}))
+    assert (await executed(node, event_sink=sink))["success"]
+    await until(lambda: seen)
+    assert seen == [("progress", True)]
+
+
+async def test_without_a_run_a_stuck_thread_is_told_to_the_sink(session: Session) -> None:
+    stuck, events = Stuck(), list[WorkflowEvent]()
+    node = FunctionNode("s", session, stuck, timeout=0.01)
+    context = ExecutionContext(session, event_sink=events.append)
+    assert (await context.call(node, None))["error_type"] == "TimeoutError"
+    assert [data["thread"] for data in of_type(events, "log")] == ["running"]
+    stuck.go.set()
+    await until(lambda: len(of_type(events, "log")) == 2)
+    assert of_type(events, "log")[1]["thread"] == "ended"
+
+
+async def test_a_function_may_not_write_the_engines_own_events(session: Session) -> None:
+    node = FunctionNode("s", session, lambda context: context.emit("workflow_completed", {}))
+    result = await executed(node)
+    assert result["error"] == "'workflow_completed' is written by the engine only; emit another name"
+
+
+async def test_a_retried_thread_that_still_emits_does_not_disturb_the_next_attempt(session: Session) -> None:
+    stuck = Stuck()
+    attempts: list[int] = []
+
+    def fn(context: ExecutionContext) -> Any:
+        attempts.append(len(attempts))
+        return stuck(context) if len(attempts) == 1 else "second"
+
+    node = FunctionNode("s", session, fn, timeout=0.02, idle_timeout=5, retry=Retry(2, delay=0))
+    result, events = await watched(Graph("g", session).add_step(node))
+    assert result["output"] == "second"
+    stuck.go.set()
+    await until(lambda: of_type(events, "progress"))

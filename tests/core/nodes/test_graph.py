@@ -1,0 +1,245 @@
+"""Steps that start when what they depend on is done."""
+
+import asyncio
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.nodes.support import executed, function, of_type, ran, watched
+from nerve import ExecutionContext, FunctionNode, Session
+from nerve.core.nodes import Graph, MockNode
+from nerve.core.nodes.control import LoopNode, MapNode, WhileNode
+from nerve.core.nodes.graph import find_cycle
+from nerve.errors import WorkflowFailed
+
+
+@pytest.mark.requirement("S1-27")
+async def test_a_graph_of_one_step_has_its_output_and_attributes(session: Session) -> None:
+    graph = Graph(id="test", session=session)
+    graph.add_step(LoopNode("loop3", session, MockNode(), times=3), step_id="loop")
+    result = await graph.execute(ExecutionContext(session, "in"))
+    assert result["attributes"]["iterations"] == 3
+    assert result["attributes"]["steps"] == {"loop": {"success": True, "output": "in"}}
+
+
+@pytest.mark.requirement("S1-27")
+def test_steps_are_added_by_position_or_keyword_and_found_by_id(session: Session) -> None:
+    node = MockNode("n", session)
+    graph = Graph("g", session).add_step(node, "first").add_step(node, step_id="second", depends_on=["first"])
+    graph.add_step_ref("n", "third", depends_on=["second"], input_fn=lambda up: up["second"])
+    assert graph.steps == ["first", "second", "third"]
+    assert all(graph._steps[name].node is node for name in graph.steps)
+
+
+@pytest.mark.requirement("S1-27")
+async def test_a_reference_is_looked_up_when_the_graph_is_executed(session: Session) -> None:
+    graph = Graph("g", session).add_step_ref("late")
+    MockNode("late", session, ["here"])
+    assert (await executed(graph))["output"] == "here"
+
+
+@pytest.mark.requirement("S1-27")
+async def test_a_reference_may_name_a_graph(session: Session) -> None:
+    Graph("inner", session).add_step(MockNode("n", session, ["deep"]))
+    assert (await executed(Graph("outer", session).add_step_ref("inner")))["output"] == "deep"
+
+
+async def test_a_chain_runs_one_after_the_other(session: Session) -> None:
+    nodes = [function(session, name, lambda text, name=name: f"{name}({text})") for name in "abc"]
+    assert (await executed(Graph("g", session).chain(*nodes), "x"))["output"] == "c(b(a(x)))"
+
+
+async def test_several_last_steps_give_an_output_each(session: Session) -> None:
+    graph = Graph("g", session).add_step(MockNode("a", session, [1])).add_step(MockNode("b", session, [2]))
+    result = await executed(graph)
+    assert (result["output"], list(result["attributes"])) == ({"a": 1, "b": 2}, ["steps"])
+
+
+async def test_a_graph_without_steps_gives_its_input(session: Session) -> None:
+    result = await executed(Graph("g", session), "in")
+    assert result == {"success": True, "output": "in", "attributes": {"steps": {}}}
+
+
+async def test_what_is_ready_starts_at_once_side_by_side(session: Session) -> None:
+    meeting = asyncio.Barrier(3)
+
+    async def meet(_: ExecutionContext) -> None:
+        await meeting.wait()
+
+    graph = Graph("g", session)
+    for name in "abc":
+        graph.add_step(FunctionNode(name, session, meet))
+    assert (await executed(graph))["success"]
+
+
+async def test_a_step_starts_when_its_own_dependencies_are_done_not_when_all_are(session: Session) -> None:
+    seen = asyncio.Event()
+
+    async def slow(_: ExecutionContext) -> None:
+        await seen.wait()
+
+    async def after_quick(_: ExecutionContext) -> None:
+        seen.set()
+
+    graph = Graph("g", session).add_step(FunctionNode("slow", session, slow))
+    graph.add_step(MockNode("quick", session))
+    graph.add_step(FunctionNode("after", session, after_quick), depends_on=["quick"])
+    assert (await executed(graph))["success"]
+
+
+async def test_the_failure_of_one_branch_does_not_cancel_the_others(session: Session) -> None:
+    graph = Graph("g", session).add_step(MockNode("bad", session, [OSError("gone")]))
+    graph.add_step(MockNode("good", session, ["fine"]))
+    graph.add_step(MockNode("after_good", session), depends_on=["good"])
+    graph.add_step(MockNode("after_bad", session), depends_on=["bad"])
+    result = await executed(graph)
+    assert (result["success"], result["error"]) == (False, "step 'bad' failed: gone")
+    assert result["output"] == {"after_good": "fine", "after_bad": None}
+    assert session.nodes["after_bad"].calls == []
+
+
+async def test_the_census_of_a_failed_graph_says_who_failed_and_who_was_skipped(session: Session) -> None:
+    graph = Graph("g", session).chain(
+        MockNode("bad", session, [OSError("gone")]), MockNode("next", session), MockNode("last", session)
+    )
+    attributes = (await executed(graph))["attributes"]
+    assert attributes["census"]["not_ok"] == {"failed": ["bad"], "skipped": ["next", "last"]}
+    assert attributes["steps"]["next"]["skipped"] == "step 'bad' failed"
+
+
+async def test_a_failed_step_without_a_handler_fails_the_run(session: Session) -> None:
+    run = await ran(session, Graph("g", session).add_step(MockNode("bad", session, [OSError("gone")])))
+    with pytest.raises(WorkflowFailed, match="step 'bad' failed: gone"):
+        await run.wait()
+    assert of_type(run.events, "step_failed")[0]["error_type"] == "OSError"
+
+
+@pytest.mark.requirement("S1-31")
+async def test_steps_have_events_of_their_own_with_their_duration(session: Session) -> None:
+    _, events = await watched(Graph("g", session).add_step(MockNode("n", session), "first"))
+    assert [(event.event_type, event.path) for event in events] == [
+        ("step_started", "/first"),
+        ("step_completed", "/first"),
+    ]
+    assert events[1].data["duration_ms"] >= 0
+    assert (events[1].data["step_id"], events[1].data["node_id"]) == ("first", "n")
+
+
+async def test_an_input_fn_that_raises_fails_its_step_and_the_run_shows_it(session: Session) -> None:
+    graph = Graph("g", session).add_step(MockNode("n", session), "first", input_fn=lambda up: up["nothing"])
+    run = await ran(session, graph)
+    with pytest.raises(WorkflowFailed, match="step 'first' failed: input_fn raised: 'nothing'"):
+        await run.wait()
+    assert run.view.nodes["/first"].state == "failed"
+    assert session.nodes["n"].calls == []
+
+
+def test_a_dependency_that_is_no_step_is_named_with_the_likely_one(session: Session) -> None:
+    graph = Graph("g", session).add_step(MockNode("fetch", session))
+    graph.add_step(MockNode("show", session), depends_on=["fecth"])
+    expected = r"step 'show' of graph 'g' depends on 'fecth', which is not a step\. Did you mean 'fetch'"
+    with pytest.raises(ValueError, match=expected):
+        session.register_workflow(graph)
+
+
+async def test_a_reference_to_nothing_is_named_before_anything_runs(session: Session) -> None:
+    first = MockNode("first", session)
+    graph = Graph("g", session).add_step(first).add_step_ref("fist", "second", depends_on=["first"])
+    with pytest.raises(ValueError, match=r"step 'second' refers to node 'fist'.*Did you mean 'first'"):
+        await executed(graph)
+    assert first.calls == []
+
+
+@pytest.mark.parametrize("wrap", ["loop", "map", "graph"])
+async def test_a_bad_reference_deep_inside_is_found_before_anything_runs(session: Session, wrap: str) -> None:
+    bad = Graph("bad", session).add_step_ref("missing")
+    outer = {
+        "loop": lambda: LoopNode("x", session, bad, times=1),
+        "map": lambda: MapNode("x", session, bad),
+        "graph": lambda: Graph("x", session).add_step(bad),
+    }[wrap]()
+    first = MockNode("first", session)
+    with pytest.raises(ValueError, match="refers to node 'missing'"):
+        session.register_workflow(Graph("g", session).chain(first, outer))
+
+
+async def test_a_cycle_is_named_before_anything_runs(session: Session) -> None:
+    graph = Graph("g", session).add_step(MockNode("free", session))
+    graph.add_step(MockNode("a", session), depends_on=["b"]).add_step(
+        MockNode("b", session), depends_on=["a"]
+    )
+    with pytest.raises(ValueError, match=r"graph 'g' has a cycle: (a -> b -> a|b -> a -> b)\. Write it as"):
+        await executed(graph)
+    assert session.nodes["free"].calls == []
+
+
+@pytest.mark.parametrize("around", [True, False])
+async def test_a_graph_that_contains_itself_is_refused(session: Session, around: bool) -> None:
+    graph = Graph("g", session)
+    graph.add_step(WhileNode("w", session, lambda _: True, graph) if around else graph, "again")
+    with pytest.raises(ValueError, match=r"'g' contains itself: g -> (w -> )?g"):
+        session.register_workflow(graph)
+
+
+def test_steps_that_could_not_be_told_apart_are_refused(session: Session) -> None:
+    graph = Graph("g", session).add_step(MockNode("n", session))
+    with pytest.raises(ValueError, match="graph 'g' already has a step 'n'"):
+        graph.add_step_ref("n")
+    with pytest.raises(ValueError, match="a step of graph 'g' needs a step_id"):
+        graph.add_step(MockNode())
+
+
+def test_a_string_as_depends_on_is_refused(session: Session) -> None:
+    with pytest.raises(ValueError, match="depends_on of step 'n' must be a list of step ids, not a string"):
+        Graph("g", session).add_step(MockNode("n", session), depends_on="abc")
+
+
+@pytest.mark.requirement("S1-28")
+def test_a_registered_graph_is_a_workflow_of_the_same_name(session: Session) -> None:
+    graph = Graph("g", session).add_step(MockNode("n", session))
+    workflow = session.register_workflow(graph)
+    assert session.graphs["g"] is graph
+    assert session.get_workflow("g") is workflow is session.workflows["g"]
+    assert session.list_workflows() == ["g"]
+
+
+names = st.sampled_from("abcdef")
+graphs = st.dictionaries(names, st.lists(names, max_size=4)).map(
+    lambda graph: {name: [dep for dep in deps if dep in graph] for name, deps in graph.items()}
+)
+
+
+def reachable(graph: dict[str, list[str]], start: str) -> set[str]:
+    found: set[str] = set()
+    edge = list(graph[start])
+    while edge:
+        name = edge.pop()
+        if name not in found:
+            found.add(name)
+            edge += graph[name]
+    return found
+
+
+@given(graphs)
+def test_a_cycle_is_found_where_a_name_can_be_reached_from_itself(
+    graph: dict[str, list[str]],
+) -> None:
+    cycle = find_cycle(graph)
+    assert bool(cycle) == any(name in reachable(graph, name) for name in graph)
+    assert all(before in graph[after] for before, after in pairwise(cycle))
+    assert cycle[:1] == cycle[-1:]
+
+
+@given(graphs)
+async def test_a_step_runs_after_all_it_depends_on_whatever_the_graph(graph: dict[str, list[str]]) -> None:
+    session, done = Session(), list[Any]()
+    built = Graph("g", session)
+    for name, deps in graph.items():
+        earlier = [dep for dep in deps if dep < name]
+        built.add_step(function(session, name, lambda _, name=name: done.append(name)), depends_on=earlier)
+    await executed(built)
+    assert sorted(done) == sorted(graph)
+    assert all(done.index(dep) < done.index(name) for name in graph for dep in graph[name] if dep < name)

@@ -1,0 +1,96 @@
+"""What a step is given."""
+
+from typing import Any
+
+import pytest
+
+from core.nodes.support import executed, step_outputs
+from nerve import ExecutionContext, Session
+from nerve.core.nodes import ControlNode, Graph, MockNode, Node, Result
+from nerve.core.nodes.control import MapNode, ReduceNode
+
+
+class Seeing(ControlNode):
+    """A control node that shows what it is given."""
+
+    async def execute(self, context: ExecutionContext) -> Result:
+        return Result.ok({"type": type(context.input).__name__, "value": context.input})
+
+
+def behind(session: Session, node: Node, *before: Node) -> Graph:
+    graph = Graph("g", session)
+    for each in before:
+        graph.add_step(each)
+    return graph.add_step(node, "last", depends_on=[str(each.id) for each in before])
+
+
+@pytest.mark.requirement("S1-27")
+async def test_without_dependencies_it_is_the_input_of_the_graph(session: Session) -> None:
+    assert (await executed(behind(session, MockNode("n", session)), "in"))["output"] == "in"
+
+
+@pytest.mark.requirement("S1-27")
+async def test_a_leaf_behind_one_step_sees_its_output(session: Session) -> None:
+    leaf = MockNode("leaf", session)
+    await executed(behind(session, leaf, MockNode("a", session, [{"output": "out", "attributes": {"x": 1}}])))
+    assert leaf.calls == ["out"]
+
+
+@pytest.mark.requirement("S1-27")
+async def test_a_control_node_behind_one_step_sees_its_result(session: Session) -> None:
+    before = MockNode("a", session, [{"output": "out", "attributes": {"x": 1}}])
+    seen = (await executed(behind(session, Seeing("see", session), before)))["output"]
+    assert seen == {
+        "type": "Result",
+        "value": {"success": True, "output": "out", "attributes": {"x": 1}},
+    }
+
+
+@pytest.mark.requirement("S1-27")
+async def test_map_and_reduce_behind_one_step_see_its_output(session: Session) -> None:
+    graph = behind(session, MapNode("m", session, MockNode()), MockNode("a", session, [[1, 2]]))
+    graph.add_step(ReduceNode("r", session, lambda acc, n: acc + n, 0), depends_on=["last"])
+    assert step_outputs(await executed(graph)) == {"a": [1, 2], "last": [1, 2], "r": 3}
+
+
+@pytest.mark.requirement("S1-27")
+async def test_behind_several_steps_it_is_a_result_for_each(session: Session) -> None:
+    leaf = MockNode("leaf", session)
+    await executed(behind(session, leaf, MockNode("a", session, [1]), MockNode("b", session, [2])))
+    [seen] = leaf.calls
+    assert {name: (type(result), result["output"]) for name, result in seen.items()} == {
+        "a": (Result, 1),
+        "b": (Result, 2),
+    }
+
+
+@pytest.mark.requirement("S1-27")
+async def test_an_input_fn_sees_the_input_of_the_graph_and_the_results(session: Session) -> None:
+    seen: list[dict[str, Any]] = []
+    graph = Graph("g", session).add_step(MockNode("a", session, ["one"]))
+    graph.add_step(MockNode("b", session), depends_on=["a"], input_fn=lambda up: seen.append(up) or "made")
+    assert (await executed(graph, "in"))["output"] == "made"
+    assert seen == [{"input": "in", "a": {"success": True, "output": "one", "attributes": {}}}]
+
+
+async def test_an_input_fn_that_hands_on_a_result_gives_a_leaf_its_output(session: Session) -> None:
+    leaf = MockNode("leaf", session)
+    graph = Graph("g", session).add_step(MockNode("a", session, ["one"]))
+    await executed(graph.add_step(leaf, depends_on=["a"], input_fn=lambda up: up["a"]))
+    assert leaf.calls == ["one"]
+
+
+async def test_the_result_a_graph_is_given_reaches_its_first_leaf_as_output(session: Session) -> None:
+    leaf = MockNode("leaf", session)
+    inner = Graph("inner", session).add_step(leaf)
+    await executed(behind(session, inner, MockNode("a", session, ["one"])))
+    assert leaf.calls == ["one"]
+
+
+async def test_in_a_run_the_inputs_are_the_same(session: Session) -> None:
+    session.register_workflow(behind(session, Seeing("see", session), MockNode("a", session, ["out"])))
+    run = await session.start("g")
+    assert await run.wait() == {
+        "type": "Result",
+        "value": {"success": True, "output": "out", "attributes": {}},
+    }

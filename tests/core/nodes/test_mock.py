@@ -1,0 +1,43 @@
+"""A leaf with canned responses."""
+
+import pytest
+
+from core.nodes.support import executed
+from nerve import Session
+from nerve.core.nodes import MockNode
+
+
+@pytest.mark.requirement("S1-30")
+async def test_it_gives_one_response_after_the_other_and_then_the_last_again() -> None:
+    node = MockNode(responses=["a", "b"])
+    assert [(await executed(node))["output"] for _ in range(4)] == ["a", "b", "b", "b"]
+
+
+@pytest.mark.requirement("S1-30")
+async def test_without_responses_it_gives_its_input_and_remembers_it() -> None:
+    node = MockNode()
+    assert (await executed(node, "x"))["output"] == "x"
+    assert node.calls == ["x"]
+
+
+@pytest.mark.requirement("S1-30")
+async def test_a_callable_response_is_called_with_the_input() -> None:
+    assert (await executed(MockNode(responses=[str.upper]), "x"))["output"] == "X"
+
+
+@pytest.mark.parametrize("response", [KeyError("x"), lambda given: given["x"]])
+async def test_an_exception_is_a_failed_result(response: object) -> None:
+    result = await executed(MockNode(responses=[response]), {})
+    assert (result["success"], result["error_type"]) == (False, "KeyError")
+
+
+async def test_a_result_shaped_response_is_the_result() -> None:
+    result = await executed(MockNode(responses=[{"success": False, "error": "no"}]))
+    assert (result["success"], result["error"]) == (False, "no")
+
+
+@pytest.mark.requirement("S1-45")
+def test_plain_assignment_names_a_node_that_has_no_id(session: Session) -> None:
+    node = MockNode(responses=["Found: X"])
+    session.nodes["searcher"] = node
+    assert session.get_node("searcher") is node

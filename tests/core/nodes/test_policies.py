@@ -1,0 +1,259 @@
+"""Retry, timeout, on_error and effect, on steps, on nodes and in workflow functions."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from core.nodes.support import executed, of_type, one_step, ran, watched
+from nerve import ExecutionContext, FunctionNode, Session
+from nerve.core.nodes import Graph, MockNode, Node, Retry
+from nerve.core.nodes.control import LoopNode, MapNode, ParallelNode
+from nerve.errors import NodeFailed, WorkflowFailed
+
+everywhere = pytest.mark.parametrize("in_a_run", [True, False])
+placed = pytest.mark.parametrize("on_the_node", [True, False])
+
+
+async def gone_through(session: Session, graph: Graph, in_a_run: bool) -> list[Any]:
+    """The events of a graph, in a run or by itself."""
+    return (await ran(session, graph)).events if in_a_run else (await watched(graph))[1]
+
+
+def flaky(session: Session, failures: int, **policy: Any) -> MockNode:
+    return MockNode("flaky", session, [OSError("gone")] * failures + ["fine"], **policy)
+
+
+def never(session: Session, **policy: Any) -> FunctionNode:
+    async def wait(_: ExecutionContext) -> None:
+        await asyncio.Event().wait()
+
+    return FunctionNode("never", session, wait, **policy)
+
+
+def with_policy(session: Session, make: Any, on_the_node: bool, **policy: Any) -> Graph:
+    """A graph of one step whose policy is on the node or on the step."""
+    graph = Graph("g", session)
+    if on_the_node:
+        return graph.add_step(make(session, **policy), "step")
+    return graph.add_step(make(session), "step", **policy)
+
+
+@everywhere
+@placed
+async def test_a_step_is_tried_so_many_times_with_growing_delays(
+    session: Session, in_a_run: bool, on_the_node: bool
+) -> None:
+    retry = Retry(attempts=4, delay=0.001, factor=2, cap=0.003)
+    graph = with_policy(session, lambda s, **p: flaky(s, 3, **p), on_the_node, retry=retry)
+    events = await gone_through(session, graph, in_a_run)
+    told = [(data["attempt"], data["attempts"], data["delay"]) for data in of_type(events, "node_retrying")]
+    assert told == [(1, 4, 0.001), (2, 4, 0.002), (3, 4, 0.003)]
+    assert len(session.nodes["flaky"].calls) == 4
+    assert of_type(events, "step_completed")[0]["success"] is True
+
+
+@everywhere
+async def test_when_all_attempts_failed_the_last_failure_counts(session: Session, in_a_run: bool) -> None:
+    graph = Graph("g", session).add_step(flaky(session, 9), "step", retry=Retry(2, delay=0))
+    events = await gone_through(session, graph, in_a_run)
+    assert len(session.nodes["flaky"].calls) == 2
+    assert of_type(events, "step_failed")[0]["error"] == "gone"
+
+
+@everywhere
+@pytest.mark.parametrize(
+    ("on", "calls"), [(("OSError",), 2), (("KeyError",), 1), (lambda r: r["error"] == "gone", 2)]
+)
+async def test_only_the_errors_named_are_tried_again(
+    session: Session, in_a_run: bool, on: Any, calls: int
+) -> None:
+    graph = Graph("g", session).add_step(flaky(session, 1, retry=Retry(2, delay=0, on=on)))
+    await gone_through(session, graph, in_a_run)
+    assert len(session.nodes["flaky"].calls) == calls
+
+
+@everywhere
+@placed
+@pytest.mark.requirement("D1-6")
+async def test_a_timeout_fails_the_step(session: Session, in_a_run: bool, on_the_node: bool) -> None:
+    graph = with_policy(session, never, on_the_node, timeout=0.01)
+    events = await gone_through(session, graph, in_a_run)
+    [failed] = of_type(events, "step_failed")
+    assert (failed["error"], failed["error_type"]) == ("timed out after 0.01 s", "TimeoutError")
+
+
+@everywhere
+async def test_a_timeout_of_zero_is_zero(session: Session, in_a_run: bool) -> None:
+    events = await gone_through(session, Graph("g", session).add_step(never(session), timeout=0), in_a_run)
+    assert of_type(events, "step_failed")[0]["error"] == "timed out after 0 s"
+
+
+@everywhere
+async def test_a_timeout_bounds_each_attempt(session: Session, in_a_run: bool) -> None:
+    policy = {"timeout": 0.01, "retry": Retry(3, delay=0, on=("TimeoutError",))}
+    graph = Graph("g", session).add_step(never(session), "step", **policy)
+    events = await gone_through(session, graph, in_a_run)
+    assert [data["error_type"] for data in of_type(events, "node_retrying")] == ["TimeoutError"] * 2
+
+
+@everywhere
+@placed
+async def test_an_idle_timeout_fails_a_silent_step(
+    session: Session, in_a_run: bool, on_the_node: bool
+) -> None:
+    graph = with_policy(session, never, on_the_node, idle_timeout=0.01)
+    events = await gone_through(session, graph, in_a_run)
+    assert of_type(events, "step_failed")[0]["error"] == "silent for 0.01 s"
+
+
+@everywhere
+async def test_a_step_that_tells_something_is_not_idle(session: Session, in_a_run: bool) -> None:
+    async def talk(context: ExecutionContext) -> str:
+        for number in range(12):
+            context.emit("progress", {"number": number})
+            await asyncio.sleep(0.05)
+        return "said"
+
+    graph = Graph("g", session).add_step(FunctionNode("talk", session, talk), idle_timeout=0.5)
+    events = await gone_through(session, graph, in_a_run)
+    assert of_type(events, "step_completed")
+
+
+async def test_outside_a_graph_a_node_that_ran_out_of_time_says_so(session: Session) -> None:
+    _, events = await watched(LoopNode("l", session, never(session, timeout=0.01), times=1))
+    [event] = of_type(events, "node_timeout")
+    assert (event["timeout"], event["error"]) == (0.01, "timed out after 0.01 s")
+
+
+@everywhere
+@placed
+async def test_a_failure_may_be_skipped(session: Session, in_a_run: bool, on_the_node: bool) -> None:
+    graph = with_policy(session, lambda s, **p: flaky(s, 9, **p), on_the_node, on_error="skip")
+    after = MockNode("after", session)
+    graph.add_step(after, depends_on=["step"])
+    await gone_through(session, graph, in_a_run)
+    assert after.calls == [None]
+
+
+async def test_a_skipped_failure_is_told_in_the_steps(session: Session) -> None:
+    result = await executed(one_step(session, flaky(session, 9, on_error="skip")))
+    assert (result["success"], result["output"]) == (True, None)
+    assert result["attributes"]["steps"]["step"]["skipped"] == "gone"
+
+
+@everywhere
+@placed
+async def test_a_failure_may_be_handed_to_a_fallback(
+    session: Session, in_a_run: bool, on_the_node: bool
+) -> None:
+    fallback = MockNode("fallback", session, ["saved"])
+    graph = with_policy(session, lambda s, **p: flaky(s, 9, **p), on_the_node, on_error=fallback)
+    after = MockNode("after", session)
+    graph.add_step(after, depends_on=["step"])
+    events = await gone_through(session, graph, in_a_run)
+    assert after.calls == ["saved"]
+    assert [e.path for e in events if e.data.get("node_id") == "fallback"] == ["/step[fallback]"] * 2
+
+
+async def test_a_fallback_gets_the_input_of_the_step(session: Session) -> None:
+    fallback = MockNode("fallback", session)
+    await executed(one_step(session, flaky(session, 9, on_error=fallback)), "in")
+    assert fallback.calls == ["in"]
+
+
+async def test_a_fallback_is_not_asked_when_all_is_well(session: Session) -> None:
+    fallback = MockNode("fallback", session)
+    assert (await executed(one_step(session, flaky(session, 0, on_error=fallback))))["output"] == "fine"
+    assert fallback.calls == []
+
+
+async def test_a_fallback_that_fails_fails_the_step(session: Session) -> None:
+    fallback = MockNode("fallback", session, [KeyError("worse")])
+    result = await executed(one_step(session, flaky(session, 9, on_error=fallback)))
+    assert (result["success"], result["error_type"]) == (False, "KeyError")
+
+
+async def test_on_error_fail_overrules_what_the_node_says(session: Session) -> None:
+    graph = Graph("g", session).add_step(flaky(session, 9, on_error="skip"), on_error="fail")
+    assert not (await executed(graph))["success"]
+
+
+async def test_fallbacks_side_by_side_have_paths_of_their_own(session: Session) -> None:
+    body = MockNode("body", session, [OSError("gone")], on_error=MockNode("fallback", session))
+    run = await ran(session, MapNode("m", session, body), [1, 2])
+    assert await run.wait() == [1, 2]
+    paths = {event.path for event in run.events if event.data.get("node_id") == "fallback"}
+    assert paths == {"/m[fallback]", "/m[2][fallback]"}
+
+
+@everywhere
+@placed
+async def test_effect_once_is_taken(session: Session, in_a_run: bool, on_the_node: bool) -> None:
+    graph = with_policy(session, lambda s, **p: flaky(s, 0, **p), on_the_node, effect="once")
+    events = await gone_through(session, graph, in_a_run)
+    assert of_type(events, "step_completed")
+
+
+@everywhere
+async def test_a_control_node_is_tried_again_as_a_whole(session: Session, in_a_run: bool) -> None:
+    loop = LoopNode("loop", session, flaky(session, 1), times=2, retry=Retry(2, delay=0))
+    await gone_through(session, Graph("g", session).add_step(loop), in_a_run)
+    assert len(session.nodes["flaky"].calls) == 3
+
+
+@everywhere
+async def test_a_control_node_is_bounded_in_time_as_a_whole(session: Session, in_a_run: bool) -> None:
+    pair = ParallelNode("pair", session, {"a": never(session), "b": MockNode()}, timeout=0.01)
+    events = await gone_through(session, Graph("g", session).add_step(pair), in_a_run)
+    assert of_type(events, "step_failed")[0]["error"] == "timed out after 0.01 s"
+
+
+async def test_a_workflow_function_gives_policies_too(session: Session) -> None:
+    flaky(session, 2)
+
+    @session.workflow
+    async def flow(ctx: Any) -> Any:
+        return (await ctx.run("flaky", retry=Retry(3, delay=0)))["output"]
+
+    assert await (await session.start("flow")).wait() == "fine"
+
+
+async def test_a_workflow_function_is_told_of_timeouts(session: Session) -> None:
+    never(session)
+
+    @session.workflow
+    async def flow(ctx: Any) -> Any:
+        with pytest.raises(TimeoutError, match=r"node 'never' timed out after 0\.01 s"):
+            await ctx.run("never", timeout=0.01)
+        return "went on"
+
+    assert await (await session.start("flow")).wait() == "went on"
+
+
+class Raising(Node):
+    """A user's node that raises."""
+
+    async def execute(self, context: ExecutionContext) -> Any:
+        raise KeyError("lost")
+
+
+@pytest.mark.requirement("D0-17")
+async def test_a_node_that_raises_is_a_failed_step_of_a_graph(session: Session) -> None:
+    run = await ran(session, one_step(session, Raising("r", session)))
+    with pytest.raises(WorkflowFailed, match="step 'step' failed: 'lost'"):
+        await run.wait()
+
+
+@pytest.mark.requirement("D0-17")
+async def test_a_node_that_raises_is_told_to_a_workflow_function(session: Session) -> None:
+    Raising("r", session)
+
+    @session.workflow
+    async def flow(ctx: Any) -> None:
+        await ctx.run("r")
+
+    run = await session.start("flow")
+    with pytest.raises(NodeFailed, match="/r: KeyError: 'lost'"):
+        await run.wait()
+    assert of_type(run.events, "node_error")[0]["error_type"] == "KeyError"

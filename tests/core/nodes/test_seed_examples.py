@@ -1,0 +1,193 @@
+"""The workflows of the seed's control-node document, built as they are written there."""
+
+import asyncio
+
+import pytest
+
+from core.nodes.support import executed, of_type, until
+from nerve import ExecutionContext, FunctionNode, Session
+from nerve.core.nodes import Graph, MockNode
+from nerve.core.nodes.control import BranchNode, GateNode, WhileNode
+
+
+def build_dev_coach_review(session: Session) -> Graph:
+    """Dev + Coach + Reviewer collaboration workflow."""
+
+    # Inner loop body: Coach review -> Dev respond
+    inner_body = Graph(id="_inner", session=session)
+    inner_body.add_step_ref("coach", "review", input_fn=lambda up: up["input"])
+    inner_body.add_step(
+        BranchNode(
+            id="_check_coach",
+            session=session,
+            condition=lambda inp: "ACCEPTED" not in inp.get("output", ""),
+            then_branch=session.get_node("dev"),
+        ),
+        step_id="respond",
+        depends_on=["review"],
+    )
+
+    # Inner loop
+    inner_loop = WhileNode(
+        id="coach_loop",
+        session=session,
+        condition=lambda s: "ACCEPTED" not in str(s.current_value),
+        body=inner_body,
+        max_iterations=30,
+    )
+
+    # Outer loop body: Inner loop -> Reviewer
+    outer_body = Graph(id="_outer", session=session)
+    outer_body.add_step(inner_loop, "dev_coach")
+    outer_body.add_step_ref("reviewer", "review", depends_on=["dev_coach"])
+    outer_body.add_step(
+        BranchNode(
+            id="_check_reviewer",
+            session=session,
+            condition=lambda inp: "APPROVED" in inp.get("output", ""),
+            then_branch=FunctionNode(id="_done", session=session, fn=lambda c: {"done": True}),
+            else_branch=session.get_node("coach"),  # Process feedback
+        ),
+        step_id="decide",
+        depends_on=["review"],
+    )
+
+    # Main workflow
+    workflow = Graph(id="dev_coach_review", session=session)
+    workflow.add_step_ref("dev", "initial", input_fn=lambda up: up.get("input"))
+    workflow.add_step(
+        WhileNode(
+            id="outer_loop",
+            session=session,
+            condition=lambda s: not s.current_value.get("done"),
+            body=outer_body,
+            max_iterations=10,
+        ),
+        step_id="collaboration",
+        depends_on=["initial"],
+    )
+    workflow.add_step(
+        GateNode(
+            id="final_approval",
+            session=session,
+            prompt="Workflow complete. Approve to merge?",
+        ),
+        step_id="approve",
+        depends_on=["collaboration"],
+    )
+
+    session.register_workflow(workflow)
+    return workflow
+
+
+@pytest.fixture
+def team(session: Session) -> Session:
+    MockNode("dev", session, ["first draft", "second draft", "third draft"])
+    MockNode("coach", session, ["be clearer", "shorter", "ACCEPTED"])
+    MockNode("reviewer", session, ["APPROVED"])
+    return session
+
+
+@pytest.mark.requirement("S1-48")
+@pytest.mark.requirement("S1-03")
+@pytest.mark.requirement("C-20")
+async def test_dev_coach_review_by_itself(team: Session) -> None:
+    workflow = build_dev_coach_review(team)
+    task = asyncio.create_task(executed(workflow, "write a parser"))
+    gate = team.nodes["final_approval"]
+    await until(lambda: gate._receivers)
+    gate.receive_input("approve")
+    result = await task
+    assert (result["success"], result["output"]) == (True, "approve")
+    assert team.nodes["dev"].calls == ["write a parser", "be clearer", "shorter"]
+    assert team.nodes["coach"].calls == ["first draft", "second draft", "third draft"]
+
+
+@pytest.mark.requirement("S1-48")
+@pytest.mark.requirement("S1-01")
+async def test_dev_coach_review_as_a_run_with_the_gate_answered(team: Session) -> None:
+    build_dev_coach_review(team)
+    run = await team.start("dev_coach_review", "write a parser")
+    await until(lambda: run.pending_gate)
+    run.answer_gate("approve", gate_id="final_approval")
+    assert await run.wait() == "approve"
+    loops = [data["loop_id"] for data in of_type(run.events, "loop_iteration")]
+    assert loops == ["outer_loop", "coach_loop", "coach_loop", "coach_loop"]
+    assert team.nodes["reviewer"].calls == ["ACCEPTED"]
+
+
+@pytest.mark.requirement("S1-33")
+async def test_its_run_names_the_steps_at_the_start_and_durations_at_the_ends(
+    team: Session,
+) -> None:
+    build_dev_coach_review(team)
+    run = await team.start("dev_coach_review")
+    await until(lambda: run.pending_gate)
+    run.answer_gate("approve")
+    await run.wait()
+    [started], [completed] = (
+        of_type(run.events, "workflow_started"),
+        of_type(run.events, "workflow_completed"),
+    )
+    assert (started["workflow_id"], started["steps"]) == (
+        "dev_coach_review",
+        ["initial", "collaboration", "approve"],
+    )
+    assert completed["duration_s"] >= 0
+    assert all(data["duration_ms"] >= 0 for data in of_type(run.events, "step_completed"))
+
+
+@pytest.mark.requirement("D1-8")
+async def test_where_the_seeds_condition_meets_a_string_it_says_so(team: Session) -> None:
+    team.nodes["reviewer"].responses = ["too long", "APPROVED"]
+    result = await executed(build_dev_coach_review(team), "write a parser")
+    assert not result["success"]
+    assert "condition of 'outer_loop' raised on str" in result["error"]
+
+
+@pytest.mark.requirement("C-20")
+def test_ids_that_start_with_an_underscore_are_taken_and_not_listed(team: Session) -> None:
+    build_dev_coach_review(team)
+    assert {"_inner", "_outer"} <= set(team.graphs)
+    assert team.list_workflows() == ["dev_coach_review"]
+
+
+def build_research_workflow(session: Session) -> Graph:
+    """Search until there is enough, write it up, ask, and give the answer."""
+    search = Graph("search_evaluate", session)
+    search.add_step_ref("searcher", "search")
+    search.add_step_ref("evaluator", "evaluate", depends_on=["search"])
+    loop = WhileNode("research_loop", session, lambda s: "SUFFICIENT" not in str(s.current_value), search, 5)
+
+    workflow = Graph("research_agent", session)
+    workflow.add_step(loop, "research")
+    workflow.add_step_ref("writer", "synthesize", depends_on=["research"])
+    workflow.add_step(GateNode("final", session, "Approve to finalize?"), "approve", ["synthesize"])
+    workflow.add_step(
+        FunctionNode("finish", session, lambda c: {"answer": c.input}),
+        "finish",
+        ["synthesize", "approve"],
+        input_fn=lambda up: up["synthesize"]["output"],
+    )
+    return workflow
+
+
+@pytest.mark.requirement("S1-45")
+@pytest.mark.requirement("S1-24")
+@pytest.mark.requirement("D1-18")
+async def test_full_workflow() -> None:
+    session = Session()
+    session.nodes["searcher"] = MockNode(responses=["Found: X, Y, Z"])
+    session.nodes["evaluator"] = MockNode(responses=["SUFFICIENT"])
+    session.nodes["writer"] = MockNode(responses=["Summary: ..."])
+    workflow = build_research_workflow(session)
+
+    for step in workflow._steps.values():
+        if isinstance(step.node, GateNode):
+            step.node._auto_approve = True
+
+    ctx = ExecutionContext(session=session, input="What is X?")
+    result = await workflow.execute(ctx)
+
+    assert result["success"] is True
+    assert "Summary" in result["output"]["answer"]

@@ -1,0 +1,35 @@
+"""What the tests of sessions are given."""
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nerve import Session
+
+
+@pytest.fixture(autouse=True)
+def deadline() -> Iterator[None]:
+    """A test that hangs fails."""
+
+    def fail(*_: Any) -> None:
+        pytest.fail("the test took more than 30 s")
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.alarm(30)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture
+def session() -> Session:
+    """A session in memory."""
+    return Session(name="test")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "nerve.db"

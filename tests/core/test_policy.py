@@ -1,0 +1,97 @@
+"""How a step is retried, bounded and recovered from."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nerve.core.nodes import MockNode, Policy, Result, Retry
+from nerve.core.policy import NO_POLICY
+
+retries = st.builds(
+    Retry,
+    attempts=st.integers(1, 5000),
+    delay=st.floats(0, 100),
+    factor=st.floats(1, 10),
+    cap=st.floats(0, 1000),
+    jitter=st.floats(0, 2),
+)
+
+
+@given(retries, st.integers(1, 5000), st.floats(0, 1))
+def test_a_pause_is_bounded_and_never_shrinks(retry: Retry, attempt: int, chance: float) -> None:
+    pause = retry.pause(attempt, chance)
+    assert 0 <= pause <= retry.cap * (1 + retry.jitter)
+    assert pause <= retry.pause(attempt + 1, chance)
+
+
+def test_the_pauses_grow_up_to_the_cap() -> None:
+    retry = Retry(5, delay=1, factor=3, cap=10)
+    assert [retry.pause(attempt, 0.0) for attempt in (1, 2, 3, 4)] == [1, 3, 9, 10]
+
+
+def test_jitter_adds_its_fraction_of_the_delay() -> None:
+    assert Retry(delay=2, jitter=0.5).pause(1, chance=1.0) == 3
+
+
+def test_without_a_delay_there_is_no_pause_however_often() -> None:
+    assert Retry(9999, delay=0).pause(5000, 1.0) == 0
+
+
+@pytest.mark.requirement("C-14")
+@given(st.integers(1, 50))
+def test_attempts_are_the_number_of_tries(attempts: int) -> None:
+    retry, failed = Retry(attempts), Result.failed("no")
+    assert [retry.again(failed, number) for number in range(1, attempts + 1)] == [True] * (attempts - 1) + [
+        False
+    ]
+
+
+def test_a_success_is_not_tried_again() -> None:
+    assert not Retry(5).again(Result.ok(), 1)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Retry(0), "Retry.attempts is the number of tries and must be at least 1, not 0"),
+        (lambda: Retry(on="TimeoutError"), "Retry.on is a tuple of names"),  # type: ignore[arg-type]
+        (lambda: Retry(on=TimeoutError), "Retry.on is a tuple of names"),  # type: ignore[arg-type]
+        (lambda: MockNode(timeout=-1), "timeout must not be negative, got -1"),
+        (lambda: MockNode(idle_timeout=-1), "idle_timeout must not be negative, got -1"),
+        (lambda: MockNode(on_error="ignore"), "on_error is 'fail', 'skip' or a node, not 'ignore'"),
+        (lambda: MockNode(effect="twice"), "effect is 'repeat' or 'once', not 'twice'"),
+    ],
+)
+def test_a_policy_that_means_nothing_is_refused(make: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        make()
+
+
+def test_an_unknown_setting_is_refused() -> None:
+    with pytest.raises(TypeError, match="retires"):
+        MockNode(retires=3)
+
+
+policies = st.builds(
+    Policy,
+    retry=st.none() | st.just(Retry(2)),
+    timeout=st.none() | st.sampled_from([0, 1.0]),
+    idle_timeout=st.none() | st.just(2.0),
+    on_error=st.sampled_from([None, "fail", "skip"]),
+    effect=st.sampled_from([None, "once", "repeat"]),
+)
+
+
+@given(policies, policies)
+def test_a_setting_of_the_step_wins_and_the_others_are_the_nodes(step: Policy, node: Policy) -> None:
+    both = step.over(node)
+    for name in Policy.__slots__:
+        own = getattr(step, name)
+        assert getattr(both, name) == (own if own is not None else getattr(node, name))
+
+
+def test_nothing_over_nothing_is_nothing() -> None:
+    assert Policy.of() is NO_POLICY
+    assert NO_POLICY.over(NO_POLICY) is NO_POLICY

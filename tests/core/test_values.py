@@ -1,0 +1,101 @@
+"""Values as JSON text, read back the same way every time."""
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nerve.core.values import decode, digest, encode
+from nerve.errors import NotJson
+
+characters = st.characters(exclude_categories=["Cs"])
+texts = st.text(characters, max_size=8)
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | texts
+json_values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(json_values)
+def test_a_json_value_is_read_back_as_it_was(value: Any) -> None:
+    assert decode(encode(value)) == value
+    assert decode(encode(value, canonical=True)) == value
+
+
+@given(json_values)
+def test_what_is_read_back_is_written_the_same_again(value: Any) -> None:
+    assert encode(decode(encode(value))) == encode(value)
+
+
+@given(st.dictionaries(texts, scalars), st.randoms())
+def test_the_order_of_keys_does_not_change_the_canonical_text(value: dict[str, Any], chance: Any) -> None:
+    items = list(value.items())
+    chance.shuffle(items)
+    assert encode(dict(items), canonical=True) == encode(value, canonical=True)
+
+
+@given(st.text())
+def test_any_text_can_be_kept_even_half_characters(text: str) -> None:
+    encode(text).encode()
+    assert digest(encode(text))
+
+
+def test_a_tuple_is_a_list_and_a_number_as_key_is_text() -> None:
+    assert decode(encode((1, (2,)))) == [1, [2]]
+    assert decode(encode({1: "a", "b": 2}, canonical=True)) == {"1": "a", "b": 2}
+
+
+Place = tuple[Any, str]
+
+
+def wrapped(inner: st.SearchStrategy[Place]) -> st.SearchStrategy[Place]:
+    in_list = st.tuples(st.lists(scalars, max_size=2), inner).map(
+        lambda pair: ([*pair[0], pair[1][0]], f"[{len(pair[0])}]{pair[1][1]}")
+    )
+    in_dict = st.tuples(st.sampled_from(["a", "b", "key"]), inner).map(
+        lambda pair: ({"x": 1, pair[0]: pair[1][0]}, f".{pair[0]}{pair[1][1]}")
+    )
+    return in_list | in_dict
+
+
+@given(st.recursive(st.just((object(), "")), wrapped, max_leaves=5))
+def test_what_json_cannot_carry_is_named_with_its_type_and_place(place: Place) -> None:
+    value, where = place
+    expected = where.removeprefix(".")
+    with pytest.raises(NotJson) as caught:
+        encode(value)
+    at = f" at {expected}" if expected else ""
+    assert str(caught.value) == (
+        f"a value of type object{at} cannot be written as JSON; return plain data instead"
+    )
+
+
+circle: list[Any] = []
+circle.append({"again": circle})
+deep: Any = object()
+for _ in range(200):
+    deep = [deep]
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ({"n": math.nan}, "the number nan at n"),
+        ([1, math.inf], r"the number inf at \[1\]"),
+        ({"a": {(1, 2): 3}}, "a key of type tuple at a"),
+        ({math.nan: 3}, "the key nan"),
+        ({1, 2}, "a value of type set"),
+        (b"raw", "a value of type bytes"),
+        (circle, r"a value that contains itself at \[0\].again"),
+        (deep, "a value nested more than 64 deep"),
+        ([10**5000], "value cannot be written as JSON: Exceeds the limit"),
+    ],
+)
+@pytest.mark.parametrize("canonical", [True, False])
+def test_every_kind_of_misfit_is_named(value: Any, said: str, canonical: bool) -> None:
+    with pytest.raises(NotJson, match=said):
+        encode(value, canonical)

@@ -1,0 +1,350 @@
+"""Workflows in workflows: a child is a run of its own, started once, shown under its parent."""
+
+import asyncio
+
+import pytest
+
+from core.workflow.support import Latch, at_gate, counted, data_of, photographed, types, until, within
+from nerve import FunctionNode, Graph, Limits, Session
+from nerve.core.workflow import Workflow, WorkflowState
+from nerve.errors import WorkflowFailed
+
+
+async def ask(ctx):
+    return await ctx.gate("Child asks?")
+
+
+async def parent(ctx):
+    return await ctx.run_workflow("ask", ctx.input)
+
+
+def family(file=None):
+    session = Session("test", file)
+    session.workflow(ask), session.workflow(parent)
+    return session
+
+
+def child_of(session, run):
+    (row,) = [row for row in session.engine.store.runs() if row.parent == run.run_id]
+    return session.get_workflow_run(row.run)
+
+
+@pytest.mark.requirement("S0-74")
+@pytest.mark.requirement("S1-47")
+@pytest.mark.requirement("C-17")
+async def test_run_workflow_gives_the_value_of_a_child_run_with_a_journal_of_its_own(session):
+    @session.workflow
+    async def double(ctx):
+        return ctx.input * ctx.params["times"]
+
+    @session.workflow
+    async def around(ctx):
+        return await ctx.run_workflow("double", 21, {"times": 2})
+
+    run = await session.start("around")
+    assert await run.wait() == 42
+    child = child_of(session, run)
+    assert (child.workflow_id, child.to_info().result) == ("double", 42)
+    assert data_of(child, "workflow_started")[0]["parent"] == run.run_id
+
+
+async def test_an_unknown_child_workflow_is_a_value_error(session):
+    @session.workflow
+    async def around(ctx):
+        await ctx.run_workflow("nowhere")
+
+    with pytest.raises(ValueError, match="Workflow 'nowhere' not found"):
+        await (await session.start("around")).wait()
+
+
+async def test_a_failed_child_raises_workflow_failed_in_its_parent(session):
+    @session.workflow
+    async def broken(ctx):
+        raise KeyError("gone")
+
+    @session.workflow
+    async def around(ctx):
+        try:
+            await ctx.run_workflow("broken")
+        except WorkflowFailed as error:
+            return [error.error_type, error.error, error.run_id]
+
+    run = await session.start("around")
+    kind, error, run_id = await run.wait()
+    assert (kind, "gone" in error, run_id) == ("KeyError", True, child_of(session, run).run_id)
+
+
+async def test_a_parent_that_does_not_catch_its_childs_failure_fails_with_it(session):
+    @session.workflow
+    async def broken(ctx):
+        raise KeyError("gone")
+
+    @session.workflow
+    async def around(ctx):
+        await ctx.run_workflow("broken")
+
+    run = await session.start("around")
+    with pytest.raises(WorkflowFailed, match="gone"):
+        await run.wait()
+    assert run.state is WorkflowState.FAILED
+
+
+async def test_a_stopped_child_raises_workflow_failed_in_its_parent(session):
+    session.workflow(ask)
+
+    @session.workflow
+    async def around(ctx):
+        try:
+            await ctx.run_workflow("ask")
+        except WorkflowFailed as error:
+            return error.error_type
+
+    run = await session.start("around")
+    await at_gate(run)
+    await child_of(session, run).stop("no more")
+    assert await within(run.wait()) == "CancelledError"
+
+
+@pytest.mark.requirement("C-17")
+async def test_workflows_that_call_each_other_in_a_circle_fail_and_name_it(session):
+    @session.workflow
+    async def ping(ctx):
+        return await ctx.run_workflow("pong")
+
+    @session.workflow
+    async def pong(ctx):
+        return await ctx.run_workflow("ping")
+
+    with pytest.raises(WorkflowFailed, match="ping -> pong -> ping"):
+        await within((await session.start("ping")).wait())
+    assert len(session.list_workflow_runs()) == 2
+
+
+@pytest.mark.requirement("C-17")
+async def test_a_workflow_that_calls_itself_fails(session):
+    @session.workflow
+    async def again(ctx):
+        return await ctx.run_workflow("again")
+
+    with pytest.raises(WorkflowFailed, match="again -> again"):
+        await within((await session.start("again")).wait())
+
+
+@pytest.mark.requirement("C-17")
+async def test_workflows_nested_deeper_than_the_limit_fail_and_say_where_to_raise_it(session):
+    def level(number):
+        async def body(ctx):
+            return number if number == 4 else await ctx.run_workflow(f"level-{number + 1}")
+
+        return body
+
+    for number in range(5):
+        Workflow(f"level-{number}", session, level(number))
+    run = await session.start("level-0", limits=Limits(depth=3))
+    with pytest.raises(WorkflowFailed, match=r"3 deep.*Limits\(depth="):
+        await within(run.wait())
+    assert await within((await session.start("level-0", limits=Limits(depth=4))).wait()) == 4
+
+
+@pytest.mark.requirement("C-17")
+async def test_the_depth_limit_of_the_first_run_holds_for_all_below_it(session):
+    def level(number):
+        async def body(ctx):
+            return number if number == 3 else await ctx.run_workflow(f"level-{number + 1}")
+
+        return body
+
+    for number in range(4):
+        Workflow(f"level-{number}", session, level(number), limits=Limits(depth=1 if number == 0 else 16))
+    with pytest.raises(WorkflowFailed, match="1 deep"):
+        await within((await session.start("level-0")).wait())
+
+
+async def test_a_parent_is_waiting_while_its_child_is(session):
+    session.workflow(ask), session.workflow(parent)
+    run = await session.start("parent")
+    await at_gate(run)
+    assert run.state is WorkflowState.WAITING
+    assert run.to_info().state is WorkflowState.WAITING
+    assert session.list_workflow_runs("parent", WorkflowState.WAITING)[0].run_id == run.run_id
+    await run.answer("yes")
+    assert await within(run.wait()) == "yes"
+
+
+@pytest.mark.requirement("D0-3")
+async def test_a_childs_gate_is_listed_under_its_path_and_answered_through_the_parent(session):
+    session.workflow(ask), session.workflow(parent)
+    run = await session.start("parent")
+    await at_gate(run)
+    gate = run.pending_gate
+    assert (gate.path, gate.prompt) == ("/ask/gate", "Child asks?")
+    run.answer_gate("yes", "/ask/gate")
+    assert await within(run.wait()) == "yes"
+    assert "gate_answered" in types(child_of(session, run))
+
+
+async def test_a_grandchilds_gate_is_answered_through_the_first_run(session):
+    session.workflow(ask), session.workflow(parent)
+
+    @session.workflow
+    async def grand(ctx):
+        return await ctx.run_workflow("parent")
+
+    run = await session.start("grand")
+    await at_gate(run)
+    assert run.pending_gate.path == "/parent/ask/gate"
+    assert run.state is WorkflowState.WAITING
+    run.answer_gate("yes", run.pending_gate.gate_id)
+    assert await within(run.wait()) == "yes"
+
+
+async def test_gates_of_two_children_are_told_apart(session):
+    session.workflow(ask)
+
+    @session.workflow
+    async def both(ctx):
+        return await asyncio.gather(ctx.run_workflow("ask", 1), ctx.run_workflow("ask", 2))
+
+    run = await session.start("both")
+    await until(lambda: len(run.pending_gates) == 2)
+    assert [gate.path for gate in run.pending_gates] == ["/ask/gate", "/ask[2]/gate"]
+    with pytest.raises(RuntimeError, match="Several gates are open"):
+        run.answer_gate("which")
+    run.answer_gate("two", "/ask[2]/gate")
+    run.answer_gate("one", "/ask/gate")
+    assert await within(run.wait()) == ["one", "two"]
+
+
+async def test_what_a_child_used_is_counted_into_its_parent(session):
+    FunctionNode(
+        "agent", session, lambda context: {"output": 1, "attributes": {"usage": {"tokens": 30, "cost": 0.5}}}
+    )
+
+    @session.workflow
+    async def work(ctx):
+        await ctx.run("agent", None)
+        await ctx.run("agent", None)
+
+    @session.workflow
+    async def around(ctx):
+        await ctx.run("agent", None)
+        await ctx.run_workflow("work")
+
+    run = await session.start("around")
+    await run.wait()
+    assert (run.view.usage.tokens, run.view.usage.cost) == (90, 1.5)
+
+
+@pytest.mark.parametrize("moment", ["waiting", "answered"])
+async def test_a_child_and_its_parent_go_on_after_a_restart_and_no_second_child_is_started(file, moment):
+    async with family(file) as session:
+        run = await session.start("parent")
+        await at_gate(run)
+        child = child_of(session, run)
+    async with family(file) as session:
+        recovered = {r.run_id: r for r in await session.recover()}
+        assert set(recovered) == {run.run_id, child.run_id}
+        run = recovered[run.run_id]
+        await until(lambda: run.pending_gates)
+        assert run.state is WorkflowState.WAITING
+        if moment == "waiting":
+            await run.answer("yes", "/ask/gate")
+        else:
+            await recovered[child.run_id].answer("yes")
+        assert await within(run.wait()) == "yes"
+        assert len(session.engine.store.runs()) == 2
+
+
+async def test_a_crash_while_the_child_runs_starts_no_second_one(file, tmp_path):
+    latch = Latch()
+
+    async def child(ctx):
+        await ctx.run("quick", 1)
+        return (await ctx.run("work", 2))["output"]
+
+    async def around(ctx):
+        return await ctx.run_workflow("child")
+
+    def opened(place):
+        session = Session("test", place)
+        session.workflow(child), session.workflow(around)
+        FunctionNode("work", session, latch.leaf)
+        return session, counted(session, "quick")
+
+    session, first = opened(file)
+    async with session:
+        run = await session.start("around")
+        await latch.entered.wait()
+        copy = photographed(file, tmp_path / "crashed")
+    latch.open.set()
+    session, again = opened(copy)
+    async with session:
+        await session.recover()
+        assert await within(session.get_workflow_run(run.run_id).wait()) == 2
+        assert len(session.engine.store.runs()) == 2
+    assert (first, again) == ([1], [])
+
+
+async def test_a_finished_child_is_not_entered_again_after_a_restart(file):
+    async def child(ctx):
+        return (await ctx.run("work", 1))["output"]
+
+    async def around(ctx):
+        return [await ctx.run_workflow("child"), await ctx.gate("Continue?")]
+
+    seen = []
+    for part in ("start", "recover"):
+        async with Session("test", file) as session:
+            session.workflow(child), session.workflow(around)
+            seen.append(counted(session, "work"))
+            if part == "start":
+                run = await session.start("around")
+                await at_gate(run)
+            else:
+                (run,) = await session.recover()
+                await run.answer("yes")
+                assert await within(run.wait()) == [1, "yes"]
+    assert seen == [[1], []]
+
+
+async def test_a_workflow_is_a_step_of_a_graph_as_a_run_of_its_own(session):
+    session.workflow(ask)
+    graph = Graph("pipeline", session).add_step_ref("ask", "approval")
+    graph.add_step(
+        FunctionNode("shout", session, lambda context: context.input.upper()), depends_on=["approval"]
+    )
+    session.register_workflow(graph)
+    run = await session.start("pipeline")
+    await at_gate(run)
+    assert run.pending_gate.path == "/approval/gate"
+    await run.answer("yes")
+    assert await within(run.wait()) == "YES"
+
+
+async def test_stopping_the_parent_stops_its_children(file):
+    async with family(file) as session:
+        run = await session.start("parent")
+        await at_gate(run)
+        child = child_of(session, run)
+        await run.stop("enough")
+        assert (run.state, child.state) == (WorkflowState.CANCELLED, WorkflowState.CANCELLED)
+        assert run.pending_gates == []
+        assert child.to_info().error == "enough"
+
+
+async def test_a_child_its_parent_gives_up_is_stopped(session):
+    session.workflow(ask)
+
+    @session.workflow
+    async def impatient(ctx):
+        try:
+            async with ctx.timeout(0.05):
+                await ctx.run_workflow("ask")
+        except TimeoutError:
+            return "given up"
+
+    run = await session.start("impatient")
+    assert await within(run.wait()) == "given up"
+    child = child_of(session, run)
+    await until(lambda: child.is_complete)
+    assert child.state is WorkflowState.CANCELLED

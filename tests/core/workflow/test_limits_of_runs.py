@@ -1,0 +1,316 @@
+"""Limits: how far a run may go, what it may spend, and where to raise it."""
+
+import asyncio
+
+import pytest
+
+from core.workflow.support import Latch, at_gate, counted, data_of, until, within
+from nerve import FunctionNode, Limits, Session
+from nerve.core.nodes.control import LoopNode, WhileNode
+from nerve.core.workflow import Workflow, WorkflowState
+from nerve.errors import LimitReached, RunHeld
+
+
+def priced(session, tokens=10, cost=0.25):
+    usage = {"input_tokens": tokens - 4, "output_tokens": 4, "cost": cost}
+    seen = []
+
+    async def agent(context):
+        seen.append(context.input)
+        return {"output": context.input, "attributes": {"usage": usage}}
+
+    FunctionNode("agent", session, agent)
+    return seen
+
+
+async def spend(ctx):
+    for number in range(4):
+        await ctx.run("agent", number)
+    return "done"
+
+
+def says(error, name, value):
+    text = str(error)
+    assert f"{name}={value}" in text
+    assert f"Limits({name}=" in text
+    assert "session.start(limits=" in text
+
+
+async def test_a_run_that_takes_more_steps_than_it_may_fails_and_says_where_to_raise_it(session):
+    seen = counted(session, "work")
+
+    @session.workflow
+    async def body(ctx):
+        for number in range(10):
+            await ctx.run("work", number)
+
+    run = await session.start("body", limits=Limits(steps=3))
+    with pytest.raises(LimitReached) as caught:
+        await within(run.wait())
+    says(caught.value, "steps", 3)
+    assert "/work[4]" in str(caught.value)
+    assert (caught.value.limit, seen) == ("steps", [0, 1, 2])
+    assert data_of(run, "workflow_failed")[0]["error_type"] == "LimitReached"
+
+
+async def test_exactly_as_many_steps_as_allowed_are_fine(session):
+    counted(session, "work")
+
+    @session.workflow
+    async def body(ctx):
+        for number in range(3):
+            await ctx.run("work", number)
+        return "done"
+
+    assert await within((await session.start("body", limits=Limits(steps=3))).wait()) == "done"
+
+
+async def test_a_body_cannot_catch_its_way_past_a_limit(session):
+    seen = counted(session, "work")
+
+    @session.workflow
+    async def body(ctx):
+        for number in range(10):
+            try:
+                await ctx.run("work", number)
+            except Exception:
+                ctx.state["caught"] = True
+        return "escaped"
+
+    with pytest.raises(LimitReached):
+        await within((await session.start("body", limits=Limits(steps=2))).wait())
+    assert seen == [0, 1]
+
+
+async def test_a_loop_that_goes_round_more_often_than_it_may_fails_the_run(session):
+    counted(session, "work")
+    loop = WhileNode("loop", session, lambda state: True, session.nodes["work"], max_iterations=50)
+    session.register_workflow(loop)
+    with pytest.raises(LimitReached) as caught:
+        await within((await session.start("loop", 0, limits=Limits(iterations=5))).wait())
+    says(caught.value, "iterations", 5)
+
+
+async def test_iterations_of_several_loops_are_counted_together(session):
+    counted(session, "work")
+    LoopNode("three", session, session.nodes["work"], times=3)
+
+    @session.workflow
+    async def body(ctx):
+        await ctx.run("three", 0)
+        await ctx.run("three", 0)
+
+    with pytest.raises(LimitReached, match="iterations=5"):
+        await within((await session.start("body", limits=Limits(iterations=5))).wait())
+
+
+async def test_a_run_with_more_failed_steps_than_allowed_fails(session):
+    FunctionNode("bad", session, lambda context: 1 / 0)
+
+    @session.workflow
+    async def body(ctx):
+        for _ in range(10):
+            await ctx.run("bad", None)
+
+    run = await session.start("body", limits=Limits(errors=2))
+    with pytest.raises(LimitReached) as caught:
+        await within(run.wait())
+    says(caught.value, "errors", 2)
+
+
+async def test_a_run_that_takes_longer_than_it_may_fails_and_its_leaf_is_ended(session):
+    ended = []
+
+    async def slow(context):
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
+
+    FunctionNode("slow", session, slow)
+
+    @session.workflow
+    async def body(ctx):
+        await ctx.run("slow", None)
+
+    run = await session.start("body", limits=Limits(wall_time=0.05))
+    with pytest.raises(LimitReached) as caught:
+        await within(run.wait())
+    says(caught.value, "wall_time", 0.05)
+    assert (run.state, ended) == (WorkflowState.FAILED, [True])
+
+
+@pytest.mark.requirement("C-15")
+async def test_time_spent_waiting_for_a_person_does_not_count(session):
+    @session.workflow
+    async def body(ctx):
+        return await ctx.gate("Continue?")
+
+    run = await session.start("body", limits=Limits(wall_time=0.05))
+    await at_gate(run)
+    await asyncio.sleep(0.1)
+    assert run.state is WorkflowState.WAITING
+    await run.answer("yes")
+    assert await within(run.wait()) == "yes"
+
+
+@pytest.mark.requirement("C-15")
+async def test_only_the_depth_of_workflows_is_limited_unless_asked_for():
+    assert Limits().to_dict() == {"depth": 16}
+
+
+async def test_the_limits_of_a_workflow_hold_for_its_runs_and_start_can_raise_them(session):
+    counted(session, "work")
+
+    async def body(ctx):
+        await ctx.run("work", 1)
+        await ctx.run("work", 2)
+        return "done"
+
+    Workflow("body", session, body, limits=Limits(steps=1))
+    with pytest.raises(LimitReached, match="steps=1"):
+        await within((await session.start("body")).wait())
+    assert await within((await session.start("body", limits=Limits(steps=2))).wait()) == "done"
+
+
+@pytest.mark.parametrize(("budget", "name"), [(Limits(tokens=20), "tokens"), (Limits(cost=0.5), "cost")])
+async def test_a_spent_budget_holds_the_run_and_raising_it_goes_on(session, budget, name):
+    seen = priced(session)
+    session.workflow(spend)
+    run = await session.start("spend", limits=budget)
+    with pytest.raises(RunHeld) as caught:
+        await within(run.wait())
+    assert caught.value.reason == "budget"
+    assert name in str(caught.value)
+    assert "resume(limits=" in str(caught.value)
+    assert (run.state, run.view.state, seen) == (WorkflowState.HELD, "held", [0, 1])
+    await run.resume(limits={name: 1000})
+    assert await within(run.wait()) == "done"
+    assert seen == [0, 1, 2, 3]
+
+
+async def test_a_budget_raised_by_too_little_holds_the_run_again(session):
+    seen = priced(session)
+    session.workflow(spend)
+    run = await session.start("spend", limits=Limits(tokens=20))
+    for tokens, calls in ((30, 3), (35, 4)):
+        with pytest.raises(RunHeld):
+            await within(run.wait())
+        await run.resume(limits=Limits(tokens=tokens))
+        await until(lambda calls=calls: len(seen) == calls)
+    assert await within(run.wait()) == "done"
+
+
+async def test_resuming_without_a_higher_budget_holds_again_and_spends_nothing(session):
+    seen = priced(session)
+    session.workflow(spend)
+    run = await session.start("spend", limits=Limits(tokens=20))
+    with pytest.raises(RunHeld):
+        await within(run.wait())
+    await run.resume()
+    with pytest.raises(RunHeld):
+        await within(run.wait())
+    assert seen == [0, 1]
+
+
+async def test_a_run_held_for_its_budget_stays_held_over_a_restart_and_goes_on(file):
+    async with Session("test", file) as session:
+        priced(session)
+        session.workflow(spend)
+        run = await session.start("spend", limits=Limits(tokens=20))
+        with pytest.raises(RunHeld):
+            await within(run.wait())
+    async with Session("test", file) as session:
+        again = priced(session)
+        session.workflow(spend)
+        (run,) = await session.recover()
+        assert (run.state, run.to_info().held["reason"]) == (WorkflowState.HELD, "budget")
+        with pytest.raises(RunHeld):
+            await within(run.wait())
+        await run.resume(limits={"tokens": 100})
+        assert await within(run.wait()) == "done"
+        assert again == [2, 3]
+
+
+async def test_a_raised_budget_is_remembered_over_a_restart(file):
+    latch = Latch()
+
+    async def slow_spend(ctx):
+        await ctx.run("agent", 1)
+        await ctx.run("slow", 2)
+        await ctx.run("agent", 3)
+        return "done"
+
+    async with Session("test", file) as session:
+        priced(session)
+        FunctionNode("slow", session, latch.leaf)
+        session.workflow(slow_spend)
+        run = await session.start("slow_spend", limits=Limits(tokens=10))
+        with pytest.raises(RunHeld):
+            await within(run.wait())
+        await run.resume(limits={"tokens": 100})
+        await latch.entered.wait()
+    latch.open.set()
+    async with Session("test", file) as session:
+        priced(session)
+        FunctionNode("slow", session, latch.leaf)
+        session.workflow(slow_spend)
+        (run,) = await session.recover()
+        assert await within(run.wait()) == "done"
+
+
+async def test_what_was_used_before_a_restart_counts_after_it(file):
+    async def body(ctx):
+        await ctx.run("agent", 1)
+        await ctx.gate("Continue?")
+        await ctx.run("agent", 2)
+        await ctx.run("agent", 3)
+
+    for part in ("start", "recover"):
+        async with Session("test", file) as session:
+            priced(session)
+            session.workflow(body)
+            if part == "start":
+                run = await session.start("body", limits=Limits(steps=2))
+                await at_gate(run)
+            else:
+                (run,) = await session.recover()
+                await run.answer("yes")
+                with pytest.raises(LimitReached, match="steps=2"):
+                    await within(run.wait())
+
+
+async def test_a_budget_spent_by_a_child_holds_its_parent(session):
+    priced(session, tokens=30)
+
+    @session.workflow
+    async def child(ctx):
+        await ctx.run("agent", 1)
+
+    @session.workflow
+    async def parent(ctx):
+        await ctx.run_workflow("child")
+        await ctx.run("agent", 2)
+        return "done"
+
+    run = await session.start("parent", limits=Limits(tokens=20))
+    with pytest.raises(RunHeld, match="tokens used: 30 of 20"):
+        await within(run.wait())
+    await run.resume(limits={"tokens": 100})
+    assert await within(run.wait()) == "done"
+
+
+async def test_parallel_calls_beyond_the_budget_wait_until_it_is_raised(session):
+    seen = priced(session, tokens=10)
+
+    @session.workflow
+    async def body(ctx):
+        await ctx.run("agent", 0)
+        return len(await ctx.run_parallel([("agent", number) for number in range(1, 4)]))
+
+    run = await session.start("body", limits=Limits(tokens=10))
+    with pytest.raises(RunHeld):
+        await within(run.wait())
+    assert seen == [0]
+    await run.resume(limits={"tokens": 1000})
+    assert await within(run.wait()) == 3

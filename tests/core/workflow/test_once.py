@@ -1,0 +1,135 @@
+"""Steps that must happen at most once: when nobody knows whether they did, a person decides."""
+
+import pytest
+
+from core.workflow.support import Latch, at_gate, photographed, types, until, within
+from nerve import FunctionNode, Session
+from nerve.core.workflow import WorkflowState
+from nerve.errors import RunHeld
+
+
+async def pay(ctx):
+    paid = await ctx.run("payment", {"amount": 5}, effect="once")
+    return [paid["success"], paid["output"], paid.get("error")]
+
+
+def bank(file, latch):
+    session = Session("test", file)
+    FunctionNode("payment", session, latch.leaf)
+    session.workflow(pay)
+    return session
+
+
+@pytest.fixture
+async def in_doubt(file):
+    """A session with a run that was left while its payment was being made."""
+    latch = Latch()
+    async with bank(file, latch) as session:
+        await session.start("pay")
+        await latch.entered.wait()
+    latch = Latch()
+    latch.open.set()
+    async with bank(file, latch) as session:
+        (run,) = await session.recover()
+        await until(lambda: run.state is WorkflowState.HELD)
+        yield run, latch
+
+
+async def test_a_run_whose_payment_may_have_happened_is_held_in_doubt(in_doubt):
+    run, latch = in_doubt
+    with pytest.raises(RunHeld) as caught:
+        await within(run.wait())
+    assert caught.value.reason == "in doubt"
+    for part in ("/payment", "skip", "retry", "fail"):
+        assert part in str(caught.value)
+    assert (latch.inputs, run.to_info().held["path"]) == ([], "/payment")
+
+
+async def test_a_person_says_it_happened_and_what_came_of_it(in_doubt):
+    run, latch = in_doubt
+    await run.skip("/payment", {"receipt": 7})
+    assert await within(run.wait()) == [True, {"receipt": 7}, None]
+    assert latch.inputs == []
+
+
+async def test_a_person_says_run_it_again(in_doubt):
+    run, latch = in_doubt
+    await run.retry("/payment")
+    assert await within(run.wait()) == [True, {"amount": 5}, None]
+    assert latch.inputs == [{"amount": 5}]
+
+
+async def test_a_retry_without_a_path_is_for_the_one_the_run_is_held_at(in_doubt):
+    run, latch = in_doubt
+    await run.retry()
+    assert (await within(run.wait()))[0] is True
+    assert len(latch.inputs) == 1
+
+
+async def test_a_person_says_it_failed(in_doubt):
+    run, latch = in_doubt
+    await run.fail("/payment", "the bank says no")
+    assert await within(run.wait()) == [False, None, "the bank says no"]
+    assert latch.inputs == []
+
+
+async def test_a_path_the_run_is_not_held_at_cannot_be_decided(in_doubt):
+    run, _ = in_doubt
+    with pytest.raises((ValueError, RuntimeError), match="/paymant"):
+        await run.skip("/paymant")
+    assert run.state is WorkflowState.HELD
+
+
+async def test_a_run_in_doubt_can_be_stopped(in_doubt):
+    run, latch = in_doubt
+    await run.stop("enough")
+    assert (run.state, latch.inputs) == (WorkflowState.CANCELLED, [])
+
+
+async def test_only_a_held_run_can_be_decided(session):
+    @session.workflow
+    async def ask(ctx):
+        return await ctx.gate("Continue?")
+
+    run = await session.start("ask")
+    with pytest.raises(RuntimeError, match="Cannot skip"):
+        await run.skip("/gate")
+    await run.stop()
+
+
+async def test_the_start_of_such_a_step_is_on_disk_before_it_happens(file, tmp_path):
+    latch = Latch()
+    async with bank(file, latch) as session:
+        run = await session.start("pay")
+        await latch.entered.wait()
+        copy = photographed(file, tmp_path / "crashed")
+    async with bank(copy, Latch()) as session:
+        assert types(session.get_workflow_run(run.run_id)) == ["workflow_started", "node_started"]
+
+
+async def test_a_settled_payment_is_not_in_doubt(file):
+    async def pay_and_ask(ctx):
+        await ctx.run("payment", 5, effect="once")
+        return await ctx.gate("Continue?")
+
+    latch = Latch()
+    latch.open.set()
+    for part in ("start", "recover"):
+        async with bank(file, latch) as session:
+            session.workflow(pay_and_ask)
+            if part == "start":
+                run = await session.start("pay_and_ask")
+                await at_gate(run)
+            else:
+                (run,) = await session.recover()
+                await run.answer("yes")
+                assert await within(run.wait()) == "yes"
+    assert latch.inputs == [5]
+
+
+async def test_resuming_without_a_decision_keeps_the_run_in_doubt(in_doubt):
+    run, latch = in_doubt
+    await run.resume()
+    with pytest.raises(RunHeld, match="in doubt"):
+        await within(run.wait())
+    assert latch.inputs == []

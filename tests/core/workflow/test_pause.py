@@ -1,0 +1,248 @@
+"""Pause: before the next call or wait; what runs is finished; it survives a restart."""
+
+import asyncio
+
+import pytest
+
+from core.workflow.support import Latch, at_gate, counted, types, until, within
+from nerve import FunctionNode, Session
+from nerve.core.workflow import WorkflowState
+
+
+async def two_steps(ctx):
+    await ctx.run("work", 1)
+    return (await ctx.run("after", 2))["output"]
+
+
+def opened(file, latch):
+    session = Session("test", file)
+    FunctionNode("work", session, latch.leaf)
+    session.workflow(two_steps)
+    return session, counted(session, "after")
+
+
+@pytest.mark.requirement("C-16")
+@pytest.mark.requirement("S0-02")
+async def test_pausing_is_shown_while_a_leaf_runs_and_paused_when_it_has_ended():
+    latch = Latch()
+    session, after = opened(None, latch)
+    run = await session.start("two_steps")
+    await latch.entered.wait()
+    await run.pause()
+    assert (run.state, run.view.state) == (WorkflowState.PAUSING, "pausing")
+    latch.open.set()
+    await until(lambda: run.state is WorkflowState.PAUSED)
+    assert run.view.state == "paused"
+    assert after == []
+    await run.resume()
+    assert await within(run.wait()) == 2
+    assert [name for name in types(run) if name.startswith("workflow_")] == [
+        "workflow_started", "workflow_paused", "workflow_resumed", "workflow_completed",
+    ]  # fmt: skip
+
+
+async def test_the_step_that_was_running_is_recorded_while_the_run_is_paused():
+    latch = Latch()
+    session, _ = opened(None, latch)
+    run = await session.start("two_steps")
+    await latch.entered.wait()
+    await run.pause()
+    latch.open.set()
+    await until(lambda: "node_completed" in types(run))
+    assert types(run).count("node_started") == 1
+    await run.stop()
+
+
+async def test_a_run_that_waits_is_paused_at_once_and_its_gate_can_still_be_answered(session):
+    after = counted(session, "after")
+
+    @session.workflow
+    async def ask(ctx):
+        answer = await ctx.gate("Continue?")
+        return (await ctx.run("after", answer))["output"]
+
+    run = await session.start("ask")
+    await at_gate(run)
+    await run.pause()
+    assert run.state is WorkflowState.PAUSED
+    await run.answer("yes")
+    assert (run.state, after) == (WorkflowState.PAUSED, [])
+    await run.resume()
+    assert await within(run.wait()) == "yes"
+
+
+async def test_a_paused_run_stays_paused_over_a_restart_until_it_is_resumed(file):
+    latch = Latch()
+    session, _ = opened(file, latch)
+    async with session:
+        run = await session.start("two_steps")
+        await latch.entered.wait()
+        await run.pause()
+        latch.open.set()
+        await until(lambda: run.state is WorkflowState.PAUSED)
+    session, after = opened(file, latch)
+    async with session:
+        (run,) = await session.recover()
+        assert (run.state, run.view.state) == (WorkflowState.PAUSED, "paused")
+        assert after == []
+        await run.resume()
+        assert await within(run.wait()) == 2
+    assert (len(latch.inputs), after) == (1, [2])
+
+
+async def test_a_run_left_while_it_was_pausing_is_paused_after_the_restart(file):
+    latch = Latch()
+    session, _ = opened(file, latch)
+    async with session:
+        run = await session.start("two_steps")
+        await latch.entered.wait()
+        await run.pause()
+    latch.open.set()
+    session, _ = opened(file, latch)
+    async with session:
+        (run,) = await session.recover()
+        assert run.state is WorkflowState.PAUSED
+        assert len(latch.inputs) == 1
+        await run.resume()
+        assert await within(run.wait()) == 2
+    assert len(latch.inputs) == 2
+
+
+async def test_a_gate_answered_while_the_run_was_paused_and_not_driven_counts_after_resume(file):
+    async def ask(ctx):
+        return await ctx.gate("Continue?")
+
+    async with Session("test", file) as session:
+        session.workflow(ask)
+        run = await session.start("ask")
+        await at_gate(run)
+        await run.pause()
+    async with Session("test", file) as session:
+        session.workflow(ask)
+        (run,) = await session.recover()
+        await run.answer("yes")
+        assert run.state is WorkflowState.PAUSED
+        await run.resume()
+        assert await within(run.wait()) == "yes"
+
+
+async def test_a_waiting_run_that_nobody_drives_can_be_paused(file):
+    async def ask(ctx):
+        return await ctx.gate("Continue?")
+
+    async with Session("test", file) as session:
+        session.workflow(ask)
+        run = await session.start("ask")
+        await at_gate(run)
+    async with Session("test", file) as session:
+        session.workflow(ask)
+        (run,) = await session.recover()
+        await run.pause()
+        assert run.state is WorkflowState.PAUSED
+        assert [gate.prompt for gate in run.pending_gates] == ["Continue?"]
+        await run.resume()
+        await until(lambda: run.state is WorkflowState.WAITING)
+        await run.answer("yes")
+        assert await within(run.wait()) == "yes"
+
+
+async def test_a_timer_of_a_paused_run_goes_on_and_the_body_after_resume(session):
+    @session.workflow
+    async def nap(ctx):
+        await ctx.sleep(0.02)
+        ctx.state["woke"] = True
+        return (await ctx.run("after", 1))["output"]
+
+    after = counted(session, "after")
+    run = await session.start("nap")
+    await run.pause()
+    await until(lambda: "timer_fired" in types(run) or "timer_started" not in types(run))
+    assert after == []
+    await run.resume()
+    assert await within(run.wait()) == 1
+
+
+async def test_pausing_twice_is_pausing_once(session):
+    @session.workflow
+    async def ask(ctx):
+        return await ctx.gate("Continue?")
+
+    run = await session.start("ask")
+    await at_gate(run)
+    await run.pause()
+    await run.pause()
+    assert types(run).count("workflow_paused") == 1
+    await run.resume()
+    assert run.state is WorkflowState.WAITING
+
+
+@pytest.mark.parametrize("what", ["pause", "resume"])
+async def test_a_finished_run_can_be_neither_paused_nor_resumed(session, what):
+    @session.workflow
+    async def quick(ctx):
+        return 1
+
+    run = await session.start("quick")
+    await run.wait()
+    with pytest.raises(RuntimeError, match=f"Cannot {what} run in state completed"):
+        await getattr(run, what)()
+
+
+async def test_a_running_run_cannot_be_resumed():
+    latch = Latch()
+    session, _ = opened(None, latch)
+    run = await session.start("two_steps")
+    await latch.entered.wait()
+    with pytest.raises(RuntimeError, match="Cannot resume run in state running"):
+        await run.resume()
+    await run.stop()
+
+
+async def test_resuming_while_still_pausing_goes_on():
+    latch = Latch()
+    session, _ = opened(None, latch)
+    run = await session.start("two_steps")
+    await latch.entered.wait()
+    await run.pause()
+    await run.resume()
+    assert run.state is WorkflowState.RUNNING
+    latch.open.set()
+    assert await within(run.wait()) == 2
+
+
+async def test_wait_goes_on_waiting_while_the_run_is_paused():
+    latch = Latch()
+    session, _ = opened(None, latch)
+    run = await session.start("two_steps")
+    await latch.entered.wait()
+    waiter = asyncio.ensure_future(run.wait())
+    await run.pause()
+    latch.open.set()
+    await until(lambda: run.state is WorkflowState.PAUSED)
+    assert not waiter.done()
+    await run.resume()
+    assert await within(waiter) == 2
+
+
+async def test_pausing_a_parent_holds_back_what_comes_after_its_child(session):
+    latch = Latch()
+    FunctionNode("work", session, latch.leaf)
+    after = counted(session, "after")
+
+    @session.workflow
+    async def child(ctx):
+        await ctx.run("work", 1)
+
+    @session.workflow
+    async def parent(ctx):
+        await ctx.run_workflow("child")
+        return (await ctx.run("after", 2))["output"]
+
+    run = await session.start("parent")
+    await latch.entered.wait()
+    await run.pause()
+    latch.open.set()
+    await until(lambda: run.state is WorkflowState.PAUSED)
+    assert after == []
+    await run.resume()
+    assert await within(run.wait()) == 2

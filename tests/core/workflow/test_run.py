@@ -1,0 +1,462 @@
+"""WorkflowRun: its life from pending to its end, and what is told about it."""
+
+import asyncio
+import gc
+import uuid
+import weakref
+from datetime import timedelta
+
+import pytest
+
+from core.workflow.support import Latch, at_gate, counted, data_of, types, until, within
+from nerve import FunctionNode, Session
+from nerve.core.workflow import GateInfo, Workflow, WorkflowRun, WorkflowRunInfo, WorkflowState
+
+
+async def ask(ctx):
+    return await ctx.gate("Continue?")
+
+
+async def simple(ctx):
+    return "done"
+
+
+async def broken(ctx):
+    raise KeyError("gone")
+
+
+class TestWorkflowRun:
+    """The seed's own tests, under their names."""
+
+    @pytest.mark.requirement("S0-70")
+    @pytest.mark.requirement("S0-69")
+    @pytest.mark.asyncio
+    async def test_simple_workflow_completes(self):
+        session = Session(name="test")
+
+        async def simple(ctx):
+            return "done"
+
+        workflow = Workflow(id="simple", session=session, fn=simple)
+        run = WorkflowRun(workflow=workflow, input="test")
+
+        await run.start()
+        result = await run.wait()
+
+        assert result == "done"
+        assert run.state == WorkflowState.COMPLETED
+
+    @pytest.mark.requirement("S0-70")
+    @pytest.mark.requirement("S0-69")
+    @pytest.mark.requirement("S0-46")
+    @pytest.mark.asyncio
+    async def test_gate_pauses_execution(self):
+        session = Session(name="test")
+        gate_reached = asyncio.Event()
+
+        async def with_gate(ctx):
+            gate_reached.set()
+            answer = await ctx.gate("Continue?")
+            return f"answered: {answer}"
+
+        workflow = Workflow(id="gated", session=session, fn=with_gate)
+        run = WorkflowRun(workflow=workflow, input="test")
+
+        await run.start()
+        await gate_reached.wait()
+
+        assert run.state == WorkflowState.WAITING
+        assert run.pending_gate is not None
+
+        run.answer_gate("yes")
+        result = await run.wait()
+
+        assert result == "answered: yes"
+
+
+def made(session, fn=simple, input=None, **options) -> WorkflowRun:
+    workflow = session.get_workflow(fn.__name__) or Workflow(fn.__name__, session, fn)
+    return WorkflowRun(workflow, input, **options)
+
+
+@pytest.mark.requirement("S0-33")
+def test_a_gate_tells_its_id_prompt_choices_and_when_it_was_opened():
+    gate = GateInfo("1a2b3c4d", "Continue?", ["yes", "no"], None)
+    assert (gate.gate_id, gate.prompt, gate.choices, gate.future) == (
+        "1a2b3c4d",
+        "Continue?",
+        ["yes", "no"],
+        None,
+    )
+    assert gate.created_at.utcoffset() == timedelta(0)
+
+
+@pytest.mark.requirement("S0-34")
+@pytest.mark.requirement("S0-48")
+@pytest.mark.requirement("D0-9")
+async def test_what_is_told_about_a_run_can_be_written_as_json(session):
+    run = made(session, ask)
+    told = run.to_info().to_dict()
+    assert (told["state"], told["started_at"], told["completed_at"]) == ("pending", None, None)
+    await run.start()
+    await at_gate(run)
+    told = run.to_info().to_dict()
+    assert told["pending_gate"] == {
+        "gate_id": run.pending_gate.gate_id,
+        "prompt": "Continue?",
+        "choices": None,
+    }
+    assert told["started_at"] == run.to_info().started_at.isoformat()
+    await run.answer("yes")
+    await run.wait()
+    info = run.to_info()
+    assert isinstance(info, WorkflowRunInfo)
+    told = info.to_dict()
+    assert (told["run_id"], told["workflow_id"], told["state"]) == (run.run_id, "ask", "completed")
+    assert (told["result"], told["error"], told["pending_gate"]) == ("yes", None, None)
+    assert told["completed_at"] == info.completed_at.isoformat()
+
+
+@pytest.mark.requirement("S0-34")
+@pytest.mark.requirement("D0-10")
+async def test_the_times_of_a_run_are_in_universal_time(session):
+    run = made(session)
+    await run.start()
+    await run.wait()
+    info = run.to_info()
+    assert info.started_at <= info.completed_at
+    assert info.started_at.utcoffset() == info.completed_at.utcoffset() == timedelta(0)
+
+
+@pytest.mark.requirement("S0-35")
+@pytest.mark.requirement("C-05")
+@pytest.mark.requirement("C-26")
+async def test_a_run_takes_the_seeds_arguments_and_its_id_is_a_uuid_that_sorts_by_time(session):
+    heard = []
+    workflow = Workflow("simple", session, simple)
+    first, second = WorkflowRun(workflow, "in", {"p": 1}, heard.append), WorkflowRun(workflow, "in")
+    assert uuid.UUID(first.run_id).version == uuid.UUID(second.run_id).version == 7
+    assert first.run_id != second.run_id
+    assert first.run_id[:8] <= second.run_id[:8]
+
+
+@pytest.mark.requirement("C-05")
+def test_every_run_id_is_a_uuid_of_version_seven(session):
+    ids = [session.engine.new_id() for _ in range(2000)]
+    assert {uuid.UUID(text).version for text in ids} == {7}
+    assert {uuid.UUID(text).variant for text in ids} == {uuid.RFC_4122}
+
+
+@pytest.mark.requirement("S0-36")
+async def test_a_run_goes_from_pending_over_running_and_waiting_to_completed(session):
+    latch = Latch()
+    FunctionNode("work", session, latch.leaf)
+
+    async def body(ctx):
+        await ctx.run("work", None)
+        return await ctx.gate("Continue?")
+
+    run = made(session, body)
+    seen = [run.state]
+    await run.start()
+    await latch.entered.wait()
+    seen.append(run.state)
+    latch.open.set()
+    await at_gate(run)
+    seen.append(run.state)
+    run.answer_gate("yes")
+    seen.append(run.state)
+    await run.wait()
+    seen.append(run.state)
+    assert [state.value for state in seen] == ["pending", "running", "waiting", "running", "completed"]
+
+
+@pytest.mark.requirement("S0-37")
+@pytest.mark.parametrize(("fn", "state"), [(simple, "completed"), (broken, "failed"), (ask, "cancelled")])
+async def test_a_run_is_complete_in_each_of_its_three_ends(session, fn, state):
+    run = made(session, fn)
+    assert not run.is_complete
+    await run.start()
+    assert not run.is_complete
+    if fn is ask:
+        await run.cancel()
+    await asyncio.wait([asyncio.ensure_future(run.wait())])
+    assert (run.state.value, run.is_complete, run.pending_gate) == (state, True, None)
+    assert (run.workflow_id, run.view.state) == (fn.__name__, state)
+
+
+@pytest.mark.requirement("S0-38")
+async def test_start_returns_while_the_run_goes_on_in_the_background(session):
+    latch = Latch()
+    FunctionNode("work", session, latch.leaf)
+
+    async def body(ctx):
+        return (await ctx.run("work", 1))["output"]
+
+    run = made(session, body)
+    await within(run.start())
+    assert run.state is WorkflowState.RUNNING
+    latch.open.set()
+    assert await run.wait() == 1
+
+
+@pytest.mark.requirement("S0-38")
+async def test_a_run_cannot_be_started_twice(session):
+    run = made(session)
+    await run.start()
+    with pytest.raises(RuntimeError, match="Cannot start run in state running"):
+        await run.start()
+    await run.wait()
+    with pytest.raises(RuntimeError, match="Cannot start run in state completed"):
+        await run.start()
+
+
+@pytest.mark.requirement("S0-39")
+@pytest.mark.requirement("S0-40")
+@pytest.mark.requirement("S1-33")
+async def test_a_completed_run_emits_its_start_and_its_result(session):
+    run = made(session)
+    await run.start()
+    await run.wait()
+    assert types(run) == ["workflow_started", "workflow_completed"]
+    started, completed = run.events
+    assert (started.data["run_id"], started.data["workflow_id"]) == (run.run_id, "simple")
+    assert (completed.data["run_id"], completed.data["result"]) == (run.run_id, "done")
+    assert completed.data["duration_s"] >= 0
+    assert run.to_info().result == "done"
+
+
+@pytest.mark.requirement("S0-41")
+async def test_a_failed_run_emits_the_error(session):
+    async def refuse(ctx):
+        raise ValueError("no input")
+
+    run = made(session, refuse)
+    await run.start()
+    with pytest.raises(ValueError, match="no input"):
+        await run.wait()
+    event = data_of(run, "workflow_failed")[0]
+    assert (event["run_id"], event["error"], event["error_type"]) == (run.run_id, "no input", "ValueError")
+    assert (run.to_info().error, run.to_info().state) == ("no input", WorkflowState.FAILED)
+
+
+@pytest.mark.requirement("S0-42")
+@pytest.mark.requirement("S0-29")
+@pytest.mark.requirement("D0-5")
+async def test_cancel_while_waiting_raises_in_the_function_and_closes_its_gate(session):
+    seen = []
+
+    async def wait(ctx):
+        try:
+            await ctx.gate("Continue?")
+        except asyncio.CancelledError as error:
+            seen.append(type(error))
+            raise
+
+    run = made(session, wait)
+    await run.start()
+    await at_gate(run)
+    await run.cancel()
+    assert seen == [asyncio.CancelledError]
+    assert (run.state, run.pending_gate, run.pending_gates) == (WorkflowState.CANCELLED, None, [])
+    assert data_of(run, "workflow_cancelled")[0]["run_id"] == run.run_id
+    assert run.view.gates == {}
+
+
+@pytest.mark.requirement("S0-43")
+@pytest.mark.requirement("D0-8")
+async def test_wait_raises_the_exception_itself(session):
+    class Mine(Exception):
+        pass
+
+    error = Mine("told")
+
+    async def refuse(ctx):
+        raise error
+
+    run = made(session, refuse)
+    await run.start()
+    with pytest.raises(Mine) as caught:
+        await run.wait()
+    assert caught.value is error
+
+
+@pytest.mark.requirement("S0-43")
+async def test_wait_on_a_cancelled_run_raises_cancelled_error(session):
+    run = made(session, ask)
+    await run.start()
+    await run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run.wait()
+
+
+@pytest.mark.requirement("S0-43")
+async def test_wait_on_a_run_that_was_not_started_is_refused(session):
+    with pytest.raises(RuntimeError, match="Workflow not started"):
+        await made(session).wait()
+
+
+@pytest.mark.requirement("S0-43")
+async def test_many_can_wait_for_one_run_and_one_of_them_may_give_up(session):
+    run = made(session, ask)
+    await run.start()
+    waiters = [asyncio.create_task(run.wait()) for _ in range(3)]
+    await at_gate(run)
+    waiters[0].cancel()
+    await run.answer("yes")
+    assert await asyncio.gather(*waiters[1:]) == ["yes", "yes"]
+    assert run.state is WorkflowState.COMPLETED
+
+
+@pytest.mark.requirement("S0-44")
+async def test_cancel_can_be_repeated_and_waits_for_the_end_of_the_function(session):
+    ended = []
+
+    async def tidy(ctx):
+        try:
+            await ctx.gate("Continue?")
+        finally:
+            await asyncio.sleep(0.01)
+            ended.append(True)
+
+    run = made(session, tidy)
+    await run.start()
+    await at_gate(run)
+    await run.cancel()
+    assert ended == [True]
+    await run.cancel()
+    assert types(run).count("workflow_cancelled") == 1
+
+
+@pytest.mark.requirement("S0-44")
+async def test_a_finished_run_stays_what_it_is_when_it_is_cancelled(session):
+    run = made(session)
+    await run.start()
+    await run.wait()
+    await run.cancel()
+    assert run.state is WorkflowState.COMPLETED
+
+
+@pytest.mark.requirement("S0-44")
+async def test_two_cancels_at_once_both_return_and_only_one_is_written(session):
+    run = made(session, ask)
+    await run.start()
+    await at_gate(run)
+    await within(asyncio.gather(run.cancel(), run.cancel()))
+    assert run.state is WorkflowState.CANCELLED
+    assert types(run).count("workflow_cancelled") == 1
+
+
+async def test_a_run_that_was_never_started_can_be_cancelled_without_harm(session):
+    run = made(session)
+    await run.cancel()
+    assert run.state is WorkflowState.PENDING
+
+
+@pytest.mark.requirement("D0-11")
+async def test_a_finished_run_leaves_memory_when_nobody_holds_it(session):
+    run = made(session)
+    await run.start()
+    await run.wait()
+    seen, run_id = weakref.ref(run), run.run_id
+    del run
+    await until(lambda: gc.collect() >= 0 and seen() is None)
+    assert session.engine.drives == {}
+    assert session.get_workflow_run(run_id).to_info().result == "done"
+
+
+@pytest.mark.requirement("D0-6")
+@pytest.mark.requirement("D0-7")
+@pytest.mark.requirement("S0-72")
+async def test_a_run_has_all_its_events_in_order_without_a_sink(session):
+    counted(session, "echo")
+
+    async def body(ctx):
+        for number in range(3):
+            ctx.emit("progress", {"number": number})
+            await ctx.run("echo", number)
+        ctx.emit("last")
+
+    run = made(session, body)
+    await run.start()
+    await run.wait()
+    assert [event.seq for event in run.events] == list(range(1, len(run.events) + 1))
+    assert types(run)[1:-1] == ["progress", "node_started", "node_completed"] * 3 + ["last"]
+    assert [event.seq for event in await run.history(after=9)] == [10, 11, 12]
+
+
+async def test_an_exception_group_of_a_task_group_fails_the_run(session):
+    async def body(ctx):
+        async with asyncio.TaskGroup() as group:
+            group.create_task(broken(ctx))
+
+    run = made(session, body)
+    await run.start()
+    with pytest.raises(ExceptionGroup):
+        await run.wait()
+    assert data_of(run, "workflow_failed")[0]["error_type"] == "ExceptionGroup"
+
+
+async def test_a_body_that_raises_its_own_cancelled_error_has_failed_not_been_cancelled(session):
+    async def body(ctx):
+        raise asyncio.CancelledError
+
+    run = made(session, body)
+    await run.start()
+    with pytest.raises(RuntimeError, match="ancelled"):
+        await within(run.wait())
+    assert run.state is WorkflowState.FAILED
+
+
+@pytest.mark.parametrize("place", ["body", "leaf"])
+async def test_an_exception_that_is_no_exception_fails_the_run_and_nobody_waits_for_ever(session, place):
+    class Odd(BaseException):
+        pass
+
+    async def leaf(context):
+        raise Odd("out of the ordinary")
+
+    FunctionNode("leaf", session, leaf)
+
+    async def body(ctx):
+        if place == "body":
+            raise Odd("out of the ordinary")
+        await ctx.run("leaf", None)
+
+    run = made(session, body)
+    await run.start()
+    with pytest.raises(BaseException, match="out of the ordinary"):
+        await within(run.wait())
+    assert (run.state, data_of(run, "workflow_failed")[0]["error_type"]) == (WorkflowState.FAILED, "Odd")
+
+
+async def test_a_result_that_is_not_json_fails_the_run_and_names_the_type(session):
+    async def body(ctx):
+        return {"answer": {1, 2}}
+
+    run = made(session, body)
+    await run.start()
+    with pytest.raises(TypeError, match="type set at answer"):
+        await within(run.wait())
+    assert run.state is WorkflowState.FAILED
+
+
+async def test_tasks_the_body_leaves_behind_end_with_it(session):
+    latch, ended = Latch(), []
+    FunctionNode("work", session, latch.leaf)
+
+    async def aside(ctx):
+        try:
+            await ctx.run("work", None)
+        finally:
+            ended.append(True)
+
+    async def body(ctx):
+        ctx.state["task"] = asyncio.create_task(aside(ctx))
+        await latch.entered.wait()
+        return "done"
+
+    run = made(session, body)
+    await run.start()
+    assert await within(run.wait()) == "done"
+    assert ended == [True]

@@ -1,0 +1,163 @@
+"""Sinks: told every event in order, and never able to harm a run."""
+
+import asyncio
+import gc
+
+import pytest
+
+from core.workflow.support import at_gate, counted, types, until, within
+from nerve import Session
+from nerve.core.workflow import Workflow, WorkflowRun
+
+
+class Kept:
+    def __init__(self):
+        self.heard = []
+
+    def emit(self, event):
+        self.heard.append(event)
+
+
+class Later(Kept):
+    async def emit(self, event):
+        await asyncio.sleep(0)
+        self.heard.append(event)
+
+
+class Slow(Kept):
+    """Each event takes longer than any test."""
+
+    async def emit(self, event):
+        self.heard.append(event)
+        await asyncio.Event().wait()
+
+
+async def body(ctx):
+    ctx.emit("begin")
+    for number in range(3):
+        await ctx.run("echo", number)
+    return "done"
+
+
+async def started(session, sink, fn=body) -> WorkflowRun:
+    if "echo" not in session.nodes:
+        counted(session, "echo")
+    run = WorkflowRun(Workflow("body", session, fn), None, event_sink=sink)
+    await run.start()
+    return run
+
+
+@pytest.mark.requirement("C-10")
+@pytest.mark.requirement("S0-47")
+@pytest.mark.requirement("S1-32")
+@pytest.mark.parametrize("kind", [Kept, Later])
+async def test_a_sink_with_an_emit_hears_every_event_in_order(session, kind):
+    sink = kind()
+    run = await started(session, sink)
+    await run.wait()
+    await until(lambda: len(sink.heard) == len(run.events))
+    assert [event.seq for event in sink.heard] == list(range(1, len(run.events) + 1))
+    assert [event.event_type for event in sink.heard] == types(run)
+    assert {(event.run_id, event.workflow_id) for event in sink.heard} == {(run.run_id, "body")}
+
+
+@pytest.mark.requirement("C-10")
+async def test_a_plain_callable_is_a_sink(session):
+    heard = []
+    run = await started(session, heard.append)
+    await run.wait()
+    assert [event.event_type for event in heard] == types(run)
+
+
+@pytest.mark.requirement("C-10")
+async def test_an_async_function_is_a_sink(session):
+    heard = []
+
+    async def sink(event):
+        heard.append(event.event_type)
+
+    run = await started(session, sink)
+    await run.wait()
+    await until(lambda: heard == types(run))
+
+
+@pytest.mark.requirement("S0-47")
+@pytest.mark.requirement("D0-7")
+async def test_a_failing_sink_is_logged_and_the_run_goes_on(session, caplog):
+    def sink(event):
+        raise RuntimeError("no screen")
+
+    run = await started(session, sink)
+    assert await run.wait() == "done"
+    assert "event sink failed" in caplog.text
+
+
+@pytest.mark.requirement("S0-47")
+@pytest.mark.requirement("D0-7")
+async def test_a_failing_async_sink_is_logged_and_hears_the_next_event(session, caplog):
+    heard = []
+
+    async def sink(event):
+        heard.append(event.event_type)
+        raise RuntimeError("no screen")
+
+    run = await started(session, sink)
+    assert await run.wait() == "done"
+    await until(lambda: heard == types(run))
+    assert "no screen" in caplog.text
+
+
+@pytest.mark.requirement("S0-47")
+async def test_a_sink_that_never_returns_keeps_only_itself_waiting_and_is_left_behind_quietly(file):
+    async def value(sink):
+        async with Session("test", file) as session:
+            return await within((await started(session, sink)).wait())
+
+    sink = Slow()
+    assert await value(sink) == "done"
+    assert len(sink.heard) == 1
+    gc.collect()
+
+
+@pytest.mark.requirement("S0-47")
+async def test_a_sink_that_never_returns_does_not_keep_other_runs_sinks_waiting(session):
+    await started(session, Slow())
+    sink = Later()
+    run = WorkflowRun(session.get_workflow("body"), None, event_sink=sink)
+    await run.start()
+    await run.wait()
+    await until(lambda: len(sink.heard) == len(run.events))
+
+
+@pytest.mark.requirement("D0-7")
+async def test_an_event_is_shown_only_after_it_is_on_disk(file):
+    seen = []
+
+    async with Session("test", file) as session:
+
+        def sink(event):
+            seen.append(event.seq <= session.engine.store.events(event.run_id)[-1].seq)
+
+        run = await started(session, sink)
+        await run.wait()
+    assert seen
+    assert all(seen)
+
+
+async def test_a_recorded_emit_is_not_shown_again_after_recovery(file):
+    async def ask(ctx):
+        ctx.emit("begin")
+        await ctx.gate("Continue?")
+        ctx.emit("end")
+
+    async with Session("test", file) as session:
+        run = await started(session, None, ask)
+        await at_gate(run)
+    async with Session("test", file) as session:
+        Workflow("body", session, ask)
+        (run,) = await session.recover()
+        heard = []
+        run._sinks.append(lambda event: heard.append(event.event_type))
+        await run.answer("yes")
+        await run.wait()
+    assert heard == ["gate_answered", "end", "workflow_completed"]

@@ -1,0 +1,228 @@
+"""Stop: ends the body and everything it started, says what it killed, and is told everywhere."""
+
+import asyncio
+import os
+
+import pytest
+
+from core.workflow.support import Latch, at_gate, data_of, types, until, within
+from nerve import BashNode, FunctionNode, Limits, Session
+from nerve.core.workflow import WorkflowState
+from nerve.errors import RunHeld
+
+
+async def ask(ctx):
+    return await ctx.gate("Continue?")
+
+
+async def work(ctx):
+    return (await ctx.run("leaf", 1))["output"]
+
+
+@pytest.mark.requirement("S0-02")
+@pytest.mark.requirement("S0-42")
+async def test_stop_says_what_was_running_and_why_it_was_stopped(session):
+    latch = Latch()
+    FunctionNode("leaf", session, latch.leaf)
+    session.workflow(work)
+    run = await session.start("work")
+    await latch.entered.wait()
+    assert await run.stop("too dear") == ["/leaf"]
+    cancelled = data_of(run, "workflow_cancelled")[0]
+    assert (cancelled["reason"], cancelled["killed"]) == ("too dear", ["/leaf"])
+    info = run.to_info()
+    assert (info.state, info.error) == (WorkflowState.CANCELLED, "too dear")
+    assert info.completed_at is not None
+    with pytest.raises(asyncio.CancelledError, match="too dear"):
+        await run.wait()
+
+
+async def test_stop_kills_the_processes_a_leaf_has_started(session, tmp_path):
+    told = tmp_path / "pid"
+    BashNode("shell", session, f"sleep 300 & echo $! > {told}; wait")
+
+    @session.workflow
+    async def body(ctx):
+        await ctx.run("shell", None)
+
+    run = await session.start("body")
+    await until(lambda: told.exists() and told.read_text().strip())
+    await within(run.stop())
+    pid = int(told.read_text())
+    await until(lambda: not alive(pid))
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+
+
+async def test_a_body_that_catches_the_cancellation_is_stopped_all_the_same(session):
+    @session.workflow
+    async def stubborn(ctx):
+        for _ in range(3):
+            try:
+                await ctx.gate("Continue?")
+            except asyncio.CancelledError:
+                pass
+        return "still here"
+
+    run = await session.start("stubborn")
+    await at_gate(run)
+    await within(run.stop())
+    assert run.state is WorkflowState.CANCELLED
+    assert types(run)[-1] == "workflow_cancelled"
+
+
+async def test_stopping_is_shown_while_the_body_tidies_up(session):
+    tidying, go = asyncio.Event(), asyncio.Event()
+
+    @session.workflow
+    async def tidy(ctx):
+        try:
+            await ctx.gate("Continue?")
+        finally:
+            tidying.set()
+            await go.wait()
+
+    run = await session.start("tidy")
+    await at_gate(run)
+    stop = asyncio.ensure_future(run.stop())
+    await tidying.wait()
+    assert run.state is WorkflowState.STOPPING
+    go.set()
+    await within(stop)
+    assert run.state is WorkflowState.CANCELLED
+
+
+async def test_stopping_a_finished_run_changes_nothing(session):
+    @session.workflow
+    async def quick(ctx):
+        return 1
+
+    run = await session.start("quick")
+    await run.wait()
+    assert await run.stop() == []
+    assert (run.state, types(run)[-1]) == (WorkflowState.COMPLETED, "workflow_completed")
+
+
+async def test_a_stopped_run_is_not_recovered(file):
+    async with Session("test", file) as session:
+        session.workflow(ask)
+        run = await session.start("ask")
+        await at_gate(run)
+        await run.stop("enough")
+    async with Session("test", file) as session:
+        session.workflow(ask)
+        assert await session.recover() == []
+        run = session.get_workflow_run(run.run_id)
+        assert (run.state, run.to_info().error, run.pending_gates) == (WorkflowState.CANCELLED, "enough", [])
+        with pytest.raises(RuntimeError, match="No gate pending"):
+            run.answer_gate("too late")
+        with pytest.raises(asyncio.CancelledError):
+            await run.wait()
+
+
+async def test_a_paused_run_can_be_stopped(session):
+    session.workflow(ask)
+    run = await session.start("ask")
+    await at_gate(run)
+    await run.pause()
+    await within(run.stop())
+    assert run.state is WorkflowState.CANCELLED
+
+
+@pytest.mark.parametrize("paused", [False, True])
+async def test_a_run_that_nobody_drives_can_be_stopped_after_a_restart(file, paused):
+    async with Session("test", file) as session:
+        session.workflow(ask)
+        run = await session.start("ask")
+        await at_gate(run)
+        if paused:
+            await run.pause()
+    async with Session("test", file) as session:
+        session.workflow(ask)
+        (run,) = await session.recover()
+        waiter = asyncio.ensure_future(run.wait())
+        await within(run.stop("enough"))
+        assert (run.state, run.pending_gates) == (WorkflowState.CANCELLED, [])
+        assert session.engine.store.run(run.run_id).state == "cancelled"
+        with pytest.raises(asyncio.CancelledError):
+            await within(waiter)
+
+
+async def test_a_held_run_can_be_stopped(session):
+    FunctionNode("leaf", session, lambda context: {"output": 1, "attributes": {"usage": {"tokens": 10}}})
+
+    @session.workflow
+    async def spend(ctx):
+        await ctx.run("leaf", 1)
+        await ctx.run("leaf", 2)
+
+    run = await session.start("spend", limits=Limits(tokens=5))
+    with pytest.raises(RunHeld):
+        await within(run.wait())
+    await within(run.stop("enough"))
+    assert run.state is WorkflowState.CANCELLED
+
+
+async def test_a_run_cannot_stop_itself(session):
+    @session.workflow
+    async def suicidal(ctx):
+        await ctx._run.stop()
+
+    run = await session.start("suicidal")
+    with pytest.raises(RuntimeError, match="cannot stop itself"):
+        await within(run.wait())
+
+
+async def test_stop_of_a_parent_says_what_its_children_were_running(session):
+    latch = Latch()
+    FunctionNode("leaf", session, latch.leaf)
+    session.workflow(work)
+
+    @session.workflow
+    async def parent(ctx):
+        return await ctx.run_workflow("work")
+
+    run = await session.start("parent")
+    await latch.entered.wait()
+    killed = await within(run.stop("enough"))
+    assert any(path.endswith("/leaf") for path in killed)
+    assert {info.state for info in session.list_workflow_runs()} == {WorkflowState.CANCELLED}
+
+
+async def test_stopping_a_parent_that_nobody_drives_stops_its_children_too(file):
+    async def parent(ctx):
+        return await ctx.run_workflow("ask")
+
+    async with Session("test", file) as session:
+        session.workflow(ask), session.workflow(parent)
+        run = await session.start("parent")
+        await at_gate(run)
+        await run.pause()
+    async with Session("test", file) as session:
+        session.workflow(ask), session.workflow(parent)
+        await session.recover()
+        run = session.get_workflow_run(run.run_id)
+        await within(run.stop("enough"))
+        assert {info.state for info in session.list_workflow_runs()} == {WorkflowState.CANCELLED}
+
+
+async def test_a_stop_during_recovery_ends_the_run(file):
+    latch = Latch()
+    async with Session("test", file) as session:
+        FunctionNode("leaf", session, latch.leaf)
+        session.workflow(work)
+        await session.start("work")
+        await latch.entered.wait()
+    async with Session("test", file) as session:
+        FunctionNode("leaf", session, latch.leaf)
+        session.workflow(work)
+        (run,) = await session.recover()
+        await within(run.stop("enough"))
+        assert run.state is WorkflowState.CANCELLED

@@ -1,0 +1,217 @@
+"""Workflow: registered by being made, known by its id."""
+
+from datetime import timedelta
+
+import pytest
+
+from nerve import BashNode, ExecutionContext, Graph, Session, WorkflowContext
+from nerve.core.nodes import FunctionNode
+from nerve.core.workflow import Workflow, WorkflowInfo, WorkflowState
+
+
+async def nothing(ctx):
+    return None
+
+
+class TestWorkflow:
+    """The seed's own tests, under their names."""
+
+    @pytest.mark.requirement("S0-70")
+    @pytest.mark.requirement("S0-13")
+    @pytest.mark.requirement("S0-69")
+    def test_creates_and_registers(self):
+        session = Session(name="test")
+
+        async def my_fn(ctx):
+            return "done"
+
+        workflow = Workflow(id="test", session=session, fn=my_fn)
+
+        assert "test" in session.workflows
+        assert session.workflows["test"] is workflow
+
+    @pytest.mark.requirement("S0-70")
+    @pytest.mark.requirement("S0-09")
+    @pytest.mark.requirement("S0-15")
+    def test_duplicate_id_raises(self):
+        session = Session(name="test")
+        Workflow(id="test", session=session, fn=lambda ctx: None)
+
+        with pytest.raises(ValueError, match="conflicts"):
+            Workflow(id="test", session=session, fn=lambda ctx: None)
+
+    @pytest.mark.requirement("S0-70")
+    @pytest.mark.requirement("S0-71")
+    def test_id_collision_with_node(self):
+        session = Session(name="test")
+        BashNode(id="runner", session=session)
+
+        with pytest.raises(ValueError, match="conflicts with existing node"):
+            Workflow(id="runner", session=session, fn=lambda ctx: None)
+
+
+@pytest.mark.requirement("S0-06")
+@pytest.mark.requirement("C-16")
+def test_the_states_have_the_seeds_values_and_those_of_pause_and_hold():
+    assert {state.name: state.value for state in WorkflowState} == {
+        name: name.lower()
+        for name in (
+            "PENDING", "RUNNING", "WAITING", "PAUSING", "PAUSED", "STOPPING", "COMPLETED", "FAILED",
+            "CANCELLED", "HELD",
+        )
+    }  # fmt: skip
+
+
+@pytest.mark.requirement("S0-07")
+def test_what_is_told_about_a_workflow_can_be_written_as_json(session):
+    info = Workflow("review", session, nothing, description="Reviews code").to_info()
+    assert info == WorkflowInfo("review", "Reviews code", info.created_at)
+    assert info.to_dict() == {
+        "id": "review",
+        "description": "Reviews code",
+        "created_at": info.created_at.isoformat(),
+    }
+
+
+@pytest.mark.requirement("S0-08")
+@pytest.mark.requirement("S0-11")
+@pytest.mark.requirement("C-26")
+def test_a_workflow_takes_the_seeds_arguments_in_their_order(session):
+    workflow = Workflow("review", session, nothing, "Reviews code", {"team": "core"})
+    assert (workflow.description, workflow.metadata) == ("Reviews code", {"team": "core"})
+    assert Workflow("other", session, nothing).metadata == {}
+
+
+@pytest.mark.requirement("S0-09")
+@pytest.mark.requirement("S0-52")
+def test_a_workflow_may_not_take_the_id_of_a_graph(session):
+    Graph("pipeline", session)
+    with pytest.raises(ValueError, match="conflicts with existing graph"):
+        Workflow("pipeline", session, nothing)
+
+
+@pytest.mark.requirement("S0-09")
+def test_a_node_may_not_take_the_id_of_a_workflow(session):
+    Workflow("review", session, nothing)
+    with pytest.raises(ValueError, match="conflicts with existing workflow"):
+        FunctionNode("review", session, lambda context: None)
+
+
+def test_a_refused_workflow_is_not_registered(session):
+    with pytest.raises(ValueError, match="Invalid workflow ID"):
+        Workflow("no spaces", session, nothing)
+    assert session.workflows == {}
+
+
+@pytest.mark.requirement("S0-10")
+def test_the_description_is_the_functions_docstring_unless_given(session):
+    async def documented(ctx):
+        """Review code until approved."""
+
+    assert Workflow("documented", session, documented).description == "Review code until approved."
+    assert Workflow("given", session, documented, description="Mine").description == "Mine"
+    assert Workflow("silent", session, nothing).description == ""
+
+
+@pytest.mark.requirement("S0-12")
+@pytest.mark.requirement("D0-10")
+def test_a_workflow_knows_when_it_was_made_in_universal_time(session):
+    made = Workflow("review", session, nothing).to_info().created_at
+    assert made.utcoffset() == timedelta(0)
+
+
+@pytest.mark.requirement("S0-14")
+def test_a_workflow_shows_its_id_and_its_properties_cannot_be_set(session):
+    workflow = Workflow("review", session, nothing, "Reviews code")
+    assert repr(workflow) == "Workflow(id='review')"
+    assert (workflow.id, workflow.session, workflow.fn) == ("review", session, nothing)
+    for name in ("id", "session", "fn", "description"):
+        with pytest.raises(AttributeError):
+            setattr(workflow, name, "other")
+
+
+@pytest.mark.requirement("S0-15")
+@pytest.mark.requirement("D0-16")
+async def test_a_plain_function_can_be_a_workflow(session):
+    Workflow("double", session, lambda ctx: ctx.input * 2)
+    run = await session.start("double", 21)
+    assert await run.wait() == 42
+
+
+@pytest.mark.requirement("S0-15")
+async def test_a_plain_function_may_return_something_to_await(session):
+    async def later(ctx):
+        return await ctx.run("upper", ctx.input)
+
+    FunctionNode("upper", session, lambda context: context.input.upper())
+    Workflow("shout", session, lambda ctx: later(ctx))
+    assert (await (await session.start("shout", "hey")).wait())["output"] == "HEY"
+
+
+@pytest.mark.requirement("S1-12")
+@pytest.mark.requirement("C-25")
+async def test_execute_with_an_input_runs_the_function_and_gives_its_value(session):
+    async def greet(ctx: WorkflowContext):
+        return f"{ctx.params['greeting']} {ctx.input}"
+
+    workflow = Workflow("greet", session, greet)
+    assert await workflow.execute("you", {"greeting": "hello"}) == "hello you"
+    assert session.list_workflow_runs() == []
+
+
+@pytest.mark.requirement("C-25")
+async def test_execute_with_an_execution_context_makes_it_a_node(session):
+    async def double(ctx):
+        return ctx.input * 2
+
+    workflow = Workflow("double", session, double)
+    result = await workflow.execute(ExecutionContext(session, 21))
+    assert (result["success"], result["output"]) == (True, 42)
+
+
+@pytest.mark.requirement("C-25")
+async def test_a_failing_workflow_executed_as_a_node_is_a_failed_result_in_a_graph(session):
+    async def broken(ctx):
+        raise KeyError("gone")
+
+    graph = Graph("around", session).add_step(Workflow("broken", session, broken))
+    result = await graph.execute(ExecutionContext(session, None))
+    assert (result["success"], result["error_type"]) == (False, "KeyError")
+
+
+@pytest.mark.requirement("C-07")
+def test_functions_and_graphs_are_workflows_of_a_kind(session):
+    graph = Graph("pipeline", session).add_step(FunctionNode("one", session, lambda context: 1))
+    assert Workflow("function", session, nothing).kind == "python"
+    assert session.register_workflow(graph).kind == "graph"
+
+
+def test_a_workflow_needs_a_function_or_a_body_and_not_both(session):
+    with pytest.raises(ValueError, match="a function or a body"):
+        Workflow("empty", session)
+
+
+@pytest.mark.requirement("S0-67")
+def test_the_seeds_import_paths_and_names_are_there():
+    from nerve.core import workflow
+    from nerve.core.workflow.context import WorkflowContext as FromContext
+    from nerve.core.workflow.events import WorkflowEvent, WorkflowEventType
+    from nerve.core.workflow.run import GateInfo, WorkflowRun, WorkflowRunInfo
+    from nerve.core.workflow.workflow import Workflow as FromWorkflow
+    from nerve.core.workflow.workflow import WorkflowInfo, WorkflowState
+
+    named = [
+        FromContext, FromWorkflow, GateInfo, WorkflowEvent, WorkflowEventType, WorkflowInfo, WorkflowRun,
+        WorkflowRunInfo, WorkflowState,
+    ]  # fmt: skip
+    assert {kind.__name__ for kind in named} <= set(workflow.__all__)
+    assert all(getattr(workflow, kind.__name__) is kind for kind in named)
+
+
+@pytest.mark.requirement("S0-67")
+def test_everything_public_says_what_it_is():
+    import nerve
+
+    assert len(nerve.__all__) <= 20
+    for name in nerve.__all__:
+        assert getattr(nerve, name).__doc__, name

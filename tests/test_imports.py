@@ -1,0 +1,69 @@
+"""What is loaded when: importing `nerve` costs nothing that is not used."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {
+    "starlette", "uvicorn", "jinja2", "httpx", "httpx2", "rich", "textual", "prompt_toolkit", "cyclopts",
+    "pydantic", "apsw", "anthropic", "claude_agent_sdk", "openai", "acp", "mcp", "pydantic_ai", "psycopg",
+    "temporalio", "yaml", "watchfiles", "opentelemetry",
+}  # fmt: skip
+
+
+def loaded(code: str) -> set[str]:
+    """The modules a fresh Python has loaded after this code."""
+    told = f"import sys, json\n{code}\nprint(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import nerve",
+        "from nerve import Session, Workflow",
+        "from nerve import *",
+        "from nerve import Session; Session('test').engine",
+        "import nerve.core.nodes.control, nerve.core.workflow, nerve.core.view",
+    ],
+)
+def test_importing_nerve_loads_no_server_no_terminal_library_no_agent_and_no_database(code):
+    assert not {name.split(".")[0] for name in loaded(code)} & HEAVY
+
+
+def test_importing_nerve_alone_loads_none_of_its_parts():
+    assert not {name for name in loaded("import nerve") if name.startswith("nerve.")}
+
+
+def test_a_session_in_memory_runs_without_the_database(tmp_path):
+    code = """
+import asyncio
+from nerve import Session
+session = Session()
+@session.workflow
+async def hello(ctx):
+    return "hello"
+async def main():
+    return await (await session.start("hello")).wait()
+assert asyncio.run(main()) == "hello"
+"""
+    assert "apsw" not in loaded(code)
+
+
+def test_opening_a_sqlite_session_loads_the_database(tmp_path):
+    code = f"from nerve import Session; Session('test', {str(tmp_path / 'nerve.db')!r}).engine.store.close()"
+    modules = loaded(code)
+    assert "apsw" in modules
+    assert "nerve.store.sqlite" in modules
+
+
+def test_an_unknown_public_name_is_an_attribute_error():
+    import nerve
+
+    assert set(nerve.__all__) <= set(dir(nerve))
+    with pytest.raises(AttributeError, match="has no attribute 'Sesion'"):
+        _ = nerve.Sesion
