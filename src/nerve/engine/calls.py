@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
-from nerve.core.nodes.attempt import attempt, timed_out
+from nerve.core.nodes.attempt import IdleClock, attempt, heard, timed_out
 from nerve.core.nodes.base import role_of
 from nerve.core.nodes.direct import retrying
 from nerve.core.policy import Retry
@@ -33,6 +33,7 @@ class Calls:
         self._drive = drive
         self.running: dict[str, Call] = {}
         """The leaves that are being executed, by their paths."""
+        self._clocks: dict[str, IdleClock] = {}
 
     async def call(self, call: Call) -> Result:
         drive, path = self._drive, call.path
@@ -100,9 +101,14 @@ class Calls:
         context = call.context.child(call.path, call.input)
         retry = call.policy.retry or ONE_TRY
         number = 0
+
+        def hear(clock: IdleClock) -> None:
+            self._clocks[call.path] = clock
+
         while True:
             number += 1
-            result = await attempt(call.node, context, call.policy)
+            result = await attempt(call.node, context, call.policy, hear)
+            self._clocks.pop(call.path, None)
             if not retry.again(result, number):
                 return result
             pause = retry.pause(number, self._drive.random(f"{call.path}~{number}"))
@@ -112,7 +118,7 @@ class Calls:
         """A leaf runs outside the body: what it starts and emits is not part of what is replayed."""
         assert call.context is not None
         drive = self._drive
-        runtime = LeafRuntime(call.path, self._emit, drive.loop)
+        runtime = LeafRuntime(call.path, self._emit)
         context = call.context.child(call.path, call.input)
         context._runtime = runtime
         context.overrides = drive.overrides.get(call.path, {})
@@ -155,6 +161,7 @@ class Calls:
         if not control:
             drive.usage.errors += not result.success
             drive.usage.spend(result.attributes.get("usage"))
+        heard(self._clocks, call.path)
         type, data, kept = records.ended(call, result, seconds)
         seq = drive.journal.note(type, call.path, data, drive.settle_key(call.path), urgent=not control)
         future = drive.delivery.future()
@@ -163,6 +170,7 @@ class Calls:
 
     def _emit(self, path: str, type: str, data: dict[str, Any]) -> None:
         """What a leaf tells watchers, as long as the run is not over."""
+        heard(self._clocks, path)
         if self._drive.final is None and not self._drive.host.shutting_down:
             self._drive.note(type, path, data)
 

@@ -109,13 +109,15 @@ class Drive:
                 await self._end_failed(self.verdict)
             elif isinstance(error, asyncio.CancelledError) and not self.host.shutting_down:
                 await self._end_failed(RuntimeError("the workflow function raised CancelledError"))
-        except Exception as error:
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
             await self._end_failed(self.verdict or error)
         else:
             data = f'{{"run_id":"{self.run.run_id}","result":{text},"duration_s":{self._age()}}}'
             await self._end("workflow_completed", data, WorkflowState.COMPLETED, result=decode(text))
 
-    async def _end_failed(self, error: Exception) -> None:
+    async def _end_failed(self, error: BaseException) -> None:
         name = getattr(error, "error_type", "") or type(error).__name__
         told = getattr(error, "error", None) or str(error) or name
         data = {"run_id": self.run.run_id, "error": told, "error_type": name, "duration_s": self._age()}
@@ -126,7 +128,12 @@ class Drive:
         return round((datetime.now(UTC) - began).total_seconds(), 3) if began else 0.0
 
     async def _end(
-        self, type: str, data: str, state: WorkflowState, result: Any = None, error: Exception | None = None
+        self,
+        type: str,
+        data: str,
+        state: WorkflowState,
+        result: Any = None,
+        error: BaseException | None = None,
     ) -> None:
         """Write how it ended, unless the body has not come as far as the journal says it was."""
         if self.stopping or self.detached:

@@ -118,7 +118,7 @@ class Waits:
         if wait.path not in self._open:
             return
         if gate := self._drive.run._gates.get(wait.path):
-            data = {"gate_id": gate.gate_id, "timeout": wait.timeout}
+            data = {**named(gate), "timeout": wait.timeout}
         kind = kind_of(wait)
         self.settle(
             wait.path, f"{kind}_timeout", data, TimeoutError(f"{kind} timed out after {wait.timeout:g} s")
@@ -249,7 +249,11 @@ def free_gate_id(run_id: str, path: str, taken: set[str]) -> str:
 def answered(gate: GateInfo, answer: Any, by: str) -> tuple[dict[str, Any], Any]:
     """The data of `gate_answered`, and the answer as it will be read back."""
     value = decode(encode(answer))
-    return {"gate_id": gate.gate_id, "answer": value, "response": value, "by": by}, value
+    return {**named(gate), "answer": value, "response": value, "by": by}, value
+
+
+def named(gate: GateInfo) -> dict[str, Any]:
+    return {"gate_id": gate.gate_id} | ({"node_id": gate.node_id} if gate.node_id else {})
 
 
 def gate_info(path: str, data: dict[str, Any], at: float) -> GateInfo:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from nerve.core.nodes.base import Node
 from nerve.core.nodes.context import ExecutionContext
@@ -22,6 +22,13 @@ class IdleClock:
             self._timeout.reschedule(asyncio.get_running_loop().time() + self._seconds)
         except RuntimeError:
             pass  # the attempt is over, and what is heard is a thread that still runs
+
+
+def heard(clocks: Mapping[str, IdleClock], place: str) -> None:
+    """Something came from a place: whoever listens there, or above it, has heard it."""
+    for path, clock in clocks.items():
+        if place == path or place.startswith(path + "/"):
+            clock.heard()
 
 
 async def attempt(

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from nerve.core.event import Sink, WorkflowEvent, deliver, log
 from nerve.core.gates import gate_id, waiting
-from nerve.core.nodes.attempt import IdleClock, attempt
+from nerve.core.nodes.attempt import IdleClock, attempt, heard
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.policy import Retry
 from nerve.core.result import Result
@@ -86,18 +86,19 @@ class DirectRuntime:
 
     def emit(self, place: str, type: str, data: dict[str, Any]) -> None:
         if self._home_loop is None or threading.get_ident() == self._home:
-            self._tell(place, type, data)
+            self._emitted(place, type, data)
             return
         try:
-            self._home_loop.call_soon_threadsafe(self._tell, place, type, data)
+            self._home_loop.call_soon_threadsafe(self._emitted, place, type, data)
         except RuntimeError:
             pass  # the loop is closed: nobody is left to tell
 
+    def _emitted(self, place: str, type: str, data: dict[str, Any]) -> None:
+        self._tell(place, type, data)
+
     def _tell(self, place: str, type: str, data: dict[str, Any]) -> None:
         """Tell the sink; what happens to children is told to nobody else, not even to a run around this."""
-        for path, clock in self._clocks.items():
-            if place == path or place.startswith(path + "/"):
-                clock.heard()
+        heard(self._clocks, place)
         if self._sink is None:
             return
         event = WorkflowEvent(self._run_id, self._workflow_id, type, data, path=place)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from nerve.core.event import Sink
 from nerve.core.limits import Limits
-from nerve.core.nodes.base import Node
+from nerve.core.nodes.base import ControlNode, Node
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.function import FunctionNode
-from nerve.core.nodes.graph import Graph, suggest
+from nerve.core.nodes.graph import suggest
 from nerve.core.workflow.context import WorkflowContext
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import WorkflowRunInfo, WorkflowState
@@ -77,10 +77,13 @@ class Session:
 
     def register_workflow(self, graph: Node, description: str = "", limits: Limits | None = None) -> Workflow:
         """Make a graph, or any other node, startable as a workflow under its own id."""
-        if isinstance(graph, Graph):
-            graph.validate()
         if graph.id is None:
             raise ValueError("a node needs an id to be registered as a workflow")
+        known = self.workflows.get(graph.id)
+        if isinstance(known, Workflow) and known.body is graph:
+            return known
+        if isinstance(graph, ControlNode):
+            graph.validate()
         if self.nodes.get(graph.id) is graph:
             del self.nodes[graph.id]
         return Workflow(graph.id, self, description=description, body=graph, limits=limits)
