@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 DEPTH = 16
@@ -34,7 +34,7 @@ class Limits:
         return replace(self, **given)
 
     def to_dict(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        return {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
 
 
 @dataclass(slots=True)
@@ -59,10 +59,12 @@ class Usage:
 
     def reached(self, limits: Limits) -> str | None:
         """The name of the counting limit that the next step would go beyond."""
-        for name in ("steps", "iterations", "errors"):
-            bound = getattr(limits, name)
-            if bound is not None and getattr(self, name) > bound:
-                return name
+        if limits.steps is not None and self.steps > limits.steps:
+            return "steps"
+        if limits.iterations is not None and self.iterations > limits.iterations:
+            return "iterations"
+        if limits.errors is not None and self.errors > limits.errors:
+            return "errors"
         return None
 
     def spent(self, limits: Limits) -> str | None:
@@ -78,8 +80,8 @@ def number(value: Any) -> float:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else 0
 
 
-WHERE = "raise it with Limits({name}=…) on the workflow, or session.start(limits=…)"
-
-
 def message(name: str, limits: Limits, path: str) -> str:
-    return f"the run reached its limit {name}={getattr(limits, name):g} at {path or '/'}; {WHERE.format(name=name)}"
+    return (
+        f"the run reached its limit {name}={getattr(limits, name):g} at {path or '/'}; raise it with"
+        f" Limits({name}=…) on the workflow, or session.start(limits=…)"
+    )

@@ -71,10 +71,9 @@ class Policy:
     @classmethod
     def of(cls, **fields: Any) -> Policy:
         """The settings that are given, checked."""
-        given = {name: value for name, value in fields.items() if value is not None}
-        if not given:
+        if not fields or fields == _UNSET:
             return NO_POLICY
-        policy = cls(**given)
+        policy = cls(**fields)
         policy._check()
         return policy
 
@@ -98,3 +97,4 @@ class Policy:
 
 
 NO_POLICY = Policy()
+_UNSET = dict.fromkeys(Policy.__slots__)

@@ -41,7 +41,8 @@ class Calls:
         if drive.overrides:
             call.input = drive.overrides.get(path, {}).get("input", call.input)
         text, unfit = as_json(call.input)
-        found = drive.look_up(path, digest(text), text)
+        hashed = digest(text)
+        found = drive.look_up(path, hashed, text)
         begun, settled = found is not None, False
         try:
             if found is not None and found.settle is not None:
@@ -53,7 +54,7 @@ class Calls:
             else:
                 await drive.turn_live(path if found is not None and in_doubt(call, found) else None)
             if found is None:
-                await self._start(call, text)
+                await self._start(call, text, hashed)
                 begun = True
             began = time.perf_counter()
             result = Result.raised(unfit) if unfit else await self._perform(call, found)
@@ -66,7 +67,7 @@ class Calls:
                 drive.abandon(path, "node_cancelled", found, settled)
             raise
 
-    async def _start(self, call: Call, text: str) -> None:
+    async def _start(self, call: Call, text: str, hashed: str) -> None:
         """Count the call and note its start; only what must not happen twice waits for the disk."""
         drive, role = self._drive, role_of(call.node)
         if role != "control":
@@ -76,7 +77,7 @@ class Calls:
             drive.hold_for_budget(name, call.path)
             await drive.turn_live()
         extra = f'"child":"{drive.host.child_id(drive.run.run_id, call.path)}",' if role == "workflow" else ""
-        data = records.started(call, text, digest(text), extra)
+        data = records.started(call, text, hashed, extra)
         seq = drive.journal.note(
             "step_started" if call.step else "node_started", call.path, data, urgent=False
         )

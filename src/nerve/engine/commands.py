@@ -138,6 +138,8 @@ class Commands:
         await self.resume(run, {})
 
     def _driving(self, run: WorkflowRun) -> Drive | None:
+        if self._engine.closed:
+            raise RuntimeError("the session is closed")
         drive = self._engine.drives.get(run.run_id)
         return None if drive is None or drive.detached else drive
 

@@ -96,8 +96,7 @@ class Drive:
         context = WorkflowContext(session, run._input, run._params, {}, run, execution)
         scope = contextvars.copy_context()
         scope.run(OWNER.set, self.delivery)
-        self.main = self.loop.create_task(self._body(context), context=scope)
-        self.delivery.adopt(self.main)
+        self.main = scope.run(self.loop.create_task, self._body(context))
         self.waits.start_clock()
 
     async def _body(self, context: WorkflowContext) -> None:
@@ -319,6 +318,8 @@ class Drive:
 
     def settle_key(self, path: str) -> str:
         """A path settles once, and once more after each reset of it."""
+        if not self._resets:
+            return path
         for place, seq in reversed(self._resets):
             if path == place or path.startswith(place + "/"):
                 return f"{path}#{seq}"

@@ -206,11 +206,11 @@ class LocalEngine:
         if row is not None and not self.shutting_down:
             self.revive(self.handle(row))
 
-    def revive(self, run: WorkflowRun) -> Drive:
+    def revive(self, run: WorkflowRun, past: list[Row] | None = None) -> Drive:
         """Rebuild a run from its journal and go on."""
         if (drive := self.drives.get(run.run_id)) is not None:
             return drive
-        past = self.store.events(run.run_id)
+        past = past or self.store.events(run.run_id)
         drive = Drive(self, run, past)
         self._own(drive)
         definition = run.workflow.definition()[0]
@@ -222,11 +222,11 @@ class LocalEngine:
         drive.begin()
         return drive
 
-    def handle(self, row: RunRow) -> WorkflowRun:
+    def handle(self, row: RunRow, past: list[Row] | None = None) -> WorkflowRun:
         """The run of a row, as its users hold it; the same object as long as anybody holds it."""
         run = self.known.get(row.run)
         if run is None:
-            past = self.store.events(row.run)
+            past = past or self.store.events(row.run)
             start = decode(past[0].data)
             run = WorkflowRun(self.workflow(row), start["input"], start["params"], run_id=row.run)
             restore(run, row, past)
@@ -256,11 +256,12 @@ class LocalEngine:
     def _take_up(self, row: RunRow) -> WorkflowRun:
         if row.session != self._name:
             raise ValueError(f"it belongs to session '{row.session}'")
-        run = self.handle(row)
+        past = self.store.events(row.run)
+        run = self.handle(row, past)
         if row.state == WorkflowState.WAITING.value:
             self._wake_at(row.run, row.wake)
         elif row.state == WorkflowState.RUNNING.value:
-            self.revive(run)
+            self.revive(run, past)
         return run
 
     # -- the rest of what runs and drives ask for ----------------------------------------------

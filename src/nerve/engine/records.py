@@ -15,6 +15,7 @@ from nerve.errors import NotJson
 from nerve.store.port import VALUE_LIMIT
 
 _SETTLED: dict[str, Settled] = {"node_error": "error", "node_timeout": "timeout"}
+_TYPES = {"error": "node_error", "timeout": "node_timeout", "completed": "node_completed"}
 _quoted: dict[str, str] = {}
 
 
@@ -60,7 +61,7 @@ def ended(call: Call, result: Result, seconds: float) -> tuple[str, str, Result]
 def type_of(call: Call, result: Result) -> str:
     if call.step:
         return "step_completed" if result.success else "step_failed"
-    return {"error": "node_error", "timeout": "node_timeout"}.get(result.settled, "node_completed")
+    return _TYPES[result.settled]
 
 
 def result_of(row: Row) -> Result:

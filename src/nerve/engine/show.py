@@ -3,62 +3,75 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+from collections import deque
 from collections.abc import Awaitable, Iterable
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from nerve.core.event import deliver
+from nerve.core.event import Sink, WorkflowEvent, deliver, log
 from nerve.core.workflow.replay import Row
 from nerve.core.workflow.run import WorkflowRun
-
-log = logging.getLogger("nerve")
+from nerve.engine.tasks import apart
 
 PATIENCE = 1.0
 """Seconds that the end of a run waits for its sinks."""
 
 
+class Feed:
+    """One sink. A sync one is called at once; while an async one is busy, events wait for it, not the run."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._waiting: deque[WorkflowEvent] = deque()
+        self.task: asyncio.Task[None] | None = None
+
+    def tell(self, event: WorkflowEvent) -> None:
+        if self.task is not None:
+            self._waiting.append(event)
+        elif (answer := deliver(self._sink, event)) is not None:
+            self.task = apart(self._go_on(answer))
+
+    async def _go_on(self, answer: Awaitable[Any] | None) -> None:
+        try:
+            while True:
+                if answer is not None:
+                    await quietly(answer)
+                if not self._waiting:
+                    return
+                answer = deliver(self._sink, self._waiting.popleft())
+        finally:
+            self.task = None
+
+
 class Show:
-    """A sync sink is called at once; what an async one returns is awaited in turn, beside the run."""
+    """The sinks of all runs that have any."""
 
     def __init__(self) -> None:
-        self._queues: WeakKeyDictionary[WorkflowRun, asyncio.Queue[Awaitable[Any]]] = WeakKeyDictionary()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._feeds: WeakKeyDictionary[WorkflowRun, list[Feed]] = WeakKeyDictionary()
 
     def show(self, run: WorkflowRun, rows: Iterable[Row]) -> None:
-        for row in rows:
+        feeds = self._feeds.get(run)
+        if feeds is None:
+            feeds = self._feeds[run] = [Feed(sink) for sink in run._sinks]
+        for row in rows if feeds else ():
             event = run._event(row)
-            for sink in run._sinks:
-                if (answer := deliver(sink, event)) is not None:
-                    self._queue(run).put_nowait(answer)
+            for feed in feeds:
+                feed.tell(event)
 
     async def shown(self, run: WorkflowRun) -> None:
         """Return when the sinks have seen everything, or have had their time."""
-        if (queue := self._queues.get(run)) is not None:
-            done = asyncio.ensure_future(queue.join())
-            await asyncio.wait([done], timeout=PATIENCE)
-            done.cancel()
+        if busy := [feed.task for feed in self._feeds.get(run, ()) if feed.task is not None]:
+            await asyncio.wait(busy, timeout=PATIENCE)
 
     def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-
-    def _queue(self, run: WorkflowRun) -> asyncio.Queue[Awaitable[Any]]:
-        queue = self._queues.get(run)
-        if queue is None:
-            queue = self._queues[run] = asyncio.Queue()
-            task = asyncio.create_task(drain(queue))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-        return queue
+        for feeds in self._feeds.values():
+            for feed in feeds:
+                if feed.task is not None:
+                    feed.task.cancel()
 
 
-async def drain(queue: asyncio.Queue[Awaitable[Any]]) -> None:
-    while True:
-        answer = await queue.get()
-        try:
-            await answer
-        except Exception:
-            log.exception("event sink failed")
-        finally:
-            queue.task_done()
+async def quietly(answer: Awaitable[Any]) -> None:
+    try:
+        await answer
+    except Exception:
+        log.exception("event sink failed")

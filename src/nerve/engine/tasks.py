@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from typing import Any, Protocol, cast
 
 
@@ -37,11 +37,16 @@ def count_tasks(loop: asyncio.AbstractEventLoop) -> None:
     loop.set_task_factory(cast("Any", factory))
 
 
+def apart(coro: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """A task that belongs to no body, whoever's context it is created in."""
+    return Context().run(asyncio.create_task, coro)
+
+
 def sentinel(loop: asyncio.AbstractEventLoop) -> asyncio.Task[None]:
     """A task nobody but the loop itself cancels: once that happens, the loop is shutting down."""
     task = _sentinels.get(loop)
     if task is None:
-        task = _sentinels[loop] = loop.create_task(forever())
+        task = _sentinels[loop] = apart(forever())
         task.add_done_callback(lambda _: _sentinels.pop(loop, None))
     return task
 

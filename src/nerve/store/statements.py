@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 
 _MARK = "-- name: "
 
 
 def _statements() -> Iterator[tuple[str, str]]:
-    for file in files("nerve.store").joinpath("sql").iterdir():
-        if file.name.endswith(".sql"):
-            for block in file.read_text("utf-8").split(_MARK)[1:]:
-                name, _, text = block.partition("\n")
-                yield name.strip(), text.strip()
+    for file in Path(__file__).with_name("sql").glob("*.sql"):
+        for block in file.read_text("utf-8").split(_MARK)[1:]:
+            name, _, text = block.partition("\n")
+            yield name.strip(), text.strip()
 
 
 SQL = dict(_statements())

@@ -486,7 +486,7 @@ def test_a_loop_that_shuts_down_with_an_open_run_writes_nothing_and_the_run_goes
         session = opened(file, body)
         counted(session, "work")
         run = await session.start("body")
-        await at_gate(run)
+        await until(lambda: "gate_waiting" in types(run))
         return session, types(run)
 
     async def go_on():

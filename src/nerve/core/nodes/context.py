@@ -54,10 +54,19 @@ class ExecutionContext:
 
     def child(self, path: str, input: Any) -> ExecutionContext:
         """The context of a node entered at `path`, which counts its own children."""
-        self.runtime  # noqa: B018 - children of a context without a run share its runtime
-        other = copy.copy(self)
-        other.path, other.input, other._counts, other.idempotency_key = path, input, {}, ""
-        return other
+        return ExecutionContext(
+            self.session,
+            input,
+            self.event_sink,
+            self.workflow_id,
+            self.run_id,
+            self.auto_approve,
+            path,
+            "",
+            self.overrides,
+            self.runtime,  # children of a context without a run share its runtime
+            {},
+        )
 
     def take(self, name: str) -> str:
         """The path of the next thing of that name in here; taking it is what numbers it."""

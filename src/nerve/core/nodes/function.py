@@ -25,10 +25,11 @@ class FunctionNode(Node):
     ) -> None:
         super().__init__(id, session, **policy)
         self.fn = fn
+        self._is_async = inspect.iscoroutinefunction(fn)
 
     async def execute(self, context: ExecutionContext) -> Result:
         try:
-            if inspect.iscoroutinefunction(self.fn):
+            if self._is_async:
                 return Result.of(await self.fn(context))
             outcome = await self._in_thread(context)
             return Result.of(await outcome if inspect.isawaitable(outcome) else outcome)

@@ -208,6 +208,8 @@ class WorkflowRun:
 
     def _claim(self, answer: Any, gate_id: str | None) -> tuple[WorkflowRun, GateInfo]:
         """Take the gate out of the open ones, so that no second answer can have it."""
+        if self._engine.closed:
+            raise RuntimeError("the session is closed")
         owner, gate = self._find_gate(gate_id)
         check_answer(answer, gate.choices)
         encode(answer)
