@@ -55,11 +55,11 @@ class WorkflowEventType(StrEnum):
     OUTPUT_CHUNK = "output_chunk"
     TOOL_CALL = "tool_call"
     USAGE = "usage"
+    SKIPPED = "skipped"
     LOG = "log"
 
     CLOCK_READ = "clock_read"
     PATH_RESET = "path_reset"
-    THREAD_ENDED = "thread_ended"
 
     @classmethod
     def _missing_(cls, value: object) -> WorkflowEventType | None:

@@ -77,6 +77,8 @@ class RunView:
                     event.data.get("iteration", 0) + 1,
                     event.data.get("max"),
                 )
+        elif event.event_type == "skipped" and "path" in event.data:
+            self._node(event.data["path"], event.data["step_id"]).state = "skipped"
         elif event.event_type == "log" and "thread" in event.data and (node := self.nodes.get(event.path)):
             node.thread_running = event.data["thread"] == "running"
         elif event.event_type == "path_reset":

@@ -243,3 +243,18 @@ async def test_a_step_runs_after_all_it_depends_on_whatever_the_graph(graph: dic
     await executed(built)
     assert sorted(done) == sorted(graph)
     assert all(done.index(dep) < done.index(name) for name in graph for dep in graph[name] if dep < name)
+
+
+async def test_a_step_behind_a_failed_one_is_shown_as_skipped(session):
+    graph = Graph("g", session)
+    graph.add_step(MockNode(responses=[ValueError("no")]), "bad").add_step(
+        MockNode(), "next", depends_on=["bad"]
+    )
+    session.register_workflow(graph)
+    run = await session.start("g")
+    with pytest.raises(WorkflowFailed):
+        await run.wait()
+    assert {path: node.state for path, node in run.view.nodes.items()} == {
+        "/bad": "failed",
+        "/next": "skipped",
+    }

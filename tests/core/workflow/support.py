@@ -21,7 +21,8 @@ async def until(condition: Callable[[], Any], seconds: float = 10.0) -> None:
 
 
 async def at_gate(run: WorkflowRun) -> None:
-    await until(lambda: run.pending_gate)
+    """Return when a gate is open, and that is on disk if it is the run's own."""
+    await until(lambda: run.pending_gate and (run.view.gates or run._children))
 
 
 async def within(awaitable: Awaitable[Any], seconds: float = 10.0) -> Any:

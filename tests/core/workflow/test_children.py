@@ -334,16 +334,19 @@ async def test_stopping_the_parent_stops_its_children(file):
 
 async def test_a_child_its_parent_gives_up_is_stopped(session):
     session.workflow(ask)
+    latch = Latch()
+    FunctionNode("work", session, latch.leaf)
 
     @session.workflow
     async def impatient(ctx):
-        try:
-            async with ctx.timeout(0.05):
-                await ctx.run_workflow("ask")
-        except TimeoutError:
-            return "given up"
+        child = asyncio.ensure_future(ctx.run_workflow("ask"))
+        await ctx.run("work", None)
+        child.cancel()
+        return "given up"
 
     run = await session.start("impatient")
+    await at_gate(run)
+    latch.open.set()
     assert await within(run.wait()) == "given up"
     child = child_of(session, run)
     await until(lambda: child.is_complete)

@@ -24,6 +24,10 @@ class Bare:
         return {"output": context.input}
 
 
+async def wait_for_ever(context):
+    await asyncio.Event().wait()
+
+
 async def finished(session, body, input=None, params=None):
     session.workflow(body, id="body")
     run = await session.start("body", input, params)
@@ -366,7 +370,7 @@ async def test_run_parallel_gives_results_in_order_whoever_ends_first(session):
 @pytest.mark.requirement("S0-74")
 async def test_run_parallel_never_raises(session):
     Broken("broken", session)
-    FunctionNode("late", session, lambda context: asyncio.sleep(60), timeout=0.01)
+    FunctionNode("late", session, wait_for_ever, timeout=0.01)
     MockNode("good", session, ["fine"])
 
     async def body(ctx):

@@ -83,7 +83,7 @@ async def test_of_many_runs_that_begin_to_wait_at_once_only_some_stay_in_memory(
         session.workflow(ask)
         runs = await asyncio.gather(*(session.start("ask", number) for number in range(40)))
         await until(lambda: all("gate_waiting" in types(run) for run in runs))
-        await until(lambda: len(session.engine.drives) <= 8, 3.0)
+        await until(lambda: len(session.engine.drives) <= 8)
 
 
 async def test_an_evicted_run_still_tells_its_gate_and_refuses_a_wrong_choice(file):

@@ -321,13 +321,13 @@ async def test_answers_given_to_several_gates_after_a_restart_all_count(file):
 async def test_a_gate_that_timed_out_while_the_process_was_down_times_out_once_on_recovery(file):
     async def impatient(ctx):
         try:
-            return await ctx.gate("Continue?", timeout=0.05)
+            return await ctx.gate("Continue?", timeout=0.3)
         except TimeoutError:
             return "late"
 
     async with Session("test", file) as session:
         await opened(session, impatient)
-    await asyncio.sleep(0.06)
+    await asyncio.sleep(0.31)
     async with Session("test", file) as session:
         session.workflow(impatient)
         (run,) = await session.recover()

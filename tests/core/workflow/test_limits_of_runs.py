@@ -146,9 +146,9 @@ async def test_time_spent_waiting_for_a_person_does_not_count(session):
     async def body(ctx):
         return await ctx.gate("Continue?")
 
-    run = await session.start("body", limits=Limits(wall_time=0.05))
+    run = await session.start("body", limits=Limits(wall_time=0.3))
     await at_gate(run)
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(0.35)
     assert run.state is WorkflowState.WAITING
     await run.answer("yes")
     assert await within(run.wait()) == "yes"

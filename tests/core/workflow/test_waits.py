@@ -10,7 +10,7 @@ from nerve.core.workflow import WorkflowState
 
 
 async def nap(ctx):
-    await ctx.sleep(0.05)
+    await ctx.sleep(0.3)
     return "awake"
 
 
@@ -21,7 +21,7 @@ async def listen(ctx):
 async def waiting(session, fn, input=None):
     session.workflow(fn)
     run = await session.start(fn.__name__, input)
-    await until(lambda: run.state is WorkflowState.WAITING)
+    await until(lambda: run.state is WorkflowState.WAITING and run.view.state == "waiting")
     return run
 
 
@@ -43,7 +43,7 @@ async def test_sleeping_zero_seconds_is_over_at_once(session):
 async def test_a_timer_that_passed_while_the_process_was_down_fires_once_on_recovery(file):
     async with Session("test", file) as session:
         await waiting(session, nap)
-    await asyncio.sleep(0.06)
+    await asyncio.sleep(0.31)
     async with Session("test", file) as session:
         session.workflow(nap)
         (run,) = await session.recover()
@@ -143,13 +143,13 @@ async def test_a_bounded_part_of_the_body_times_out(session):
     @session.workflow
     async def bounded(ctx):
         try:
-            async with ctx.timeout(0.02):
+            async with ctx.timeout(0.2):
                 await ctx.run("work", None)
         except TimeoutError as error:
             return str(error)
 
     run = await session.start("bounded")
-    assert await within(run.wait()) == "timed out after 0.02 s"
+    assert await within(run.wait()) == "timed out after 0.2 s"
     assert "node_cancelled" in types(run)
 
 
@@ -170,7 +170,7 @@ async def test_a_bound_that_ran_out_replays_at_once_and_runs_nothing_again(file)
 
     async def bounded(ctx):
         try:
-            async with ctx.timeout(0.02):
+            async with ctx.timeout(0.2):
                 await ctx.run("work", None)
         except TimeoutError:
             return await ctx.gate("Late. Continue?")
@@ -194,7 +194,7 @@ async def test_a_call_the_body_gave_up_stays_given_up_after_a_restart(file):
 
     async def impatient(ctx):
         try:
-            await asyncio.wait_for(ctx.run("work", None), 0.02)
+            await asyncio.wait_for(ctx.run("work", None), 0.2)
         except TimeoutError:
             return await ctx.gate("Late. Continue?")
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from nerve.core.nodes.base import Node
-from nerve.core.nodes.context import ExecutionContext
 from nerve.core.policy import Policy
 from nerve.core.result import Result
+
+if TYPE_CHECKING:
+    from nerve.core.nodes.context import ExecutionContext
 
 
 class IdleClock:

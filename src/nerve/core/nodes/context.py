@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from nerve.core.event import Sink, is_reserved
 from nerve.core.nodes.base import Names, Node, policy_of
+from nerve.core.nodes.direct import DirectRuntime
 from nerve.core.policy import NO_POLICY, Policy
 from nerve.core.result import Result, output_of
 from nerve.core.runtime import Call, Runtime, Wait
@@ -42,8 +43,6 @@ class ExecutionContext:
     @property
     def runtime(self) -> Runtime:
         if self._runtime is None:
-            from nerve.core.nodes.direct import DirectRuntime
-
             self._runtime = DirectRuntime(self.event_sink, self.workflow_id, self.run_id)
         return self._runtime
 

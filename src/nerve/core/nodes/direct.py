@@ -8,17 +8,19 @@ import time
 from collections.abc import Awaitable
 from datetime import UTC, datetime
 from random import random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from nerve.core.event import Sink, WorkflowEvent, deliver, log
 from nerve.core.gates import gate_id, waiting
 from nerve.core.nodes.attempt import IdleClock, attempt, heard
-from nerve.core.nodes.context import ExecutionContext
 from nerve.core.policy import Retry
 from nerve.core.result import Result
 from nerve.core.runtime import Call, Gate, Signal, Timer, Wait
 from nerve.core.values import digest
+
+if TYPE_CHECKING:
+    from nerve.core.nodes.context import ExecutionContext
 
 
 class DirectRuntime:
@@ -32,7 +34,8 @@ class DirectRuntime:
         self._clocks: dict[str, IdleClock] = {}
 
     async def call(self, call: Call) -> Result:
-        parent = call.context or ExecutionContext()
+        parent = call.context
+        assert parent is not None
         context = parent.child(call.path, call.input)
         context.idempotency_key = digest(f"{parent.idempotency_key or uuid4()}{call.path}")
         named = {"node_id": call.node_id}

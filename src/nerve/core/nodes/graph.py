@@ -157,6 +157,7 @@ class Graph(ControlNode):
             for name in step.depends_on:
                 up[name] = await tasks[name]
             if broken := [name for name in step.depends_on if not up[name].success]:
+                context.emit("skipped", {"step_id": step.id, "path": paths[step.id], "because": broken[0]})
                 return skipped(broken[0])
             node, given, policy = step.ready(up)
             return await context.call(node, given, id=step.id, path=paths[step.id], policy=policy, step=True)

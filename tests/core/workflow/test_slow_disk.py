@@ -1,0 +1,127 @@
+"""A slow disk: written by a thread, and no run, session or loop is harmed by waiting for it."""
+
+import asyncio
+import threading
+
+import pytest
+
+from core.workflow.support import Latch, at_gate, counted, types, until, within
+from nerve import FunctionNode, Session
+from nerve.engine import writer
+from nerve.store.sqlite import SqliteStore
+
+
+class SlowDisk(SqliteStore):
+    """Each append begins when it is let."""
+
+    def __init__(self, file):
+        super().__init__(file)
+        self.begun, self.go = threading.Event(), threading.Event()
+        self.go.set()
+
+    def append(self, batch, patience=30.0):
+        self.begun.set()
+        assert self.go.wait(20)
+        return super().append(batch, patience)
+
+    def hold(self):
+        self.begun.clear()
+        self.go.clear()
+
+
+@pytest.fixture(autouse=True)
+def written_by_a_thread(monkeypatch):
+    monkeypatch.setattr(writer, "INLINE_SYNC", 0.0)
+
+
+async def work(ctx):
+    return (await ctx.run("leaf", 1))["output"]
+
+
+async def ask(ctx):
+    return await ctx.gate("Continue?")
+
+
+async def test_a_session_that_is_left_while_a_write_is_under_way_waits_for_it(file):
+    disk, latch = SlowDisk(file), Latch()
+    async with Session("test", disk) as session:
+        FunctionNode("leaf", session, latch.leaf)
+        session.workflow(work)
+        run = await session.start("work")
+        disk.hold()
+        await latch.entered.wait()
+        await until(disk.begun.is_set)  # that the leaf has begun is being written, and nobody waits for it
+        asyncio.get_running_loop().call_later(0.05, disk.go.set)
+    async with Session("test", file) as session:
+        session.workflow(work)
+        assert types(session.get_workflow_run(run.run_id)) == ["workflow_started", "node_started"]
+
+
+async def test_the_loop_turns_while_the_disk_is_written(file):
+    disk = SlowDisk(file)
+    async with Session("test", disk) as session:
+        session.workflow(ask)
+        run = await session.start("ask")
+        await at_gate(run)
+        disk.hold()
+        answer = asyncio.ensure_future(run.answer("yes"))
+        await until(disk.begun.is_set)
+        assert not answer.done()
+        assert not run.is_complete
+        disk.go.set()
+        await within(answer)
+        assert await within(run.wait()) == "yes"
+
+
+async def test_an_answer_is_not_acknowledged_and_the_body_not_told_before_it_is_on_disk(file):
+    disk, told = SlowDisk(file), []
+
+    async def hear(ctx):
+        told.append(await ctx.gate("Continue?"))
+
+    async with Session("test", disk) as session:
+        session.workflow(hear)
+        run = await session.start("hear")
+        await at_gate(run)
+        disk.hold()
+        run.answer_gate("yes")
+        await until(disk.begun.is_set)
+        assert told == []
+        disk.go.set()
+        await within(run.wait())
+        assert told == ["yes"]
+
+
+async def test_what_many_runs_have_to_write_meanwhile_is_written_together(file):
+    disk = SlowDisk(file)
+    async with Session("test", disk) as session:
+        counted(session, "leaf")
+        session.workflow(work)
+        disk.hold()
+        starts = [asyncio.ensure_future(session.start("work")) for _ in range(20)]
+        await until(disk.begun.is_set)
+        disk.go.set()
+        runs = await within(asyncio.gather(*starts))
+        assert await within(asyncio.gather(*(run.wait() for run in runs))) == [1] * 20
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_loop_that_ends_while_the_disk_is_written_leaves_no_broken_thread(file):
+    disk = SlowDisk(file)
+
+    async def left_open():
+        session = Session("test", disk)
+        latch = Latch()
+        FunctionNode("leaf", session, latch.leaf)
+        session.workflow(work)
+        await session.start("work")
+        disk.hold()
+        await latch.entered.wait()
+        await until(disk.begun.is_set)
+
+    asyncio.run(left_open())
+    threads = [thread for thread in threading.enumerate() if thread.name == "nerve-writer"]
+    disk.go.set()
+    for thread in threads:
+        thread.join(0.2)
+    disk.close()

@@ -1,0 +1,55 @@
+"""Who may import whom, as the contracts in pyproject.toml say it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+CONTRACT = """
+import sys
+from importlinter.cli import lint_imports
+sys.exit(lint_imports(config_filename={config!r}))
+"""
+
+
+def lint(config: Path, path: Path = ROOT / "src") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", CONTRACT.format(config=str(config))],
+        cwd=config.parent,
+        env={"PYTHONPATH": str(path), "PATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_the_layers_hold() -> None:
+    done = lint(ROOT / "pyproject.toml")
+    assert done.returncode == 0, done.stdout
+    assert "0 broken" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("nerve/core/result.py", "import nerve.engine.local"),
+        ("nerve/core/nodes/graph.py", "import nerve.process"),
+        ("nerve/store/memory.py", "import nerve.core.event"),
+        ("nerve/engine/drive.py", "import nerve.store.sqlite"),
+        ("nerve/core/workflow/run.py", "import nerve.core.session"),
+    ],
+)
+def test_an_import_against_the_layers_is_found(tmp_path: Path, file: str, line: str) -> None:
+    source = tmp_path / "src"
+    for original in (ROOT / "src").rglob("*.py"):
+        copy = source / original.relative_to(ROOT / "src")
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(original.read_text())
+    with (source / file).open("a") as module:
+        module.write(f"\n{line}\n")
+    (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
+    done = lint(tmp_path / "pyproject.toml", source)
+    assert done.returncode == 1, done.stdout + done.stderr
