@@ -141,6 +141,8 @@ class Drive:
             self.stuck(obstacle, ended=True)
             return
         self.detached = True
+        for child in list(self.run._children.values()):
+            await child.stop("its parent has ended")
         await self.cancel_tasks(but=self.main)
         self._write_unwritten()
         if not await self.write_end(type, data, state):

@@ -89,6 +89,7 @@ class Writer:
             self._rest()
             return
         self._in_flight = True
+        self._idle.clear()
         if not self._store.durable or (len(batch) == 1 and self._sync < INLINE_SYNC):
             try:
                 self._done(authors, self._commit(batch, 0.0))
@@ -130,7 +131,10 @@ class Writer:
 
         def job() -> None:
             outcomes = self._commit(batch, 30.0)
-            loop.call_soon_threadsafe(self._done, authors, outcomes)
+            try:
+                loop.call_soon_threadsafe(self._done, authors, outcomes)
+            except RuntimeError:
+                pass  # the loop has ended meanwhile, and whoever waited with it
 
         self._thread.put(job)
 

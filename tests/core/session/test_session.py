@@ -275,12 +275,11 @@ def test_another_graph_cannot_be_registered_under_a_taken_id(session):
         Graph("pipeline", session)
 
 
-def test_registering_a_graph_twice_is_refused(session):
+@pytest.mark.requirement("C-08")
+def test_registering_the_same_graph_twice_gives_the_same_workflow(session):
     graph = Graph("pipeline", session)
-    workflow = session.register_workflow(graph)
-    with pytest.raises(ValueError, match="'pipeline' conflicts"):
-        session.register_workflow(graph)
-    assert session.get_workflow("pipeline") is workflow
+    assert session.register_workflow(graph) is session.register_workflow(graph)
+    assert session.list_workflows() == ["pipeline"]
 
 
 def test_a_graph_with_a_bad_reference_is_refused_before_it_runs(session):

@@ -351,3 +351,23 @@ async def test_a_child_its_parent_gives_up_is_stopped(session):
     child = child_of(session, run)
     await until(lambda: child.is_complete)
     assert child.state is WorkflowState.CANCELLED
+
+
+async def test_a_child_left_behind_by_its_parent_ends_with_it(session):
+    session.workflow(ask)
+    latch = Latch()
+    FunctionNode("work", session, latch.leaf)
+
+    @session.workflow
+    async def forgetful(ctx):
+        ctx.state["child"] = asyncio.ensure_future(ctx.run_workflow("ask"))
+        await ctx.run("work", None)
+        return "done"
+
+    run = await session.start("forgetful")
+    await at_gate(run)
+    latch.open.set()
+    assert await within(run.wait()) == "done"
+    child = child_of(session, run)
+    await until(lambda: child.is_complete)
+    assert (child.state, run.pending_gates) == (WorkflowState.CANCELLED, [])
