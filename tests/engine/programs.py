@@ -43,7 +43,12 @@ class World:
 
 
 def number(value: Any) -> int:
-    return value if isinstance(value, int) else len(str(value))
+    """A number that depends on all numbers in a value, and not on the paths in it."""
+    if isinstance(value, dict):
+        return sum(number(item) for item in value.values()) + 1
+    if isinstance(value, list):
+        return sum((place + 1) * number(item) for place, item in enumerate(value)) + 1
+    return value if isinstance(value, int) else 0
 
 
 async def interpret(ctx: WorkflowContext, program: Any) -> Any:

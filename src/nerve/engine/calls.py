@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
-from nerve.core.nodes.attempt import IdleClock, attempt, heard, timed_out
-from nerve.core.nodes.base import role_of
+from nerve.core.nodes.attempt import IdleClock, attempt, guarded, heard, timed_out
+from nerve.core.nodes.base import Role, role_of
 from nerve.core.nodes.direct import retrying
-from nerve.core.policy import Retry
+from nerve.core.policy import NO_POLICY, Retry
 from nerve.core.result import Result
 from nerve.core.runtime import Call, Timer
 from nerve.core.values import digest, encode
 from nerve.core.workflow.replay import Found
 from nerve.core.workflow.state import WorkflowState
 from nerve.engine import records
-from nerve.engine.leaf import LeafRuntime, idempotency_key
+from nerve.engine.leaf import LeafRuntime
 from nerve.engine.tasks import OWNER
 from nerve.errors import NotJson
 
@@ -41,7 +42,7 @@ class Calls:
         if drive.overrides:
             call.input = drive.overrides.get(path, {}).get("input", call.input)
         text, unfit = as_json(call.input)
-        hashed = digest(text)
+        hashed, role = digest(text), role_of(call.node)
         found = drive.look_up(path, hashed, text)
         begun, settled = found is not None, False
         try:
@@ -49,16 +50,19 @@ class Calls:
                 settled = True
                 told: Result = await drive.told(found)
                 return told
-            if found is not None and role_of(call.node) == "control":
+            if found is not None and role == "control":
                 drive.delivery.pump()
-            else:
+            elif not drive.is_live:
                 await drive.turn_live(path if found is not None and in_doubt(call, found) else None)
             if found is None:
-                await self._start(call, text, hashed)
+                if (hold := self._counted(call, role)) is not None:
+                    await hold
                 begun = True
+                if (written := self._started(call, role, text, hashed)) is not None:
+                    await written
             began = time.perf_counter()
-            result = Result.raised(unfit) if unfit else await self._perform(call, found)
-            future = self._settle(call, result, time.perf_counter() - began)
+            result = Result.raised(unfit) if unfit else await self._perform(call, role, found)
+            future = self._settle(call, role, result, time.perf_counter() - began)
             settled = True
             outcome: Result = await drive.delivery.awaited(future)
             return outcome
@@ -67,29 +71,35 @@ class Calls:
                 drive.abandon(path, "node_cancelled", found, settled)
             raise
 
-    async def _start(self, call: Call, text: str, hashed: str) -> None:
-        """Count the call and note its start; only what must not happen twice waits for the disk."""
-        drive, role = self._drive, role_of(call.node)
+    def _counted(self, call: Call, role: Role) -> Awaitable[None] | None:
+        """Count the call against the limits; what to wait for when a budget is spent."""
+        drive = self._drive
         if role != "control":
             drive.usage.steps += 1
         drive.check_limits(call.path)
-        while name := drive.usage.spent(drive.limits):
-            drive.hold_for_budget(name, call.path)
-            await drive.turn_live()
-        extra = f'"child":"{drive.host.child_id(drive.run.run_id, call.path)}",' if role == "workflow" else ""
-        data = records.started(call, text, hashed, extra)
-        seq = drive.journal.note(
-            "step_started" if call.step else "node_started", call.path, data, urgent=False
-        )
-        if role == "workflow" or call.policy.effect == "once":
-            await drive.journal.written_upto(seq)
+        return self._within_budget(call.path) if drive.usage.spent(drive.limits) else None
 
-    async def _perform(self, call: Call, found: Found | None) -> Result:
-        role = role_of(call.node)
-        if role == "control":
-            return await self._control(call)
+    async def _within_budget(self, path: str) -> None:
+        drive = self._drive
+        while name := drive.usage.spent(drive.limits):
+            drive.hold_for_budget(name, path)
+            await drive.turn_live()
+
+    def _started(self, call: Call, role: Role, text: str, hashed: str) -> Awaitable[None] | None:
+        """Note that the call has started; only what must not happen twice waits for the disk."""
+        drive = self._drive
+        extra = f'"child":"{drive.host.child_id(drive.run.run_id, call.path)}",' if role == "workflow" else ""
+        data = records.started(call, role, text, hashed, extra)
+        type = "step_started" if call.step else "node_started"
+        seq = drive.journal.note(type, call.path, data, urgent=False)
+        once = role == "workflow" or call.policy.effect == "once"
+        return drive.journal.written_upto(seq) if once else None
+
+    async def _perform(self, call: Call, role: Role, found: Found | None) -> Result:
         if role == "leaf":
             return await self._leaf(call, found)
+        if role == "control":
+            return await self._control(call)
         try:
             async with asyncio.timeout(call.policy.timeout):
                 return await self._drive.host.run_child(self._drive, call)
@@ -123,10 +133,11 @@ class Calls:
         context = call.context.child(call.path, call.input)
         context._runtime = runtime
         context.overrides = drive.overrides.get(call.path, {})
-        context.idempotency_key = idempotency_key(drive.run.run_id, call.path)
         self.running[call.path] = call
         token = OWNER.set(None)
         try:
+            if found is None and call.policy is NO_POLICY:
+                return await guarded(call.node, context)
             return await self._attempts(call, context, runtime, found)
         finally:
             OWNER.reset(token)
@@ -157,8 +168,8 @@ class Calls:
         self._drive.note("node_retrying", call.path, data)
         return number, delay
 
-    def _settle(self, call: Call, result: Result, seconds: float) -> asyncio.Future[Any]:
-        drive, control = self._drive, role_of(call.node) == "control"
+    def _settle(self, call: Call, role: Role, result: Result, seconds: float) -> asyncio.Future[Any]:
+        drive, control = self._drive, role == "control"
         if not control:
             drive.usage.errors += not result.success
             drive.usage.spend(result.attributes.get("usage"))

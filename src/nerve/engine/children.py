@@ -32,7 +32,9 @@ async def run_child(engine: LocalEngine, parent: Drive, call: Call) -> Result:
     child = await found_or_started(engine, parent, workflow, call, lineage)
     parent.run._children[call.path] = child
     try:
-        await child._ended()
+        while not child.is_complete:
+            await child._change()
+            parent.run._notify()
     except asyncio.CancelledError:
         if not (parent.detached or parent.stopping or engine.shutting_down):
             await child.stop("the parent gave it up")

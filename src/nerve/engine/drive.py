@@ -300,6 +300,12 @@ class Drive:
             record.done = True
             self.delivery.pump()
 
+    @property
+    def is_live(self) -> bool:
+        """Whether something new may be done at once."""
+        self.delivery.stir()
+        return self.delivery.replay is None and self.barrier is None
+
     async def turn_live(self, doubtful: str | None = None) -> None:
         """Wait until the replay is over, and while the run is paused."""
         if self.delivery.replay is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from hashlib import sha256
 from typing import Any
 
 from nerve.core.nodes.attempt import IdleClock, heard
@@ -23,8 +22,3 @@ class LeafRuntime(DirectRuntime):
     def _emitted(self, place: str, type: str, data: dict[str, Any]) -> None:
         heard(self._clocks, place)
         self._forward(self._path, type, data)
-
-
-def idempotency_key(run_id: str, path: str) -> str:
-    """The same for every attempt of one step of one run."""
-    return sha256(f"{run_id}\n{path}".encode()).hexdigest()[:32]

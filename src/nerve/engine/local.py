@@ -135,6 +135,8 @@ class LocalEngine:
         if (pending := self._keys.get(key)) is not None:
             return await asyncio.shield(pending)
         if (row := self.store.run_by_key(self._name, key)) is not None:
+            if row.workflow != run.workflow_id:
+                raise ValueError(f"key '{key}' is that of run '{row.run}' of workflow '{row.workflow}'")
             return self._take_up(row)
         future = self._keys[key] = asyncio.get_running_loop().create_future()
         try:

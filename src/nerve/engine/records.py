@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from nerve.core.limits import Usage
-from nerve.core.nodes.base import role_of
+from nerve.core.nodes.base import Role
 from nerve.core.result import Result, Settled
 from nerve.core.runtime import Call
 from nerve.core.values import decode, encode
@@ -29,9 +29,9 @@ def quote(name: str) -> str:
     return text
 
 
-def started(call: Call, text: str, digest: str, extra: str = "") -> str:
+def started(call: Call, role: Role, text: str, digest: str, extra: str = "") -> str:
     """The data of the event that a call has started; `text` is the JSON of its input."""
-    control = CONTROL + "," if role_of(call.node) == "control" else "{"
+    control = CONTROL + "," if role == "control" else "{"
     step = f'"step_id":{quote(call.path.rsplit("/", 1)[-1])},' if call.step else ""
     return f'{control}"node_id":{quote(call.node_id)},{step}{extra}"hash":"{digest}","input":{text}}}'
 

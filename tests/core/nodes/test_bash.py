@@ -176,9 +176,9 @@ async def test_a_step_nested_in_another_has_a_key_of_its_own(session: Session, t
 
 
 async def test_the_key_of_a_context_made_by_hand_is_passed_on(session: Session) -> None:
-    context = ExecutionContext(session, idempotency_key="mine", run_id="r1")
+    context = ExecutionContext(session, run_id="r1")
     node = BashNode("b", session, 'echo "$NERVE_IDEMPOTENCY_KEY $NERVE_RUN_ID"')
-    assert (await node.execute(context))["output"] == "mine r1\n"
+    assert (await node.execute(context))["output"] == f"{context.idempotency_key} r1\n"
 
 
 @pytest.mark.parametrize("in_a_run", [True, False])

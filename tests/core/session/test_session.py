@@ -442,3 +442,11 @@ async def test_a_run_of_a_deleted_workflow_goes_on_to_its_end(session):
     await run.answer("yes")
     assert await within(run.wait()) == "yes"
     assert session.get_workflow_run(run.run_id) is run
+
+
+async def test_a_key_of_another_workflow_is_refused(session):
+    Workflow("one", session, ask)
+    Workflow("two", session, ask)
+    await session.start("one", key="k")
+    with pytest.raises(ValueError, match="key 'k' is that of run"):
+        await session.start("two", key="k")

@@ -7,7 +7,7 @@ import pytest
 from core.workflow.support import Latch, at_gate, counted, data_of, photographed, types, until, within
 from nerve import FunctionNode, Graph, Limits, Session
 from nerve.core.workflow import Workflow, WorkflowState
-from nerve.errors import WorkflowFailed
+from nerve.errors import RunHeld, WorkflowFailed
 
 
 async def ask(ctx):
@@ -371,3 +371,24 @@ async def test_a_child_left_behind_by_its_parent_ends_with_it(session):
     child = child_of(session, run)
     await until(lambda: child.is_complete)
     assert (child.state, run.pending_gates) == (WorkflowState.CANCELLED, [])
+
+
+async def test_a_parent_is_held_while_its_child_is_and_goes_on_with_it(session):
+    FunctionNode("spend", session, lambda context: {"output": 1, "attributes": {"usage": {"tokens": 10}}})
+
+    @session.workflow(limits=Limits(tokens=5))
+    async def child(ctx):
+        return [(await ctx.run("spend"))["output"] for _ in range(2)]
+
+    @session.workflow
+    async def parent(ctx):
+        return await ctx.run_workflow("child")
+
+    run = await session.start("parent")
+    with pytest.raises(RunHeld, match="tokens used: 10 of 5") as held:
+        await within(run.wait())
+    assert run.state is WorkflowState.HELD
+    held_child = session.get_workflow_run(held.value.run_id)
+    assert held_child.workflow_id == "child"
+    await held_child.resume(limits={"tokens": 50})
+    assert await within(run.wait()) == [1, 1]

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from nerve.core.event import Sink, is_reserved
 from nerve.core.nodes.base import Names, Node, policy_of
@@ -13,6 +14,7 @@ from nerve.core.nodes.direct import DirectRuntime
 from nerve.core.policy import NO_POLICY, Policy
 from nerve.core.result import Result, output_of
 from nerve.core.runtime import Call, Runtime, Wait
+from nerve.core.values import digest
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -33,18 +35,23 @@ class ExecutionContext:
     auto_approve: bool = False
     """Whether gates answer themselves."""
     path: str = ""
-    idempotency_key: str = ""
-    """The same for every attempt of one step; a leaf's child processes see it as NERVE_IDEMPOTENCY_KEY."""
     overrides: dict[str, Any] = field(default_factory=dict)
     """Settings of the node that a fork has changed."""
     _runtime: Runtime | None = field(default=None, repr=False)
     _counts: dict[str, int] = field(default_factory=dict, repr=False)
+    _made_of: str = field(default="", repr=False)
 
     @property
     def runtime(self) -> Runtime:
         if self._runtime is None:
             self._runtime = DirectRuntime(self.event_sink, self.workflow_id, self.run_id)
         return self._runtime
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every attempt of one step; child processes see it as NERVE_IDEMPOTENCY_KEY."""
+        self._made_of = self._made_of or self.run_id or str(uuid4())
+        return digest(f"{self._made_of}\n{self.path}")
 
     def with_input(self, input: Any) -> ExecutionContext:
         other = copy.copy(self)
@@ -61,10 +68,10 @@ class ExecutionContext:
             self.run_id,
             self.auto_approve,
             path,
-            "",
             self.overrides,
             self.runtime,  # children of a context without a run share its runtime
             {},
+            self._made_of,
         )
 
     def take(self, name: str) -> str:

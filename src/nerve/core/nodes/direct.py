@@ -17,7 +17,6 @@ from nerve.core.nodes.attempt import IdleClock, attempt, heard
 from nerve.core.policy import Retry
 from nerve.core.result import Result
 from nerve.core.runtime import Call, Gate, Signal, Timer, Wait
-from nerve.core.values import digest
 
 if TYPE_CHECKING:
     from nerve.core.nodes.context import ExecutionContext
@@ -34,10 +33,8 @@ class DirectRuntime:
         self._clocks: dict[str, IdleClock] = {}
 
     async def call(self, call: Call) -> Result:
-        parent = call.context
-        assert parent is not None
-        context = parent.child(call.path, call.input)
-        context.idempotency_key = digest(f"{parent.idempotency_key or uuid4()}{call.path}")
+        assert call.context is not None
+        context = call.context.child(call.path, call.input)
         named = {"node_id": call.node_id}
         if call.step:
             named["step_id"] = call.path.rsplit("/", 1)[-1]

@@ -106,8 +106,20 @@ class WorkflowRun:
 
     @property
     def state(self) -> WorkflowState:
-        waiting = any(child.state is WorkflowState.WAITING for child in self._children.values())
-        return WorkflowState.WAITING if waiting and self._state is WorkflowState.RUNNING else self._state
+        """The run's own state; while it only waits for child runs, theirs."""
+        if self._state is WorkflowState.RUNNING:
+            states = {child.state for child in self._children.values()}
+            for state in (WorkflowState.HELD, WorkflowState.WAITING):
+                if state in states:
+                    return state
+        return self._state
+
+    @property
+    def held(self) -> dict[str, Any] | None:
+        """Why the run, or a child of it, needs a decision: `reason`, `message`, `path`, and `run_id`."""
+        if self._held is not None:
+            return {"run_id": self._run_id, **self._held}
+        return next((child.held for child in self._children.values() if child.held is not None), None)
 
     @property
     def is_complete(self) -> bool:
@@ -159,12 +171,11 @@ class WorkflowRun:
         """The value of the run. Raises what made it fail, RunHeld, or CancelledError."""
         if self._state is WorkflowState.PENDING:
             raise RuntimeError("Workflow not started")
-        while not self.is_complete and self._state is not WorkflowState.HELD:
+        while not self.is_complete and (held := self.held) is None:
             await self._change()
         await self._engine.shown(self)
-        if self._state is WorkflowState.HELD:
-            held = self._held or {}
-            raise RunHeld(self._run_id, held.get("reason", ""), held.get("message", ""))
+        if not self.is_complete and held is not None:
+            raise RunHeld(held["run_id"], held["reason"], held["message"])
         if self._state is WorkflowState.CANCELLED:
             raise asyncio.CancelledError(self._error or "")
         if self._state is WorkflowState.FAILED:
@@ -269,7 +280,7 @@ class WorkflowRun:
             self._error,
             {name: gates[0][name] for name in ("gate_id", "prompt", "choices")} if gates else None,
             gates,
-            self._held,
+            self.held,
         )
 
     async def _ended(self) -> None:
