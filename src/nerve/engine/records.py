@@ -16,6 +16,7 @@ from nerve.store.port import VALUE_LIMIT
 
 _SETTLED: dict[str, Settled] = {"node_error": "error", "node_timeout": "timeout"}
 _TYPES = {"error": "node_error", "timeout": "node_timeout", "completed": "node_completed"}
+_PLAIN = frozenset({str, int, bool, type(None)})
 _quoted: dict[str, str] = {}
 
 
@@ -45,8 +46,7 @@ def ended(call: Call, result: Result, seconds: float) -> tuple[str, str, Result]
     except NotJson as error:
         result = Result.raised(error)
         text = encode(result)
-    kept = Result(decode(text))
-    kept.settled, kept.cause = result.settled, result.cause
+    kept = as_read_back(result, text)
     success = "true" if result["success"] else "false"
     head = f'{{"node_id":{quote(call.node_id)},"success":{success},"duration_ms":{seconds * 1000:.3f},'
     if call.step:
@@ -56,6 +56,15 @@ def ended(call: Call, result: Result, seconds: float) -> tuple[str, str, Result]
     if result.settled == "timeout":
         head += f'"timeout":{encode(call.policy.timeout or call.policy.idle_timeout)},'
     return type_of(call, result), f'{head}"result":{text}}}', kept
+
+
+def as_read_back(result: Result, text: str) -> Result:
+    """The result as it will be read from its JSON `text`; one that is plain already stays what it is."""
+    if type(result["output"]) in _PLAIN and not result["attributes"] and text.isascii():
+        return result
+    kept = Result(decode(text))
+    kept.settled, kept.cause = result.settled, result.cause
+    return kept
 
 
 def type_of(call: Call, result: Result) -> str:
