@@ -11,8 +11,9 @@ from nerve.core.values import decode, encode
 from nerve.core.workflow.replay import ROOT
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import GateInfo, WorkflowState
-from nerve.engine.drive import Drive, resumed
+from nerve.engine.drive import Drive
 from nerve.engine.journal import Journal
+from nerve.engine.records import resumed
 from nerve.engine.waits import answered, open_in
 from nerve.errors import NerveError
 
@@ -85,7 +86,9 @@ class Commands:
         if drive is not None:
             await drive.journal.written_upto(drive.resume(limits))
             return
-        await self._append(run, "workflow_resumed", resumed(run, limits, with_changes), WorkflowState.RUNNING)
+        await self._append(
+            run, "workflow_resumed", resumed(run.run_id, limits, with_changes), WorkflowState.RUNNING
+        )
         run._held, run._state = None, WorkflowState.RUNNING
         self._engine.revive(run)
 

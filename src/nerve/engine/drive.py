@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from random import Random
 from typing import Any, Protocol
 
-from nerve.core.event import is_reserved
-from nerve.core.limits import Limits, message
+from nerve.core.limits import message
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.result import Result
 from nerve.core.runtime import Call
@@ -22,8 +19,9 @@ from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import WorkflowState
 from nerve.engine.calls import Calls
 from nerve.engine.delivery import Delivery
+from nerve.engine.emits import Emits
 from nerve.engine.journal import Journal
-from nerve.engine.records import tally
+from nerve.engine.records import lenient_upto, limits_of, resumed, tally
 from nerve.engine.tasks import OWNER
 from nerve.engine.waits import Waits
 from nerve.engine.writer import Writer
@@ -69,8 +67,6 @@ class Drive:
         self.doubts: list[str] = []
         self.main: asyncio.Task[None] | None = None
         self.loop = asyncio.get_running_loop()
-        self._counts: dict[tuple[str, str], int] = {}
-        self._unwritten: list[tuple[str, str, str]] = []
         self._resets = [(row.path, row.seq) for row in past if row.type == "path_reset"]
         replay = Replay(past[1:], lenient_upto(past)) if len(past) > 1 else None
         self.delivery = Delivery(
@@ -80,8 +76,9 @@ class Drive:
             run.run_id, past[-1].seq if past else 0, host.writer, self._row, self._written, self._write_failed
         )
         self.delivery.committed = self.journal.seq
-        self.calls, self.waits = Calls(self), Waits(self)
-        self.call, self.wait = self.calls.call, self.waits.wait
+        self.calls, self.waits, self.emits = Calls(self), Waits(self), Emits(self)
+        self.call, self.wait, self.emit = self.calls.call, self.waits.wait, self.emits.emit
+        self.now, self.random, self.new_id = self.emits.now, self.emits.random, self.emits.new_id
 
     # -- the life of the body ------------------------------------------------------------------
 
@@ -144,7 +141,7 @@ class Drive:
         for child in list(self.run._children.values()):
             await child.stop("its parent has ended")
         await self.cancel_tasks(but=self.main)
-        self._write_unwritten()
+        self.emits.write_kept()
         if not await self.write_end(type, data, state):
             return
         run = self.run
@@ -199,6 +196,11 @@ class Drive:
         if self.main is not None and asyncio.current_task() is not self.main:
             self.main.cancel()
 
+    def check_limits(self, path: str) -> None:
+        if name := self.usage.reached(self.limits):
+            self.give_up(LimitReached(name, message(name, self.limits, path)))
+            raise Suspended
+
     # -- holding -------------------------------------------------------------------------------
 
     def hold(self, reason: str, text: str, path: str = "") -> None:
@@ -233,7 +235,7 @@ class Drive:
 
     def _may_go_live(self) -> bool:
         if not self.doubts:
-            self._write_unwritten()
+            self.emits.write_kept()
             return True
         path = self.doubts[0]
         self.hold(
@@ -349,62 +351,6 @@ class Drive:
     def _row(self) -> RunRow:
         return self.host.row(self.run, self.final or self.run._state, self.waits.next_deadline, self.start)
 
-    # -- emits, clock and chance ---------------------------------------------------------------
-
-    def emit(self, place: str, type: str, data: dict[str, Any]) -> None:
-        if self.detached:
-            return
-        if is_reserved(type):
-            raise ValueError(f"'{type}' is written by the engine only; emit another name")
-        text = encode(data)
-        if self._recorded(place, type) is not None:
-            self.delivery.pump()
-            return
-        self._write_or_keep(type, place, text)
-        if type == "loop_iteration":
-            self.usage.iterations += 1
-            self.check_limits(place)
-
-    def check_limits(self, path: str) -> None:
-        if name := self.usage.reached(self.limits):
-            self.give_up(LimitReached(name, message(name, self.limits, path)))
-            raise Suspended
-
-    def _recorded(self, place: str, type: str) -> Record | None:
-        count = self._counts[(place, type)] = self._counts.get((place, type), 0) + 1
-        source = self.delivery.replay or self.delivery.offers
-        return source.made((place, type, count)) if source is not None else None
-
-    def _write_or_keep(self, type: str, place: str, text: str) -> None:
-        """Nothing new is written before the replay is known to match."""
-        if self.delivery.replay is not None:
-            self._unwritten.append((type, place, text))
-        else:
-            self.journal.note(type, place, text, urgent=False)
-
-    def _write_unwritten(self) -> None:
-        for type, place, text in self._unwritten:
-            self.journal.note(type, place, text, urgent=False)
-        self._unwritten.clear()
-
-    def now(self, place: str) -> datetime:
-        record = self._recorded(place, "clock_read")
-        if record is not None:
-            self.delivery.pump()
-            return datetime.fromisoformat(record.data["now"])
-        now = datetime.now(UTC)
-        self._write_or_keep("clock_read", place, encode({"now": now.isoformat()}))
-        return now
-
-    def random(self, place: str) -> float:
-        return self._chance(place).random()
-
-    def new_id(self, place: str) -> str:
-        return str(uuid.UUID(int=self._chance(place).getrandbits(128), version=4))
-
-    def _chance(self, place: str) -> Random:
-        return Random(f"{self.start.get('seed')}{place}")
-
     # -- pause ---------------------------------------------------------------------------------
 
     def pause(self) -> int:
@@ -422,33 +368,7 @@ class Drive:
         barrier, self.barrier = self.barrier, None
         if barrier is not None:
             barrier.set_result(None)
-        return self.note("workflow_resumed", "", resumed(self.run, limits), urgent=True)
+        return self.note("workflow_resumed", "", resumed(self.run.run_id, limits), urgent=True)
 
 
 WAYS_ON = "Restore the code and resume the run, or resume it with_changes=True, or fork it."
-
-
-def resumed(run: WorkflowRun, limits: Mapping[str, Any], with_changes: bool = False) -> dict[str, Any]:
-    """The data of `workflow_resumed`."""
-    data: dict[str, Any] = {"run_id": run.run_id}
-    if limits:
-        data["limits"] = dict(limits)
-    if with_changes:
-        data["with_changes"] = True
-    return data
-
-
-def limits_of(past: list[Row]) -> Limits:
-    """The limits a run was started with, as they were raised since."""
-    limits = Limits.read(decode(past[0].data).get("limits")) if past else Limits()
-    for row in past:
-        if row.type == "workflow_resumed":
-            limits = limits.raised(decode(row.data).get("limits", {}))
-    return limits
-
-
-def lenient_upto(past: list[Row]) -> int:
-    """Up to which event the journal is an offer only: copied by a fork, or older than changed code."""
-    copied = int((decode(past[0].data).get("forked_from") or {}).get("copied", 0))
-    accepted = (row.seq for row in past if row.type == "workflow_resumed" and "with_changes" in row.data)
-    return max(copied, *accepted, 0)

@@ -1,11 +1,11 @@
-"""Records: how calls are written into the journal and read back."""
+"""Records: how what happens is written into the journal, and read back."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from nerve.core.limits import Usage
+from nerve.core.limits import Limits, Usage
 from nerve.core.nodes.base import Role
 from nerve.core.result import Result, Settled
 from nerve.core.runtime import Call
@@ -110,3 +110,29 @@ def tally(rows: Iterable[Row]) -> Usage:
             if '"usage"' in row.data:
                 usage.spend(decode(row.data).get("result", {}).get("attributes", {}).get("usage"))
     return usage
+
+
+def resumed(run_id: str, limits: Mapping[str, Any], with_changes: bool = False) -> dict[str, Any]:
+    """The data of `workflow_resumed`."""
+    data: dict[str, Any] = {"run_id": run_id}
+    if limits:
+        data["limits"] = dict(limits)
+    if with_changes:
+        data["with_changes"] = True
+    return data
+
+
+def limits_of(past: Sequence[Row]) -> Limits:
+    """The limits a run was started with, as they were raised since."""
+    limits = Limits.read(decode(past[0].data).get("limits")) if past else Limits()
+    for row in past:
+        if row.type == "workflow_resumed":
+            limits = limits.raised(decode(row.data).get("limits", {}))
+    return limits
+
+
+def lenient_upto(past: Sequence[Row]) -> int:
+    """Up to which event the journal is an offer only: copied by a fork, or older than changed code."""
+    copied = int((decode(past[0].data).get("forked_from") or {}).get("copied", 0))
+    accepted = (row.seq for row in past if row.type == "workflow_resumed" and "with_changes" in row.data)
+    return max(copied, *accepted, 0)

@@ -1,0 +1,76 @@
+"""Emits: what a body tells watchers, and the clock and the chance it may ask."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from nerve.core.event import is_reserved
+from nerve.core.values import encode
+from nerve.core.workflow.replay import Record
+
+if TYPE_CHECKING:
+    from nerve.engine.drive import Drive
+
+
+class Emits:
+    """Counted like calls, by place and type; one that is recorded is neither written nor shown again."""
+
+    def __init__(self, drive: Drive) -> None:
+        self._drive = drive
+        self._counts: dict[tuple[str, str], int] = {}
+        self._unwritten: list[tuple[str, str, str]] = []
+
+    def emit(self, place: str, type: str, data: dict[str, Any]) -> None:
+        drive = self._drive
+        if drive.detached:
+            return
+        if is_reserved(type):
+            raise ValueError(f"'{type}' is written by the engine only; emit another name")
+        text = encode(data)
+        if self._recorded(place, type) is not None:
+            drive.delivery.pump()
+            return
+        self._write_or_keep(type, place, text)
+        if type == "loop_iteration":
+            drive.usage.iterations += 1
+            drive.check_limits(place)
+
+    def now(self, place: str) -> datetime:
+        record = self._recorded(place, "clock_read")
+        if record is not None:
+            self._drive.delivery.pump()
+            return datetime.fromisoformat(record.data["now"])
+        now = datetime.now(UTC)
+        self._write_or_keep("clock_read", place, encode({"now": now.isoformat()}))
+        return now
+
+    def random(self, place: str) -> float:
+        return self._chance(place).random()
+
+    def new_id(self, place: str) -> str:
+        return str(uuid.UUID(int=self._chance(place).getrandbits(128), version=4))
+
+    def _chance(self, place: str) -> Random:
+        return Random(f"{self._drive.start.get('seed')}{place}")
+
+    def _recorded(self, place: str, type: str) -> Record | None:
+        count = self._counts[(place, type)] = self._counts.get((place, type), 0) + 1
+        delivery = self._drive.delivery
+        source = delivery.replay or delivery.offers
+        return source.made((place, type, count)) if source is not None else None
+
+    def _write_or_keep(self, type: str, place: str, text: str) -> None:
+        """Nothing new is written before the replay is known to match."""
+        if self._drive.delivery.replay is not None:
+            self._unwritten.append((type, place, text))
+        else:
+            self._drive.journal.note(type, place, text, urgent=False)
+
+    def write_kept(self) -> None:
+        """The replay is over: what was emitted meanwhile is new."""
+        for type, place, text in self._unwritten:
+            self._drive.journal.note(type, place, text, urgent=False)
+        self._unwritten.clear()
