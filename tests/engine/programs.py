@@ -14,7 +14,7 @@ from nerve.store.memory import MemoryStore
 from nerve.store.port import Append, Row, RunRow
 
 BLIND = ("call", "fail", "gate", "emit", "clock", "sleep", "map", "graph", "child", "seq", "gather", "loop")
-SIGHTED = (*BLIND, "as_completed", "race", "first", "give_up")
+SIGHTED = (*BLIND, "look", "as_completed", "race", "first", "give_up")
 BRANCHING = ("seq", "gather", "as_completed", "first")
 
 
@@ -69,6 +69,8 @@ async def interpret(ctx: WorkflowContext, program: Any) -> Any:
         case "give_up":
             return await give_up(ctx, rest)
         case "call":
+            return (await ctx.run("work", {"n": rest}))["output"]
+        case "look":
             return (await ctx.run("work", {"n": rest, "seen": ctx.state.get("seen", 0)}))["output"]
         case "fail":
             return (await ctx.run("fail", rest))["error"]

@@ -179,6 +179,8 @@ rows = st.builds(
     workflow=st.just("w"),
     state=st.sampled_from(["running", "completed"]),
     started=st.floats(0, 3),
+    wake=st.none() | st.floats(0, 2e9),
+    ended=st.none() | st.floats(0, 3),
     key=st.none() | st.sampled_from(["k", "l"]),
 )
 

@@ -64,6 +64,8 @@ class Calls:
             result = Result.raised(unfit) if unfit else await self._perform(call, role, found)
             future = self._settle(call, role, result, time.perf_counter() - began)
             settled = True
+            if role != "control" and future.done():
+                await asyncio.sleep(0)  # nothing had to be waited for, but others must have their turn
             outcome: Result = await drive.delivery.awaited(future)
             return outcome
         except asyncio.CancelledError:
@@ -175,9 +177,13 @@ class Calls:
             drive.usage.spend(result.attributes.get("usage"))
         heard(self._clocks, call.path)
         type, data, kept = records.ended(call, result, seconds)
-        seq = drive.journal.note(type, call.path, data, drive.settle_key(call.path), urgent=not control)
+        alone = not control and drive.alone
+        urgent = not (control or alone)
+        seq = drive.journal.note(type, call.path, data, drive.settle_key(call.path), urgent=urgent)
         future = drive.delivery.future()
         drive.delivery.push(seq, future, kept, durable=not control)
+        if alone:
+            drive.journal.write_at_once()
         return future
 
     def _emit(self, path: str, type: str, data: dict[str, Any]) -> None:

@@ -36,6 +36,8 @@ class Host(Protocol):
     """What a drive needs of its engine."""
 
     @property
+    def drives(self) -> Mapping[str, Drive]: ...
+    @property
     def writer(self) -> Writer: ...
     @property
     def shutting_down(self) -> bool: ...
@@ -307,6 +309,11 @@ class Drive:
         """Whether something new may be done at once."""
         self.delivery.stir()
         return self.delivery.replay is None and self.barrier is None
+
+    @property
+    def alone(self) -> bool:
+        """Whether this is the only run that is driven, and its body has no second task."""
+        return len(self.host.drives) == len(self.delivery.tasks) == 1
 
     async def turn_live(self, doubtful: str | None = None) -> None:
         """Wait until the replay is over, and while the run is paused."""

@@ -34,8 +34,8 @@ class Author(Protocol):
 class Writer:
     """Collects what all authors want to write in one turn of the loop, and commits it as a group.
 
-    A quick disk and a single author: the commit is made inline. Otherwise a thread makes it, and what
-    comes meanwhile is the next group.
+    On a quick disk the commit is made inline. On a slower one a thread makes it, and what comes
+    meanwhile is the next group.
     """
 
     def __init__(self, store: Store) -> None:
@@ -56,6 +56,14 @@ class Writer:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._flush)
             self._idle.clear()
+
+    def at_once(self, author: Author) -> None:
+        """Write before this returns, if the disk is quick and nobody else has anything to write."""
+        if self._in_flight or self._scheduled or self._sync >= INLINE_SYNC:
+            self.now(author)
+        else:
+            self._dirty[author] = None
+            self._flush()
 
     def later(self, author: Author) -> None:
         """Write with the next group, or soon; nobody waits for it."""
@@ -90,7 +98,7 @@ class Writer:
             return
         self._in_flight = True
         self._idle.clear()
-        if not self._store.durable or (len(batch) == 1 and self._sync < INLINE_SYNC):
+        if not self._store.durable or self._sync < INLINE_SYNC:
             try:
                 self._done(authors, self._commit(batch, 0.0))
                 return
