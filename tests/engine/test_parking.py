@@ -54,7 +54,7 @@ async def test_a_body_runs_its_finally_when_it_leaves_memory_and_again_at_its_en
                 left.append("left")
 
         runs = await park(session, 3)
-        assert left == ["left"]
+        await until(lambda: left == ["left"])
         await runs[0].answer("yes")
         assert await runs[0].wait() == "yes"
     assert left[:2] == ["left", "left"]

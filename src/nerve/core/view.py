@@ -144,7 +144,10 @@ class RunView:
     def _reset(self, path: str) -> None:
         for place in [p for p in self.nodes if p == path or p.startswith(path + "/")]:
             self.nodes[place].state = "pending"
-        self._leaves = {p for p in self._leaves if not (p == path or p.startswith(path + "/"))}
+        below = f"{path}/"
+        self._leaves = {p for p in self._leaves if not f"{p}/".startswith(below)}
+        self._waits = {p for p in self._waits if not f"{p}/".startswith(below)}
+        self.gates = {p: gate for p, gate in self.gates.items() if not f"{p}/".startswith(below)}
 
     def _restate(self) -> None:
         if self.state not in RUNNING_STATES:

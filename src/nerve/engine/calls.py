@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from nerve.core.nodes.attempt import IdleClock, attempt, guarded, heard, timed_out
 from nerve.core.nodes.base import Role, role_of
+from nerve.core.nodes.bound import bounded
+from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.direct import retrying
-from nerve.core.policy import NO_POLICY, Retry
+from nerve.core.policy import NO_POLICY, Policy, Retry
 from nerve.core.result import Result
 from nerve.core.runtime import Call, Timer
 from nerve.core.values import digest, encode
@@ -33,7 +35,7 @@ class Calls:
     def __init__(self, drive: Drive) -> None:
         self._drive = drive
         self.running: dict[str, Call] = {}
-        """The leaves that are being executed, by their paths."""
+        """The leaves and child runs that are being executed, by their paths."""
         self._clocks: dict[str, IdleClock] = {}
 
     async def call(self, call: Call) -> Result:
@@ -101,31 +103,51 @@ class Calls:
         if role == "leaf":
             return await self._leaf(call, found)
         if role == "control":
-            return await self._control(call)
+            return await self._again(call, lambda context, _: self._enter(call, context))
+        self.running[call.path] = call
         try:
-            async with asyncio.timeout(call.policy.timeout):
-                return await self._drive.host.run_child(self._drive, call)
-        except TimeoutError:
-            return timed_out(call.policy, idle=False)
+            return await self._again(call, lambda _, number: self._child(call, number))
+        finally:
+            self._ended(call.path)
 
-    async def _control(self, call: Call) -> Result:
-        """A control node runs as part of the body; between its attempts the body sleeps."""
+    async def _again(self, call: Call, once: Callable[[ExecutionContext, int], Awaitable[Result]]) -> Result:
+        """Attempts that are part of the body: their bounds are recorded, and between them the body sleeps."""
         assert call.context is not None
         context = call.context.child(call.path, call.input)
         retry = call.policy.retry or ONE_TRY
         number = 0
-
-        def hear(clock: IdleClock) -> None:
-            self._clocks[call.path] = clock
-
         while True:
             number += 1
-            result = await attempt(call.node, context, call.policy, hear)
-            self._clocks.pop(call.path, None)
+            result = await self._bounded(call, context, once(context, number))
             if not retry.again(result, number):
                 return result
             pause = retry.pause(number, self._drive.random(f"{call.path}~{number}"))
             await self._drive.wait(Timer(context.take("~retry"), pause))
+
+    async def _bounded(self, call: Call, context: ExecutionContext, attempt: Awaitable[Result]) -> Result:
+        if call.policy.timeout is None:
+            return await attempt
+        try:
+            async with bounded(self._drive.wait, context.take("~timeout"), call.policy.timeout):
+                return await attempt
+        except TimeoutError:
+            return timed_out(call.policy, idle=False)
+
+    async def _enter(self, call: Call, context: ExecutionContext) -> Result:
+        """A control node runs as part of the body."""
+
+        def hear(clock: IdleClock) -> None:
+            self._clocks[call.path] = clock
+
+        try:
+            return await attempt(call.node, context, Policy(idle_timeout=call.policy.idle_timeout), hear)
+        finally:
+            self._clocks.pop(call.path, None)
+
+    async def _child(self, call: Call, number: int) -> Result:
+        if call.policy.idle_timeout is not None:
+            return Result.failed("idle_timeout is for nodes; give a workflow a timeout", "ValueError")
+        return await self._drive.host.run_child(self._drive, call, number)
 
     async def _leaf(self, call: Call, found: Found | None) -> Result:
         """A leaf runs outside the body: what it starts and emits is not part of what is replayed."""
@@ -143,9 +165,13 @@ class Calls:
             return await self._attempts(call, context, runtime, found)
         finally:
             OWNER.reset(token)
-            self.running.pop(call.path, None)
-            if drive.run._state is WorkflowState.PAUSING and not self.running:
-                drive.run._state = WorkflowState.PAUSED
+            self._ended(call.path)
+
+    def _ended(self, path: str) -> None:
+        self.running.pop(path, None)
+        run = self._drive.run
+        if run._state is WorkflowState.PAUSING and not self.running:
+            run._state = WorkflowState.PAUSED
 
     async def _attempts(self, call: Call, context: Any, runtime: LeafRuntime, found: Found | None) -> Result:
         drive = self._drive

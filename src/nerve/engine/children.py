@@ -17,21 +17,26 @@ if TYPE_CHECKING:
     from nerve.engine.local import LocalEngine
 
 
-def child_id(parent: str, path: str) -> str:
+def child_id(parent: str, path: str, attempt: int = 1) -> str:
     """The same for the same place of the same run, so that a crash never starts two."""
-    return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{parent}{path}"))
+    again = f"~{attempt}" if attempt > 1 else ""
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{parent}{path}{again}"))
 
 
-async def run_child(engine: LocalEngine, parent: Drive, call: Call) -> Result:
+async def run_child(engine: LocalEngine, parent: Drive, call: Call, attempt: int) -> Result:
     """How the child run of a call ended; the child is started if there is none yet."""
     workflow = call.node
     assert isinstance(workflow, Workflow)
     lineage = [*parent.start.get("lineage", []), parent.run.workflow_id]
     if refusal := refused(workflow.name, lineage, parent.limits.depth):
         return refusal
-    child = await found_or_started(engine, parent, workflow, call, lineage)
+    run_id = child_id(parent.run.run_id, call.path, attempt)
+    row = engine.store.run(run_id)
+    child = engine.take_up(row) if row is not None else made(parent, workflow, call, run_id)
     parent.run._children[call.path] = child
     try:
+        if row is None:
+            await engine.start(child, parent=parent.run.run_id, parent_path=call.path, lineage=lineage)
         while not child.is_complete:
             await child._change()
             parent.run._notify()
@@ -46,9 +51,8 @@ async def run_child(engine: LocalEngine, parent: Drive, call: Call) -> Result:
 
 def refused(name: str, lineage: list[str], depth: int) -> Result | None:
     if name in lineage:
-        return Result.failed(
-            f"workflows call each other in a circle: {' -> '.join([*lineage, name])}", "Cycle"
-        )
+        circle = " -> ".join([*lineage, name])
+        return Result.failed(f"workflows call each other in a circle: {circle}", "Cycle")
     if len(lineage) > depth:
         return Result.failed(
             f"workflows are nested more than {depth} deep; raise it with Limits(depth=…)", "LimitReached"
@@ -56,21 +60,10 @@ def refused(name: str, lineage: list[str], depth: int) -> Result | None:
     return None
 
 
-async def found_or_started(
-    engine: LocalEngine, parent: Drive, workflow: Workflow, call: Call, lineage: list[str]
-) -> WorkflowRun:
-    run_id = child_id(parent.run.run_id, call.path)
-    row = engine.store.run(run_id)
-    if row is not None:
-        child = engine.handle(row)
-        if child._state is WorkflowState.RUNNING:
-            engine.revive(child)
-        return child
+def made(parent: Drive, workflow: Workflow, call: Call, run_id: str) -> WorkflowRun:
     depth = min(workflow.limits.depth, parent.limits.depth)
     limits = workflow.limits.raised({"depth": depth})
-    child = WorkflowRun(workflow, call.input, call.params, run_id=run_id, limits=limits)
-    await engine.start(child, parent=parent.run.run_id, parent_path=call.path, lineage=lineage)
-    return child
+    return WorkflowRun(workflow, call.input, call.params, run_id=run_id, limits=limits)
 
 
 def result_of(child: WorkflowRun) -> Result:

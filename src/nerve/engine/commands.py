@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from nerve.core.result import Result
 from nerve.core.values import decode, encode
@@ -13,9 +15,9 @@ from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import GateInfo, WorkflowState
 from nerve.engine.drive import Drive
 from nerve.engine.journal import Journal
-from nerve.engine.records import resumed
+from nerve.engine.records import resets_in, resumed, settle_key
 from nerve.engine.waits import answered, open_in
-from nerve.errors import NerveError
+from nerve.errors import NerveError, RunHeld
 
 if TYPE_CHECKING:
     from nerve.engine.local import LocalEngine
@@ -25,95 +27,125 @@ STANDS = (WorkflowState.PAUSED, WorkflowState.PAUSING, WorkflowState.HELD)
 
 
 class Commands:
-    """Each returns when what it did is on disk."""
+    """Each returns when what it did is on disk; those for one run wait for each other."""
 
     def __init__(self, engine: LocalEngine) -> None:
         self._engine = engine
-        self._one_at_a_time = asyncio.Lock()
+        self._locks: WeakKeyDictionary[WorkflowRun, asyncio.Lock] = WeakKeyDictionary()
+
+    @asynccontextmanager
+    async def _turn(self, run: WorkflowRun) -> AsyncIterator[Drive | None]:
+        """Have a run to oneself; gives its drive, if anybody drives it."""
+        async with self._locks.setdefault(run, asyncio.Lock()):
+            while (drive := self._engine.drives.get(run.run_id)) is not None and drive.detached:
+                await run._change()
+            if self._engine.closed:
+                raise RuntimeError("the session is closed")
+            yield drive
 
     async def stop(self, run: WorkflowRun, reason: str) -> list[str]:
         """End a run and its children; says what was running."""
-        if run.is_complete or run._state is WorkflowState.PENDING:
+        driving = self._engine.drives.get(run.run_id)
+        if driving is not None and asyncio.current_task() in driving.delivery.tasks:
+            raise RuntimeError("a run cannot stop itself; return or raise instead")
+        async with self._turn(run) as drive:
+            if run.is_complete or run._state is WorkflowState.PENDING:
+                return []
+            if drive is not None:
+                return await self._stop_driven(drive, reason)
+            for row in self._engine.open_children(run.run_id):
+                await self.stop(self._engine.handle(row), reason)
+            data = cancelled(run, reason, [])
+            await self._append(run, "workflow_cancelled", data, WorkflowState.CANCELLED, ROOT)
+            run._gates.clear()
+            run._error = reason or None
+            self._engine.ended(run, WorkflowState.CANCELLED)
             return []
-        drive = self._driving(run)
-        if drive is not None:
-            return await self._stop_driven(drive, reason)
-        for row in self._engine.open_children(run.run_id):
-            await self.stop(self._engine.handle(row), reason)
-        await self._append(
-            run, "workflow_cancelled", cancelled(run, reason, []), WorkflowState.CANCELLED, ROOT
-        )
-        run._gates.clear()
-        run._error = reason or None
-        self._engine.ended(run, WorkflowState.CANCELLED)
-        return []
 
     async def _stop_driven(self, drive: Drive, reason: str) -> list[str]:
         run = drive.run
-        if asyncio.current_task() in drive.delivery.tasks:
-            raise RuntimeError("a run cannot stop itself; return or raise instead")
-        if drive.stopping:
-            await run._ended()
-            return []
         drive.stopping = True
         run._state = WorkflowState.STOPPING
-        killed = list(drive.calls.running)
+        killed = [path for path in drive.calls.running if path not in run._children]
         for path, child in list(run._children.items()):
             killed += [path + inner for inner in await child.stop(reason)]
         await drive.cancel_tasks()
         data = encode(cancelled(run, reason, killed))
-        if await drive.write_end("workflow_cancelled", data, WorkflowState.CANCELLED):
-            run._error = reason or None
-            drive.finish(WorkflowState.CANCELLED)
+        if not await drive.write_end("workflow_cancelled", data, WorkflowState.CANCELLED):
+            held = run.held or {}
+            raise RunHeld(run.run_id, held.get("reason", ""), held.get("message", ""))
+        run._error = reason or None
+        drive.finish(WorkflowState.CANCELLED)
         return killed
 
     async def pause(self, run: WorkflowRun) -> None:
-        if run._state in (WorkflowState.PAUSED, WorkflowState.PAUSING):
-            return
-        if run._state not in RUNS:
-            raise RuntimeError(f"Cannot pause run in state {run._state.value}")
-        drive = self._driving(run)
-        if drive is not None:
-            await drive.journal.written_upto(drive.pause())
-            return
-        await self._append(run, "workflow_paused", {"run_id": run.run_id}, WorkflowState.PAUSED)
-        run._state = WorkflowState.PAUSED
+        """Let nothing new begin, in the run and in its children."""
+        async with self._turn(run) as drive:
+            if run._state in (WorkflowState.PAUSED, WorkflowState.PAUSING):
+                return
+            if run._state not in RUNS:
+                raise RuntimeError(f"Cannot pause run in state {run._state.value}")
+            if drive is not None:
+                await drive.journal.written_upto(drive.pause())
+                return
+            await self._append(run, "workflow_paused", {"run_id": run.run_id}, WorkflowState.PAUSED)
+            run._state = WorkflowState.PAUSED
 
     async def resume(self, run: WorkflowRun, limits: Mapping[str, Any], with_changes: bool = False) -> None:
+        async with self._turn(run) as drive:
+            await self._resume(run, drive, limits, with_changes)
+
+    async def _resume(
+        self, run: WorkflowRun, drive: Drive | None, limits: Mapping[str, Any], with_changes: bool = False
+    ) -> None:
         if run._state not in STANDS:
             raise RuntimeError(f"Cannot resume run in state {run.state.value}")
-        drive = self._driving(run)
         if drive is not None:
-            await drive.journal.written_upto(drive.resume(limits))
+            await drive.journal.written_upto(drive.resume(limits, with_changes))
             return
-        await self._append(
-            run, "workflow_resumed", resumed(run.run_id, limits, with_changes), WorkflowState.RUNNING
-        )
+        data = resumed(run.run_id, limits, with_changes)
+        await self._append(run, "workflow_resumed", data, WorkflowState.RUNNING)
         run._held, run._state = None, WorkflowState.RUNNING
         self._engine.revive(run)
 
     def answer(self, run: WorkflowRun, gate: GateInfo, answer: Any, by: str) -> Awaitable[None]:
-        """Settle a gate that was claimed for this answer; a run that is not in memory is rebuilt for it."""
-        drive = self._driving(run)
-        if drive is None and run._state in RUNS:
-            drive = self._engine.revive(run)
-        if drive is not None:
+        """Settle a gate that was claimed for this answer."""
+        drive = self._engine.drives.get(run.run_id)
+        if drive is not None and not drive.detached:
             return drive.journal.written_upto(drive.waits.answer(gate, answer, by))
-        data, _ = answered(gate, answer, by)
-        return self._append(run, "gate_answered", data, run._state, gate.path, gate.path)
+        return self._answer(run, gate, answer, by)
+
+    async def _answer(self, run: WorkflowRun, gate: GateInfo, answer: Any, by: str) -> None:
+        """A run that is not in memory is rebuilt for its answer, unless it is paused or held."""
+        async with self._turn(run) as drive:
+            if run.is_complete:
+                raise RuntimeError(f"run '{run.run_id}' has no open gate: it is {run.state.value}")
+            if drive is None and run._state in RUNS:
+                drive = self._engine.revive(run)
+            if drive is not None:
+                await drive.journal.written_upto(drive.waits.answer(gate, answer, by))
+                return
+            data, _ = answered(gate, answer, by)
+            await self._append(run, "gate_answered", data, run._state, gate.path, gate.path)
 
     async def signal(self, run: WorkflowRun, label: str, value: Any, key: str | None) -> int:
         """Settle the open waits for a signal; says how many there were."""
-        if run._state not in RUNS:
-            return 0
-        drive = self._driving(run)
-        paths = drive.waits.signals(label, key) if drive else self._recorded_signals(run, label, key)
-        if paths:
-            drive = drive or self._engine.revive(run)
+        async with self._turn(run) as drive:
+            if run.is_complete or run._state is WorkflowState.PENDING:
+                return 0
+            paths = set(self._recorded_signals(run, label, key))
+            if drive is not None:
+                paths = (paths | set(drive.waits.signals(label, key))) - drive.waits.settled
             data = {"label": label, "key": key, "value": decode(encode(value))}
-            seqs = [drive.waits.settle(path, "signal_received", data, data["value"]) for path in paths]
-            await drive.journal.written_upto(seqs[-1])
-        return len(paths)
+            if paths and drive is None and run._state in RUNS:
+                drive = self._engine.revive(run)
+            for path in sorted(paths):
+                if drive is not None:
+                    seq = drive.waits.settle(path, "signal_received", data, data["value"])
+                    await drive.journal.written_upto(seq)
+                else:
+                    await self._append(run, "signal_received", data, run._state, path, path)
+            return len(paths)
 
     def _recorded_signals(self, run: WorkflowRun, label: str, key: str | None) -> list[str]:
         waits = {
@@ -125,26 +157,28 @@ class Commands:
 
     async def decide(self, run: WorkflowRun, path: str, decision: str, value: Any) -> None:
         """Say what became of the path a run is held at, and go on."""
-        if run._state is not WorkflowState.HELD:
-            raise RuntimeError(f"Cannot {decision} a path of a run in state {run.state.value}")
-        held_at = (run._held or {}).get("path", "")
-        if path and path != held_at:
-            raise ValueError(f"run '{run.run_id}' is held at '{held_at or '/'}', not at '{path}'")
-        path = held_at
-        if decision == "retry" and path:
-            data = {"node_id": path, "attempt": 1, "again": True, "recovered": True, "delay": 0.0}
-            await self._append(run, "node_retrying", data, WorkflowState.HELD, None, path)
-        elif decision != "retry":
+        async with self._turn(run) as drive:
+            if run._state is not WorkflowState.HELD:
+                raise RuntimeError(f"Cannot {decision} a path of a run in state {run.state.value}")
+            held = run._held or {}
+            if path and path != held["path"]:
+                raise ValueError(f"run '{run.run_id}' is held at '{held['path'] or '/'}', not at '{path}'")
+            if drive is None:
+                await self._decided(run, held["path"], decision, value)
+            elif decision != "retry":
+                raise RuntimeError(
+                    f"Cannot {decision}: the run is held for its {held['reason']}. {held['message']}"
+                )
+            await self._resume(run, drive, {})
+
+    async def _decided(self, run: WorkflowRun, path: str, decision: str, value: Any) -> None:
+        if decision != "retry":
             result = Result.ok(value) if decision == "skip" else Result.failed(str(value), "DeclaredFailed")
             data = {"node_id": path, "success": result.success, "result": result, "decided": decision}
             await self._append(run, "node_completed", data, WorkflowState.HELD, path, path)
-        await self.resume(run, {})
-
-    def _driving(self, run: WorkflowRun) -> Drive | None:
-        if self._engine.closed:
-            raise RuntimeError("the session is closed")
-        drive = self._engine.drives.get(run.run_id)
-        return None if drive is None or drive.detached else drive
+        elif path:
+            data = {"node_id": path, "attempt": 1, "again": True, "recovered": True, "delay": 0.0}
+            await self._append(run, "node_retrying", data, WorkflowState.HELD, None, path)
 
     async def _append(
         self,
@@ -157,21 +191,21 @@ class Commands:
     ) -> None:
         """Add an event to the journal of a run that nobody drives."""
         engine = self._engine
-        async with self._one_at_a_time:
-            if (leaving := engine.leaving.get(run.run_id)) is not None:
-                await asyncio.wait([leaving])
-            past = engine.store.events(run.run_id)
-            start = decode(past[0].data)
-            journal = Journal(
-                run.run_id,
-                past[-1].seq,
-                engine.writer,
-                lambda: engine.row(run, state, None, start),
-                lambda rows: engine.show(run, rows),
-                ignore,
-            )
-            journal.row_changed()
-            await journal.written_upto(journal.note(type, path, encode(data), settles))
+        if (leaving := engine.leaving.get(run.run_id)) is not None:
+            await asyncio.wait([leaving])
+        past = engine.store.events(run.run_id)
+        start = decode(past[0].data)
+        journal = Journal(
+            run.run_id,
+            past[-1].seq,
+            engine.writer,
+            lambda: engine.row(run, state, None, start),
+            lambda rows: engine.show(run, rows),
+            ignore,
+        )
+        journal.row_changed()
+        key = settle_key(settles, resets_in(past)) if settles not in (None, ROOT) else settles
+        await journal.written_upto(journal.note(type, path, encode(data), key))
 
 
 def cancelled(run: WorkflowRun, reason: str, killed: list[str]) -> dict[str, Any]:

@@ -170,10 +170,11 @@ class Delivery:
         obstacle = self.replay.obstacle()
         if obstacle is None:
             self._go_live()
-        elif obstacle.lenient and not self._at_rest():
-            self._tick_soon()
-        elif obstacle.lenient or (obstacle.kind == "ask" and len(self.tasks) == self.blocked):
-            self._stuck(obstacle)
+        elif obstacle.lenient or (obstacle.kind != "settle" and 0 < len(self.tasks) == self.blocked):
+            if self._turns < REST:
+                self._tick_soon()
+            else:
+                self._stuck(obstacle)
         elif obstacle.kind == "ask" and self._watch is None:
             self._watch = asyncio.get_running_loop().call_later(self.patience, self._look_again, obstacle)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -21,7 +22,7 @@ from nerve.engine.calls import Calls
 from nerve.engine.delivery import Delivery
 from nerve.engine.emits import Emits
 from nerve.engine.journal import Journal
-from nerve.engine.records import lenient_upto, limits_of, resumed, tally
+from nerve.engine.records import lenient_upto, limits_of, resets_in, resumed, settle_key, tally
 from nerve.engine.tasks import OWNER
 from nerve.engine.waits import Waits
 from nerve.engine.writer import Writer
@@ -42,7 +43,7 @@ class Host(Protocol):
     @property
     def shutting_down(self) -> bool: ...
     def child_id(self, parent: str, path: str) -> str: ...
-    async def run_child(self, parent: Drive, call: Call) -> Result: ...
+    async def run_child(self, parent: Drive, call: Call, attempt: int) -> Result: ...
     def parked(self, drive: Drive) -> None: ...
     def dropped(self, drive: Drive) -> None: ...
     def row(
@@ -69,7 +70,7 @@ class Drive:
         self.doubts: list[str] = []
         self.main: asyncio.Task[None] | None = None
         self.loop = asyncio.get_running_loop()
-        self._resets = [(row.path, row.seq) for row in past if row.type == "path_reset"]
+        self._resets = resets_in(past)
         replay = Replay(past[1:], lenient_upto(past)) if len(past) > 1 else None
         self.delivery = Delivery(
             replay if replay and not replay.finished else None, self.stuck, self._may_go_live
@@ -87,7 +88,7 @@ class Drive:
     def begin(self) -> None:
         """Run the body, from its start, in a task of its own."""
         run = self.run
-        run._state = WorkflowState.RUNNING
+        run._state, run._held = WorkflowState.RUNNING, None
         session = run.workflow.session
         execution = ExecutionContext(
             session, run._input, workflow_id=run.workflow_id, run_id=run.run_id, _runtime=self
@@ -96,12 +97,14 @@ class Drive:
         scope = contextvars.copy_context()
         scope.run(OWNER.set, self.delivery)
         self.main = scope.run(self.loop.create_task, self._body(context))
-        self.waits.start_clock()
+        self.waits.tick()
 
     async def _body(self, context: WorkflowContext) -> None:
         try:
             value = await self.run.workflow.drive(context)
             text = encode(value)
+            if self.verdict is not None:
+                raise self.verdict
         except (Suspended, asyncio.CancelledError) as error:
             if self.verdict is not None:
                 await self._end_failed(self.verdict)
@@ -134,12 +137,13 @@ class Drive:
         error: BaseException | None = None,
     ) -> None:
         """Write how it ended, unless the body has not come as far as the journal says it was."""
-        if self.stopping or self.detached:
+        if self.stopping or self.left:
             return
-        if self.delivery.replay is not None and (obstacle := self.delivery.replay.obstacle()) is not None:
-            self.stuck(obstacle, ended=True)
+        if (obstacle := self._left_over()) is not None:
+            self.stuck(obstacle, f"the code {'raised ' + described(error) if error else 'ends'} now")
             return
         self.detached = True
+        self.waits.disarm()
         for child in list(self.run._children.values()):
             await child.stop("its parent has ended")
         await self.cancel_tasks(but=self.main)
@@ -152,6 +156,16 @@ class Drive:
             told = decode(data)
             run._error, run._error_type = told["error"], told["error_type"]
         self.finish(state)
+
+    def _left_over(self) -> Record | None:
+        """What is recorded, must be asked for, and was not when the body ended."""
+        replay = self.delivery.replay
+        if replay is None:
+            return None
+        obstacle = replay.obstacle()
+        if obstacle is not None and obstacle.lenient and replay.loosen():
+            obstacle = replay.obstacle()
+        return obstacle
 
     async def write_end(self, type: str, data: str, state: WorkflowState) -> bool:
         """Write the last event of the run; false when that failed and the run is held instead."""
@@ -177,6 +191,7 @@ class Drive:
         self.detached = True
         self.waits.disarm()
         self.delivery.stop()
+        self.journal.close()
         self.host.dropped(self)
 
     async def cancel_tasks(self, but: asyncio.Future[Any] | None = None) -> None:
@@ -194,6 +209,8 @@ class Drive:
 
     def give_up(self, error: Exception) -> None:
         """Fail the run, whatever its body makes of it."""
+        if self.left:
+            return
         self.verdict = error
         if self.main is not None and asyncio.current_task() is not self.main:
             self.main.cancel()
@@ -207,13 +224,16 @@ class Drive:
 
     def hold(self, reason: str, text: str, path: str = "") -> None:
         """Let the body go, and wait until somebody decides."""
-        if self.detached:
+        if self.left:
             return
         self._held(reason, text, path)
         self._note_held()
         self.suspend()
-        if self.main is not None and asyncio.current_task() is not self.main:
-            self.main.cancel()
+        self._cancel_all()
+
+    def _cancel_all(self) -> None:
+        for task in self.delivery.tasks - {asyncio.current_task()}:
+            task.cancel()
 
     def _held(self, reason: str, text: str, path: str) -> None:
         self.run._held = {"reason": reason, "message": text, "path": path}
@@ -224,14 +244,13 @@ class Drive:
         self.journal.row_changed()
         self.journal.written_upto(seq).add_done_callback(lambda _: self.run._notify())
 
-    def stuck(self, obstacle: Record, ended: bool = False) -> None:
+    def stuck(self, obstacle: Record, now: str = "the code asks for something else now") -> None:
         """The body does not ask for what is recorded."""
         key = obstacle.key
         what = key if isinstance(key, str) else f"{key[0] or '/'} {key[1]}"
-        now = "ends now" if ended else "asks for something else now"
         self.hold(
             "mismatch",
-            f"{what}: the journal has {obstacle.row.type} (event {obstacle.seq}), the code {now}. {WAYS_ON}",
+            f"{what}: the journal has {obstacle.row.type} (event {obstacle.seq}), {now}. {WAYS_ON}",
             what,
         )
 
@@ -263,16 +282,21 @@ class Drive:
         reason = "storage_full" if isinstance(error, StoreFull) else "storage"
         self._held(reason, f"{error} Resume the run when it can be written again.", "")
         self.suspend()
-        if self.main is not None and not self.main.done():
-            self.main.cancel()
+        self.run._forget_gates()
+        self._cancel_all()
         self.run._notify()
 
     # -- between the body and the journal ------------------------------------------------------
 
     def check_in(self) -> None:
         """A body that was stopped or let go gets nothing more; it cannot catch that as an Exception."""
-        if self.detached or self.stopping:
+        if self.detached or self.stopping or self.verdict is not None or self.host.shutting_down:
             raise Suspended
+
+    @property
+    def left(self) -> bool:
+        """Whether what the body does now says nothing about the run any more."""
+        return self.detached or self.host.shutting_down
 
     def look_up(self, path: str, hashed: str, asked: str) -> Found | None:
         """What the journal has for something the body asks for."""
@@ -280,15 +304,23 @@ class Drive:
         if source is None:
             return None
         try:
-            return source.find(path, hashed, asked)
+            found = source.find(path, hashed, asked)
         except Mismatch as mismatch:
             if not source.lenient(path):
                 self.hold("mismatch", f"{mismatch}. {WAYS_ON}", path)
                 raise Suspended from None
-            seq = self.note("path_reset", path, {"because": str(mismatch)})
-            self._resets.append((path, seq))
-            source.forget(path)
+            self._reset(source, path, str(mismatch))
             return None
+        if found is not None and found.ask.lenient and found.settle and found.settle.kind == "drop":
+            self._reset(source, path, "the code may not give it up any more")
+            return None
+        return found
+
+    def _reset(self, source: Replay, path: str, because: str) -> None:
+        """What is recorded at a path does not count any more: it is run again."""
+        seq = self.note("path_reset", path, {"because": because})
+        self._resets.append((path, seq))
+        source.forget(path)
 
     async def told(self, found: Found) -> Any:
         """The recorded outcome, in its turn; what was given up stays open until it is given up again."""
@@ -334,13 +366,7 @@ class Drive:
             self.note(type, path, {}, None if settled else self.settle_key(path))
 
     def settle_key(self, path: str) -> str:
-        """A path settles once, and once more after each reset of it."""
-        if not self._resets:
-            return path
-        for place, seq in reversed(self._resets):
-            if path == place or path.startswith(place + "/"):
-                return f"{path}#{seq}"
-        return path
+        return settle_key(path, self._resets) if self._resets else path
 
     def note(
         self, type: str, path: str, data: Mapping[str, Any], settles: str | None = None, urgent: bool = False
@@ -364,10 +390,11 @@ class Drive:
         """Let nothing new begin; the number of the event that says so."""
         self.barrier = self.barrier or self.loop.create_future()
         self.run._state = WorkflowState.PAUSING if self.calls.running else WorkflowState.PAUSED
+        self.waits.tick()
         self.journal.row_changed()
         return self.note("workflow_paused", "", {"run_id": self.run.run_id}, urgent=True)
 
-    def resume(self, limits: Mapping[str, Any]) -> int:
+    def resume(self, limits: Mapping[str, Any], with_changes: bool = False) -> int:
         self.limits = self.limits.raised(limits)
         self.run._held, self.run._state = None, WorkflowState.RUNNING
         self.waits.restate()
@@ -375,7 +402,16 @@ class Drive:
         barrier, self.barrier = self.barrier, None
         if barrier is not None:
             barrier.set_result(None)
-        return self.note("workflow_resumed", "", resumed(self.run.run_id, limits), urgent=True)
+        return self.note("workflow_resumed", "", resumed(self.run.run_id, limits, with_changes), urgent=True)
 
 
 WAYS_ON = "Restore the code and resume the run, or resume it with_changes=True, or fork it."
+
+
+def described(error: BaseException) -> str:
+    """The type and text of an error, and where in the code it came from."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    where = f" ({os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno})" if trace else ""
+    return f"{type(error).__name__}: {error}{where}"

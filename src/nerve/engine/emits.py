@@ -25,7 +25,7 @@ class Emits:
 
     def emit(self, place: str, type: str, data: dict[str, Any]) -> None:
         drive = self._drive
-        if drive.detached:
+        if drive.left:
             return
         if is_reserved(type):
             raise ValueError(f"'{type}' is written by the engine only; emit another name")
@@ -39,6 +39,8 @@ class Emits:
             drive.check_limits(place)
 
     def now(self, place: str) -> datetime:
+        if self._drive.left:
+            return datetime.now(UTC)
         record = self._recorded(place, "clock_read")
         if record is not None:
             self._drive.delivery.pump()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -14,12 +15,13 @@ from nerve.core.workflow.state import WorkflowState
 from nerve.engine.children import child_id
 from nerve.engine.commands import ignore
 from nerve.engine.journal import Journal
+from nerve.engine.waits import OPENS
 from nerve.store.port import Row, RunRow
 
 if TYPE_CHECKING:
     from nerve.engine.local import LocalEngine
 
-WAITS = frozenset({"gate_waiting", "timer_started", "signal_waiting"})
+WAITS = frozenset(OPENS.values())
 UNCHANGED: Any = ...
 
 
@@ -36,15 +38,16 @@ async def fork(
         changed.setdefault(at, {})["input"] = input
     given = input if input is not UNCHANGED and at is None else start["input"]
     run = WorkflowRun(engine.workflow(row), given, start["params"])
-    await copy(engine, row, run, at, {"overrides": {**start.get("overrides", {}), **changed}})
+    new = {"overrides": {**start.get("overrides", {}), **changed}}
+    await asyncio.gather(*copy(engine, row, run, at, new))
     engine.revive(run)
     return run
 
 
-async def copy(
+def copy(
     engine: LocalEngine, row: RunRow, run: WorkflowRun, at: str | None, new: dict[str, Any]
-) -> None:
-    """Write the journal of a fork, and those of the child runs it has yet to hear from."""
+) -> list[asyncio.Future[None]]:
+    """Note the journals of a fork and of the child runs it has yet to hear from, for one commit."""
     past = engine.store.events(row.run)
     rows = kept(past, at)
     start = {
@@ -56,15 +59,16 @@ async def copy(
         **new,
     }
     run._state, run._started_at = WorkflowState.RUNNING, datetime.now(UTC)
+    written: list[asyncio.Future[None]] = []
     for path, child in open_children(past, at):
         if (child_row := engine.store.run(child)) is not None:
-            await copy_child(engine, child_row, run.run_id, path)
+            written += copy_child(engine, child_row, run.run_id, path)
     journal = Journal(
         run.run_id,
         0,
         engine.writer,
         lambda: engine.row(run, WorkflowState.RUNNING, None, start),
-        lambda written: engine.show(run, written),
+        lambda rows: engine.show(run, rows),
         ignore,
     )
     journal.pin(engine.definition(run.workflow))
@@ -72,13 +76,13 @@ async def copy(
     journal.note("workflow_started", "", encode(start))
     for taken in rows:
         journal.note(taken.type, taken.path, taken.data, taken.settles)
-    await journal.written_upto(journal.seq)
+    return [*written, journal.written_upto(journal.seq)]
 
 
-async def copy_child(engine: LocalEngine, row: RunRow, parent: str, path: str) -> None:
+def copy_child(engine: LocalEngine, row: RunRow, parent: str, path: str) -> list[asyncio.Future[None]]:
     start = decode(engine.store.events(row.run)[0].data)
     child = WorkflowRun(engine.workflow(row), start["input"], start["params"], run_id=child_id(parent, path))
-    await copy(engine, row, child, None, {"parent": parent})
+    return copy(engine, row, child, None, {"parent": parent})
 
 
 def open_children(past: Iterable[AnyRow], at: str | None) -> list[tuple[str, str]]:

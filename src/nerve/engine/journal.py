@@ -33,11 +33,18 @@ class Journal:
         self._definition: Definition | None = None
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._broken: NerveError | None = None
+        self._closed = False
+
+    def close(self) -> None:
+        """Take nothing more; what was noted before is still written, and if that fails nobody is told."""
+        self._closed = True
 
     def note(
         self, type: str, path: str, data: str, settles: str | None = None, *, urgent: bool = True
     ) -> int:
         """Append an event; `urgent` when somebody waits for it to be on disk."""
+        if self._closed:
+            return self.seq
         self.seq += 1
         self._buffer.append(Row(self.seq, time.time(), type, path, settles, data))
         if self._broken is None:
@@ -62,6 +69,7 @@ class Journal:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._broken is not None:
             future.set_exception(self._broken)
+            future.exception()  # whoever waits is told; nobody has to
         elif seq <= self.committed:
             future.set_result(None)
         else:
@@ -97,4 +105,5 @@ class Journal:
                 future.set_exception(error)
                 future.exception()  # the run is held with it; nobody has to ask again
         self._waiting.clear()
-        self._on_error(error)
+        if not self._closed:
+            self._on_error(error)

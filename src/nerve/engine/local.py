@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import time
@@ -23,10 +24,10 @@ from nerve.engine import children, fork
 from nerve.engine.commands import Commands
 from nerve.engine.drive import Drive
 from nerve.engine.show import Show
-from nerve.engine.tasks import count_tasks, sentinel
+from nerve.engine.tasks import apart, count_tasks, sentinel
 from nerve.engine.waits import gate_info, open_in
 from nerve.engine.writer import Writer
-from nerve.errors import StoreError
+from nerve.errors import NerveError, StoreError
 from nerve.store.port import Definition, Row, RunRow, Store
 
 log = logging.getLogger("nerve")
@@ -50,7 +51,7 @@ class LocalEngine:
         self._show = Show()
         self.show, self.shown = self._show.show, self._show.shown
         self.leaving: dict[str, asyncio.Future[None]] = {}
-        """The last writes of runs that are not driven any more."""
+        """Runs that are not driven any more, but whose last tasks and writes are not over."""
         self._parked: dict[str, Drive] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._keys: dict[str, asyncio.Future[WorkflowRun]] = {}
@@ -126,18 +127,16 @@ class LocalEngine:
         drive.journal.pin(self.definition(run.workflow))
         drive.journal.row_changed()
         self._own(drive)
-        await drive.journal.written_upto(drive.journal.note("workflow_started", "", data))
-        if not drive.detached:
-            drive.begin()
+        written = drive.journal.written_upto(drive.journal.note("workflow_started", "", data))
+        written.add_done_callback(lambda done: begin(drive, done))
+        await asyncio.shield(written)
 
     async def start_keyed(self, run: WorkflowRun, key: str) -> WorkflowRun:
         """Start a run under a key; if there is one with that key already, that is the run."""
         if (pending := self._keys.get(key)) is not None:
-            return await asyncio.shield(pending)
+            return same_workflow(key, await asyncio.shield(pending), run)
         if (row := self.store.run_by_key(self._name, key)) is not None:
-            if row.workflow != run.workflow_id:
-                raise ValueError(f"key '{key}' is that of run '{row.run}' of workflow '{row.workflow}'")
-            return self._take_up(row)
+            return same_workflow(key, self.take_up(row), run)
         future = self._keys[key] = asyncio.get_running_loop().create_future()
         try:
             await self.start(run, key)
@@ -165,8 +164,8 @@ class LocalEngine:
         run_id, journal = drive.run.run_id, drive.journal
         if self.drives.get(run_id) is drive:
             del self.drives[run_id]
-            if journal.committed < journal.seq:
-                leaving = self.leaving[run_id] = journal.written_upto(journal.seq)
+            if journal.committed < journal.seq or drive.delivery.tasks - {drive.main}:
+                leaving = self.leaving[run_id] = apart(leave(drive))
                 leaving.add_done_callback(lambda _: self.leaving.pop(run_id, None))
         self._parked.pop(run_id, None)
 
@@ -198,14 +197,16 @@ class LocalEngine:
         self._wake_at(drive.run.run_id, wake)
 
     def _wake_at(self, run_id: str, deadline: float | None) -> None:
-        if deadline is not None:
+        if timer := self._timers.pop(run_id, None):
+            timer.cancel()
+        if deadline is not None and run_id not in self.drives:
             delay = max(0.0, deadline - time.time())
             self._timers[run_id] = asyncio.get_running_loop().call_later(delay, self._wake, run_id)
 
     def _wake(self, run_id: str) -> None:
         self._timers.pop(run_id, None)
         row = self.store.run(run_id)
-        if row is not None and not self.shutting_down:
+        if row is not None and row.state == WorkflowState.WAITING.value and not self.shutting_down:
             self.revive(self.handle(row))
 
     def revive(self, run: WorkflowRun, past: list[Row] | None = None) -> Drive:
@@ -249,13 +250,14 @@ class LocalEngine:
             if row.run in self.drives:
                 continue
             try:
-                runs.append(self._take_up(row))
+                runs.append(self.take_up(row))
             except (ValueError, StoreError) as error:
                 log.warning("run %s is left alone: %s", row.run, error)
                 self.left_alone.append(row)
         return runs
 
-    def _take_up(self, row: RunRow) -> WorkflowRun:
+    def take_up(self, row: RunRow) -> WorkflowRun:
+        """Go on with a run that nobody drives; one that waits is woken when its time comes."""
         if row.session != self._name:
             raise ValueError(f"it belongs to session '{row.session}'")
         past = self.store.events(row.run)
@@ -271,8 +273,8 @@ class LocalEngine:
     def child_id(self, parent: str, path: str) -> str:
         return children.child_id(parent, path)
 
-    async def run_child(self, parent: Drive, call: Call) -> Result:
-        return await children.run_child(self, parent, call)
+    async def run_child(self, parent: Drive, call: Call, attempt: int) -> Result:
+        return await children.run_child(self, parent, call, attempt)
 
     def open_children(self, run_id: str) -> list[RunRow]:
         return [row for row in self.store.runs(session=self._name, states=OPEN) if row.parent == run_id]
@@ -311,6 +313,24 @@ class LocalEngine:
             wake,
             start.get("definition"),
         )
+
+
+async def leave(drive: Drive) -> None:
+    """Return when a drive that was let go has come to its end."""
+    await drive.cancel_tasks()
+    with contextlib.suppress(NerveError):
+        await drive.journal.written_upto(drive.journal.seq)
+
+
+def begin(drive: Drive, written: asyncio.Future[None]) -> None:
+    if not (written.cancelled() or written.exception() or drive.detached):
+        drive.begin()
+
+
+def same_workflow(key: str, found: WorkflowRun, asked: WorkflowRun) -> WorkflowRun:
+    if found.workflow_id != asked.workflow_id:
+        raise ValueError(f"key '{key}' is that of run '{found.run_id}' of workflow '{found.workflow_id}'")
+    return found
 
 
 def restore(run: WorkflowRun, row: RunRow, past: list[Row]) -> None:

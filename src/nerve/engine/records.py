@@ -83,14 +83,31 @@ def result_of(row: Row) -> Result:
 
 def outcome_of(row: Row) -> Any:
     """What the body is told: a result, an answer, or that the time ran out."""
-    if "_timeout" in row.type and not row.type.startswith("node"):
-        return TimeoutError(f"{row.type.removesuffix('_timeout')} timed out")
+    if row.type in ("gate_timeout", "signal_timeout"):
+        return late(row.type.removesuffix("_timeout"), decode(row.data).get("timeout"))
     if row.type == "timer_fired":
         return None
     if row.type in ("gate_answered", "signal_received"):
         data = decode(row.data)
         return data.get("answer", data.get("value"))
     return result_of(row)
+
+
+def late(kind: str, seconds: float | None) -> TimeoutError:
+    """What a body is told when the time of a gate or a signal has run out."""
+    return TimeoutError(f"{kind} timed out" + (f" after {seconds:g} s" if seconds is not None else ""))
+
+
+def resets_in(rows: Iterable[Row]) -> list[tuple[str, int]]:
+    return [(row.path, row.seq) for row in rows if row.type == "path_reset"]
+
+
+def settle_key(path: str, resets: Sequence[tuple[str, int]]) -> str:
+    """A path settles once, and once more after each reset of it."""
+    for place, seq in reversed(resets):
+        if path == place or path.startswith(place + "/"):
+            return f"{path}#{seq}"
+    return path
 
 
 def tally(rows: Iterable[Row]) -> Usage:
@@ -105,7 +122,7 @@ def tally(rows: Iterable[Row]) -> Usage:
         elif row.type == "loop_iteration":
             usage.iterations += 1
         elif row.settles and row.path not in control:
-            if '"success":false' in row.data:
+            if '"success":false' in row.data and decode(row.data).get("success") is False:
                 usage.errors += 1
             if '"usage"' in row.data:
                 usage.spend(decode(row.data).get("result", {}).get("attributes", {}).get("usage"))

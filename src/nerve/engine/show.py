@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Iterable
+from contextvars import Context
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -28,8 +29,13 @@ class Feed:
     def tell(self, event: WorkflowEvent) -> None:
         if self.task is not None:
             self._waiting.append(event)
-        elif (answer := deliver(self._sink, event)) is not None:
+        elif (answer := self._deliver(event)) is not None:
             self.task = apart(self._go_on(answer))
+
+    def _deliver(self, event: WorkflowEvent) -> Awaitable[Any] | None:
+        """Tasks that a sink starts are its own, not those of the body that happened to cause the event."""
+        answer: Awaitable[Any] | None = Context().run(deliver, self._sink, event)
+        return answer
 
     async def _go_on(self, answer: Awaitable[Any] | None) -> None:
         try:
@@ -38,7 +44,7 @@ class Feed:
                     await quietly(answer)
                 if not self._waiting:
                     return
-                answer = deliver(self._sink, self._waiting.popleft())
+                answer = self._deliver(self._waiting.popleft())
         finally:
             self.task = None
 

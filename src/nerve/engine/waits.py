@@ -15,6 +15,7 @@ from nerve.core.runtime import Gate, Signal, Timer, Wait
 from nerve.core.values import decode, digest, encode
 from nerve.core.workflow.replay import ROOT, Found
 from nerve.core.workflow.state import GateInfo, WorkflowState
+from nerve.engine.records import late
 from nerve.errors import LimitReached, Suspended
 from nerve.store.port import Row
 
@@ -44,6 +45,11 @@ class Waits:
         self._clock: asyncio.TimerHandle | None = None
         self._ran = 0.0
         self._since: float | None = None
+
+    @property
+    def settled(self) -> set[str]:
+        """Paths that were settled before the replay has come to them."""
+        return set(self._early)
 
     async def wait(self, wait: Wait) -> Any:
         drive = self._drive
@@ -78,7 +84,8 @@ class Waits:
             self._arrived_early(wait.path, opened)
             return opened
         if isinstance(wait, Gate):
-            run._gates[wait.path] = gate_info(wait.path, data, time.time())
+            at = found.ask.row.at if found is not None else time.time()
+            run._gates[wait.path] = gate_info(wait.path, data, at)
             run._gates[wait.path].future = opened.future
         self.restate()
         drive.journal.row_changed()
@@ -111,18 +118,15 @@ class Waits:
         return seq
 
     def _time_is_up(self, wait: Wait) -> None:
-        data: dict[str, Any] = {}
-        if isinstance(wait, Timer):
-            self.settle(wait.path, "timer_fired", data, None)
-            return
         if wait.path not in self._open:
             return
-        if gate := self._drive.run._gates.get(wait.path):
-            data = {**named(gate), "timeout": wait.timeout}
+        if isinstance(wait, Timer):
+            self.settle(wait.path, "timer_fired", {}, None)
+            return
+        gate = self._drive.run._gates.get(wait.path)
+        data = {**(named(gate) if gate else {}), "timeout": wait.timeout}
         kind = kind_of(wait)
-        self.settle(
-            wait.path, f"{kind}_timeout", data, TimeoutError(f"{kind} timed out after {wait.timeout:g} s")
-        )
+        self.settle(wait.path, f"{kind}_timeout", data, late(kind, wait.timeout))
 
     def _close(self, path: str) -> OpenWait | None:
         opened = self._open.pop(path, None)
@@ -131,12 +135,6 @@ class Waits:
             opened.handle.cancel()
         self.restate()
         return opened
-
-    def claimed(self, gate: GateInfo) -> None:
-        """Somebody has an answer: its time cannot run out any more."""
-        opened = self._open.get(gate.path)
-        if opened is not None and opened.handle is not None:
-            opened.handle.cancel()
 
     def signals(self, label: str, key: str | None) -> list[str]:
         """The paths of the open waits that this signal settles."""
@@ -152,6 +150,7 @@ class Waits:
         """Waiting or running, by what is open."""
         run = self._drive.run
         if run._state not in (WorkflowState.RUNNING, WorkflowState.WAITING):
+            self.tick()
             return
         state = (
             WorkflowState.WAITING if any(map(keeps_waiting, self._open.values())) else WorkflowState.RUNNING
@@ -159,7 +158,7 @@ class Waits:
         if state is not run._state:
             run._state = state
             self._drive.journal.row_changed()
-            self._tick(state is WorkflowState.RUNNING)
+        self.tick()
 
     @property
     def next_deadline(self) -> float | None:
@@ -189,21 +188,20 @@ class Waits:
 
     # -- how long the run may take, not counting the time it waits -----------------------------
 
-    def start_clock(self) -> None:
-        self._tick(True)
-
-    def _tick(self, running: bool) -> None:
-        bound = self._drive.limits.wall_time
-        if bound is None:
+    def tick(self) -> None:
+        """Count the time while the run is running, and only then."""
+        drive = self._drive
+        bound, running = drive.limits.wall_time, drive.run._state is WorkflowState.RUNNING
+        if bound is None or running == (self._since is not None):
             return
-        now = self._drive.loop.time()
+        now = drive.loop.time()
         if self._since is not None:
             self._ran += now - self._since
         self._since = now if running else None
         if self._clock is not None:
             self._clock.cancel()
         if running:
-            self._clock = self._drive.loop.call_later(max(0.0, bound - self._ran), self._out_of_time)
+            self._clock = drive.loop.call_later(max(0.0, bound - self._ran), self._out_of_time)
 
     def _out_of_time(self) -> None:
         drive = self._drive
@@ -279,6 +277,8 @@ def open_in(rows: Iterable[Row]) -> dict[str, Row]:
             waits[row.path] = row
         elif row.settles == ROOT:
             waits.clear()
+        elif row.type == "path_reset":
+            waits = {path: kept for path, kept in waits.items() if not f"{path}/".startswith(f"{row.path}/")}
         elif row.settles:
             waits.pop(row.path, None)
     return waits

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Coroutine, Iterable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from nerve.core.nodes.base import Names, Node, policy_of
+from nerve.core.nodes.bound import bounded
 from nerve.core.nodes.context import ExecutionContext, recovering
 from nerve.core.nodes.graph import suggest
 from nerve.core.policy import NO_POLICY, Effect, OnError, Policy, Retry
@@ -135,36 +136,10 @@ class WorkflowContext:
         """Answer the open gate of this run."""
         self._attached().answer_gate(value)
 
-    @asynccontextmanager
-    async def timeout(self, seconds: float) -> AsyncIterator[None]:
+    def timeout(self, seconds: float) -> AbstractAsyncContextManager[None]:
         """Bound what is inside; TimeoutError when the time runs out, again at the same point on replay."""
         self._attached()
-        task = asyncio.current_task()
-        assert task is not None
-        timer = asyncio.ensure_future(
-            self.execution.wait(Timer(self.execution.take("~timeout"), seconds, guard=True))
-        )
-        fired = False
-
-        def fire(done: asyncio.Future[Any]) -> None:
-            nonlocal fired
-            if not done.cancelled() and done.exception() is None:
-                fired = True
-                task.cancel()
-
-        timer.add_done_callback(fire)
-        try:
-            yield
-            await asyncio.sleep(0)  # a cancel that is already on its way must arrive in here
-        except asyncio.CancelledError:
-            if not fired:
-                raise
-            task.uncancel()
-            raise TimeoutError(f"timed out after {seconds:g} s") from None
-        finally:
-            timer.remove_done_callback(fire)
-            timer.cancel()
-            await asyncio.wait([timer])
+        return bounded(self.execution.wait, self.execution.take("~timeout"), seconds)
 
     def _call(
         self,

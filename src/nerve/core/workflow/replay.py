@@ -151,15 +151,16 @@ class Replay:
 
     def forget(self, path: str) -> None:
         """Drop what is recorded at and below a path: it is run again."""
-        keep: list[Record] = []
-        for record in self._records[self._next :]:
-            place = record.key if isinstance(record.key, str) else record.key[0]
-            if place == path or place.startswith(path + "/"):
-                self._asks.pop(record.key, None)
-                self._ends.pop(record.key, None)
-            else:
-                keep.append(record)
-        self._records, self._next = keep, 0
+        below = path + "/"
+
+        def within(key: Key) -> bool:
+            place = key if isinstance(key, str) else key[0]
+            return place == path or place.startswith(below)
+
+        self._asks = {key: record for key, record in self._asks.items() if not within(key)}
+        self._ends = {key: record for key, record in self._ends.items() if not within(key)}
+        self._records = [record for record in self._records[self._next :] if not within(record.key)]
+        self._next = 0
 
     def made(self, key: Key) -> Record | None:
         """The record of an emit or a clock reading that the body makes now."""

@@ -288,12 +288,17 @@ class WorkflowRun:
         while not self.is_complete:
             await self._change()
 
-    def _change(self) -> asyncio.Future[None]:
+    async def _change(self) -> None:
+        """Return when something about the run has changed that people wait for."""
         if self._engine.closed:
             raise RuntimeError(f"the session is closed; recover() goes on with run '{self._run_id}'")
         watcher: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._watchers.append(watcher)
-        return watcher
+        try:
+            await watcher
+        finally:
+            if watcher in self._watchers:
+                self._watchers.remove(watcher)
 
     def _notify(self) -> None:
         """Wake everybody who waits for the end, or for a decision."""

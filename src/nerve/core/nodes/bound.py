@@ -1,0 +1,39 @@
+"""A bound on time that is recorded: on replay it runs out at the same point again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from nerve.core.runtime import Timer
+
+
+@asynccontextmanager
+async def bounded(wait: Callable[[Timer], Awaitable[Any]], path: str, seconds: float) -> AsyncIterator[None]:
+    """Raise TimeoutError inside when the timer at `path` fires before the block is done."""
+    task = asyncio.current_task()
+    assert task is not None
+    timer = asyncio.ensure_future(wait(Timer(path, seconds, guard=True)))
+    fired = False
+
+    def fire(done: asyncio.Future[Any]) -> None:
+        nonlocal fired
+        if not done.cancelled() and done.exception() is None:
+            fired = True
+            task.cancel()
+
+    timer.add_done_callback(fire)
+    try:
+        yield
+        await asyncio.sleep(0)  # a cancel that is already on its way must arrive in here
+    except asyncio.CancelledError:
+        if not fired:
+            raise
+        task.uncancel()
+        raise TimeoutError(f"timed out after {seconds:g} s") from None
+    finally:
+        timer.remove_done_callback(fire)
+        timer.cancel()
+        await asyncio.wait([timer])
