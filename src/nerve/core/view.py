@@ -110,8 +110,9 @@ class RunView:
         if what == "started":
             node.state, node.started_at, node.control = "running", event.timestamp, bool(data.get("control"))
             if not node.control:
-                self._leaves.add(event.path)
                 self.usage.steps += 1
+            if not node.control and "child" not in data:
+                self._leaves.add(event.path)
         elif what == "retrying":
             node.state, node.attempts = "retrying", int(data.get("attempt", 1)) + (not data.get("recovered"))
         else:

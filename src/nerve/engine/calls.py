@@ -35,7 +35,7 @@ class Calls:
     def __init__(self, drive: Drive) -> None:
         self._drive = drive
         self.running: dict[str, Call] = {}
-        """The leaves and child runs that are being executed, by their paths."""
+        """The leaves that are being executed, by their paths."""
         self._clocks: dict[str, IdleClock] = {}
 
     async def call(self, call: Call) -> Result:
@@ -104,11 +104,7 @@ class Calls:
             return await self._leaf(call, found)
         if role == "control":
             return await self._again(call, lambda context, _: self._enter(call, context))
-        self.running[call.path] = call
-        try:
-            return await self._again(call, lambda _, number: self._child(call, number))
-        finally:
-            self._ended(call.path)
+        return await self._again(call, lambda _, number: self._child(call, number))
 
     async def _again(self, call: Call, once: Callable[[ExecutionContext, int], Awaitable[Result]]) -> Result:
         """Attempts that are part of the body: their bounds are recorded, and between them the body sleeps."""
@@ -165,13 +161,9 @@ class Calls:
             return await self._attempts(call, context, runtime, found)
         finally:
             OWNER.reset(token)
-            self._ended(call.path)
-
-    def _ended(self, path: str) -> None:
-        self.running.pop(path, None)
-        run = self._drive.run
-        if run._state is WorkflowState.PAUSING and not self.running:
-            run._state = WorkflowState.PAUSED
+            self.running.pop(call.path, None)
+            if drive.run._state is WorkflowState.PAUSING and not self.running:
+                drive.run._state = WorkflowState.PAUSED
 
     async def _attempts(self, call: Call, context: Any, runtime: LeafRuntime, found: Found | None) -> Result:
         drive = self._drive

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from nerve.engine.local import LocalEngine
 
 RUNS = (WorkflowState.RUNNING, WorkflowState.WAITING)
-STANDS = (WorkflowState.PAUSED, WorkflowState.PAUSING, WorkflowState.HELD)
+PAUSES = (WorkflowState.PAUSED, WorkflowState.PAUSING)
+STANDS = (*PAUSES, WorkflowState.HELD)
 
 
 class Commands:
@@ -53,8 +54,8 @@ class Commands:
                 return []
             if drive is not None:
                 return await self._stop_driven(drive, reason)
-            for row in self._engine.open_children(run.run_id):
-                await self.stop(self._engine.handle(row), reason)
+            for child in self._open_children(run):
+                await self.stop(child, reason)
             data = cancelled(run, reason, [])
             await self._append(run, "workflow_cancelled", data, WorkflowState.CANCELLED, ROOT)
             run._gates.clear()
@@ -66,7 +67,7 @@ class Commands:
         run = drive.run
         drive.stopping = True
         run._state = WorkflowState.STOPPING
-        killed = [path for path in drive.calls.running if path not in run._children]
+        killed = list(drive.calls.running)
         for path, child in list(run._children.items()):
             killed += [path + inner for inner in await child.stop(reason)]
         await drive.cancel_tasks()
@@ -81,15 +82,21 @@ class Commands:
     async def pause(self, run: WorkflowRun) -> None:
         """Let nothing new begin, in the run and in its children."""
         async with self._turn(run) as drive:
-            if run._state in (WorkflowState.PAUSED, WorkflowState.PAUSING):
+            if run._state in PAUSES:
                 return
             if run._state not in RUNS:
                 raise RuntimeError(f"Cannot pause run in state {run._state.value}")
             if drive is not None:
                 await drive.journal.written_upto(drive.pause())
-                return
-            await self._append(run, "workflow_paused", {"run_id": run.run_id}, WorkflowState.PAUSED)
-            run._state = WorkflowState.PAUSED
+            else:
+                await self._append(run, "workflow_paused", {"run_id": run.run_id}, WorkflowState.PAUSED)
+                run._state = WorkflowState.PAUSED
+            for child in self._open_children(run):
+                if child._state in RUNS:
+                    await self.pause(child)
+
+    def _open_children(self, run: WorkflowRun) -> list[WorkflowRun]:
+        return [self._engine.handle(row) for row in self._engine.open_children(run.run_id)]
 
     async def resume(self, run: WorkflowRun, limits: Mapping[str, Any], with_changes: bool = False) -> None:
         async with self._turn(run) as drive:
@@ -102,11 +109,14 @@ class Commands:
             raise RuntimeError(f"Cannot resume run in state {run.state.value}")
         if drive is not None:
             await drive.journal.written_upto(drive.resume(limits, with_changes))
-            return
-        data = resumed(run.run_id, limits, with_changes)
-        await self._append(run, "workflow_resumed", data, WorkflowState.RUNNING)
-        run._held, run._state = None, WorkflowState.RUNNING
-        self._engine.revive(run)
+        else:
+            data = resumed(run.run_id, limits, with_changes)
+            await self._append(run, "workflow_resumed", data, WorkflowState.RUNNING)
+            run._held, run._state = None, WorkflowState.RUNNING
+            self._engine.revive(run)
+        for child in self._open_children(run):
+            if child._state in PAUSES:
+                await self.resume(child, {})
 
     def answer(self, run: WorkflowRun, gate: GateInfo, answer: Any, by: str) -> Awaitable[None]:
         """Settle a gate that was claimed for this answer."""

@@ -392,3 +392,30 @@ async def test_a_parent_is_held_while_its_child_is_and_goes_on_with_it(session):
     assert held_child.workflow_id == "child"
     await held_child.resume(limits={"tokens": 50})
     assert await within(run.wait()) == [1, 1]
+
+
+async def test_pausing_a_parent_pauses_its_child_and_resuming_it_goes_on_with_both(session):
+    calls = counted(session, "work")
+
+    @session.workflow
+    async def child(ctx):
+        for number in range(50):
+            await ctx.run("work", number)
+            await ctx.sleep(0.001)
+        return "done"
+
+    @session.workflow
+    async def parent(ctx):
+        return await ctx.run_workflow("child")
+
+    run = await session.start("parent")
+    await until(lambda: len(calls) > 2)
+    await run.pause()
+    child_run = child_of(session, run)
+    await until(lambda: child_run.state is WorkflowState.PAUSED)
+    assert run.state is WorkflowState.PAUSED
+    assert run.view.state == "paused"
+    seen = len(calls)
+    await run.resume()
+    assert await within(run.wait()) == "done"
+    assert seen < 50
