@@ -31,6 +31,12 @@ def waiting(gate: Gate, identity: str, deadline: float | None) -> dict[str, Any]
     return data | {name: value for name, value in optional.items() if value is not None}
 
 
+def check_choices(choices: object) -> None:
+    """Raise ValueError for choices that are not a list of answers."""
+    if choices is not None and (isinstance(choices, str) or not choices):
+        raise ValueError(f"choices must be a list of at least one answer, not {choices!r}")
+
+
 def check_answer(answer: Any, choices: list[str] | None) -> None:
     """Raise ValueError when a gate with `choices` does not take this answer."""
     if choices and answer not in choices:

@@ -23,6 +23,21 @@ class Limits:
     tokens: int | None = None
     cost: float | None = None
 
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool | str) or not value >= 0):
+                raise ValueError(f"the limit {name} must be a number that is not negative, not {value!r}")
+
+    @classmethod
+    def of(cls, given: Limits | Mapping[str, Any] | None) -> Limits:
+        """Limits as people give them: as they are, as a mapping, or none."""
+        if given is None or isinstance(given, Limits):
+            return given or cls()
+        if unknown := [name for name in given if name not in cls.__slots__]:
+            raise ValueError(f"there is no limit '{unknown[0]}'. There are: {', '.join(cls.__slots__)}")
+        return cls(**given)
+
     @classmethod
     def read(cls, data: Mapping[str, Any] | None) -> Limits:
         known = {field.name for field in fields(cls)}
@@ -31,6 +46,7 @@ class Limits:
     def raised(self, by: Limits | Mapping[str, Any]) -> Limits:
         """These limits with those of `by` where they are set."""
         given = by.to_dict() if isinstance(by, Limits) else by
+        Limits.of(given)
         return replace(self, **given)
 
     def to_dict(self) -> dict[str, Any]:

@@ -35,7 +35,11 @@ class Retry:
             raise ValueError(
                 f"Retry.attempts is the number of tries and must be at least 1, not {self.attempts}"
             )
-        if isinstance(self.on, str | type):
+        if self.delay < 0 or self.factor < 0 or self.cap < 0 or self.jitter < 0:
+            raise ValueError(f"delay, factor, cap and jitter of Retry must not be negative: {self}")
+        if isinstance(self.on, str | type) or not (
+            callable(self.on) or all(isinstance(name, str) for name in self.on)
+        ):
             raise ValueError(
                 f"Retry.on is a tuple of names such as ('TimeoutError',), or a function of the failed result,"
                 f" not {self.on!r}"
@@ -78,9 +82,12 @@ class Policy:
         return policy
 
     def _check(self) -> None:
+        if self.retry is not None and not isinstance(self.retry, Retry):
+            raise ValueError(f"retry is a Retry, such as Retry(attempts=3), not {self.retry!r}")
         for name in ("timeout", "idle_timeout"):
-            if (getattr(self, name) or 0) < 0:
-                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, str) or value < 0):
+                raise ValueError(f"{name} is a number of seconds and must not be negative, got {value!r}")
         if self.on_error not in (None, "fail", "skip") and not hasattr(self.on_error, "execute"):
             raise ValueError(f"on_error is 'fail', 'skip' or a node, not {self.on_error!r}")
         if self.effect not in (None, "repeat", "once"):

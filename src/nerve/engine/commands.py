@@ -17,7 +17,7 @@ from nerve.engine.drive import Drive
 from nerve.engine.journal import Journal
 from nerve.engine.records import resets_in, resumed, settle_key
 from nerve.engine.waits import answered, open_in
-from nerve.errors import NerveError, RunHeld
+from nerve.errors import NerveError
 
 if TYPE_CHECKING:
     from nerve.engine.local import LocalEngine
@@ -72,9 +72,8 @@ class Commands:
             killed += [path + inner for inner in await child.stop(reason)]
         await drive.cancel_tasks()
         data = encode(cancelled(run, reason, killed))
-        if not await drive.write_end("workflow_cancelled", data, WorkflowState.CANCELLED):
-            held = run.held or {}
-            raise RunHeld(run.run_id, held.get("reason", ""), held.get("message", ""))
+        if (error := await drive.write_end("workflow_cancelled", data, WorkflowState.CANCELLED)) is not None:
+            raise error
         run._error = reason or None
         drive.finish(WorkflowState.CANCELLED)
         return killed
@@ -100,6 +99,8 @@ class Commands:
 
     async def resume(self, run: WorkflowRun, limits: Mapping[str, Any], with_changes: bool = False) -> None:
         async with self._turn(run) as drive:
+            if run._held is not None and run._held["reason"] == "in doubt":
+                raise RuntimeError(f"Cannot resume: {run._held['message']}")
             await self._resume(run, drive, limits, with_changes)
 
     async def _resume(

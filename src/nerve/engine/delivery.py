@@ -170,13 +170,14 @@ class Delivery:
         obstacle = self.replay.obstacle()
         if obstacle is None:
             self._go_live()
-        elif obstacle.lenient or (obstacle.kind != "settle" and 0 < len(self.tasks) == self.blocked):
+        elif obstacle.lenient or (obstacle.kind == "ask" and 0 < len(self.tasks) == self.blocked):
             if self._turns < REST:
                 self._tick_soon()
             else:
                 self._stuck(obstacle)
-        elif obstacle.kind == "ask" and self._watch is None:
-            self._watch = asyncio.get_running_loop().call_later(self.patience, self._look_again, obstacle)
+        elif obstacle.kind != "settle" and self._watch is None:
+            delay = self.patience + self.replay.took(obstacle)
+            self._watch = asyncio.get_running_loop().call_later(delay, self._look_again, obstacle)
 
     def _look_again(self, obstacle: Record) -> None:
         self._watch = None

@@ -68,6 +68,8 @@ class Drive:
         self.verdict: Exception | None = None
         self.barrier: asyncio.Future[None] | None = None
         self.doubts: list[str] = []
+        self.asked_anew: list[str] = []
+        """Paths that the body asks for on replay and the journal does not have."""
         self.main: asyncio.Task[None] | None = None
         self.loop = asyncio.get_running_loop()
         self._resets = resets_in(past)
@@ -148,7 +150,7 @@ class Drive:
             await child.stop("its parent has ended")
         await self.cancel_tasks(but=self.main)
         self.emits.write_kept()
-        if not await self.write_end(type, data, state):
+        if await self.write_end(type, data, state) is not None:
             return
         run = self.run
         run._result, run._exception = result, error
@@ -167,18 +169,18 @@ class Drive:
             obstacle = replay.obstacle()
         return obstacle
 
-    async def write_end(self, type: str, data: str, state: WorkflowState) -> bool:
-        """Write the last event of the run; false when that failed and the run is held instead."""
+    async def write_end(self, type: str, data: str, state: WorkflowState) -> NerveError | None:
+        """Write the last event of the run; gives the reason when that failed and the run is held instead."""
         self.detached = True
         self.run._gates.clear()
         self.final = state
         self.journal.row_changed()
         try:
             await self.journal.written_upto(self.journal.note(type, "", data, ROOT))
-        except NerveError:
+        except NerveError as error:
             self.final = None
-            return False
-        return True
+            return error
+        return None
 
     def finish(self, state: WorkflowState) -> None:
         """The run has ended and that is on disk."""
@@ -244,8 +246,10 @@ class Drive:
         self.journal.row_changed()
         self.journal.written_upto(seq).add_done_callback(lambda _: self.run._notify())
 
-    def stuck(self, obstacle: Record, now: str = "the code asks for something else now") -> None:
+    def stuck(self, obstacle: Record, now: str = "") -> None:
         """The body does not ask for what is recorded."""
+        asked = ", ".join(self.asked_anew)
+        now = now or (f"the code asks for {asked} now" if asked else "the code does not ask for it now")
         key = obstacle.key
         what = key if isinstance(key, str) else f"{key[0] or '/'} {key[1]}"
         self.hold(
@@ -311,6 +315,8 @@ class Drive:
                 raise Suspended from None
             self._reset(source, path, str(mismatch))
             return None
+        if found is None and self.delivery.replay is not None:
+            self.asked_anew.append(path)
         if found is not None and found.ask.lenient and found.settle and found.settle.kind == "drop":
             self._reset(source, path, "the code may not give it up any more")
             return None

@@ -87,6 +87,7 @@ class Waits:
             at = found.ask.row.at if found is not None else time.time()
             run._gates[wait.path] = gate_info(wait.path, data, at)
             run._gates[wait.path].future = opened.future
+            run._notify()
         self.restate()
         drive.journal.row_changed()
         if isinstance(wait, Gate) and wait.auto is not None:

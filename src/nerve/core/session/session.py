@@ -142,7 +142,7 @@ class Session:
         params: Mapping[str, Any] | None = None,
         key: str | None = None,
         *,
-        limits: Limits | None = None,
+        limits: Limits | Mapping[str, Any] | None = None,
         event_sink: Sink | None = None,
     ) -> WorkflowRun:
         """Start a run; returns when the start is on disk. The same `key` gives the same run."""

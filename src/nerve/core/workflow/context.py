@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from nerve.core.gates import check_choices
 from nerve.core.nodes.base import Names, Node, policy_of
 from nerve.core.nodes.bound import bounded
 from nerve.core.nodes.context import ExecutionContext, recovering
@@ -20,6 +21,10 @@ from nerve.errors import NodeFailed, WorkflowFailed
 
 if TYPE_CHECKING:
     from nerve.core.workflow.run import WorkflowRun
+
+
+OPTIONS = (*Policy.__slots__, *(field.name for field in fields(ExecutionContext) if field.name[0] != "_"))
+"""What a call may be given beside node and input."""
 
 
 @dataclass
@@ -62,6 +67,8 @@ class WorkflowContext:
         A node that fails gives a Result with `success` false. Raises TimeoutError when the time runs
         out, NodeFailed when the node itself raised.
         """
+        if kwargs and (unknown := [name for name in kwargs if name not in OPTIONS]):
+            raise TypeError(f"ctx.run has no option '{unknown[0]}'{suggest(unknown[0], OPTIONS)}")
         policy = Policy.of(
             retry=retry, timeout=timeout, idle_timeout=idle_timeout, on_error=on_error, effect=effect
         )
@@ -104,6 +111,7 @@ class WorkflowContext:
     ) -> Coroutine[Any, Any, Any]:
         """Ask a person and wait for the answer. `choices` are the only answers taken, `options` are hints."""
         self._attached()
+        check_choices(choices)
         return answered(self.execution, Gate(self.execution.take("gate"), prompt, choices, options, timeout))
 
     def emit(self, event_type: str, data: dict[str, Any] | None = None) -> None:

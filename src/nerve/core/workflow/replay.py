@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from nerve.core.values import decode
+from nerve.core.values import decode, encode
 from nerve.errors import NerveError
 
 Key = str | tuple[str, str, int]
@@ -39,6 +39,8 @@ DROPS = frozenset({"node_cancelled", "gate_cancelled", "timer_cancelled", "signa
 NOT_THE_BODY = frozenset({"node_retrying", "path_reset"})
 CONTROL = '{"control":true'
 """How the data of the start of a control node begins: what is emitted at its path, the body emits."""
+COMPARED = ("prompt", "choices", "options", "seconds", "label", "key")
+"""What of a wait must be the same on replay."""
 ROOT = "/"
 
 
@@ -141,7 +143,7 @@ class Replay:
             return None
         data = ask.data
         if data.get("hash") != digest:
-            raise Mismatch(path, data.get("input", data), asked)
+            raise Mismatch(path, recorded(data), asked)
         ask.done = True
         return Found(ask, data, self._ends.get(path), self._retries.get(path, []))
 
@@ -182,6 +184,11 @@ class Replay:
         self._advance()
         return self._records[self._next] if self._next < len(self._records) else None
 
+    def took(self, record: Record) -> float:
+        """Seconds after which the body gave something up, the first time."""
+        ask = self._asks.get(record.key)
+        return max(0.0, record.row.at - ask.row.at) if ask is not None else 0.0
+
     def loosen(self) -> bool:
         """Stop insisting on the order of copied records; they are still there for who asks for them."""
         strict = [record for record in self._records[self._next :] if not record.lenient]
@@ -197,6 +204,13 @@ class Replay:
         records = self._records
         while self._next < len(records) and records[self._next].done:
             self._next += 1
+
+
+def recorded(data: dict[str, Any]) -> str:
+    """What of an event's data is compared with what is asked for."""
+    if "input" in data:
+        return encode(data["input"], canonical=True)
+    return encode({name: data[name] for name in COMPARED if name in data}, canonical=True)
 
 
 def covered(row: Row, settled: set[str]) -> bool:

@@ -58,14 +58,14 @@ class WorkflowRun:
         event_sink: Sink | None = None,
         *,
         run_id: str | None = None,
-        limits: Limits | None = None,
+        limits: Limits | Mapping[str, Any] | None = None,
     ) -> None:
         self._engine: Engine = workflow.session.engine  # type: ignore[union-attr]
         self._run_id = run_id or self._engine.new_id()
         self._workflow = workflow
         self._input, self._params = input, dict(params or {})
         self._sinks: list[Sink] = [event_sink] if event_sink is not None else []
-        self._limits = limits or workflow.limits
+        self._limits = workflow.limits if limits is None else Limits.of(limits)
         self._state = WorkflowState.PENDING
         self._started_at: datetime | None = None
         self._completed_at: datetime | None = None
@@ -182,6 +182,12 @@ class WorkflowRun:
             raise self._exception or WorkflowFailed(self._run_id, self._error or "", self._error_type)
         return self._result
 
+    async def next_gate(self) -> GateInfo | None:
+        """The first open gate, as soon as there is one; None when the run has ended or is held."""
+        while (gate := self.pending_gate) is None and not self.is_complete and self.held is None:
+            await self._change()
+        return gate
+
     async def stop(self, reason: str = "") -> list[str]:
         """End the run and everything it started; says what was running. A finished run stays as it is."""
         return await self._engine.commands.stop(self, reason)
@@ -232,7 +238,7 @@ class WorkflowRun:
     def _find_gate(self, name: str | None) -> tuple[WorkflowRun, GateInfo]:
         gates = list(self._owned_gates())
         if not gates:
-            raise RuntimeError("No gate pending")
+            raise RuntimeError(f"No gate pending: run '{self._run_id}' is {self.state.value}")
         if name is None:
             if len(gates) > 1:
                 names = ", ".join(f"{gate.gate_id} ({path})" for _, gate, path in gates)
@@ -241,9 +247,9 @@ class WorkflowRun:
         exact = [(owner, gate) for owner, gate, path in gates if name in (gate.gate_id, path)]
         found = exact or [(owner, gate) for owner, gate, _ in gates if name == gate.node_id]
         if len(found) != 1:
-            raise RuntimeError(
-                f"No gate '{name}' pending" if not found else f"Several gates of node '{name}' are open"
-            )
+            names = ", ".join(f"{gate.gate_id} ({path})" for _, gate, path in gates)
+            problem = f"Several gates of node '{name}'" if found else f"No gate '{name}' pending; there"
+            raise RuntimeError(f"{problem} are open: {names}")
         return found[0]
 
     def _owned_gates(self, prefix: str = "") -> Iterable[tuple[WorkflowRun, GateInfo, str]]:

@@ -41,7 +41,7 @@ class Workflow(Node):
         metadata: Mapping[str, Any] | None = None,
         *,
         body: Node | None = None,
-        limits: Limits | None = None,
+        limits: Limits | Mapping[str, Any] | None = None,
         **policy: Any,
     ) -> None:
         if (fn is None) == (body is None):
@@ -53,7 +53,7 @@ class Workflow(Node):
         self._metadata = dict(metadata or {})
         self._created_at = datetime.now(UTC)
         self._definition: tuple[str, str, str] | None = None
-        self.limits = limits or Limits()
+        self.limits = Limits.of(limits)
         super().__init__(id, session, **policy)
         self.name: str = id
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nerve.core.gates import check_answer
+from nerve.core.gates import check_answer, check_choices
 from nerve.core.nodes.base import Names
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.control.base import ControlNode, ask, at_least
@@ -44,6 +44,7 @@ class GateNode(ControlNode):
         self.attempts, self.auto_answer = at_least(1, id, "attempts", attempts), auto_answer
         if auto_answer is not None:
             check_answer(auto_answer, self.choices)
+        check_choices(choices)
         super().__init__(id, session, **policy)
         self._auto_approve = False
         self._receivers: list[asyncio.Future[str]] = []

@@ -1,0 +1,181 @@
+"""Changed code meets a journal: held when it differs, and gone on with when that is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.workflow.support import Latch, at_gate, counted, types, until, within
+from nerve import FunctionNode, Graph, Session
+from nerve.engine import delivery
+from nerve.errors import RunHeld
+
+
+async def three_steps(ctx):
+    for name in ("a", "b"):
+        await ctx.run(name, 1)
+    return await ctx.gate("Continue?")
+
+
+async def one_step(ctx):
+    return (await ctx.run("a", 1))["output"]
+
+
+def opened(file: Path | None, body: Any) -> tuple[Session, dict[str, list[Any]]]:
+    session = Session("test", file)
+    session.workflow(body, id="body")
+    return session, {name: counted(session, name) for name in "ab"}
+
+
+async def test_code_that_ends_earlier_now_holds_the_run_and_completes_it_when_it_may(file: Path) -> None:
+    session, _ = opened(file, three_steps)
+    async with session:
+        await at_gate(await session.start("body"))
+    session, again = opened(file, one_step)
+    async with session:
+        (run,) = await session.recover()
+        await run.answer("yes")
+        with pytest.raises(RunHeld, match="mismatch"):
+            await within(run.wait())
+        await run.resume(with_changes=True)
+        assert await within(run.wait()) == 1
+        assert again == {"a": [], "b": []}
+
+
+async def test_a_fork_completes_with_code_that_ends_earlier_now() -> None:
+    session, seen = opened(None, three_steps)
+    run = await session.start("body")
+    await at_gate(run)
+    await run.answer("yes")
+    await within(run.wait())
+    session.delete_workflow("body")
+    session.workflow(one_step, id="body")
+    fork = await session.fork(run.run_id)
+    assert await within(fork.wait()) == 1
+    assert seen == {"a": [1], "b": [1]}
+
+
+# -- a call that was given up ------------------------------------------------------------------
+
+
+async def cancels(ctx):
+    task = asyncio.create_task(ctx.run("slow", 1))
+    await ctx.run("a", 1)
+    task.cancel()
+    await asyncio.wait([task])
+    return await ctx.gate("Continue?")
+
+
+async def cancels_no_more(ctx):
+    task = asyncio.create_task(ctx.run("slow", 1))
+    await ctx.run("a", 1)
+    return [(await task)["output"], await ctx.gate("Continue?")]
+
+
+async def waits_for_it(ctx):
+    await ctx.run("a", 1)
+    try:
+        await asyncio.wait_for(ctx.run("slow", 1), 0.05)
+    except TimeoutError:
+        pass
+    return await ctx.gate("Continue?")
+
+
+async def bounds_it(ctx):
+    await ctx.run("a", 1)
+    try:
+        async with asyncio.timeout(0.05):
+            await ctx.run("slow", 1)
+    except TimeoutError:
+        pass
+    return await ctx.gate("Continue?")
+
+
+async def bounds_it_no_more(ctx):
+    await ctx.run("a", 1)
+    return [(await ctx.run("slow", 1))["output"], await ctx.gate("Continue?")]
+
+
+async def left_at_the_gate(file: Path, body: Any, latch: Latch) -> None:
+    session, _ = opened(file, body)
+    async with session:
+        FunctionNode("slow", session, latch.leaf)
+        await at_gate(await session.start("body"))
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [(cancels, cancels_no_more), (waits_for_it, bounds_it_no_more), (bounds_it, bounds_it_no_more)],
+)
+async def test_a_call_that_the_code_no_longer_gives_up_holds_the_run_or_is_run_again(
+    file: Path, monkeypatch: pytest.MonkeyPatch, before: Any, now: Any
+) -> None:
+    monkeypatch.setattr(delivery, "PATIENCE", 0.3)
+    latch = Latch()
+    await left_at_the_gate(file, before, latch)
+    session, again = opened(file, now)
+    async with session:
+        FunctionNode("slow", session, latch.leaf)
+        (run,) = await session.recover()
+        await run.answer("yes")
+        with pytest.raises(RunHeld, match="mismatch"):
+            await within(run.wait(), 5)
+        assert len(latch.inputs) <= 1
+        latch.inputs.clear()
+        latch.open.set()
+        await run.resume(with_changes=True)
+        assert await within(run.wait()) == [1, "yes"]
+        assert (latch.inputs, again["a"]) == ([1], [])
+
+
+@pytest.mark.parametrize("body", [cancels, waits_for_it, bounds_it])
+async def test_a_call_that_the_code_gives_up_as_before_is_given_up_again(file: Path, body: Any) -> None:
+    latch = Latch()
+    await left_at_the_gate(file, body, latch)
+    session, again = opened(file, body)
+    async with session:
+        FunctionNode("slow", session, latch.leaf)
+        (run,) = await session.recover()
+        await run.answer("yes")
+        assert await within(run.wait()) == "yes"
+        assert (len(latch.inputs) <= 1, again["a"]) == (True, [])
+
+
+# -- a graph that is reset ---------------------------------------------------------------------
+
+
+async def two_parts(ctx):
+    await ctx.run("a", ctx.input)
+    return (await ctx.run("graph", ctx.input))["output"]
+
+
+def with_graph(file: Path, latch: Latch) -> tuple[Session, list[Any]]:
+    """A graph whose first step is always given the same, and whose second is given its input."""
+    session, seen = opened(file, two_parts)
+    graph = Graph("graph", session)
+    graph.add_step(session.nodes["b"], "first", input_fn=lambda up: "same")
+    last = FunctionNode("last", session, latch.leaf)
+    graph.add_step(last, depends_on=["first"], input_fn=lambda up: up["input"])
+    return session, seen["b"]
+
+
+async def test_a_graph_with_another_input_in_a_fork_is_run_again_as_a_whole(file: Path) -> None:
+    latch = Latch()
+    session, first = with_graph(file, latch)
+    async with session:
+        run = await session.start("body", 1)
+        await until(lambda: latch.inputs == [1])
+        fork = await session.fork(run.run_id, input=2)
+        await until(lambda: latch.inputs == [1, 2])
+        assert first == ["same", "same"]
+        assert types(fork).count("step_completed") == 2
+    latch.open.set()
+    session, first = with_graph(file, latch)
+    async with session:
+        runs = {run.run_id: run for run in await session.recover()}
+        assert await within(runs[fork.run_id].wait()) == 2
+        assert await within(runs[run.run_id].wait()) == 1
+        assert first == []

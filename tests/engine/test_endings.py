@@ -1,0 +1,425 @@
+"""How bodies end: they leave memory, their loop ends, a limit is reached, or the disk fails."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.workflow.support import Latch, at_gate, counted, types, until, within
+from nerve import FunctionNode, Limits, Session, WorkflowContext, WorkflowRun, WorkflowState
+from nerve.core.nodes.threads import THREADS
+from nerve.engine import local
+from nerve.errors import LimitReached, NerveError, StoreError, StoreFull
+from nerve.store.memory import MemoryStore
+
+Body = Callable[[WorkflowContext], Awaitable[Any]]
+
+
+async def ask(ctx):
+    return await ctx.gate("Continue?")
+
+
+def opened(store: Any, *bodies: Body) -> Session:
+    session = Session("test", store)
+    for body in bodies:
+        session.workflow(body)
+    return session
+
+
+# -- a body leaves memory ----------------------------------------------------------------------
+
+
+async def tidy(ctx):
+    try:
+        return await ctx.gate("Continue?")
+    finally:
+        ctx.now()
+        ctx.emit("tidied")
+
+
+TIDIED_ONCE = [
+    "workflow_started", "gate_waiting", "gate_answered", "clock_read", "tidied", "workflow_completed"
+]  # fmt: skip
+
+
+@pytest.fixture
+def nothing_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs leave memory as soon as they only wait."""
+    monkeypatch.setattr(local, "KEEP_PARKED", 0)
+
+
+async def test_what_a_body_tells_while_its_session_is_closed_is_not_written(file: Path) -> None:
+    async with opened(file, tidy) as session:
+        await at_gate(await session.start("tidy"))
+    async with opened(file, tidy) as session:
+        (run,) = await session.recover()
+        assert types(run) == TIDIED_ONCE[:2]
+        await run.answer("yes")
+        assert await within(run.wait()) == "yes"
+        assert types(run) == TIDIED_ONCE
+
+
+@pytest.mark.usefixtures("nothing_stays")
+async def test_what_a_body_tells_while_it_leaves_memory_is_not_written(file: Path) -> None:
+    async with opened(file, tidy) as session:
+        run = await session.start("tidy")
+        await until(lambda: not session.engine.drives)
+        await run.answer("yes")
+        assert await within(run.wait()) == "yes"
+        assert types(run) == TIDIED_ONCE
+
+
+@pytest.mark.usefixtures("nothing_stays")
+async def test_a_thread_that_ends_after_its_run_left_memory_harms_nothing(file: Path) -> None:
+    go = threading.Event()
+
+    async def impatient(ctx):
+        try:
+            await ctx.run("slow", timeout=0.01)
+        except TimeoutError:
+            pass
+        return [await ctx.gate("One?"), await ctx.gate("Two?")]
+
+    async with opened(file, impatient) as session:
+        FunctionNode("slow", session, lambda context: go.wait(10))
+        run = await session.start("impatient")
+        await until(lambda: run.pending_gate and not session.engine.drives)
+        await run.answer(1)
+        await until(lambda: run.pending_gate and run.pending_gate.prompt == "Two?")
+        before, idle = types(run).count("log"), THREADS._idle
+        go.set()
+        await until(lambda: THREADS._idle > idle)
+        await run.answer(2)
+        assert await within(run.wait()) == [1, 2]
+        assert types(run).count("log") == before
+
+
+# -- the loop ends -----------------------------------------------------------------------------
+
+
+def left_open(file: Path, body: Body, *nodes: str) -> None:
+    """End the loop while the body waits, without closing the session."""
+
+    async def main() -> Session:
+        session = opened(file, body)
+        for node in nodes:
+            counted(session, node)
+        await at_gate(await session.start(body.__name__))
+        return session
+
+    asyncio.run(main()).engine.store.close()
+
+
+def taken_up(file: Path, body: Body, *nodes: str) -> tuple[list[str], Any, dict[str, list[Any]]]:
+    """What was written of the run, its value after an answer, and what was executed for it."""
+
+    async def main() -> tuple[list[str], Any, dict[str, list[Any]]]:
+        async with opened(file, body) as session:
+            executed = {node: counted(session, node) for node in nodes}
+            (run,) = await session.recover()
+            written = types(run)
+            await run.answer("yes")
+            return written, await within(run.wait()), executed
+
+    return asyncio.run(main())
+
+
+WAITING = ["workflow_started", "gate_waiting"]
+
+
+def test_a_body_that_is_told_of_the_end_of_the_loop_can_run_nothing_more(file: Path) -> None:
+    tried = []
+
+    async def rolls_back(ctx):
+        try:
+            return await ctx.gate("Continue?")
+        except BaseException:
+            tried.append("rollback")
+            await ctx.run("rollback")
+            tried.append("rolled back")
+            raise
+
+    left_open(file, rolls_back, "rollback")
+    assert tried == ["rollback"]
+    assert taken_up(file, rolls_back, "rollback") == (WAITING, "yes", {"rollback": []})
+
+
+@pytest.mark.parametrize("how", ["return", "raise"])
+def test_a_body_that_makes_something_of_the_end_of_the_loop_has_not_ended(file: Path, how: str) -> None:
+    async def swallows(ctx):
+        try:
+            return await ctx.gate("Continue?")
+        except asyncio.CancelledError:
+            if how == "raise":
+                raise ValueError("cancelled") from None
+            return "partial"
+
+    left_open(file, swallows)
+    assert taken_up(file, swallows) == (WAITING, "yes", {})
+
+
+def test_a_replay_that_is_cut_off_by_the_end_of_the_loop_holds_nothing(file: Path) -> None:
+    alone: list[bool] = []
+
+    async def works(ctx):
+        if alone:
+            alone.append(True)
+            await asyncio.Event().wait()
+        await ctx.run("first")
+        await ctx.run("second")
+
+    async def lived(session: Session) -> None:
+        latch = Latch()
+        counted(session, "first")
+        FunctionNode("second", session, latch.leaf)
+        if alone:
+            await session.recover()
+            await until(lambda: len(alone) == 2)
+        else:
+            await session.start("works")
+            await latch.entered.wait()
+            await session.close()
+
+    asyncio.run(lived(opened(file, works)))
+    alone.append(True)
+    session = opened(file, works)
+    asyncio.run(lived(session))
+    (row,) = session.engine.store.runs()
+    held = [event for event in session.engine.store.events(row.run) if event.type == "workflow_held"]
+    assert (row.state, held) == ("running", [])
+    session.engine.store.close()
+
+
+# -- a limit is reached ------------------------------------------------------------------------
+
+
+async def test_time_counts_again_after_a_gate_was_answered() -> None:
+    async def hangs_later(ctx):
+        await ctx.gate("Continue?")
+        await asyncio.Event().wait()
+
+    run = await opened(None, hangs_later).start("hangs_later", limits=Limits(wall_time=0.1))
+    await at_gate(run)
+    await run.answer("yes")
+    with pytest.raises(LimitReached, match="wall_time"):
+        await within(run.wait(), 3)
+
+
+async def test_time_does_not_count_while_the_run_is_paused() -> None:
+    async def works(ctx):
+        await ctx.run("slow")
+        return (await ctx.run("work", 1))["output"]
+
+    session, latch = opened(None, works), Latch()
+    counted(session, "work"), FunctionNode("slow", session, latch.leaf)
+    run = await session.start("works", limits=Limits(wall_time=0.1))
+    await latch.entered.wait()
+    await run.pause()
+    latch.open.set()
+    began = time.monotonic()
+    await until(lambda: time.monotonic() > began + 0.2)
+    assert run.state is WorkflowState.PAUSED
+    await run.resume()
+    assert await within(run.wait()) == 1
+
+
+async def test_a_body_that_catches_everything_fails_at_its_limit_all_the_same() -> None:
+    async def stubborn(ctx):
+        try:
+            await ctx.run("work")
+            await ctx.run("work")
+        except BaseException:
+            return "escaped"
+
+    session = opened(None, stubborn)
+    counted(session, "work")
+    run = await session.start("stubborn", limits=Limits(steps=1))
+    with pytest.raises(LimitReached, match="steps=1"):
+        await within(run.wait())
+    assert (run.state, types(run)[-1]) == (WorkflowState.FAILED, "workflow_failed")
+
+
+# -- the disk fails ----------------------------------------------------------------------------
+
+
+class FullDisk(MemoryStore):
+    """Takes no more appends once `room` is used up."""
+
+    room: int | None = None
+    was_full = False
+
+    def append(self, batch: Any, patience: float = 30.0) -> Any:
+        if self.room is not None:
+            if self.room == 0:
+                self.was_full = True
+                raise StoreFull("no room")
+            self.room -= 1
+        return super().append(batch, patience)
+
+
+@pytest.fixture
+def disk() -> FullDisk:
+    return FullDisk()
+
+
+async def asked(disk: FullDisk) -> WorkflowRun:
+    """A run that waits at its gate, and nothing more can be written."""
+    run = await opened(disk, ask).start("ask")
+    await at_gate(run)
+    disk.room = 0
+    return run
+
+
+async def test_a_leaf_of_a_held_run_is_ended_before_the_run_goes_on(disk: FullDisk) -> None:
+    entered, go, running, most = asyncio.Event(), asyncio.Event(), [], []
+
+    async def slow(context):
+        running.append(context.path)
+        most.append(len(running))
+        entered.set()
+        try:
+            await go.wait()
+        finally:
+            await asyncio.sleep(0.01)
+            running.pop()
+        return "slow"
+
+    async def quick(context):
+        await entered.wait()
+        disk.room = None if disk.was_full else 0
+
+    async def both(ctx):
+        task = asyncio.create_task(ctx.run("slow"))
+        await ctx.run("quick")
+        return (await task)["output"]
+
+    session = opened(disk, both)
+    FunctionNode("slow", session, slow), FunctionNode("quick", session, quick)
+    run = await session.start("both")
+    await until(lambda: run.held)
+    disk.room = None
+    await within(run.resume())
+    go.set()
+    assert await within(run.wait()) == "slow"
+    assert most == [1, 1]
+
+
+async def test_a_stop_that_cannot_be_written_says_so_and_can_be_made_again(disk: FullDisk) -> None:
+    run = await asked(disk)
+    with pytest.raises(NerveError, match="no room"):
+        await within(run.stop())
+    assert not run.is_complete
+    disk.room = None
+    assert await within(run.stop()) == []
+    assert (run.state, disk.run(run.run_id).state) == (WorkflowState.CANCELLED, "cancelled")
+    with pytest.raises(asyncio.CancelledError):
+        await run.wait()
+
+
+async def test_nobody_waits_forever_for_a_stop_that_cannot_be_written(disk: FullDisk) -> None:
+    run = await asked(disk)
+    outcomes = await within(asyncio.gather(run.stop(), run.stop(), return_exceptions=True))
+    assert all(isinstance(outcome, NerveError) for outcome in outcomes)
+
+
+async def test_a_gate_whose_answer_could_not_be_written_is_listed_again(disk: FullDisk) -> None:
+    run = await asked(disk)
+    with pytest.raises(StoreFull):
+        await within(run.answer("lost"))
+    assert run.state is WorkflowState.HELD
+    assert [gate.prompt for gate in run.pending_gates] == ["Continue?"]
+    disk.room = None
+    await run.resume()
+    await until(lambda: run.pending_gate)
+    await run.answer("kept")
+    assert await within(run.wait()) == "kept"
+
+
+@pytest.mark.parametrize("room", [0, 1, 2])
+async def test_a_fork_that_cannot_be_written_leaves_no_run_behind(disk: FullDisk, room: int) -> None:
+    async def parent(ctx):
+        return await ctx.run_workflow("ask")
+
+    session = opened(disk, ask, parent)
+    run = await session.start("parent")
+    await until(lambda: run.pending_gate)
+    disk.room = room
+    try:
+        await session.fork(run.run_id)
+    except StoreError:
+        assert len(disk.runs()) == 2
+    assert all(row.parent is None or disk.run(row.parent) for row in disk.runs())
+
+
+@pytest.fixture
+async def reports() -> list[str]:
+    """What asyncio has to say about futures and tasks that nobody cared for."""
+    told: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["message"]))
+    return told
+
+
+async def answers(run: WorkflowRun) -> None:
+    run.answer_gate("lost")
+    await until(lambda: run.held)
+    raise StoreFull("no room")
+
+
+COMMANDS: dict[str, Callable[[WorkflowRun], Awaitable[Any]]] = {
+    "answer_gate": answers,
+    "answer": lambda run: run.answer("lost"),
+    "pause": lambda run: run.pause(),
+    "stop": lambda run: run.stop(),
+    "start": lambda run: run.workflow.session.start("ask"),
+    "start_under_a_key": lambda run: run.workflow.session.start("ask", key="k"),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+async def test_asyncio_has_nothing_to_report_when_a_command_cannot_be_written(
+    disk: FullDisk, reports: list[str], command: str
+) -> None:
+    run = await asked(disk)
+    with pytest.raises(NerveError, match="no room"):
+        await within(COMMANDS[command](run))
+    disk.room = None
+    await run.stop()
+    gc.collect()
+    await asyncio.sleep(0)
+    assert reports == []
+
+
+async def test_asyncio_has_nothing_to_report_when_steps_cannot_be_written(
+    disk: FullDisk, reports: list[str]
+) -> None:
+    async def fills(context):
+        disk.room = 0
+
+    async def side_by_side(ctx):
+        await asyncio.gather(*(ctx.run("fills") for _ in range(5)), ctx.gate("Continue?"))
+
+    session = opened(disk, side_by_side)
+    FunctionNode("fills", session, fills)
+    run = await session.start("side_by_side")
+    await until(lambda: run.held)
+    disk.room = None
+    await run.stop()
+    gc.collect()
+    await asyncio.sleep(0)
+    assert reports == []
+
+
+async def test_whoever_has_stopped_waiting_for_a_run_is_forgotten() -> None:
+    run = await opened(None, ask).start("ask")
+    await at_gate(run)
+    for _ in range(1000):
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(run.wait(), 1e-6)
+    assert len(run._watchers) < 10

@@ -1,0 +1,322 @@
+"""Things that once went wrong, each on its own."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.workflow.support import Latch, at_gate, counted, data_of, types, until, within
+from nerve import FunctionNode, Graph, Limits, Retry, Session, WorkflowState
+from nerve.errors import RunHeld, WorkflowFailed
+
+
+@pytest.fixture
+def session() -> Session:
+    return Session("test")
+
+
+async def ask(ctx):
+    return await ctx.gate("Continue?")
+
+
+# -- budgets and limits ------------------------------------------------------------------------
+
+
+async def spent(session: Session) -> tuple[Any, list[Any]]:
+    """A run that is held for its budget, and the inputs of what it has paid for."""
+    seen = counted(session, "agent", lambda given: {"output": 1, "attributes": {"usage": {"tokens": 10}}})
+
+    @session.workflow
+    async def spends(ctx):
+        for number in range(2):
+            await ctx.run("agent", number)
+        return "done"
+
+    run = await session.start("spends", limits=Limits(tokens=5))
+    with pytest.raises(RunHeld, match="budget"):
+        await within(run.wait())
+    return run, seen
+
+
+async def test_retrying_a_run_whose_budget_is_spent_holds_it_again(session: Session) -> None:
+    run, seen = await spent(session)
+    await run.retry()
+    with pytest.raises(RunHeld, match="tokens used: 10 of 5"):
+        await within(run.wait())
+    assert seen == [0]
+    await run.resume(limits={"tokens": 100})
+    assert await within(run.wait()) == "done"
+    assert seen == [0, 1]
+
+
+@pytest.mark.parametrize("decision", ["skip", "fail"])
+async def test_a_spent_budget_is_nothing_that_can_be_skipped(session: Session, decision: str) -> None:
+    run, seen = await spent(session)
+    before = types(run)
+    with pytest.raises(RuntimeError, match=r"budget|tokens"):
+        await getattr(run, decision)(run.held["path"])
+    assert (run.state, types(run), seen) == (WorkflowState.HELD, before, [0])
+
+
+async def test_an_output_that_looks_like_a_failure_is_no_error_after_a_restart(file: Path) -> None:
+    async def reports(ctx):
+        await ctx.run("report")
+        await ctx.gate("Continue?")
+        return (await ctx.run("report"))["output"]
+
+    for part in ("start", "recover"):
+        async with Session("test", file) as session:
+            counted(session, "report", lambda given: {"tests": {"success": False}})
+            session.workflow(reports, limits=Limits(errors=0))
+            if part == "start":
+                await at_gate(await session.start("reports"))
+            else:
+                (run,) = await session.recover()
+                await run.answer("yes")
+                assert await within(run.wait()) == {"tests": {"success": False}}
+
+
+# -- times -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["gate", "signal"])
+async def test_a_wait_whose_time_ran_out_says_the_same_on_replay(file: Path, kind: str) -> None:
+    told = []
+
+    async def impatient(ctx):
+        try:
+            await (ctx.gate("Now?", 0.01) if kind == "gate" else ctx.wait_signal("go", timeout=0.01))
+        except TimeoutError as error:
+            told.append(str(error))
+        return await ctx.gate("Later?")
+
+    async with Session("test", file) as session:
+        session.workflow(impatient)
+        run = await session.start("impatient")
+        await until(lambda: told and run.view.gates)
+    async with Session("test", file) as session:
+        session.workflow(impatient)
+        (run,) = await session.recover()
+        await run.answer("yes")
+        assert await within(run.wait()) == "yes"
+    assert told == [f"{kind} timed out after 0.01 s"] * 2
+
+
+async def test_a_graph_whose_time_ran_out_is_not_run_again_on_replay(file: Path) -> None:
+    told = []
+
+    async def bounded(ctx):
+        try:
+            await ctx.run("graph", timeout=0.05)
+        except TimeoutError as error:
+            told.append(str(error))
+        return await ctx.gate("Continue?")
+
+    latch = Latch()
+    for part in ("start", "recover"):
+        async with Session("test", file) as session:
+            Graph("graph", session).chain(FunctionNode("hangs", session, latch.leaf))
+            session.workflow(bounded)
+            if part == "start":
+                await at_gate(await session.start("bounded"))
+            else:
+                (run,) = await session.recover()
+                await run.answer("yes")
+                assert await within(run.wait()) == "yes"
+    assert told == ["node 'graph' timed out after 0.05 s"] * 2
+    assert len(latch.inputs) == 1
+
+
+async def test_a_child_whose_time_ran_out_is_stopped_and_failed_alike_on_replay(file: Path) -> None:
+    told = []
+
+    async def parent(ctx):
+        try:
+            await ctx.run_workflow("ask")
+        except WorkflowFailed as error:
+            told.append((error.error_type, error.error))
+        return await ctx.gate("Continue?")
+
+    for part in ("start", "recover"):
+        async with Session("test", file) as session:
+            session.workflow(ask, timeout=0.05), session.workflow(parent)
+            if part == "start":
+                run = await session.start("parent")
+                await until(lambda: told and run.view.gates)  # noqa: B023
+            else:
+                (run,) = await session.recover()
+                await run.answer("yes")
+                assert await within(run.wait()) == "yes"
+                assert [row.state for row in session.engine.store.runs(workflow="ask")] == ["cancelled"]
+    assert told == [("TimeoutError", "timed out after 0.05 s")] * 2
+
+
+async def test_what_a_bounded_graph_has_done_counts_when_another_ran_out_of_time_before(file: Path) -> None:
+    """The first graph is tried again after 0.7 s; on replay the second must not wait for that."""
+    again, go = asyncio.Event(), asyncio.Event()
+    tries = []
+
+    async def hangs(context):
+        tries.append(context.path)
+        if len(tries) > 1:
+            again.set()
+            await go.wait()
+        else:
+            await asyncio.Event().wait()
+        return "second try"
+
+    async def after_the_first(context):
+        await again.wait()
+        return "kept"
+
+    async def last(context):
+        await go.wait()
+        return context.input
+
+    async def both(ctx):
+        async def late():
+            await ctx.sleep(0.5)
+            return (await ctx.run("other", timeout=0.6))["output"]
+
+        first = ctx.run("retried", timeout=0.7, retry=Retry(attempts=2, delay=0))
+        results = await asyncio.gather(first, late())
+        return [results[0]["output"], results[1]]
+
+    def opened() -> Session:
+        session = Session("test", file)
+        Graph("retried", session).chain(FunctionNode("hangs", session, hangs))
+        kept = FunctionNode("kept", session, after_the_first)
+        Graph("other", session).chain(kept, FunctionNode("last", session, last))
+        session.workflow(both)
+        return session
+
+    async with opened() as session:
+        run = await session.start("both")
+        await until(lambda: "/other/kept" in [event.path for event in run.events if "result" in event.data])
+    go.set()
+    async with opened() as session:
+        (run,) = await session.recover()
+        assert await within(run.wait()) == ["second try", "kept"]
+
+
+# -- children ----------------------------------------------------------------------------------
+
+
+def failing(session: Session, **policy: Any) -> list[str]:
+    """A workflow that fails; the list has the runs it had."""
+    runs = []
+
+    @session.workflow(**policy)
+    async def child(ctx):
+        runs.append(ctx.run_id)
+        raise ValueError(f"try {len(runs)}")
+
+    return runs
+
+
+async def test_a_workflow_that_is_a_step_is_tried_again_as_another_run(session: Session) -> None:
+    runs = failing(session)
+    graph = Graph("graph", session)
+    graph.add_step(session.get_workflow("child"), retry=Retry(attempts=3, delay=0))
+    session.register_workflow(graph)
+    run = await session.start("graph")
+    with pytest.raises(WorkflowFailed, match="try 3"):
+        await within(run.wait())
+    rows = session.engine.store.runs(workflow="child")
+    assert sorted(runs) == sorted(row.run for row in rows)
+    assert [(row.state, row.parent) for row in rows] == [("failed", run.run_id)] * 3
+
+
+async def test_the_policy_of_a_workflow_holds_where_it_is_called(session: Session) -> None:
+    runs = failing(session, retry=Retry(attempts=3, delay=0))
+
+    @session.workflow
+    async def parent(ctx):
+        await ctx.run_workflow("child")
+
+    with pytest.raises(WorkflowFailed, match="try 3"):
+        await within((await session.start("parent")).wait())
+    assert len(set(runs)) == 3
+
+
+async def test_a_sleeping_child_wakes_when_its_parent_is_taken_up_by_its_key(file: Path) -> None:
+    async def nap(ctx):
+        await ctx.sleep(0.1)
+        return "slept"
+
+    async def parent(ctx):
+        return await ctx.run_workflow("nap")
+
+    for part in ("leave", "take up"):
+        async with Session("test", file) as session:
+            session.workflow(nap), session.workflow(parent)
+            run = await session.start("parent", key="k")
+            if part == "leave":
+                store = session.engine.store
+                await until(lambda: [r.state for r in store.runs(workflow="nap")] == ["waiting"])  # noqa: B023
+            else:
+                assert await within(run.wait()) == "slept"
+
+
+async def test_a_paused_parent_is_pausing_while_its_child_runs(session: Session) -> None:
+    latch = Latch()
+    FunctionNode("work", session, latch.leaf)
+
+    @session.workflow
+    async def child(ctx):
+        await ctx.run("work", 1)
+
+    @session.workflow
+    async def parent(ctx):
+        await ctx.run_workflow("child")
+
+    run = await session.start("parent")
+    await latch.entered.wait()
+    await run.pause()
+    assert (run.state, run.view.state) == (WorkflowState.PAUSING, "pausing")
+    latch.open.set()
+    await until(lambda: run.state is WorkflowState.PAUSED)
+    assert run.view.state == "paused"
+
+
+# -- what is shown -----------------------------------------------------------------------------
+
+
+async def test_a_gate_that_is_opened_again_after_a_restart_is_as_old_as_it_was(file: Path) -> None:
+    async with Session("test", file) as session:
+        session.workflow(ask)
+        run = await session.start("ask")
+        await at_gate(run)
+        await run.pause()
+    async with Session("test", file) as session:
+        session.workflow(ask)
+        (run,) = await session.recover()
+        await run.resume()
+        await until(lambda: run.pending_gate and run.pending_gate.future is not None)
+        (opened,) = [event for event in run.events if event.event_type == "gate_waiting"]
+        assert run.pending_gate.created_at == opened.timestamp
+        assert data_of(run, "gate_waiting")[0]["gate_id"] == run.pending_gate.gate_id
+
+
+async def test_what_a_sink_has_started_runs_to_its_end(session: Session) -> None:
+    counted(session, "work")
+    ended = asyncio.Event()
+    tasks: list[asyncio.Task[str]] = []
+
+    async def send(event):
+        await ended.wait()
+        return event.event_type
+
+    @session.workflow
+    async def body(ctx):
+        await ctx.run("work")
+        ctx.emit("told")
+        await ctx.run("work")
+
+    run = await session.start("body", event_sink=lambda event: tasks.append(asyncio.create_task(send(event))))
+    await within(run.wait())
+    ended.set()
+    assert await within(asyncio.gather(*tasks)) == types(run)
