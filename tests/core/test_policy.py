@@ -59,7 +59,10 @@ def test_a_success_is_not_tried_again() -> None:
         (lambda: Retry(on="TimeoutError"), "Retry.on is a tuple of names"),  # type: ignore[arg-type]
         (lambda: Retry(on=TimeoutError), "Retry.on is a tuple of names"),  # type: ignore[arg-type]
         (lambda: MockNode(timeout=-1), "timeout is a number of seconds and must not be negative, got -1"),
-        (lambda: MockNode(idle_timeout=-1), "idle_timeout is a number of seconds and must not be negative, got -1"),
+        (
+            lambda: MockNode(idle_timeout=-1),
+            "idle_timeout is a number of seconds and must not be negative, got -1",
+        ),
         (lambda: MockNode(on_error="ignore"), "on_error is 'fail', 'skip' or a node, not 'ignore'"),
         (lambda: MockNode(effect="twice"), "effect is 'repeat' or 'once', not 'twice'"),
     ],

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from nerve import FunctionNode, Graph, Session, WorkflowContext
 from nerve.core.nodes.control import GateNode, LoopNode, MapNode, ParallelNode
+from nerve.core.values import decode
 from nerve.store.memory import MemoryStore
 from nerve.store.port import Append, Row, RunRow
 
@@ -32,10 +33,10 @@ class World:
     """What the leaves of a program have done, and how many turns of the loop each takes."""
 
     delays: list[int]
-    done: list[str] = field(default_factory=list)
+    done: list[tuple[str, str]] = field(default_factory=list)
 
     async def work(self, context: Any) -> Any:
-        self.done.append(context.path)
+        self.done.append((context.run_id, context.path))
         turns = self.delays[len(self.done) % len(self.delays)] if self.delays else 0
         for _ in range(turns):
             await asyncio.sleep(0)
@@ -152,7 +153,10 @@ async def finish(run: Any) -> Any:
 def copied(store: MemoryStore, run_id: str, upto: int) -> MemoryStore:
     """A store with the first events of a run, as if the process had died right after them."""
     other = MemoryStore()
+    asked = {row.path for row in store.events(run_id)[:upto]}
     for row in store.runs():
+        if row.run != run_id and decode(store.events(row.run)[0].data)["parent_path"] not in asked:
+            continue
         events: list[Row] = store.events(row.run)[: upto if row.run == run_id else None]
         state = row.state if row.run != run_id else "running"
         open_row = RunRow(row.run, row.session, row.workflow, state, row.started, None, row.key, row.parent)

@@ -261,7 +261,7 @@ async def test_a_sleeping_child_wakes_when_its_parent_is_taken_up_by_its_key(fil
                 assert await within(run.wait()) == "slept"
 
 
-async def test_a_paused_parent_is_pausing_while_its_child_runs(session: Session) -> None:
+async def test_the_child_of_a_paused_parent_is_pausing_while_its_leaf_runs(session: Session) -> None:
     latch = Latch()
     FunctionNode("work", session, latch.leaf)
 
@@ -272,14 +272,17 @@ async def test_a_paused_parent_is_pausing_while_its_child_runs(session: Session)
     @session.workflow
     async def parent(ctx):
         await ctx.run_workflow("child")
+        return (await ctx.run("work", 2))["output"]
 
     run = await session.start("parent")
     await latch.entered.wait()
+    (child_run,) = run._children.values()
     await run.pause()
-    assert (run.state, run.view.state) == (WorkflowState.PAUSING, "pausing")
+    assert (run.state, run.view.state) == (WorkflowState.PAUSED, "paused")
+    assert (child_run.state, child_run.view.state) == (WorkflowState.PAUSING, "pausing")
     latch.open.set()
-    await until(lambda: run.state is WorkflowState.PAUSED)
-    assert run.view.state == "paused"
+    await run.resume()
+    assert await within(run.wait()) == 2
 
 
 # -- what is shown -----------------------------------------------------------------------------

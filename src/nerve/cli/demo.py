@@ -121,7 +121,7 @@ def close(console: Console, folder: Path, keep: bool, code: int) -> int:
     if code == INTERRUPTED:
         say(console, "")
         if keep:
-            say(console, f"Interrupted. Go on with: nerve demo --resume {folder}")
+            say(console, f"Interrupted. Go on with: {sys.executable} -m nerve demo --resume {folder}")
         else:
             say(console, "Interrupted. The folder is removed and the run with it; --keep would keep both.")
     elif keep:

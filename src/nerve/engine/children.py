@@ -38,8 +38,8 @@ async def run_child(engine: LocalEngine, parent: Drive, call: Call, attempt: int
         if row is None:
             await engine.start(child, parent=parent.run.run_id, parent_path=call.path, lineage=lineage)
         while not child.is_complete:
-            await child._change()
             parent.run._notify()
+            await child._change()
     except asyncio.CancelledError:
         if not (parent.detached or parent.stopping or engine.shutting_down):
             await child.stop("the parent gave it up")

@@ -419,3 +419,13 @@ async def test_pausing_a_parent_pauses_its_child_and_resuming_it_goes_on_with_bo
     await run.resume()
     assert await within(run.wait()) == "done"
     assert seen < 50
+
+
+async def test_the_next_gate_of_a_parent_may_be_that_of_its_child(session):
+    session.workflow(ask), session.workflow(parent)
+    run = await session.start("parent")
+    gate = await within(run.next_gate())
+    assert gate.path == "/ask/gate"
+    await run.answer("yes")
+    assert await within(run.next_gate()) is None
+    assert await within(run.wait()) == "yes"
