@@ -81,7 +81,7 @@ def register(session: Session, project: Project, pace: float = 0.0, cut: Cut | N
         shutil.copy(project.work / "slug.py", project.merged / "slug.py")
         return "slug.py copied into the project"
 
-    for name, command in (("coach", COACH), ("reviewer", f"{REVIEWER} slug.py && echo silent")):
+    for name, command in (("coach", COACH), ("reviewer", f"{REVIEWER} slug.py && echo no warnings")):
         BashNode(
             name,
             session,

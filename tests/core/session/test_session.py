@@ -234,6 +234,7 @@ async def test_a_run_is_found_by_any_unique_beginning_of_its_id(session):
 @pytest.mark.requirement("S1-28")
 @pytest.mark.requirement("S1-27")
 @pytest.mark.requirement("S1-47")
+@pytest.mark.requirement("S1-46")
 @pytest.mark.requirement("C-07")
 @pytest.mark.requirement("C-08")
 async def test_a_graph_is_registered_as_a_workflow_under_its_own_id(session):
@@ -450,3 +451,18 @@ async def test_a_key_of_another_workflow_is_refused(session):
     await session.start("one", key="k")
     with pytest.raises(ValueError, match="key 'k' is that of run"):
         await session.start("two", key="k")
+
+
+@pytest.mark.requirement("S1-04")
+async def test_a_function_and_a_graph_are_the_same_kind_of_run(session):
+    node = FunctionNode("double", session, lambda context: context.input * 2)
+    session.register_workflow(Graph("as_graph", session).add_step(node))
+
+    @session.workflow
+    async def as_function(ctx):
+        return (await ctx.run("double", ctx.input))["output"]
+
+    runs = [await session.start(name, 4) for name in ("as_graph", "as_function")]
+    assert [await run.wait() for run in runs] == [8, 8]
+    assert {run.to_info().state for run in runs} == {WorkflowState.COMPLETED}
+    assert {run.view.nodes["/double"].state for run in runs} == {"completed"}

@@ -23,6 +23,8 @@ def opened(file, latch):
 
 @pytest.mark.requirement("C-16")
 @pytest.mark.requirement("S0-02")
+@pytest.mark.requirement("S1-11")
+@pytest.mark.requirement("S1-38")
 async def test_pausing_is_shown_while_a_leaf_runs_and_paused_when_it_has_ended():
     latch = Latch()
     session, after = opened(None, latch)
