@@ -52,7 +52,7 @@ class Calls:
                 settled = True
                 told: Result = await drive.told(found)
                 return told
-            if found is not None and role == "control":
+            if found is not None and role != "leaf":
                 drive.delivery.pump()
             elif not drive.is_live:
                 await drive.turn_live(path if found is not None and in_doubt(call, found) else None)
@@ -64,6 +64,8 @@ class Calls:
                     await written
             began = time.perf_counter()
             result = Result.raised(unfit) if unfit else await self._perform(call, role, found)
+            if role == "workflow" and not drive.is_live:
+                await drive.turn_live()
             future = self._settle(call, role, result, time.perf_counter() - began)
             settled = True
             if role != "control" and future.done():
@@ -143,7 +145,10 @@ class Calls:
     async def _child(self, call: Call, number: int) -> Result:
         if call.policy.idle_timeout is not None:
             return Result.failed("idle_timeout is for nodes; give a workflow a timeout", "ValueError")
-        return await self._drive.host.run_child(self._drive, call, number)
+        drive = self._drive
+        if not drive.is_live and not drive.host.child_ended(drive.run.run_id, call.path, number):
+            await drive.turn_live()
+        return await drive.host.run_child(drive, call, number)
 
     async def _leaf(self, call: Call, found: Found | None) -> Result:
         """A leaf runs outside the body: what it starts and emits is not part of what is replayed."""

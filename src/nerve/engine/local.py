@@ -273,6 +273,10 @@ class LocalEngine:
     def child_id(self, parent: str, path: str) -> str:
         return children.child_id(parent, path)
 
+    def child_ended(self, parent: str, path: str, attempt: int) -> bool:
+        row = self.store.run(children.child_id(parent, path, attempt))
+        return row is not None and WorkflowState(row.state) in FINAL
+
     async def run_child(self, parent: Drive, call: Call, attempt: int) -> Result:
         return await children.run_child(self, parent, call, attempt)
 

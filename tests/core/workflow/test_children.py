@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from core.workflow.support import Latch, at_gate, counted, data_of, photographed, types, until, within
-from nerve import FunctionNode, Graph, Limits, Session
+from nerve import FunctionNode, Graph, Limits, Retry, Session
 from nerve.core.workflow import Workflow, WorkflowState
 from nerve.errors import RunHeld, WorkflowFailed
 
@@ -429,3 +429,31 @@ async def test_the_next_gate_of_a_parent_may_be_that_of_its_child(session):
     await run.answer("yes")
     assert await within(run.next_gate()) is None
     assert await within(run.wait()) == "yes"
+
+
+@pytest.mark.parametrize("policy", [{"timeout": 30}, {"retry": Retry(attempts=3, delay=0)}])
+async def test_a_bounded_or_repeated_child_goes_on_after_a_restart(file, policy):
+    failed = []
+
+    def opened():
+        session = Session("test", file)
+
+        async def stumbles(ctx):
+            if not (failed or "timeout" in policy):
+                failed.append(ctx.run_id)
+                raise ValueError("not yet")
+            return await ctx.gate("Child asks?")
+
+        child = Workflow("child", session, stumbles)
+        session.register_workflow(Graph("graph", session).add_step(child, "child", **policy))
+        return session
+
+    async with opened() as session:
+        run = await session.start("graph")
+        assert await within(run.next_gate())
+    async with opened() as session:
+        runs = {run.run_id: run for run in await session.recover()}
+        run = runs[run.run_id]
+        assert await within(run.next_gate())
+        await run.answer("yes")
+        assert await within(run.wait()) == "yes"
