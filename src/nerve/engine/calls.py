@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 ONE_TRY = Retry(attempts=1)
 
+SHARE = 0.002
+"""Seconds a run that is alone may keep the loop before everybody else on it has a turn."""
+
 
 class Calls:
     """The calls of one run."""
@@ -37,6 +40,7 @@ class Calls:
         self.running: dict[str, Call] = {}
         """The leaves that are being executed, by their paths."""
         self._clocks: dict[str, IdleClock] = {}
+        self._shared = 0.0
 
     async def call(self, call: Call) -> Result:
         drive, path = self._drive, call.path
@@ -66,11 +70,14 @@ class Calls:
             result = Result.raised(unfit) if unfit else await self._perform(call, role, found)
             if role == "workflow" and not drive.is_live:
                 await drive.turn_live()
-            future = self._settle(call, role, result, time.perf_counter() - began)
+            outcome = self._settle(call, role, result, time.perf_counter() - began)
             settled = True
-            if role != "control" and future.done():
+            if not isinstance(outcome, Result):
+                handed: Result = await drive.delivery.awaited(outcome)
+                return handed
+            if began > self._shared + SHARE:
                 await asyncio.sleep(0)  # nothing had to be waited for, but others must have their turn
-            outcome: Result = await drive.delivery.awaited(future)
+                self._shared = time.perf_counter()
             return outcome
         except asyncio.CancelledError:
             if begun:
@@ -193,7 +200,8 @@ class Calls:
         self._drive.note("node_retrying", call.path, data)
         return number, delay
 
-    def _settle(self, call: Call, role: Role, result: Result, seconds: float) -> asyncio.Future[Any]:
+    def _settle(self, call: Call, role: Role, result: Result, seconds: float) -> Result | asyncio.Future[Any]:
+        """Note how the call ended; gives the result if it may be used at once, else what to wait for."""
         drive, control = self._drive, role == "control"
         if not control:
             drive.usage.errors += not result.success
@@ -203,10 +211,10 @@ class Calls:
         alone = not control and drive.alone
         urgent = not (control or alone)
         seq = drive.journal.note(type, call.path, data, drive.settle_key(call.path), urgent=urgent)
+        if alone and drive.journal.write_at_once() >= seq:
+            return kept
         future = drive.delivery.future()
         drive.delivery.push(seq, future, kept, durable=not control)
-        if alone:
-            drive.journal.write_at_once()
         return future
 
     def _emit(self, path: str, type: str, data: dict[str, Any]) -> None:

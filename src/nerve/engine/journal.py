@@ -51,10 +51,11 @@ class Journal:
             (self._writer.now if urgent else self._writer.later)(self)
         return self.seq
 
-    def write_at_once(self) -> None:
-        """Do not wait for the end of this turn of the loop: there is nobody to share a commit with."""
+    def write_at_once(self) -> int:
+        """Write now, as there is nobody to share a commit with; the number up to which all is on disk."""
         if self._broken is None:
             self._writer.at_once(self)
+        return self.committed
 
     def pin(self, definition: Definition) -> None:
         """Store the definition together with the next write."""

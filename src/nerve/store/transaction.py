@@ -14,9 +14,9 @@ class Transaction:
 
     __slots__ = ("_db", "_execute")
 
-    def __init__(self, db: apsw.Connection) -> None:
+    def __init__(self, db: apsw.Connection, execute: Callable[..., apsw.Cursor] | None = None) -> None:
         self._db = db
-        self._execute = db.cursor().execute
+        self._execute = execute or db.cursor().execute
 
     def __enter__(self) -> Callable[..., apsw.Cursor]:
         self._execute("BEGIN IMMEDIATE")

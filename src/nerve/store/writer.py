@@ -37,6 +37,7 @@ class Writer:
 
     def _use(self, db: apsw.Connection) -> apsw.Connection:
         self._db: apsw.Connection | None = db
+        self._execute = db.cursor().execute
         self._patience = -1.0
         self._log = 0
         # In place of SQLite's own hook, which moves the log inside the commit and hides its trouble.
@@ -68,7 +69,7 @@ class Writer:
         outcomes: list[StoreError | None] = []
         moved: dict[str, Head] = {}
         group = _Group()
-        with Transaction(db) as execute:
+        with Transaction(db, self._execute) as execute:
             for part in batch:
                 head = moved.get(part.run) or self._head(db, part)
                 if head[0] == part.after:
