@@ -27,7 +27,7 @@ test: env
 	$(BIN)/python -m pytest -q -n $(JOBS) -m "not full" $(ARGS)
 
 test-full: env
-	$(BIN)/python -m pytest -q -m full $(ARGS)
+	HYPOTHESIS_PROFILE=default $(BIN)/python -m pytest -q -m full $(ARGS)
 
 check: env
 	$(BIN)/ruff format --check

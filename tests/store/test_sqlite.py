@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nerve.errors import StoreError, StoreFailed
+from nerve.errors import Conflict, StoreError, StoreFailed
 from nerve.store.memory import MemoryStore
 from nerve.store.port import Append, Row, RunRow
 from nerve.store.sqlite import SqliteStore
@@ -209,3 +209,12 @@ def test_it_decides_as_the_memory_store_does(
         assert [store.events(run) for run in "abc"] == [model.events(run) for run in "abc"]
     finally:
         store.close()
+
+
+def test_a_part_without_rows_that_takes_an_old_journal_for_new_is_refused(file: Path) -> None:
+    store = SqliteStore(file)
+    store.append([append("r", 0)])
+    store.close()
+    store = SqliteStore(file)
+    assert [type(outcome) for outcome in store.append([Append("r", 0, [], run_row("r"))])] == [Conflict]
+    store.close()

@@ -87,7 +87,7 @@ class Writer:
 
     def _head(self, db: apsw.Connection, part: Append) -> Head:
         head = self._heads.get(part.run)
-        if head is None and part.after == 0:
+        if head is None and part.after == 0 and part.rows:
             return 0, START  # the key of its first row says whether it is new
         if head is None or head[0] != part.after:
             head = _head(db, part.run)
