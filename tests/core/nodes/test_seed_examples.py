@@ -3,81 +3,12 @@
 import asyncio
 
 import pytest
+from workflows.dev_coach_review import build_dev_coach_review
 
 from core.nodes.support import executed, of_type, until
 from nerve import ExecutionContext, FunctionNode, Session
 from nerve.core.nodes import Graph, MockNode
-from nerve.core.nodes.control import BranchNode, GateNode, WhileNode
-
-
-def build_dev_coach_review(session: Session) -> Graph:
-    """Dev + Coach + Reviewer collaboration workflow."""
-
-    # Inner loop body: Coach review -> Dev respond
-    inner_body = Graph(id="_inner", session=session)
-    inner_body.add_step_ref("coach", "review", input_fn=lambda up: up["input"])
-    inner_body.add_step(
-        BranchNode(
-            id="_check_coach",
-            session=session,
-            condition=lambda inp: "ACCEPTED" not in inp.get("output", ""),
-            then_branch=session.get_node("dev"),
-        ),
-        step_id="respond",
-        depends_on=["review"],
-    )
-
-    # Inner loop
-    inner_loop = WhileNode(
-        id="coach_loop",
-        session=session,
-        condition=lambda s: "ACCEPTED" not in str(s.current_value),
-        body=inner_body,
-        max_iterations=30,
-    )
-
-    # Outer loop body: Inner loop -> Reviewer
-    outer_body = Graph(id="_outer", session=session)
-    outer_body.add_step(inner_loop, "dev_coach")
-    outer_body.add_step_ref("reviewer", "review", depends_on=["dev_coach"])
-    outer_body.add_step(
-        BranchNode(
-            id="_check_reviewer",
-            session=session,
-            condition=lambda inp: "APPROVED" in inp.get("output", ""),
-            then_branch=FunctionNode(id="_done", session=session, fn=lambda c: {"done": True}),
-            else_branch=session.get_node("coach"),  # Process feedback
-        ),
-        step_id="decide",
-        depends_on=["review"],
-    )
-
-    # Main workflow
-    workflow = Graph(id="dev_coach_review", session=session)
-    workflow.add_step_ref("dev", "initial", input_fn=lambda up: up.get("input"))
-    workflow.add_step(
-        WhileNode(
-            id="outer_loop",
-            session=session,
-            condition=lambda s: not s.current_value.get("done"),
-            body=outer_body,
-            max_iterations=10,
-        ),
-        step_id="collaboration",
-        depends_on=["initial"],
-    )
-    workflow.add_step(
-        GateNode(
-            id="final_approval",
-            session=session,
-            prompt="Workflow complete. Approve to merge?",
-        ),
-        step_id="approve",
-        depends_on=["collaboration"],
-    )
-
-    session.register_workflow(workflow)
-    return workflow
+from nerve.core.nodes.control import GateNode, WhileNode
 
 
 @pytest.fixture

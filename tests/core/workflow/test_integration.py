@@ -1,10 +1,13 @@
 """The seeds' own examples, as written."""
 
 import pytest
+from workflows.code_review_workflow import code_review
+from workflows.dev_coach_review import dev_coach_review_workflow
+from workflows.research_agent import register
 
 from core.workflow.support import at_gate, data_of, types, until, within
 from nerve import FunctionNode, MockNode, Session
-from nerve.core.workflow import Workflow, WorkflowContext, WorkflowRun, WorkflowState
+from nerve.core.workflow import Workflow, WorkflowRun, WorkflowState
 
 
 class TestWorkflowIntegration:
@@ -74,129 +77,6 @@ class TestWorkflowIntegration:
         result = await run.wait()
 
         assert result == 5
-
-
-async def code_review(ctx: WorkflowContext) -> str:
-    """Review code until approved."""
-    code = ctx.input
-
-    while True:
-        review = await ctx.run("reviewer", f"Review this:\n{code}")
-        ctx.emit("review_complete", {"review": review["output"]})
-
-        decision = await ctx.gate("Accept, reject, or provide feedback:")
-
-        if decision.lower() == "accept":
-            return review["output"]
-        if decision.lower() == "reject":
-            return "Review rejected"
-        code = await ctx.run("editor", f"Apply feedback: {decision}\n\nCode:\n{code}")
-        code = code["output"]
-
-
-async def research_workflow(ctx: WorkflowContext) -> dict:
-    """Research agent - searches until sufficient info, then synthesizes."""
-
-    query = ctx.input
-    max_iterations = ctx.params.get("max_iterations", 5)
-
-    ctx.emit("phase", {"name": "research", "query": query})
-
-    findings = []
-    iteration = 0
-
-    while iteration < max_iterations:
-        iteration += 1
-        ctx.emit("iteration", {"current": iteration, "max": max_iterations})
-
-        search_result = await ctx.run("searcher", f"Search for: {query}")
-        findings.append(search_result["output"])
-
-        eval_result = await ctx.run("evaluator", f"Is this sufficient?\n{findings[-1]}")
-
-        if "SUFFICIENT" in eval_result["output"]:
-            ctx.emit("phase", {"name": "sufficient", "iterations": iteration})
-            break
-
-        refine_result = await ctx.run("evaluator", f"Suggest better query for: {query}")
-        query = refine_result["output"]
-
-    ctx.emit("phase", {"name": "synthesize"})
-    all_findings = "\n---\n".join(findings)
-    synthesis = await ctx.run("writer", f"Synthesize:\n{all_findings}")
-
-    approval = await ctx.gate(f"Research complete. Approve?\n\nPreview:\n{synthesis['output'][:500]}...")
-
-    if approval.lower() != "approve":
-        return {"success": False, "reason": "rejected", "feedback": approval}
-
-    return {
-        "success": True,
-        "answer": synthesis["output"],
-        "iterations": iteration,
-    }
-
-
-def register(session: Session):
-    Workflow(
-        id="research_agent",
-        session=session,
-        fn=research_workflow,
-        description="Research and synthesize information",
-    )
-
-
-async def dev_coach_review_workflow(ctx: WorkflowContext) -> dict:
-    """Dev + Coach + Reviewer collaboration."""
-
-    task = ctx.input
-    max_outer = ctx.params.get("max_outer", 10)
-    max_inner = ctx.params.get("max_inner", 30)
-
-    ctx.emit("phase", {"name": "initial_dev"})
-    dev_result = await ctx.run("dev", f"Implement: {task}")
-    dev_response = dev_result["output"]
-
-    outer_round = 0
-    reviewer_accepted = False
-
-    while outer_round < max_outer and not reviewer_accepted:
-        outer_round += 1
-        ctx.emit("outer_round", {"round": outer_round, "max": max_outer})
-
-        inner_round = 0
-        coach_accepted = False
-
-        while inner_round < max_inner and not coach_accepted:
-            inner_round += 1
-            ctx.emit("inner_round", {
-                "outer": outer_round,
-                "inner": inner_round,
-                "max": max_inner,
-            })  # fmt: skip
-
-            coach_result = await ctx.run("coach", f"Review:\n{dev_response}")
-
-            if "ACCEPTED" in coach_result["output"]:
-                coach_accepted = True
-                ctx.emit("coach_accepted", {"round": inner_round})
-                break
-
-            dev_result = await ctx.run("dev", f"Address:\n{coach_result['output']}")
-            dev_response = dev_result["output"]
-
-        ctx.emit("phase", {"name": "reviewer", "outer": outer_round})
-        reviewer_result = await ctx.run("reviewer", "Final review")
-
-        if "APPROVED" in reviewer_result["output"]:
-            reviewer_accepted = True
-            ctx.emit("reviewer_accepted", {"round": outer_round})
-
-    if reviewer_accepted:
-        approval = await ctx.gate("Reviewer approved. Merge?")
-        return {"success": approval.lower() == "approve", "rounds": outer_round}
-
-    return {"success": False, "reason": "max_rounds", "rounds": outer_round}
 
 
 async def answered(run, *answers):

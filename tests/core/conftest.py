@@ -1,4 +1,4 @@
-"""What the tests of sessions are given."""
+"""What the tests of the core are given."""
 
 import signal
 from collections.abc import Iterator
