@@ -54,7 +54,7 @@ class LocalEngine:
         """Runs that are not driven any more, but whose last tasks and writes are not over."""
         self._parked: dict[str, Drive] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._keys: dict[str, asyncio.Future[WorkflowRun]] = {}
+        self._keys: dict[str, tuple[WorkflowRun, asyncio.Task[None]]] = {}
         self._sentinel: asyncio.Task[None] | None = None
         self._writer: Writer | None = None
         self.closed = False
@@ -133,21 +133,20 @@ class LocalEngine:
 
     async def start_keyed(self, run: WorkflowRun, key: str) -> WorkflowRun:
         """Start a run under a key; if there is one with that key already, that is the run."""
-        if (pending := self._keys.get(key)) is not None:
-            return same_workflow(key, await asyncio.shield(pending), run)
-        if (row := self.store.run_by_key(self._name, key)) is not None:
-            return same_workflow(key, self.take_up(row), run)
-        future = self._keys[key] = asyncio.get_running_loop().create_future()
-        try:
-            await self.start(run, key)
-            future.set_result(run)
-        except BaseException as error:
-            future.set_exception(error)
-            future.exception()
-            raise
-        finally:
-            del self._keys[key]
-        return run
+        if key not in self._keys:
+            if (row := self.store.run_by_key(self._name, key)) is not None:
+                return same_workflow(key, self.take_up(row), run)
+            starting = apart(self.start(run, key))
+            self._keys[key] = run, starting
+            starting.add_done_callback(lambda done: self._started(key, done))
+        found, starting = self._keys[key]
+        await asyncio.shield(starting)
+        return same_workflow(key, found, run)
+
+    def _started(self, key: str, done: asyncio.Task[None]) -> None:
+        del self._keys[key]
+        if not done.cancelled():
+            done.exception()  # whoever still waits for the start is told; there may be nobody
 
     def definition(self, workflow: Workflow) -> Definition:
         hashed, source, canonical = workflow.definition()

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Iterable
-from contextvars import Context
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from nerve.core.event import Sink, WorkflowEvent, deliver, log
 from nerve.core.workflow.replay import Row
 from nerve.core.workflow.run import WorkflowRun
-from nerve.engine.tasks import apart
+from nerve.engine.tasks import apart, outside
 
 PATIENCE = 1.0
 """Seconds that the end of a run waits for its sinks."""
@@ -34,7 +33,7 @@ class Feed:
 
     def _deliver(self, event: WorkflowEvent) -> Awaitable[Any] | None:
         """Tasks that a sink starts are its own, not those of the body that happened to cause the event."""
-        answer: Awaitable[Any] | None = Context().run(deliver, self._sink, event)
+        answer: Awaitable[Any] | None = outside().run(deliver, self._sink, event)
         return answer
 
     async def _go_on(self, answer: Awaitable[Any] | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from contextvars import Context, ContextVar
+from contextvars import Context, ContextVar, copy_context
 from typing import Any, Protocol, cast
 
 
@@ -37,9 +37,16 @@ def count_tasks(loop: asyncio.AbstractEventLoop) -> None:
     loop.set_task_factory(cast("Any", factory))
 
 
+def outside() -> Context:
+    """The present context, for what does not belong to the body that happens to be executing."""
+    context = copy_context()
+    context.run(OWNER.set, None)
+    return context
+
+
 def apart(coro: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
     """A task that belongs to no body, whoever's context it is created in."""
-    return Context().run(asyncio.create_task, coro)
+    return outside().run(asyncio.create_task, coro)
 
 
 def sentinel(loop: asyncio.AbstractEventLoop) -> asyncio.Task[None]:

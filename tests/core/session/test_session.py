@@ -466,3 +466,15 @@ async def test_a_function_and_a_graph_are_the_same_kind_of_run(session):
     assert [await run.wait() for run in runs] == [8, 8]
     assert {run.to_info().state for run in runs} == {WorkflowState.COMPLETED}
     assert {run.view.nodes["/double"].state for run in runs} == {"completed"}
+
+
+async def test_giving_up_a_keyed_start_does_not_harm_who_else_wants_that_run(file):
+    async with Session("test", file) as session:
+        session.workflow(ask)
+        impatient = asyncio.ensure_future(session.start("ask", key="k"))
+        patient = asyncio.ensure_future(session.start("ask", key="k"))
+        await asyncio.sleep(0)
+        impatient.cancel()
+        run = await within(patient)
+        assert (await within(run.next_gate())).prompt
+        assert len(session.engine.store.runs()) == 1
