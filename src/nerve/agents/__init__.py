@@ -1,0 +1,21 @@
+"""Agents: the port to whatever answers prompts, and the leaf that asks through it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from nerve.agents.port import Assistant, Chunk, Done, Provider, Tool
+
+if TYPE_CHECKING:
+    from nerve.agents.node import AgentNode
+
+__all__ = ["AgentNode", "Assistant", "Chunk", "Done", "Provider", "Tool"]
+
+
+def __getattr__(name: str) -> Any:
+    """The port costs nothing to import; the node, which needs the core, is imported when it is used."""
+    if name != "AgentNode":
+        raise AttributeError(f"module 'nerve.agents' has no attribute '{name}'")
+    from nerve.agents.node import AgentNode
+
+    return AgentNode

@@ -1,0 +1,135 @@
+"""ScriptedProvider: an agent with canned answers, which costs nothing and forgets nothing."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from nerve.agents.port import Assistant, Chunk, Done, Tool
+
+Answer = Any
+"""A text; a chunk or a list of chunks; or an exception to raise.
+
+A chunk is a text, `{"text": …}`, `{"tool": name, "input": {…}}`, `{"usage": {…}}`, or one of the port's own.
+"""
+Answers = Sequence[Answer] | Mapping[str, Answer] | Callable[["Asked"], Answer | Awaitable[Answer]]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One call of the provider."""
+
+    prompt: str
+    cwd: str | None = None
+    resume: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    thread: str = ""
+    """The conversation it belongs to: the one that is resumed, or a new one."""
+
+
+class ScriptedProvider:
+    """Answers from a list in turn, by the first pattern found in the prompt, or by a sync or async function.
+
+    Patterns are regular expressions, tried in their order. A prompt that nothing answers is an error that
+    shows it. `calls` has every call, noted before it is answered. New conversations are `thread-1`,
+    `thread-2` and so on.
+    """
+
+    def __init__(self, answers: Answers, name: str = "scripted") -> None:
+        if isinstance(answers, str) or not (callable(answers) or isinstance(answers, Mapping | Sequence)):
+            raise TypeError(f"answers are a list, a dict of patterns or a function, not {answers!r}")
+        self.name = name
+        self.calls: list[Asked] = []
+        self._threads = 0
+        self._answers: Callable[[Asked], Answer]
+        if callable(answers):
+            self._answers = answers
+        elif isinstance(answers, Mapping):
+            self._answers = Patterns(answers)
+        else:
+            self._answers = Turns(answers)
+
+    def query(
+        self, prompt: str, cwd: str | None, resume: str | None, options: Mapping[str, Any]
+    ) -> AsyncIterator[Chunk]:
+        if resume is None:
+            self._threads += 1
+        call = Asked(prompt, cwd, resume, dict(options), resume or f"thread-{self._threads}")
+        self.calls.append(call)
+        return self._answered(call)
+
+    async def _answered(self, call: Asked) -> AsyncIterator[Chunk]:
+        answer = self._answers(call)
+        if inspect.isawaitable(answer):
+            answer = await answer
+        for chunk in chunks(answer, call.thread):
+            yield chunk
+
+
+class Turns:
+    """One answer after the other."""
+
+    def __init__(self, answers: Iterable[Answer]) -> None:
+        self._answers = list(answers)
+        self._given = 0
+
+    def __call__(self, call: Asked) -> Answer:
+        if self._given == len(self._answers):
+            raise LookupError(
+                f"all {self._given} scripted answers are used up; the prompt was: {call.prompt}"
+            )
+        self._given += 1
+        return self._answers[self._given - 1]
+
+
+class Patterns:
+    """The answer of the first pattern that is found in the prompt."""
+
+    def __init__(self, answers: Mapping[str, Answer]) -> None:
+        self._answers = [(re.compile(pattern), answer) for pattern, answer in answers.items()]
+
+    def __call__(self, call: Asked) -> Answer:
+        for pattern, answer in self._answers:
+            if pattern.search(call.prompt):
+                return answer
+        known = ", ".join(repr(pattern.pattern) for pattern, _ in self._answers)
+        raise LookupError(
+            f"no scripted answer matches; the patterns are {known}; the prompt was: {call.prompt}"
+        )
+
+
+def chunks(answer: Answer, thread: str) -> Iterator[Chunk]:
+    """What a provider says for an answer; without a `Done` of its own one is added."""
+    usage: Mapping[str, Any] | None = None
+    for part in answer if isinstance(answer, list | tuple) else [answer]:
+        if isinstance(part, dict) and part.keys() == {"usage"}:
+            usage = part["usage"]
+            continue
+        chunk = as_chunk(part)
+        yield chunk
+        if isinstance(chunk, Done):
+            return
+    yield Done(thread, usage)
+
+
+def as_chunk(part: Any) -> Chunk:
+    match part:
+        case Exception():
+            raise part
+        case Assistant() | Tool() | Done():
+            return part
+        case str():
+            return Assistant(part)
+        case {"text": str(text), **rest} if not rest:
+            return Assistant(text)
+        case {"tool": str(name), "input": dict(given), **rest} if not rest:
+            return Tool(name, given)
+        case {"tool": str(name), **rest} if not rest:
+            return Tool(name)
+    raise TypeError(
+        f"a scripted answer is a text, a chunk, a list of chunks or an exception, not {part!r};"
+        " for an agent that answers with JSON, give its text"
+    )

@@ -1,0 +1,104 @@
+"""ScriptedProvider: canned answers, and a note of every call."""
+
+import subprocess
+import sys
+
+import pytest
+
+from nerve.agents import Assistant, Done, Tool
+from nerve.testing import ScriptedProvider
+
+
+async def say(provider, prompt="hello", resume=None, cwd=None, **options):
+    return [chunk async for chunk in provider.query(prompt, cwd, resume, options)]
+
+
+async def test_a_list_is_given_in_turn_and_its_end_is_an_error_that_names_the_prompt():
+    provider = ScriptedProvider(["one", "two"])
+    assert await say(provider) == [Assistant("one"), Done("thread-1")]
+    assert await say(provider) == [Assistant("two"), Done("thread-2")]
+    with pytest.raises(LookupError, match="all 2 scripted answers are used up; the prompt was: third"):
+        await say(provider, "third")
+    assert len(provider.calls) == 3
+
+
+async def test_the_first_pattern_that_is_found_in_the_prompt_answers():
+    provider = ScriptedProvider({r"^Plan\b": "a plan", "(?i)review": "a review", "": "anything"})
+    assert (await say(provider, "Plan the review"))[0] == Assistant("a plan")
+    assert (await say(provider, "Please REVIEW"))[0] == Assistant("a review")
+    assert (await say(provider, "Planning"))[0] == Assistant("anything")
+
+
+async def test_a_prompt_that_no_pattern_matches_is_an_error_that_names_both():
+    with pytest.raises(LookupError, match=r"'Plan', 'Review'; the prompt was: Implement"):
+        await say(ScriptedProvider({"Plan": "a", "Review": "b"}), "Implement")
+
+
+async def test_a_function_answers_sync_or_async():
+    async def later(call):
+        return call.prompt.upper()
+
+    assert (await say(ScriptedProvider(later)))[0] == Assistant("HELLO")
+    assert (await say(ScriptedProvider(lambda call: call.cwd), cwd="/tmp"))[0] == Assistant("/tmp")
+
+
+async def test_a_call_is_noted_before_it_is_answered():
+    seen = []
+    provider = ScriptedProvider(lambda call: str(seen.append(call is provider.calls[-1])))
+    await say(provider, "hi", resume="thread-4", cwd="/tmp", model="opus")
+    assert seen == [True]
+    (call,) = provider.calls
+    assert (call.prompt, call.resume, call.cwd) == ("hi", "thread-4", "/tmp")
+    assert call.options == {"model": "opus"}
+
+
+@pytest.mark.requirement("S3-16")
+async def test_a_call_without_a_thread_gets_a_new_one_and_resuming_keeps_it():
+    provider = ScriptedProvider(["a", "b", "c"])
+    threads = [(await say(provider, resume=resume))[-1].thread for resume in (None, "thread-1", None)]
+    assert threads == ["thread-1", "thread-1", "thread-2"]
+
+
+@pytest.mark.requirement("S3-19")
+async def test_an_answer_can_be_chunks():
+    provider = ScriptedProvider(
+        [
+            {"text": "t"},
+            {"tool": "Bash"},
+            ["a", {"tool": "Bash", "input": {"command": "ls"}}, {"text": "b"}, {"usage": {"tokens": 1}}],
+            [Tool("Read"), Done("mine"), "never"],
+        ]
+    )
+    assert await say(provider) == [Assistant("t"), Done("thread-1")]
+    assert await say(provider) == [Tool("Bash"), Done("thread-2")]
+    assert await say(provider) == [
+        Assistant("a"),
+        Tool("Bash", {"command": "ls"}),
+        Assistant("b"),
+        Done("thread-3", {"tokens": 1}),
+    ]
+    assert await say(provider) == [Tool("Read"), Done("mine")]
+
+
+@pytest.mark.parametrize("answer", [RuntimeError("no"), ["first", RuntimeError("no")]])
+async def test_an_exception_is_raised_in_its_place(answer):
+    with pytest.raises(RuntimeError, match="no"):
+        await say(ScriptedProvider([answer]))
+
+
+@pytest.mark.parametrize("answer", [None, 3, {"verdict": "ok"}, {"text": "a", "tool": "b"}, [["nested"]]])
+async def test_an_answer_of_another_shape_is_refused_with_what_to_do(answer):
+    with pytest.raises(TypeError, match="answers with JSON, give its text"):
+        await say(ScriptedProvider([answer]))
+
+
+@pytest.mark.parametrize("answers", ["text", 3, None])
+def test_answers_of_another_shape_are_refused_at_once(answers):
+    with pytest.raises(TypeError, match="answers are a list"):
+        ScriptedProvider(answers)
+
+
+def test_importing_it_loads_neither_the_core_nor_pytest():
+    code = "import sys, nerve.testing; print([m for m in sys.modules if m == 'pytest' or 'nerve.core' in m])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "[]", done.stderr
