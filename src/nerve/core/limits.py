@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 DEPTH = 16
+_UNBOUNDED = (None,) * 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,11 @@ class Limits:
         known = {field.name for field in fields(cls)}
         return cls(**{name: value for name, value in (data or {}).items() if name in known})
 
+    @property
+    def counted(self) -> bool:
+        """Whether anything that calls are counted against is bounded."""
+        return (self.steps, self.iterations, self.errors, self.tokens, self.cost) != _UNBOUNDED
+
     def raised(self, by: Limits | Mapping[str, Any]) -> Limits:
         """These limits with those of `by` where they are set."""
         given = by.to_dict() if isinstance(by, Limits) else by
@@ -65,7 +71,7 @@ class Usage:
 
     def spend(self, usage: Any) -> None:
         """Add the `usage` of one result: `tokens` or `input_tokens` and `output_tokens`, and `cost`."""
-        if not isinstance(usage, Mapping):
+        if usage is None or not isinstance(usage, Mapping):
             return
         tokens = usage.get("tokens")
         if tokens is None:

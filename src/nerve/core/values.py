@@ -10,22 +10,23 @@ from typing import Any
 from nerve.errors import NotJson
 
 
-def _encoder(sort_keys: bool) -> Callable[[Any], str]:
+def _encoder(sort_keys: bool) -> Callable[[Any, int], Iterable[str]]:
     """JSONEncoder makes its C encoder anew for every value, which costs more than most values."""
     plain = json.JSONEncoder(
         ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":"), sort_keys=sort_keys
     )
     make = getattr(json.encoder, "c_make_encoder", None)
     if make is None:
-        return plain.encode
-    chunks = make(
+        return lambda value, _: plain.encode(value)
+    chunks: Callable[[Any, int], Iterable[str]] = make(
         None, plain.default, json.encoder.encode_basestring, None, ":", ",", sort_keys, False, False
     )
-    return lambda value: "".join(chunks(value, 0))
+    return chunks
 
 
 _plain, _sorted = _encoder(sort_keys=False), _encoder(sort_keys=True)
 _decode = json.JSONDecoder().raw_decode
+_KEPT = frozenset({int, bool, type(None)})
 DEEP = 64
 """How far down a value that cannot be written is searched for the reason."""
 
@@ -33,12 +34,18 @@ DEEP = 64
 def encode(value: Any, canonical: bool = False) -> str:
     """JSON text of a value; with `canonical`, the keys of objects are sorted."""
     try:
-        text = _canonical(value) if canonical else _plain(value)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise NotJson(_explain(value, error)) from None
+        text = "".join((_sorted if canonical else _plain)(value, 0))
+    except (TypeError, ValueError, RecursionError):
+        text = _unsortable(value)
     if not text.isascii():
         text = text.encode("utf-8", "replace").decode("utf-8")
     return text
+
+
+def is_plain(value: Any) -> bool:
+    """Whether decoding its text would give nothing but the value again."""
+    kind = type(value)
+    return kind in _KEPT or (kind is str and value.isascii())
 
 
 def decode(text: str) -> Any:
@@ -51,11 +58,12 @@ def digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()[:32]
 
 
-def _canonical(value: Any) -> str:
+def _unsortable(value: Any) -> str:
+    """Keys of several types can be sorted only as the text they become."""
     try:
-        return _sorted(value)
-    except TypeError:  # keys of several types can be sorted only as the text they become
-        return _sorted(json.loads(_plain(value)))
+        return "".join(_sorted(json.loads("".join(_plain(value, 0))), 0))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise NotJson(_explain(value, error)) from None
 
 
 def _explain(value: Any, error: Exception) -> str:

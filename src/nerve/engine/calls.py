@@ -11,7 +11,7 @@ from nerve.core.nodes.attempt import IdleClock, attempt, guarded, heard, timed_o
 from nerve.core.nodes.base import Role, role_of
 from nerve.core.nodes.bound import bounded
 from nerve.core.nodes.context import ExecutionContext
-from nerve.core.nodes.direct import retrying
+from nerve.core.nodes.direct import here, retrying
 from nerve.core.policy import NO_POLICY, Policy, Retry
 from nerve.core.result import Result
 from nerve.core.runtime import Call, Timer
@@ -37,6 +37,7 @@ class Calls:
 
     def __init__(self, drive: Drive) -> None:
         self._drive = drive
+        self._home = here()
         self.running: dict[str, Call] = {}
         """The leaves that are being executed, by their paths."""
         self._clocks: dict[str, IdleClock] = {}
@@ -49,7 +50,7 @@ class Calls:
             call.input = drive.overrides.get(path, {}).get("input", call.input)
         text, unfit = as_json(call.input)
         hashed, role = digest(text), role_of(call.node)
-        found = drive.look_up(path, hashed, text)
+        found = drive.look_up(path, hashed, text) if drive.delivery.remembers else None
         begun, settled = found is not None, False
         try:
             if found is not None and found.settle is not None:
@@ -61,13 +62,20 @@ class Calls:
             elif not drive.is_live:
                 await drive.turn_live(path if found is not None and in_doubt(call, found) else None)
             if found is None:
-                if (hold := self._counted(call, role)) is not None:
-                    await hold
+                if role != "control":
+                    drive.usage.steps += 1
+                if drive.limits.counted:
+                    await self._within_limits(path)
                 begun = True
                 if (written := self._started(call, role, text, hashed)) is not None:
                     await written
             began = time.perf_counter()
-            result = Result.raised(unfit) if unfit else await self._perform(call, role, found)
+            if unfit is not None:
+                result = Result.raised(unfit)
+            elif role == "leaf":
+                result = await self._leaf(call, found)
+            else:
+                result = await self._part_of_the_body(call, role)
             if role == "workflow" and not drive.is_live:
                 await drive.turn_live()
             outcome = self._settle(call, role, result, time.perf_counter() - began)
@@ -84,16 +92,10 @@ class Calls:
                 drive.abandon(path, "node_cancelled", found, settled)
             raise
 
-    def _counted(self, call: Call, role: Role) -> Awaitable[None] | None:
-        """Count the call against the limits; what to wait for when a budget is spent."""
+    async def _within_limits(self, path: str) -> None:
+        """Give up beyond a limit, and wait while a budget is spent."""
         drive = self._drive
-        if role != "control":
-            drive.usage.steps += 1
-        drive.check_limits(call.path)
-        return self._within_budget(call.path) if drive.usage.spent(drive.limits) else None
-
-    async def _within_budget(self, path: str) -> None:
-        drive = self._drive
+        drive.check_limits(path)
         while name := drive.usage.spent(drive.limits):
             drive.hold_for_budget(name, path)
             await drive.turn_live()
@@ -108,9 +110,7 @@ class Calls:
         once = role == "workflow" or call.policy.effect == "once"
         return drive.journal.written_upto(seq) if once else None
 
-    async def _perform(self, call: Call, role: Role, found: Found | None) -> Result:
-        if role == "leaf":
-            return await self._leaf(call, found)
+    async def _part_of_the_body(self, call: Call, role: Role) -> Result:
         if role == "control":
             return await self._again(call, lambda context, _: self._enter(call, context))
         return await self._again(call, lambda _, number: self._child(call, number))
@@ -161,7 +161,7 @@ class Calls:
         """A leaf runs outside the body: what it starts and emits is not part of what is replayed."""
         assert call.context is not None
         drive = self._drive
-        runtime = LeafRuntime(call.path, self._emit)
+        runtime = LeafRuntime(call.path, self._emit, self._home)
         context = call.context.child(call.path, call.input)
         context._runtime = runtime
         context.overrides = drive.overrides.get(call.path, {})
@@ -204,9 +204,10 @@ class Calls:
         """Note how the call ended; gives the result if it may be used at once, else what to wait for."""
         drive, control = self._drive, role == "control"
         if not control:
-            drive.usage.errors += not result.success
-            drive.usage.spend(result.attributes.get("usage"))
-        heard(self._clocks, call.path)
+            drive.usage.errors += not result["success"]
+            drive.usage.spend(result["attributes"].get("usage"))
+        if self._clocks:
+            heard(self._clocks, call.path)
         type, data, kept = records.ended(call, result, seconds)
         alone = not control and drive.alone
         urgent = not (control or alone)

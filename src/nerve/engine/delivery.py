@@ -40,6 +40,7 @@ class Delivery:
         self.committed = 0
         self.patience = PATIENCE
         self.let_go = False
+        self._loop = asyncio.get_running_loop()
         self._on_stuck, self._on_live = on_stuck, on_live
         self._recorded: dict[int, tuple[asyncio.Future[Any], Outcome]] = {}
         self._queue: deque[Entry] = deque()
@@ -47,6 +48,11 @@ class Delivery:
         self._turns = 0
         self._ticking = False
         self._watch: asyncio.TimerHandle | None = None
+
+    @property
+    def remembers(self) -> bool:
+        """Whether there is something recorded that the body may ask for."""
+        return self.replay is not None or self.offers is not None
 
     def adopt(self, task: asyncio.Future[Any]) -> None:
         self.tasks.add(task)
@@ -64,7 +70,7 @@ class Delivery:
         """Something the body is about to wait for."""
         self._turns = 0
         self.blocked += 1
-        return asyncio.get_running_loop().create_future()
+        return self._loop.create_future()
 
     async def awaited(self, future: asyncio.Future[Any]) -> Any:
         try:
@@ -157,7 +163,7 @@ class Delivery:
 
     def _tick_soon(self) -> None:
         self._ticking = True
-        asyncio.get_running_loop().call_soon(self._tick)
+        self._loop.call_soon(self._tick)
 
     def _tick(self) -> None:
         self._ticking = False
@@ -177,7 +183,7 @@ class Delivery:
                 self._stuck(obstacle)
         elif obstacle.kind != "settle" and self._watch is None:
             delay = self.patience + self.replay.took(obstacle)
-            self._watch = asyncio.get_running_loop().call_later(delay, self._look_again, obstacle)
+            self._watch = self._loop.call_later(delay, self._look_again, obstacle)
 
     def _look_again(self, obstacle: Record) -> None:
         self._watch = None

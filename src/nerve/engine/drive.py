@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from nerve.core.limits import message
+from nerve.core.limits import Limits, message
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.result import Result
 from nerve.core.runtime import Call
-from nerve.core.values import decode, encode
+from nerve.core.values import decode, encode, is_plain
 from nerve.core.workflow.context import WorkflowContext
 from nerve.core.workflow.replay import ROOT, Found, Mismatch, Record, Replay
 from nerve.core.workflow.run import WorkflowRun
@@ -22,7 +22,7 @@ from nerve.engine.calls import Calls
 from nerve.engine.delivery import Delivery
 from nerve.engine.emits import Emits
 from nerve.engine.journal import Journal
-from nerve.engine.records import lenient_upto, limits_of, resets_in, resumed, settle_key, tally
+from nerve.engine.records import lenient_upto, resets_in, resumed, settle_key, tally
 from nerve.engine.tasks import OWNER
 from nerve.engine.waits import Waits
 from nerve.engine.writer import Writer
@@ -56,11 +56,11 @@ class Host(Protocol):
 class Drive:
     """The runtime of one body, from its start to its end, to a hold, or until it leaves memory."""
 
-    def __init__(self, host: Host, run: WorkflowRun, past: list[Row]) -> None:
-        self.host, self.run = host, run
-        self.start: dict[str, Any] = decode(past[0].data) if past else {}
-        self.overrides: dict[str, dict[str, Any]] = self.start.get("overrides") or {}
-        self.limits = limits_of(past)
+    def __init__(
+        self, host: Host, run: WorkflowRun, start: dict[str, Any], limits: Limits, past: Sequence[Row] = ()
+    ) -> None:
+        self.host, self.run, self.start, self.limits = host, run, start, limits
+        self.overrides: dict[str, dict[str, Any]] = start.get("overrides") or {}
         self.usage = tally(past)
         self.detached = False
         """The body has been let go: whatever it still does says nothing about the run."""
@@ -73,6 +73,7 @@ class Drive:
         """Paths that the body asks for on replay and the journal does not have."""
         self.main: asyncio.Task[None] | None = None
         self.loop = asyncio.get_running_loop()
+        self._scope = contextvars.copy_context()
         self._resets = resets_in(past)
         replay = Replay(past[1:], lenient_upto(past)) if len(past) > 1 else None
         self.delivery = Delivery(
@@ -97,9 +98,8 @@ class Drive:
             session, run._input, workflow_id=run.workflow_id, run_id=run.run_id, _runtime=self
         )
         context = WorkflowContext(session, run._input, run._params, {}, run, execution)
-        scope = contextvars.copy_context()
-        scope.run(OWNER.set, self.delivery)
-        self.main = scope.run(self.loop.create_task, self._body(context))
+        self._scope.run(OWNER.set, self.delivery)
+        self.main = self._scope.run(self.loop.create_task, self._body(context), context=self._scope)
         self.waits.tick()
 
     async def _body(self, context: WorkflowContext) -> None:
@@ -119,7 +119,8 @@ class Drive:
             await self._end_failed(self.verdict or error)
         else:
             data = f'{{"run_id":"{self.run.run_id}","result":{text},"duration_s":{self._age()}}}'
-            await self._end("workflow_completed", data, WorkflowState.COMPLETED, result=decode(text))
+            result = value if is_plain(value) else decode(text)
+            await self._end("workflow_completed", data, WorkflowState.COMPLETED, result=result)
 
     async def _end_failed(self, error: BaseException) -> None:
         name = getattr(error, "error_type", "") or type(error).__name__
@@ -382,6 +383,8 @@ class Drive:
 
     def _written(self, rows: list[Row]) -> None:
         self.delivery.committed = self.journal.committed
+        if self.main is None and not self.detached:
+            self.begin()
         self.delivery.pump()
         if self.run._sinks:
             self.host.show(self.run, rows)

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from nerve.core.nodes.attempt import IdleClock, heard
-from nerve.core.nodes.direct import DirectRuntime
+from nerve.core.nodes.direct import DirectRuntime, Home
 
 
 class LeafRuntime(DirectRuntime):
     """A leaf may emit, from any thread; what it executes itself is not recorded."""
 
-    def __init__(self, path: str, forward: Callable[[str, str, dict[str, Any]], None]) -> None:
-        super().__init__(None)
+    def __init__(self, path: str, forward: Callable[[str, str, dict[str, Any]], None], home: Home) -> None:
+        super().__init__(None, home=home)
         self._path, self._forward = path, forward
 
     def hear(self, clock: IdleClock) -> None:

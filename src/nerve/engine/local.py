@@ -7,7 +7,6 @@ import contextlib
 import logging
 import os
 import time
-import uuid
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -16,13 +15,14 @@ from weakref import WeakValueDictionary
 from nerve.core.nodes.base import Names
 from nerve.core.result import Result
 from nerve.core.runtime import Call
-from nerve.core.values import decode, encode
+from nerve.core.values import decode, encode, is_plain
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import FINAL, GateInfo, WorkflowState
 from nerve.core.workflow.workflow import Workflow
 from nerve.engine import children, fork
 from nerve.engine.commands import Commands
 from nerve.engine.drive import Drive
+from nerve.engine.records import limits_of
 from nerve.engine.show import Show
 from nerve.engine.tasks import apart, count_tasks, sentinel
 from nerve.engine.waits import gate_info, open_in
@@ -73,8 +73,7 @@ class LocalEngine:
     @property
     def shutting_down(self) -> bool:
         """Whether the loop is cancelling everything; what bodies do then says nothing about their runs."""
-        task = self._sentinel
-        return self.closed or (task is not None and (task.done() or task.cancelling() > 0))
+        return self.closed or (self._sentinel is not None and self._sentinel.cancelling() > 0)
 
     async def close(self) -> None:
         """Park every run where it is, and let go of the store; `recover()` goes on from there."""
@@ -99,12 +98,12 @@ class LocalEngine:
 
     def new_id(self) -> str:
         """A UUID that sorts by time (version 7)."""
-        number = int(time.time() * 1000) << 80 | int.from_bytes(os.urandom(10), "big")
-        number = number & ~(0xF << 76) & ~(0x3 << 62) | 0x7 << 76 | 0x2 << 62
-        return str(uuid.UUID(int=number))
+        time_, chance = f"{int(time.time() * 1000):012x}", os.urandom(10).hex()
+        variant = "89ab"[int(chance[0], 16) % 4]
+        return f"{time_[:8]}-{time_[8:]}-7{chance[1:4]}-{variant}{chance[4:7]}-{chance[7:19]}"
 
     async def start(self, run: WorkflowRun, key: str | None = None, **lineage: Any) -> None:
-        """Write that the run has started, then begin to drive it."""
+        """Write that the run has started; its body begins when that is on disk."""
         if self.closed:
             raise RuntimeError("the session is closed")
         self.writer  # noqa: B018 - from here on the loop is known
@@ -119,17 +118,19 @@ class LocalEngine:
             "seed": os.urandom(16).hex(),
             "limits": run._limits.to_dict(),
         }
-        data = encode(start | lineage | ({} if key is None else {"key": key}))
+        start |= lineage
+        if key is not None:
+            start["key"] = key
+        data = encode(start)
+        if run._params or not is_plain(run._input):
+            start = decode(data)
+            run._input, run._params = start["input"], start["params"]
         run._state, run._started_at = WorkflowState.RUNNING, datetime.now(UTC)
-        drive = Drive(self, run, [])
-        drive.start, drive.limits = decode(data), run._limits
-        run._input, run._params = drive.start["input"], drive.start["params"]
+        drive = Drive(self, run, start, run._limits)
         drive.journal.pin(self.definition(run.workflow))
         drive.journal.row_changed()
         self._own(drive)
-        written = drive.journal.written_upto(drive.journal.note("workflow_started", "", data))
-        written.add_done_callback(lambda done: begin(drive, done))
-        await asyncio.shield(written)
+        await drive.journal.written_upto(drive.journal.note("workflow_started", "", data))
 
     async def start_keyed(self, run: WorkflowRun, key: str) -> WorkflowRun:
         """Start a run under a key; if there is one with that key already, that is the run."""
@@ -213,7 +214,7 @@ class LocalEngine:
         if (drive := self.drives.get(run.run_id)) is not None:
             return drive
         past = past or self.store.events(run.run_id)
-        drive = Drive(self, run, past)
+        drive = Drive(self, run, decode(past[0].data), limits_of(past), past)
         self._own(drive)
         definition = run.workflow.definition()[0]
         seen = {drive.start.get("definition")} | {
@@ -323,11 +324,6 @@ async def leave(drive: Drive) -> None:
     await drive.cancel_tasks()
     with contextlib.suppress(NerveError):
         await drive.journal.written_upto(drive.journal.seq)
-
-
-def begin(drive: Drive, written: asyncio.Future[None]) -> None:
-    if not (written.cancelled() or written.exception() or drive.detached):
-        drive.begin()
 
 
 def same_workflow(key: str, found: WorkflowRun, asked: WorkflowRun) -> WorkflowRun:

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from nerve.core.limits import Limits, Usage
 from nerve.core.nodes.base import Role
 from nerve.core.result import Result, Settled
 from nerve.core.runtime import Call
-from nerve.core.values import decode, encode
+from nerve.core.values import decode, encode, is_plain
 from nerve.core.workflow.replay import ASKS, CONTROL, Row
 from nerve.errors import NotJson
 from nerve.store.port import VALUE_LIMIT
 
 _SETTLED: dict[str, Settled] = {"node_error": "error", "node_timeout": "timeout"}
 _TYPES = {"error": "node_error", "timeout": "node_timeout", "completed": "node_completed"}
-_PLAIN = frozenset({str, int, bool, type(None)})
-_quoted: dict[str, str] = {}
 
 
+@lru_cache(10_000)
 def quote(name: str) -> str:
     """The JSON text of a name; names repeat, so they are kept."""
-    text = _quoted.get(name)
-    if text is None:
-        if len(_quoted) > 10_000:
-            _quoted.clear()
-        text = _quoted[name] = encode(name)
-    return text
+    return encode(name)
 
 
 def started(call: Call, role: Role, text: str, digest: str, extra: str = "") -> str:
@@ -59,8 +54,8 @@ def ended(call: Call, result: Result, seconds: float) -> tuple[str, str, Result]
 
 
 def as_read_back(result: Result, text: str) -> Result:
-    """The result as it will be read from its JSON `text`; one that is plain already stays what it is."""
-    if type(result["output"]) in _PLAIN and not result["attributes"] and text.isascii():
+    """The result as it will be read from its JSON `text`; a plain one stays what it is."""
+    if is_plain(result["output"]) and not result["attributes"] and result["success"]:
         return result
     kept = Result(decode(text))
     kept.settled, kept.cause = result.settled, result.cause

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from nerve.errors import StoreError
@@ -52,8 +51,7 @@ class Definition(NamedTuple):
     canonical: str
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(NamedTuple):
     """Rows to be added to one journal, all or none, after the row numbered `after`."""
 
     run: str

@@ -22,13 +22,18 @@ if TYPE_CHECKING:
     from nerve.core.nodes.context import ExecutionContext
 
 
+Home = tuple[int, asyncio.AbstractEventLoop | None]
+"""The thread that a runtime belongs to, and its event loop."""
+
+
 class DirectRuntime:
     """Executes at once, in the caller's own task; waits end by `receive_input` or by their timeout."""
 
-    def __init__(self, sink: Sink | None, workflow_id: str = "", run_id: str = "") -> None:
+    def __init__(
+        self, sink: Sink | None, workflow_id: str = "", run_id: str = "", home: Home | None = None
+    ) -> None:
         self._sink, self._workflow_id, self._run_id = sink, workflow_id, run_id
-        self._home = threading.get_ident()
-        self._home_loop = running_loop()
+        self._home = home or here()
         self._shown: asyncio.Future[None] | None = None
         self._clocks: dict[str, IdleClock] = {}
 
@@ -85,11 +90,12 @@ class DirectRuntime:
         return answer
 
     def emit(self, place: str, type: str, data: dict[str, Any]) -> None:
-        if self._home_loop is None or threading.get_ident() == self._home:
+        thread, loop = self._home
+        if loop is None or threading.get_ident() == thread:
             self._emitted(place, type, data)
             return
         try:
-            self._home_loop.call_soon_threadsafe(self._emitted, place, type, data)
+            loop.call_soon_threadsafe(self._emitted, place, type, data)
         except RuntimeError:
             pass  # the loop is closed: nobody is left to tell
 
@@ -115,11 +121,11 @@ class DirectRuntime:
         return str(uuid4())
 
 
-def running_loop() -> asyncio.AbstractEventLoop | None:
+def here() -> Home:
     try:
-        return asyncio.get_running_loop()
+        return threading.get_ident(), asyncio.get_running_loop()
     except RuntimeError:
-        return None
+        return threading.get_ident(), None
 
 
 async def in_turn(before: asyncio.Future[None] | None, answer: Awaitable[Any]) -> None:
