@@ -1,0 +1,1 @@
+"""Notations: ways to write a workflow down, each read into one spec."""
