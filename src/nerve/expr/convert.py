@@ -1,0 +1,161 @@
+"""Conversions between the kinds of values, and the equalities built on them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from nerve.expr import numbers, utf16
+from nerve.expr.errors import Refused
+from nerve.expr.frame import Frame
+from nerve.expr.numbers import NAN, Number
+from nerve.expr.values import PLAIN, UNDEFINED, Value, admit, kind_of
+
+UNPRINTABLE = ("toString", "valueOf")
+"""Own keys that would keep JavaScript from turning an object into a string."""
+
+
+def to_string(frame: Frame, value: Value, depth: int = 0) -> str:
+    """What `String(value)` says."""
+    if type(value) is str:
+        return value
+    match kind_of(value):
+        case "string":
+            return str(value)
+        case "number":
+            frame.spend(2)
+            return numbers.written(value)
+        case "boolean":
+            return "true" if value else "false"
+        case "array":
+            return joined(frame, elements(frame, value), ",", depth)
+        case "object":
+            return object_text(value)
+        case kind:
+            return kind
+
+
+def joined(frame: Frame, values: list[Value], separator: str, depth: int = 0) -> str:
+    """An array's elements as one string; null and undefined are empty."""
+    frame.nest(depth)
+    frame.make_text(max(0, len(values) - 1) * len(separator))
+    texts = [
+        "" if item is None or item is UNDEFINED else to_string(frame, item, depth + 1) for item in values
+    ]
+    frame.make_text(sum(map(len, texts)) + max(0, len(values) - 1) * len(separator))
+    return utf16.whole(separator.join(texts))
+
+
+def object_text(value: Value) -> str:
+    for name in UNPRINTABLE:
+        if name in value:
+            raise Refused(f"an object with the key `{name}` cannot be turned into a string")
+    return "[object Object]"
+
+
+def elements(frame: Frame, array: Value) -> list[Value]:
+    """An array's elements, each looked at."""
+    frame.spend(1 + len(array))
+    return [item if type(item) in PLAIN else admit(item) for item in array]
+
+
+def to_primitive(frame: Frame, value: Value) -> Value:
+    return to_string(frame, value) if kind_of(value) in ("array", "object") else value
+
+
+def to_number(frame: Frame, value: Value) -> Number:
+    """What `Number(value)` says."""
+    if type(value) is int or type(value) is float:
+        return value
+    match kind_of(value):
+        case "boolean":
+            return 1 if value else 0
+        case "null":
+            return 0
+        case "undefined":
+            return NAN
+        case "string":
+            frame.make_text(len(value))
+            return numbers.read(value)
+        case _:
+            return to_number(frame, to_string(frame, value))
+
+
+def to_integer(frame: Frame, value: Value) -> Number:
+    """An index argument: an integer, or an infinity."""
+    return numbers.whole_number(to_number(frame, value))
+
+
+def property_key(frame: Frame, value: Value) -> str:
+    return to_string(frame, value)
+
+
+def strict_equal(frame: Frame, left: Value, right: Value) -> bool:
+    """What `===` says."""
+    first, second = type(left), type(right)
+    if first is str and second is str:
+        if len(left) != len(right):
+            return False
+        frame.read_text(len(left))
+        return bool(left == right)
+    if first is bool or second is bool:
+        return left is right
+    if (first is int or first is float) and (second is int or second is float):
+        return bool(left == right)
+    return left is right
+
+
+def same_value(frame: Frame, left: Value, right: Value) -> bool:
+    """Like `===`, but NaN is the same as NaN."""
+    if type(left) is float and type(right) is float and left != left:
+        return bool(right != right)
+    return strict_equal(frame, left, right)
+
+
+def loosely_equal(frame: Frame, left: Value, right: Value) -> bool:
+    """What `==` says."""
+    first, second = kind_of(left), kind_of(right)
+    if first == second:
+        return strict_equal(frame, left, right)
+    empty = ("null", "undefined")
+    if first in empty or second in empty:
+        return first in empty and second in empty
+    compound = ("array", "object")
+    if first in compound and second in compound:
+        return False
+    if first == "boolean" or second == "boolean" or {first, second} == {"number", "string"}:
+        if first in compound or second in compound:
+            return loosely_equal(frame, unboxed(frame, left), unboxed(frame, right))
+        return to_number(frame, left) == to_number(frame, right)
+    return loosely_equal(frame, to_primitive(frame, left), to_primitive(frame, right))
+
+
+def unboxed(frame: Frame, value: Value) -> Value:
+    """A boolean as its number, anything compound as a string."""
+    return to_number(frame, value) if type(value) is bool else to_primitive(frame, value)
+
+
+def less(frame: Frame, left: Value, right: Value, operator: Literal["<", ">", "<=", ">="]) -> bool:
+    """What the four comparisons say; strings are compared by their units."""
+    left, right = to_primitive(frame, left), to_primitive(frame, right)
+    if type(left) is str and type(right) is str:
+        return ordered(*comparable(frame, left, right), operator)
+    return ordered(to_number(frame, left), to_number(frame, right), operator)
+
+
+def comparable(frame: Frame, left: str, right: str) -> tuple[Value, Value]:
+    if left.isascii() and right.isascii():
+        frame.read_text(min(len(left), len(right)))
+        return left, right
+    return utf16.order(frame, left), utf16.order(frame, right)
+
+
+def ordered(left: Value, right: Value, operator: Literal["<", ">", "<=", ">="]) -> bool:
+    match operator:
+        case "<":
+            return bool(left < right)
+        case ">":
+            return bool(left > right)
+        case "<=":
+            return bool(left <= right)
+        case ">=":
+            return bool(left >= right)

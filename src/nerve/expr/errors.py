@@ -1,0 +1,63 @@
+"""Errors that point at the text: the message, the line and a caret."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from nerve.errors import NerveError
+
+WIDTH = 100
+
+
+class Pointing(NerveError):
+    """An error at a place of an expression's text."""
+
+    def __init__(self, message: str, source: str, offset: int = 0, length: int = 1) -> None:
+        super().__init__(message, source, offset, length)
+        self.message, self.source = message, source
+        self.offset, self.length = offset, max(length, 1)
+
+    @property
+    def line(self) -> int:
+        """The line of the source, from 1."""
+        return self.source.count("\n", 0, self.offset) + 1
+
+    @property
+    def column(self) -> int:
+        """The column of that line, from 1."""
+        return self.offset - self.source.rfind("\n", 0, self.offset)
+
+    def __str__(self) -> str:
+        return f"{self.message}\n{pointed(self.source, self.offset, self.length)}"
+
+
+class ExprError(Pointing, ValueError):
+    """An expression that cannot be compiled; the message names the thing and the fix."""
+
+
+class EvalError(Pointing, RuntimeError):
+    """An expression that could not be evaluated with the values it was given."""
+
+
+class Refused(Exception):
+    """Why an operation on values is refused; becomes an EvalError where the place is known."""
+
+
+def pointed(source: str, offset: int, length: int) -> str:
+    """The line at `offset` and a caret under it; of a long line only what is around."""
+    start = source.rfind("\n", 0, offset) + 1
+    end = source.find("\n", offset)
+    line = source[start : end if end >= 0 else len(source)]
+    at = offset - start
+    cut = max(0, at - WIDTH // 2) if len(line) > WIDTH else 0
+    shown = line[cut : cut + WIDTH]
+    before = "".join(character if character == "\t" else " " for character in shown[: at - cut])
+    return f"    {shown}\n    {before}{'^' * max(1, min(length, len(shown) - (at - cut)))}"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`; did you mean …?` where something known is close to `name`, else nothing."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, sorted(known), n=1)
+    return f"; did you mean `{close[0]}`?" if close else ""

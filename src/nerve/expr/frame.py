@@ -1,0 +1,50 @@
+"""The state of one evaluation: what is in sight, and what may still be spent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nerve.expr.errors import Refused
+from nerve.expr.limits import Limits
+
+COPIED = 16
+"""Characters made for one step: memory, not time, is what strings cost."""
+READ = 512
+"""Characters compared or searched for one step."""
+
+
+class Frame:
+    """The scope, the arrow functions' parameters, and the fuel that is left."""
+
+    __slots__ = ("fuel", "limits", "scope", "slots")
+
+    def __init__(self, scope: Mapping[str, Any], limits: Limits, fuel: int, slots: list[Any] | None) -> None:
+        self.scope, self.limits, self.fuel, self.slots = scope, limits, fuel, slots
+
+    def spend(self, steps: int) -> None:
+        """Charge what is about to be done."""
+        self.fuel -= steps
+        if self.fuel < 0:
+            raise Refused(f"this takes more than {self.limits.fuel:,} steps; do less in one expression")
+
+    def make_text(self, length: int) -> None:
+        """Charge a string that is about to be made."""
+        if length > self.limits.text:
+            raise Refused(f"a string of {length:,} characters; at most {self.limits.text:,} are allowed")
+        self.spend(1 + length // COPIED)
+
+    def make_items(self, count: int) -> None:
+        """Charge an array that is about to be made."""
+        if count > self.limits.items:
+            raise Refused(f"an array of {count:,} elements; at most {self.limits.items:,} are allowed")
+        self.spend(1 + count)
+
+    def read_text(self, length: int) -> None:
+        """Charge a look through a string."""
+        self.spend(1 + length // READ)
+
+    def nest(self, depth: int) -> None:
+        """Refuse values that are nested deeper than allowed."""
+        if depth > self.limits.nesting:
+            raise Refused(f"values are nested deeper than {self.limits.nesting} levels")

@@ -1,0 +1,244 @@
+"""Text into tokens."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Literal, NoReturn
+
+from nerve.expr import numbers, utf16
+from nerve.expr.errors import ExprError
+from nerve.expr.limits import Limits
+from nerve.expr.values import Value
+
+TokenKind = Literal["number", "string", "template", "name", "operator", "end"]
+
+SPACES = re.compile(f"[{numbers.SPACE}]+")
+NAME = re.compile(r"[^\W\d]\w*(?:\$\w*)*|\$[\w$]*")
+NUMBER = re.compile(
+    r"0[xX][0-9a-fA-F]+(?:_[0-9a-fA-F]+)*|0[oO][0-7]+(?:_[0-7]+)*|0[bB][01]+(?:_[01]+)*"
+    r"|(?:(?:0|[1-9][0-9]*(?:_[0-9]+)*)(?:\.(?:[0-9]+(?:_[0-9]+)*)?)?|\.[0-9]+(?:_[0-9]+)*)"
+    r"(?:[eE][+-]?[0-9]+(?:_[0-9]+)*)?"
+)
+OPERATOR = re.compile(
+    r">>>=|\.\.\.|===|!==|\*\*=|<<=|>>=|>>>|&&=|\|\|=|\?\?=|=>|==|!=|<=|>=|&&|\|\||\?\?|\?\.(?![0-9])"
+    r"|\+\+|--|\+=|-=|\*=|/=|%=|&=|\|=|\^=|<<|>>|\*\*|[{}()\[\].;,<>+\-*/%&|^!~?:=]"
+)
+PLAIN_IN_STRING = {quote: re.compile(rf"[^{quote}\\\n\r]+") for quote in "'\""}
+PLAIN_IN_TEMPLATE = re.compile(r"[^`\\$\r]+")
+ESCAPES = {"n": "\n", "t": "\t", "b": "\b", "r": "\r", "f": "\f", "v": "\v"}
+CODE = re.compile(r"x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|u\{0*([0-9a-fA-F]{1,6})\}")
+OPERAND_ENDS = frozenset({")", "]", "}"})
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A piece of the text; `value` is what a literal stands for."""
+
+    kind: TokenKind
+    text: str
+    offset: int
+    value: Value = None
+
+
+class Lexer:
+    """Reads tokens from `offset` up to the end, or up to the `closing` that closes a `{{` or `${`."""
+
+    def __init__(
+        self,
+        source: str,
+        offset: int = 0,
+        *,
+        limits: Limits,
+        hyphens: Collection[str] = (),
+        closing: str = "",
+        nesting: int = 0,
+    ) -> None:
+        self.source, self.start, self.offset = source, offset, offset
+        self.limits, self.hyphens, self.closing, self.nesting = limits, hyphens, closing, nesting
+        self.tokens: list[Token] = []
+
+    def tokens_to_end(self) -> list[Token]:
+        """All tokens and one that marks the end; `offset` is then behind the last of them."""
+        braces = 0
+        while True:
+            self.skip_space()
+            self.check_length()
+            if self.offset == len(self.source):
+                if self.closing:
+                    self.fail(f"`{self.closing}` is missing", self.start)
+                break
+            token = self.token()
+            if token.kind == "operator":
+                braces += {"{": 1, "}": -1}.get(token.text, 0)
+                if braces < 0 and self.closing and self.source.startswith(self.closing, token.offset):
+                    self.offset = token.offset
+                    break
+            self.tokens.append(token)
+        self.tokens.append(Token("end", "", self.offset))
+        return self.tokens
+
+    def skip_space(self) -> None:
+        if found := SPACES.match(self.source, self.offset):
+            self.offset = found.end()
+
+    def check_length(self) -> None:
+        if self.offset - self.start > self.limits.source:
+            self.fail(f"an expression has at most {self.limits.source:,} characters", self.start)
+
+    def token(self) -> Token:
+        source, offset = self.source, self.offset
+        character = source[offset]
+        if character in "'\"":
+            return self.string(character)
+        if character == "`":
+            return self.template()
+        if self.after_dot() and (known := self.hyphenated(offset)):
+            return self.taken("name", known)
+        if found := NAME.match(source, offset):
+            return self.name(found[0])
+        if character.isdigit() or (character == "." and source[offset + 1 : offset + 2].isdigit()):
+            return self.dot_or_number()
+        if found := OPERATOR.match(source, offset):
+            return self.operator(found[0])
+        return self.fail(f"unexpected character {character!r}", offset)
+
+    def taken(self, kind: TokenKind, text: str, value: Value = None) -> Token:
+        token = Token(kind, text, self.offset, value)
+        self.offset += len(text)
+        return token
+
+    def after_dot(self) -> bool:
+        return (
+            bool(self.tokens) and self.tokens[-1].text in (".", "?.") and self.tokens[-1].kind == "operator"
+        )
+
+    def hyphenated(self, offset: int) -> str:
+        """The longest known id with hyphens that stands at `offset`."""
+        fitting = [known for known in self.hyphens if self.source.startswith(known, offset)]
+        fitting = [
+            known for known in fitting if not NAME.match("a" + self.source[offset + len(known) :][:1], 1)
+        ]
+        fitting = [known for known in fitting if not self.source[offset + len(known) :][:1].isdigit()]
+        return max(fitting, key=len, default="")
+
+    def name(self, text: str) -> Token:
+        if not text.replace("$", "_").isidentifier():
+            self.fail(f"`{text}` is not a name", self.offset)
+        return self.taken("name", text)
+
+    def operator(self, text: str) -> Token:
+        if text == "/" and self.source[self.offset + 1 : self.offset + 2] in ("/", "*"):
+            self.fail("comments are not part of the language", self.offset, 2)
+        return self.taken("operator", text)
+
+    def dot_or_number(self) -> Token:
+        """A number; or the dot before an id that begins with a digit."""
+        behind_operand = bool(self.tokens) and self.ends_operand(self.tokens[-1])
+        if self.source[self.offset] == "." and behind_operand and self.hyphenated(self.offset + 1):
+            return self.taken("operator", ".")
+        found = NUMBER.match(self.source, self.offset)
+        if not found:
+            self.fail(f"unexpected character {self.source[self.offset]!r}", self.offset)
+        self.check_end_of_number(found[0], found.end())
+        text = found[0].replace("_", "")
+        return self.taken("number", found[0], numbers.read(text))
+
+    def ends_operand(self, token: Token) -> bool:
+        return token.kind in ("name", "string", "template") or token.text in OPERAND_ENDS
+
+    def check_end_of_number(self, text: str, end: int) -> None:
+        following = self.source[end : end + 1]
+        if following == "n":
+            self.fail("BigInt numbers are not supported; leave out the `n`", self.offset, len(text) + 1)
+        if text == "0" and following.isdigit():
+            self.fail("a number does not begin with 0; write octal numbers as 0o17", self.offset)
+        if following.isalnum() or (following in ("_", "$") and following):
+            self.fail(f"`{following}` right behind a number", end)
+
+    def string(self, quote: str) -> Token:
+        start, pieces = self.offset, []
+        self.offset += 1
+        while True:
+            if found := PLAIN_IN_STRING[quote].match(self.source, self.offset):
+                pieces.append(found[0])
+                self.offset = found.end()
+            following = self.source[self.offset : self.offset + 1]
+            if following == quote:
+                self.offset += 1
+                text = self.source[start : self.offset]
+                return Token("string", text, start, utf16.whole("".join(pieces)))
+            if following != "\\":
+                self.fail(f"the string is not closed; add {quote}", start)
+            pieces.append(self.escape())
+
+    def escape(self) -> str:
+        """What the escape at `offset` stands for."""
+        start = self.offset
+        following = self.source[start + 1 : start + 2]
+        if found := CODE.match(self.source, start + 1):
+            self.offset = found.end()
+            return self.code_point(int(found[1] or found[2] or found[3], 16), start)
+        if following in ("x", "u"):
+            self.fail("an escape is written \\x41, \\u0041 or \\u{41}", start, 2)
+        if following.isdigit() and (following != "0" or self.source[start + 2 : start + 3].isdigit()):
+            self.fail("octal escapes are not supported; write \\x41", start, 2)
+        if not following or following in "\r\n\u2028\u2029":
+            self.fail("a string ends on the line it began; write \\n for a new line", start)
+        self.offset += 2
+        return "\0" if following == "0" else ESCAPES.get(following, following)
+
+    def code_point(self, code: int, start: int) -> str:
+        if code > 0x10FFFF:
+            self.fail("there is no such character", start, self.offset - start)
+        return chr(code)
+
+    def template(self) -> Token:
+        """A template literal: its texts, and the tokens of what stands between `${` and `}`."""
+        start = self.offset
+        parts: list[str | list[Token]] = []
+        text = ""
+        self.offset += 1
+        while True:
+            if found := PLAIN_IN_TEMPLATE.match(self.source, self.offset):
+                text += found[0]
+                self.offset = found.end()
+            following = self.source[self.offset : self.offset + 1]
+            if following == "`":
+                self.offset += 1
+                parts.append(utf16.whole(text))
+                return Token("template", self.source[start : self.offset], start, parts)
+            if not following:
+                self.fail("the template literal is not closed; add `", start)
+            if self.source.startswith("${", self.offset):
+                parts += [utf16.whole(text), self.inner_tokens()]
+                text = ""
+            else:
+                text += self.template_character(following)
+
+    def template_character(self, following: str) -> str:
+        if following == "\\":
+            return self.escape()
+        if following == "\r":
+            self.fail("a carriage return in a template literal; write \\r", self.offset)
+        self.offset += 1
+        return following
+
+    def inner_tokens(self) -> list[Token]:
+        if self.nesting >= self.limits.nesting:
+            self.fail(f"nested deeper than {self.limits.nesting} levels", self.offset)
+        inner = Lexer(
+            self.source,
+            self.offset + 2,
+            limits=self.limits,
+            hyphens=self.hyphens,
+            closing="}",
+            nesting=self.nesting + 1,
+        )
+        tokens = inner.tokens_to_end()
+        self.offset = inner.offset + 1
+        return tokens
+
+    def fail(self, message: str, offset: int, length: int = 1) -> NoReturn:
+        raise ExprError(message, self.source, offset, length)

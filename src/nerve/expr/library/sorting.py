@@ -1,0 +1,43 @@
+"""Sorting as JavaScript does it: stable, undefined last, by strings unless told otherwise."""
+
+from __future__ import annotations
+
+from functools import cmp_to_key
+from itertools import combinations, pairwise
+
+from nerve.expr import utf16
+from nerve.expr.convert import to_number, to_string
+from nerve.expr.errors import Refused
+from nerve.expr.frame import Frame
+from nerve.expr.library.table import Callback
+from nerve.expr.values import UNDEFINED, Value
+
+ALL_PAIRS = 24
+"""Up to so many elements every pair is compared to see whether the order is one."""
+
+
+def in_order(frame: Frame, values: list[Value], compare: Callback | None) -> list[Value]:
+    """The values sorted; a comparison that is no order is refused, for engines would differ."""
+    defined = [item for item in values if item is not UNDEFINED]
+    missing = [UNDEFINED] * (len(values) - len(defined))
+    frame.spend(len(defined) * len(defined).bit_length())
+    if compare is None:
+        keys = [utf16.order(frame, to_string(frame, item)) for item in defined]
+        places = sorted(range(len(defined)), key=keys.__getitem__)
+        return [defined[place] for place in places] + missing
+
+    def compared(left: Value, right: Value) -> int:
+        answer = to_number(frame, compare(left, right))
+        return (answer > 0) - (answer < 0)
+
+    ordered = sorted(defined, key=cmp_to_key(compared))
+    check_order(ordered, compared)
+    return ordered + missing
+
+
+def check_order(ordered: list[Value], compared: Callback) -> None:
+    pairs = combinations(ordered, 2) if len(ordered) <= ALL_PAIRS else pairwise(ordered)
+    for earlier, later in pairs:
+        forth, back = compared(earlier, later), compared(later, earlier)
+        if forth > 0 or forth != -back:
+            raise Refused("the comparison is no order; return `a - b`, or -1, 0 and 1")

@@ -1,0 +1,112 @@
+r"""Text with expressions in it: `Hi {{ inputs.name }}!`; `\{{` stands for the braces themselves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from nerve.expr import utf16
+from nerve.expr.analysis import Path
+from nerve.expr.errors import EvalError, ExprError, Refused
+from nerve.expr.expression import Expression, build
+from nerve.expr.frame import Frame
+from nerve.expr.lexer import Lexer
+from nerve.expr.library.json_text import stringify
+from nerve.expr.limits import DEFAULT, Limits
+from nerve.expr.values import UNDEFINED, Value
+
+OPENING = re.compile(r"\\?\{\{")
+
+
+class Template:
+    """A compiled template."""
+
+    __slots__ = ("_limits", "names", "opaque_names", "parts", "paths", "source")
+
+    def __init__(self, source: str, parts: list[str | Expression], limits: Limits) -> None:
+        self.source, self.parts, self._limits = source, parts, limits
+        expressions = [part for part in parts if isinstance(part, Expression)]
+        self.names: frozenset[str] = frozenset().union(*(each.names for each in expressions))
+        self.paths: frozenset[Path] = frozenset().union(*(each.paths for each in expressions))
+        self.opaque_names: frozenset[str] = frozenset().union(*(each.opaque_names for each in expressions))
+
+    def __call__(self, scope: Mapping[str, Any]) -> str:
+        """The text: strings as they are, null and undefined as nothing, anything else as JSON."""
+        frame = Frame(scope, self._limits, self._limits.fuel, None)
+        pieces = [part if isinstance(part, str) else written(frame, part) for part in self.parts]
+        return "".join(pieces)
+
+    def value(self, scope: Mapping[str, Any]) -> Any:
+        """The value itself when the text is exactly one `{{ }}`, else the text."""
+        if len(self.parts) == 1 and isinstance(self.parts[0], Expression):
+            return self.parts[0](scope)
+        return self(scope)
+
+    def __repr__(self) -> str:
+        return f"Template({self.source!r})"
+
+
+def written(frame: Frame, expression: Expression) -> str:
+    """What stands in the text for an expression."""
+    value = expression.evaluate(frame)
+    try:
+        frame.spend(1)
+        return text_of(frame, value)
+    except Refused as error:
+        source = expression.source
+        raise EvalError(str(error), source, 0, len(source)) from None
+
+
+def text_of(frame: Frame, value: Value) -> str:
+    if value is None or value is UNDEFINED or (type(value) is float and value - value != 0):
+        return ""
+    if type(value) is str:
+        frame.make_text(len(value))
+        return utf16.checked(value)
+    return str(stringify(frame, value))
+
+
+def compile_template(
+    source: str,
+    names: Iterable[str] | None = None,
+    *,
+    hyphens: Iterable[str] = (),
+    limits: Limits = DEFAULT,
+) -> Template:
+    """Compile a text with `{{ expressions }}`; `names` and `hyphens` are those of `compile`."""
+    return _compiled(source, None if names is None else frozenset(names), frozenset(hyphens), limits)
+
+
+@lru_cache(maxsize=256)
+def _compiled(source: str, names: frozenset[str] | None, hyphens: frozenset[str], limits: Limits) -> Template:
+    if len(source) > limits.template:
+        raise ExprError(f"a template has at most {limits.template:,} characters", source[:100])
+    parts: list[str | Expression] = []
+    text, offset = "", 0
+    while found := OPENING.search(source, offset):
+        text += source[offset : found.start()]
+        if found[0][0] == "\\":
+            text, offset = text + "{{", found.end()
+            continue
+        if text:
+            parts.append(text)
+            text = ""
+        expression, offset = inside(source, found.end(), names, hyphens, limits)
+        parts.append(expression)
+    text += source[offset:]
+    return Template(source, [*parts, text] if text else parts, limits)
+
+
+def inside(
+    source: str, start: int, names: frozenset[str] | None, hyphens: frozenset[str], limits: Limits
+) -> tuple[Expression, int]:
+    """The expression that begins at `start`, and where the text goes on."""
+    lexer = Lexer(source, start, limits=limits, hyphens=hyphens, closing="}}")
+    tokens = lexer.tokens_to_end()
+    end = lexer.offset
+    first, last = tokens[0], tokens[-2] if len(tokens) > 1 else tokens[-1]
+    if first is tokens[-1]:
+        raise ExprError("nothing stands between `{{` and `}}`", source, start - 2, end + 2 - start + 2)
+    return build(source, tokens, first.offset, last.offset + len(last.text), names, limits), end + 2
