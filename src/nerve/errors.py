@@ -3,6 +3,7 @@
 NerveError
 ├── NodeFailed            a node raised; names the path, the type and the text of its error
 ├── WorkflowFailed        a run failed in another process, or a child run failed
+├── Rejected              a person said no, and the run ends as cancelled
 ├── RunHeld               a run needs a decision before it can go on
 ├── LimitReached          a run reached one of its limits
 ├── NotJson               a value that JSON cannot carry
@@ -38,6 +39,14 @@ class WorkflowFailed(NerveError):
     def __init__(self, run_id: str, error: str, error_type: str = "") -> None:
         super().__init__(f"run {run_id} failed: {error}")
         self.run_id, self.error, self.error_type = run_id, error, error_type
+
+
+class Rejected(NerveError):
+    """A person rejected what was asked for; the run ends as cancelled, with this reason."""
+
+    def __init__(self, run_id: str, reason: str) -> None:
+        super().__init__(reason)
+        self.run_id, self.reason = run_id, reason
 
 
 class RunHeld(NerveError):

@@ -85,6 +85,8 @@ class ControlNode(Node):
 
     role: ClassVar[Role] = "control"
     takes_result: ClassVar[bool] = True
+    inline: bool = False
+    """Whether it is part of the body around it: it has no record of its own, and on replay it decides again."""
 
     def parts(self) -> Iterable[Node]:
         """The nodes it may execute."""

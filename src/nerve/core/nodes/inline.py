@@ -1,0 +1,49 @@
+"""Control nodes entered as part of the body around them: nothing is recorded but what their parts do."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from nerve.core.nodes.attempt import guarded, timed_out
+from nerve.core.nodes.bound import bounded
+from nerve.core.policy import Policy, Retry
+from nerve.core.result import Result
+from nerve.core.runtime import Call, Timer
+
+if TYPE_CHECKING:
+    from nerve.core.nodes.context import ExecutionContext
+
+ONE_TRY = Retry(attempts=1)
+
+
+async def inlined(call: Call) -> Result:
+    """Execute the node of a call in here; on replay it decides again, from the same results."""
+    assert call.context is not None
+    context = call.context.child(call.path, call.input)
+    return await again(context, call.policy, lambda _: guarded(call.node, context))
+
+
+async def again(
+    context: ExecutionContext, policy: Policy, once: Callable[[int], Awaitable[Result]]
+) -> Result:
+    """Attempts that are part of the body: their bounds are recorded, and between them the body sleeps."""
+    retry = policy.retry or ONE_TRY
+    number = 0
+    while True:
+        number += 1
+        result = await within(context, policy, once(number))
+        if not retry.again(result, number):
+            return result
+        pause = retry.pause(number, context.runtime.random(f"{context.path}~{number}"))
+        await context.wait(Timer(context.take("~retry"), pause))
+
+
+async def within(context: ExecutionContext, policy: Policy, attempt: Awaitable[Result]) -> Result:
+    if policy.timeout is None:
+        return await attempt
+    try:
+        async with bounded(context.wait, context.take("~timeout"), policy.timeout):
+            return await attempt
+    except TimeoutError:
+        return timed_out(policy, idle=False)
