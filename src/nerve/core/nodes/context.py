@@ -11,6 +11,7 @@ from uuid import uuid4
 from nerve.core.event import Sink, is_reserved
 from nerve.core.nodes.base import Names, Node, policy_of
 from nerve.core.nodes.direct import DirectRuntime
+from nerve.core.nodes.inline import inlined
 from nerve.core.policy import NO_POLICY, Policy
 from nerve.core.result import Result, output_of
 from nerve.core.runtime import Call, Runtime, Wait
@@ -94,7 +95,10 @@ class ExecutionContext:
         if not getattr(node, "takes_result", False):
             input = output_of(input)
         made = Call(path or self.take(name), node, node.id or name, input, policy, step, self)
-        return recovering(self, made) if policy.on_error else self.runtime.call(made)
+        return recovering(self, made) if policy.on_error else self.enter(made)
+
+    def enter(self, call: Call) -> Awaitable[Result]:
+        return inlined(call) if getattr(call.node, "inline", False) else self.runtime.call(call)
 
     def wait(self, wait: Wait) -> Awaitable[Any]:
         return self.runtime.wait(wait)
@@ -131,7 +135,7 @@ def escape(name: str) -> str:
 
 async def recovering(context: ExecutionContext, call: Call) -> Result:
     """A call whose failure is skipped, or handed to a fallback node."""
-    result = await context.runtime.call(call)
+    result = await context.enter(call)
     instead = call.policy.on_error
     if result.success or instead is None or instead == "fail":
         return result
