@@ -1,1 +1,122 @@
 """Notations: ways to write a workflow down, each read into one spec."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from nerve.spec.source import Document, Place, Problem, Unreadable
+
+LARGEST = 1024 * 1024
+"""Bytes of a file that is read at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notation:
+    """A syntax: its name, the endings of its files, and the module that reads and writes it."""
+
+    name: str
+    suffixes: tuple[str, ...]
+    module: str
+
+    def read(self, text: str, file: str = "<text>") -> Document:
+        reader: Callable[[str, str], Document] = import_module(self.module).read
+        return reader(text, file)
+
+    def write(self, data: Mapping[str, Any]) -> str:
+        """The full form: the spec itself, written in this syntax."""
+        writer: Callable[[Mapping[str, Any]], str] = import_module(self.module).write
+        return writer(data)
+
+
+NOTATIONS: dict[str, Notation] = {
+    notation.name: notation
+    for notation in (
+        Notation("json", (".json",), "nerve.notations.json_steps"),
+        Notation("yaml", (".yaml", ".yml"), "nerve.notations.prompts"),
+        Notation("lisp", (".lisp",), "nerve.notations.lisp"),
+    )
+}
+SUFFIXES = {suffix: notation for notation in NOTATIONS.values() for suffix in notation.suffixes}
+
+
+def named(notation: str) -> Notation:
+    if notation not in NOTATIONS:
+        raise ValueError(f"there is no notation '{notation}'. There are: {', '.join(NOTATIONS)}")
+    return NOTATIONS[notation]
+
+
+def read(text: str, file: str = "<text>", notation: str | None = None) -> Document:
+    """Read a workflow; without a notation, by the ending of the file or the look of the text."""
+    return (named(notation) if notation else recognised(text, file)).read(text, file)
+
+
+def recognised(text: str, file: str) -> Notation:
+    if (found := SUFFIXES.get(Path(file).suffix.lower())) is not None:
+        return found
+    start = text.lstrip("\ufeff \t\r\n")[:1]
+    return NOTATIONS[{"{": "json", "(": "lisp", ";": "lisp"}.get(start, "yaml")]
+
+
+def open_document(
+    given: str | os.PathLike[str], project: Path, notation: str | None = None
+) -> tuple[Document, str]:
+    """Read a file, or a text, with the prompts it names; and the folder of the project it belongs to."""
+    from nerve.notations.discovery import FOLDERS
+    from nerve.notations.prompts import attach_prompts
+
+    path = as_path(given)
+    if path is None:
+        document, folder = read(str(given), notation=notation), ""
+    else:
+        document = read(contents(path), str(path), notation)
+        folder = next((part for part in reversed(path.absolute().parts) if part in FOLDERS), "")
+    problems = attach_prompts(document, home_of(path, project))
+    if problems:
+        raise Unreadable(problems)
+    return document, folder
+
+
+def as_path(given: str | os.PathLike[str]) -> Path | None:
+    """The file that is meant, or None when it is the text of a workflow."""
+    if not isinstance(given, str):
+        return Path(given)
+    looks = "\n" not in given and len(given) < 4096 and given.lstrip()[:1] not in ("{", "(", ";")
+    return (
+        Path(given) if looks and (Path(given).suffix.lower() in SUFFIXES or os.path.exists(given)) else None
+    )
+
+
+def contents(path: Path) -> str:
+    """The text of a file, or one problem that says why there is none."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST + 1)
+    except FileNotFoundError:
+        raise refused(path, "there is no such file") from None
+    except OSError as error:
+        raise refused(path, f"cannot be read: {error.strerror or error}") from None
+    if len(data) > LARGEST:
+        raise refused(path, f"is larger than {LARGEST:,} bytes", "Split it.")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        column = error.start - data.rfind(b"\n", 0, error.start)
+        raise refused(path, "is not UTF-8 text", "Save it as UTF-8.", Place(line, column)) from None
+
+
+def refused(path: Path, message: str, fix: str = "", place: Place | None = None) -> Unreadable:
+    return Unreadable([Problem(str(path), place or Place(), message, fix)])
+
+
+def home_of(path: Path | None, project: Path) -> Path:
+    """The folder in which the prompts of a workflow are looked for: the one above `workflows`, or its own."""
+    if path is None:
+        return project
+    parent = path.absolute().parent
+    return parent.parent if parent.name == "workflows" else parent
