@@ -1,0 +1,68 @@
+"""The context of a step machine as immutable data: every change gives a new one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """How a step ended."""
+
+    step_id: str
+    success: bool
+    data: Any = None
+    error: str | None = None
+    start_time: datetime | None = None
+    end_time: datetime | None = None
+    duration: float = 0.0
+    """Milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """How far a workflow has come."""
+
+    current_step: str = ""
+    previous_steps: tuple[str, ...] = ()
+    iteration_count: int = 0
+    error_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowContext:
+    """What a workflow was started with and what its steps gave; every method gives a new context."""
+
+    workflow_id: str
+    start_time: datetime
+    input: Any = None
+    results: Mapping[str, StepResult] = field(default_factory=lambda: MappingProxyType({}))
+    metadata: Metadata = Metadata()
+
+    def add_result(self, step_id: str, result: StepResult) -> WorkflowContext:
+        """With the result of a step, which is the current one now."""
+        done = (*self.metadata.previous_steps, step_id)
+        return replace(
+            self,
+            results=MappingProxyType({**self.results, step_id: result}),
+            metadata=replace(self.metadata, current_step=step_id, previous_steps=done),
+        )
+
+    def get_result(self, step_id: str) -> StepResult | None:
+        return self.results.get(step_id)
+
+    def increment_iteration(self) -> WorkflowContext:
+        count = self.metadata.iteration_count + 1
+        return replace(self, metadata=replace(self.metadata, iteration_count=count))
+
+    def increment_error(self) -> WorkflowContext:
+        return replace(self, metadata=replace(self.metadata, error_count=self.metadata.error_count + 1))
+
+
+def create_context(workflow_id: str, input: Any, start_time: datetime | None = None) -> WorkflowContext:
+    """The context of a workflow that has not begun."""
+    return WorkflowContext(workflow_id, start_time or datetime.now(UTC), input)

@@ -1,0 +1,277 @@
+"""The shape of the dialect: which keys a workflow and its steps have, and what each of them takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from nerve.core.nodes.graph import suggest
+from nerve.spec.source import Map, Place, Problem, Seq, Unreadable
+
+TOLD = 50
+"""Problems that are collected before reading stops."""
+NAMES = 1000
+"""Names among which a misspelt one is looked for."""
+NESTED = 10
+"""How deep parallel steps may stand in parallel steps."""
+ID = re.compile(r"\w[\w.-]{0,127}")
+
+WORKFLOW = {
+    "$schema": "text",
+    "id": "name",
+    "description": "text",
+    "max_iterations": "whole",
+    "max_duration_ms": "duration",
+    "parallel": "flag",
+    "initial_context": "object",
+    "steps": "list",
+}
+STEP = {
+    "id": "id",
+    "type": "text",
+    "description": "text",
+    "next": "target",
+    "on_error": "target",
+    "max_retries": "attempts",
+    "retry_delay_ms": "duration",
+    "timeout_ms": "bound",
+}
+TYPES: dict[str, dict[str, str]] = {
+    "agent": {"agent": "name", "input": "inputs"},
+    "approval": {"message": "text", "on_approve": "target", "on_reject": "target"},
+    "parallel": {"steps": "list", "min_success": "whole"},
+    "condition": {"condition": "name", "then": "target", "else": "target"},
+    "transform": {"transform": "name"},
+}
+NEEDED = {
+    "agent": ["agent"],
+    "approval": [],
+    "parallel": ["steps"],
+    "condition": ["condition", "then", "else"],
+    "transform": ["transform"],
+}
+ROUTES = ["next", "on_error", "then", "else", "on_approve", "on_reject"]
+"""The keys that name a step to go on with."""
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+TAKES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "text": (lambda value: isinstance(value, str), "a text"),
+    "name": (lambda value: isinstance(value, str) and bool(value.strip()), "a text that is not empty"),
+    "id": (
+        lambda value: isinstance(value, str) and ID.fullmatch(value) is not None,
+        "1 to 128 letters, digits, '_', '-' and '.', the first a letter, digit or '_'",
+    ),
+    "target": (
+        lambda value: value is None or (isinstance(value, str) and bool(value)),
+        "the id of a step, or null for the end",
+    ),
+    "whole": (lambda value: is_whole(value) and value >= 0, "a whole number that is not negative"),
+    "attempts": (
+        lambda value: is_whole(value) and value >= 1,
+        "the number of attempts in all, at least 1 (1 is no retry)",
+    ),
+    "duration": (lambda value: is_number(value) and value >= 0, "milliseconds, not negative"),
+    "bound": (lambda value: is_number(value) and value > 0, "milliseconds, more than 0"),
+    "flag": (lambda value: isinstance(value, bool), "true or false"),
+    "list": (lambda value: isinstance(value, list), "a list of steps"),
+    "object": (lambda value: isinstance(value, dict), "an object"),
+    "inputs": (
+        lambda value: isinstance(value, str) or (isinstance(value, list) and all_text(value)),
+        "the id of a step, or a list of ids",
+    ),
+}
+"""What a value must be, and how that is said."""
+
+
+def all_text(values: list[Any]) -> bool:
+    return all(isinstance(item, str) for item in values)
+
+
+@dataclass(slots=True)
+class Told:
+    """What is said about one file."""
+
+    file: str
+    problems: list[Problem] = field(default_factory=list)
+    notes: list[Problem] = field(default_factory=list)
+
+    def error(self, place: Place | None, message: str, fix: str = "") -> None:
+        self.problems.append(Problem(self.file, place or Place(), message, fix))
+        if len(self.problems) >= TOLD:
+            raise Unreadable(self.problems)
+
+    def note(self, place: Place | None, message: str) -> None:
+        self.notes.append(Problem(self.file, place or Place(), message, severity="note"))
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step whose shape is right."""
+
+    id: str
+    type: str
+    source: Map
+    nested: tuple[Step, ...] = ()
+
+    @property
+    def place(self) -> Place | None:
+        return self.source.place
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self.source.get(key, default)
+
+    def at(self, key: str) -> Place | None:
+        """Where the value of a key stands, or the step if it has no such key."""
+        return self.source.values_at.get(key, self.source.place)
+
+    def all(self) -> Iterator[Step]:
+        """The step, and those in it."""
+        yield self
+        for step in self.nested:
+            yield from step.all()
+
+
+def near(name: str, names: Iterable[str]) -> str:
+    """What may have been meant, if there are not too many names to look at."""
+    known = list(names)
+    return suggest(name, known) if len(known) <= NAMES else ""
+
+
+def fit(
+    told: Told, source: Map, keys: dict[str, str], what: str, fix: Callable[[str], str] = lambda _: ""
+) -> Map:
+    """The source with only what is right about it; the rest is told."""
+    made = Map((), source.place)
+    made.keys_at, made.values_at = source.keys_at, source.values_at
+    for key, value in source.items():
+        at = source.keys_at.get(key, source.place)
+        if key not in keys:
+            told.error(at, f"{what} has no key '{key}'{near(key, keys)}", fix(key))
+            continue
+        right, words = TAKES[keys[key]]
+        if right(value):
+            made[key] = value
+        else:
+            told.error(source.values_at.get(key, at), f"'{key}' of {what} is {words}, not {shown(value)}")
+    return made
+
+
+def shown(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return str(value).lower()
+        case str():
+            return f"'{value[:40]}'"
+        case dict():
+            return "an object"
+        case list():
+            return "a list"
+        case _:
+            return str(value)
+
+
+def steps_of(told: Told, source: Map, what: str, depth: int = 0) -> tuple[Step, ...]:
+    """The steps of a workflow or of a parallel step."""
+    found = source.get("steps")
+    if not isinstance(found, Seq):
+        return ()
+    if not found:
+        told.error(found.place, f"{what} has no steps", "Give it at least one.")
+    if depth > NESTED:
+        told.error(found.place, f"parallel steps stand deeper than {NESTED} levels in each other")
+        return ()
+    made = []
+    for index, item in enumerate(found):
+        if isinstance(item, Map):
+            made.append(step_of(told, item, index, depth))
+        else:
+            told.error(found.values_at.get(index, found.place), f"a step is an object, not {shown(item)}")
+    return tuple(step for step in made if step is not None)
+
+
+def step_of(told: Told, source: Map, index: int, depth: int) -> Step | None:
+    id = source.get("id")
+    what = f"step '{id}'" if isinstance(id, str) else f"step {index + 1}"
+    type = source.get("type")
+    if not isinstance(type, str) or type not in TYPES:
+        unknown_type(told, source, what)
+        return None
+    keys = keys_of(type, depth)
+    made = fit(told, source, keys, f"{what} of type {type}", lambda key: out_of_place(key, type, depth))
+    for key in ["id", *NEEDED[type]]:
+        if key not in source and key in keys:
+            told.error(source.place, f"{what} of type {type} has no '{key}'", missing(key))
+    nested = steps_of(told, made, what, depth + 1)
+    most = made.get("min_success", 0)
+    if most > len(nested) > 0:
+        told.error(
+            made.values_at.get("min_success"), f"min_success of {what} is {most}, of {len(nested)} steps"
+        )
+    return Step(made["id"], type, made, nested) if "id" in made else None
+
+
+def keys_of(type: str, depth: int) -> dict[str, str]:
+    """The keys of a step; one in a parallel step leads nowhere, and a condition goes its own two ways."""
+    without = ROUTES if depth else ["next"] if type == "condition" else []
+    return {key: takes for key, takes in (STEP | TYPES[type]).items() if key not in without}
+
+
+def out_of_place(key: str, type: str, depth: int) -> str:
+    if depth and key in ROUTES:
+        return "A step in a parallel step leads nowhere: let the parallel step go on."
+    return "A condition goes on by 'then' and 'else'." if (type, key) == ("condition", "next") else ""
+
+
+def unknown_type(told: Told, source: Map, what: str) -> None:
+    types = f"Types are: {', '.join(TYPES)}."
+    if "type" not in source:
+        told.error(source.place, f"{what} has no 'type'", types)
+        return
+    type, at = source["type"], source.values_at.get("type", source.place)
+    close = near(type, TYPES) if isinstance(type, str) else ""
+    told.error(at, f"Unknown step type: {shown(type).strip(chr(39))}{close}", types)
+
+
+def missing(key: str) -> str:
+    return f'To end there, write "{key}": null.' if key in ("then", "else") else ""
+
+
+def check_ids(told: Told, steps: Iterable[Step]) -> dict[str, Step]:
+    """Every step by its id, nested ones too; an id stands for one step only."""
+    known: dict[str, Step] = {}
+    for top in steps:
+        for step in top.all():
+            if first := known.get(step.id):
+                line = (first.at("id") or Place()).line
+                told.error(step.at("id"), f"two steps have the id '{step.id}'; the first is in line {line}")
+            known.setdefault(step.id, step)
+    return known
+
+
+def check_inputs(told: Told, known: dict[str, Step]) -> None:
+    """The steps named by `input` exist, and their names are free among what an agent is given."""
+    for step in known.values():
+        for index, name in enumerate(inputs_of(step)):
+            given = step.get("input")
+            at = given.values_at.get(index, given.place) if isinstance(given, Seq) else step.at("input")
+            if name not in known:
+                told.error(at, f"'input' of step '{step.id}' names no step '{name}'{near(name, known)}")
+            elif name in ("input", "context"):
+                told.error(at, f"a step called '{name}' cannot be an input", "Give it another id.")
+
+
+def inputs_of(step: Step) -> list[str]:
+    given = step.get("input", [])
+    return [given] if isinstance(given, str) else list(given)
