@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from nerve.agents.port import Assistant, Chunk, Done, Provider, Tool
 from nerve.agents.request import Request
@@ -31,6 +31,8 @@ class AgentNode(Node):
     The input is a prompt, or a request with `prompt`, `resume`, `model`, `cwd` and `artifacts`, or any value.
     Cancelling it stops the agent.
     """
+
+    takes_request: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -71,13 +71,12 @@ def open_document(
 
     path = as_path(given)
     if path is None:
-        document, folder = read(str(given), notation=notation), ""
-    else:
-        document = read(contents(path), str(path), notation)
-        folder = next((part for part in reversed(path.absolute().parts) if part in FOLDERS), "")
-    problems = attach_prompts(document, home_of(path, project))
-    if problems:
-        raise Unreadable(problems)
+        document = read(str(given), notation=notation)
+        document.notes += attach_prompts(document, project, project)
+        return document, ""
+    document = read(contents(path), str(path), notation)
+    document.notes += attach_prompts(document)
+    folder = next((part for part in reversed(path.absolute().parts) if part in FOLDERS), "")
     return document, folder
 
 
@@ -112,11 +111,3 @@ def contents(path: Path) -> str:
 
 def refused(path: Path, message: str, fix: str = "", place: Place | None = None) -> Unreadable:
     return Unreadable([Problem(str(path), place or Place(), message, fix)])
-
-
-def home_of(path: Path | None, project: Path) -> Path:
-    """The folder in which the prompts of a workflow are looked for: the one above `workflows`, or its own."""
-    if path is None:
-        return project
-    parent = path.absolute().parent
-    return parent.parent if parent.name == "workflows" else parent

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Union, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -59,7 +59,7 @@ class NodeBase(Model):
     retry: RetrySpec | None = None
     timeout: Seconds | None = None
     idle_timeout: Seconds | None = None
-    on_error: Union[Literal["fail", "skip"], Node, None] = None
+    on_error: Literal["fail", "skip"] | Node | None = None
     """What a failure comes to: the failure of what is around it, nothing, or another node instead."""
     effect: Literal["repeat", "once"] | None = None
     expect: list[Expect] = []
@@ -141,7 +141,7 @@ class Wait(NodeBase):
 
     kind: Literal["wait"]
     any: list[Condition] = []
-    seconds: Union[Seconds, Expr, None] = None
+    seconds: Seconds | Expr | None = None
     test: bool = False
     on_timeout: Name | None = None
     """The name that is said to have come when the time is up; without one the wait fails then."""
@@ -176,7 +176,7 @@ class Loop(NodeBase):
 
     kind: Literal["loop"]
     body: Node
-    times: Union[Annotated[int, Field(ge=0)], Expr, None] = None
+    times: Annotated[int, Field(ge=0)] | Expr | None = None
     until: Expr | None = None
     max_iterations: Count = 100
     on_max: Literal["fail", "return"] = "fail"
@@ -310,29 +310,27 @@ class WorkflowCall(NodeBase):
 
 
 Node = Annotated[
-    Union[
-        Call,
-        Prompt,
-        Bash,
-        Gate,
-        Wait,
-        Graph,
-        Sequence,
-        While,
-        Loop,
-        Branch,
-        Switch,
-        MapSpec,
-        Reduce,
-        Parallel,
-        Machine,
-        Goto,
-        Transform,
-        Emit,
-        Assert,
-        Retract,
-        WorkflowCall,
-    ],
+    Call
+    | Prompt
+    | Bash
+    | Gate
+    | Wait
+    | Graph
+    | Sequence
+    | While
+    | Loop
+    | Branch
+    | Switch
+    | MapSpec
+    | Reduce
+    | Parallel
+    | Machine
+    | Goto
+    | Transform
+    | Emit
+    | Assert
+    | Retract
+    | WorkflowCall,
     Field(discriminator="kind"),
 ]
 

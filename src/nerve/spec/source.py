@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from nerve.errors import NerveError
 
@@ -37,12 +37,13 @@ class Problem:
     message: str
     fix: str = ""
     severity: str = "error"
-    """`error` keeps the workflow from starting, `warning` does not."""
+    """`error` keeps the workflow from starting; `warning` and `note` do not."""
 
     def __str__(self) -> str:
-        fix = f" {self.fix}" if self.fix else ""
-        warning = "warning: " if self.severity == "warning" else ""
-        return f"{self.file}:{self.place.line}:{self.place.column}: {warning}{self.message}{fix}"
+        stop = "" if not self.fix or self.message[-1:] in ".?!" else "."
+        kind = "" if self.severity == "error" else f"{self.severity}: "
+        told = f"{self.message}{stop} {self.fix}".rstrip()
+        return f"{self.file}:{self.place.line}:{self.place.column}: {kind}{told}"
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -97,7 +98,7 @@ class Seq(list[Any]):
 
 @dataclass(slots=True)
 class Document:
-    """A workflow as it was read: plain data in the form of `nerve.spec.models.WorkflowSpec`, and its source."""
+    """A workflow as it was read: plain data in the form of `WorkflowSpec`, and its source."""
 
     data: Map
     notation: str
@@ -108,14 +109,15 @@ class Document:
 
     def place(self, loc: Loc, key: bool = False) -> Place:
         """Where the value at `loc` stands (or with `key` its key), or else the nearest thing around it."""
-        found, node = self.data.place or Place(), self.data
+        found, node = self.data.place or Place(), cast("Any", self.data)
         for depth, step in enumerate(loc):
             if not isinstance(node, Map | Seq):
                 break
             if key and depth == len(loc) - 1 and isinstance(node, Map) and step in node.keys_at:
                 return node.keys_at[str(step)]
-            inner = node[step] if step in known(node) else None  # type: ignore[index]
-            found = getattr(inner, "place", None) or node.values_at.get(step) or found  # type: ignore[call-overload]
+            places: Mapping[Any, Place] = node.values_at
+            inner = node[step] if step in known(node) else None
+            found = getattr(inner, "place", None) or places.get(step) or found
             node = inner
         return found
 

@@ -29,6 +29,8 @@ class Names(Protocol):
 
     def get_workflow(self, workflow_id: str) -> Any: ...
 
+    def find(self, name: str) -> Any: ...
+
 
 class Node:
     """Something that can be executed. A subclass that acts on the world is a leaf.

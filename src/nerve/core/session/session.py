@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +15,16 @@ from nerve.core.nodes.base import ControlNode, Node
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.function import FunctionNode
 from nerve.core.nodes.graph import suggest
+from nerve.core.session import loading
 from nerve.core.workflow.context import WorkflowContext
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import WorkflowRunInfo, WorkflowState
 from nerve.core.workflow.workflow import Workflow
 
 if TYPE_CHECKING:
+    from nerve.agents.port import Provider
     from nerve.engine.local import LocalEngine
+    from nerve.spec.workflow import DefinedWorkflow
     from nerve.store.port import Store
 
 ID = re.compile(r"[a-z_][a-z0-9_-]*", re.IGNORECASE)
@@ -29,15 +33,28 @@ ID = re.compile(r"[a-z_][a-z0-9_-]*", re.IGNORECASE)
 class Session:
     """Names and runs. `store` is None for memory, a path for a SQLite file, or a store.
 
+    `providers` answer the prompts of workflows that were written down, and `project` is the folder in which
+    those look for prompts and agents.
+
     In memory it can be used as it is; with a file, as an async context manager: leaving it parks the
     open runs, and `recover()` goes on with them.
     """
 
-    def __init__(self, name: str = "default", store: str | os.PathLike[str] | Store | None = None) -> None:
+    def __init__(
+        self,
+        name: str = "default",
+        store: str | os.PathLike[str] | Store | None = None,
+        *,
+        providers: Mapping[str, Provider] | None = None,
+        project: str | os.PathLike[str] | None = None,
+    ) -> None:
         self.name = name
+        self.providers: dict[str, Provider] = dict(providers or {})
+        self.project = Path(project if project is not None else ".")
         self.nodes: dict[str, Any] = {}
         self.graphs: dict[str, Any] = {}
         self.workflows: dict[str, Any] = {}
+        self._agents: dict[str, Any] = {}
         self._store = store
         self._engine: LocalEngine | None = None
 
@@ -68,6 +85,14 @@ class Session:
             del self.workflows[workflow_id]
             found = self.register_workflow(found)
         return found
+
+    def find(self, name: str) -> Any:
+        """What a workflow can call by a name: a node, a graph, a workflow, an agent, a provider."""
+        return loading.find(self, name)
+
+    def load(self, given: str | os.PathLike[str], notation: str | None = None) -> DefinedWorkflow:
+        """Read a workflow from a file or a text, check it and register it; Unreadable says what is wrong."""
+        return loading.load(self, given, notation)
 
     def list_workflows(self) -> list[str]:
         return [name for name in self.workflows if not name.startswith("_")]
@@ -149,6 +174,7 @@ class Session:
         workflow = self.get_workflow(workflow_id)
         if workflow is None:
             raise ValueError(f"Workflow '{workflow_id}' not found{suggest(workflow_id, self.workflows)}")
+        params = loading.check_start(self, workflow, params)
         run = WorkflowRun(workflow, input, params, event_sink, limits=limits)
         if key is not None:
             return await self.engine.start_keyed(run, key)

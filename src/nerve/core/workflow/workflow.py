@@ -90,6 +90,13 @@ class Workflow(Node):
     def to_info(self) -> WorkflowInfo:
         return WorkflowInfo(self.name, self._description, self._created_at)
 
+    def check_params(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The parameters of a run, as they may be given; a workflow with declared inputs is stricter."""
+        return dict(params)
+
+    def check_names(self, known: Callable[[], Any]) -> None:
+        """Raise ValueError for a name that a written workflow uses and nobody has."""
+
     def definition(self) -> tuple[str, str, str]:
         """Hash, source and canonical form, by which a run is pinned to what it was started from."""
         if self._definition is None:

@@ -1,0 +1,314 @@
+"""From a spec to nodes: the tree of one run, in the scope of that run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from nerve.core.nodes.base import ControlNode, Names, Node
+from nerve.core.nodes.bash import BashNode
+from nerve.core.nodes.control.branch_node import BranchNode
+from nerve.core.nodes.control.gate_node import GateNode
+from nerve.core.nodes.control.loop_node import LoopNode, LoopState
+from nerve.core.nodes.control.machine_node import MachineNode, State
+from nerve.core.nodes.control.map_node import MapNode
+from nerve.core.nodes.control.parallel_node import ParallelNode
+from nerve.core.nodes.control.reduce_node import ReduceNode
+from nerve.core.nodes.control.switch_node import SwitchNode
+from nerve.core.nodes.control.while_node import WhileNode, WhileState
+from nerve.core.nodes.graph import Graph
+from nerve.core.policy import Policy, Retry
+from nerve.core.result import Result
+from nerve.spec import models
+from nerve.spec.evidence import Expected
+from nerve.spec.nodes import Compute, Entry, PerItem, Sequence, StateBody, Step
+from nerve.spec.prompting import prompt_entry
+from nerve.spec.routes import Routes
+from nerve.spec.scope import Scope, Sight
+from nerve.spec.shell import compile_command
+from nerve.spec.spaces import assert_entry, retract_entry, wait_entry
+from nerve.spec.values import evaluate, fill, holds, text
+
+Made = TypeVar("Made", bound=ControlNode)
+
+NOWHERE = cast("Names", None)
+"""Nodes built from a spec are in no session's names: two files may both have a step `test`."""
+
+
+class Builder:
+    """Builds the nodes of one run."""
+
+    def __init__(self, scope: Scope, names: Names) -> None:
+        self.scope, self.names = scope, names
+
+    def inside(self, scope: Scope) -> Builder:
+        return Builder(scope, self.names)
+
+    def step(self, spec: models.NodeBase) -> Step:
+        """The node of a spec at its place, with everything every node may carry."""
+        kind = kind_of(spec)
+        name = spec.id or kind
+        make = BUILDERS[kind](self, spec, name)
+        if spec.expect:
+            make = self._expecting(spec, name, make)
+        policy = self._policy(spec, kind)
+        return Step(name, self.scope, make, when=spec.when, policy=policy, seen_as=spec.id)
+
+    def _expecting(self, spec: models.NodeBase, name: str, make: Callable[[Sight], Entry]) -> Any:
+        return lambda sight: Entry(Expected(name, make(sight), spec.expect, sight), sight["given"])
+
+    def _policy(self, spec: models.NodeBase, kind: str) -> Policy:
+        """The policy of a node; the time of a gate or a wait is its own affair."""
+        on_error = spec.on_error if isinstance(spec.on_error, str | None) else self.step(spec.on_error)
+        retry = (
+            Retry(**spec.retry.model_dump(exclude={"on"}), on=tuple(spec.retry.on)) if spec.retry else None
+        )
+        return Policy.of(
+            retry=retry,
+            timeout=None if kind in ("gate", "wait") else spec.timeout,
+            idle_timeout=spec.idle_timeout,
+            on_error=on_error,
+            effect=spec.effect,
+        )
+
+    # -- leaves and waits ----------------------------------------------------------------------
+
+    def call(self, spec: models.Call, name: str) -> Callable[[Sight], Entry]:
+        return lambda sight: Entry(found(self.names, spec.target), fill(spec.input, sight))
+
+    def workflow(self, spec: models.WorkflowCall, name: str) -> Callable[[Sight], Entry]:
+        def make(sight: Sight) -> Entry:
+            workflow = self.names.get_workflow(spec.workflow)
+            if workflow is None:
+                raise ValueError(f"Workflow '{spec.workflow}' not found")
+            return Entry(workflow, fill(spec.input, sight), fill(spec.params, sight))
+
+        return make
+
+    def prompt(self, spec: models.Prompt, name: str) -> Callable[[Sight], Entry]:
+        return lambda sight: prompt_entry(spec, name, sight, self.names)
+
+    def bash(self, spec: models.Bash, name: str) -> Callable[[Sight], Entry]:
+        def make(sight: Sight) -> Entry:
+            command, values = compile_command(spec.command).fill(sight)
+            env = {key: text(value, sight) for key, value in spec.env.items()}
+            cwd = text(spec.cwd, sight) if spec.cwd else None
+            return Entry(BashNode(name, None, command, cwd, env | values), fill(spec.input, sight))
+
+        return make
+
+    def gate(self, spec: models.Gate, name: str) -> Callable[[Sight], Entry]:
+        def make(sight: Sight) -> Entry:
+            prompt = text(spec.prompt, sight)
+            gate = GateNode(name, NOWHERE, prompt, spec.options, spec.timeout, choices=spec.choices)
+            return Entry(inlined(gate), sight["given"], after=lambda result: gate_result(spec, result))
+
+        return make
+
+    def wait(self, spec: models.Wait, name: str) -> Callable[[Sight], Entry]:
+        return lambda sight: wait_entry(spec, name, sight)
+
+    # -- what is computed ----------------------------------------------------------------------
+
+    def transform(self, spec: models.Transform, name: str) -> Callable[[Sight], Entry]:
+        return lambda sight: Entry(Compute(name, lambda _: evaluate(spec.expression, sight)))
+
+    def emit(self, spec: models.Emit, name: str) -> Callable[[Sight], Entry]:
+        def make(sight: Sight) -> Entry:
+            data = fill(spec.data, sight)
+
+            def tell(context: Any) -> Any:
+                context.emit(spec.event, data)
+                return sight["given"]
+
+            return Entry(Compute(name, tell))
+
+        return make
+
+    def goto(self, spec: models.Goto, name: str) -> Callable[[Sight], Entry]:
+        def leave(sight: Sight) -> Any:
+            self.scope.goto(spec.state)
+            return sight["given"]
+
+        return lambda sight: Entry(Compute(name, lambda _: leave(sight)))
+
+    def assertion(self, spec: models.Assert, name: str) -> Callable[[Sight], Entry]:
+        return lambda sight: assert_entry(spec, name, sight, self.names)
+
+    def retraction(self, spec: models.Retract, name: str) -> Callable[[Sight], Entry]:
+        return lambda sight: retract_entry(spec, name, sight, self.names)
+
+    def reduce(self, spec: models.Reduce, name: str) -> Callable[[Sight], Entry]:
+        def make(sight: Sight) -> Entry:
+            items = [{"index": n, "item": item} for n, item in enumerate(listed(spec.over, sight))]
+
+            def fold(acc: Any, pair: dict[str, Any]) -> Any:
+                return evaluate(spec.expression, sight.also(acc=acc, **pair))
+
+            node = ReduceNode(name, NOWHERE, fold, fill(spec.initial, sight))
+            return Entry(inlined(node), items)
+
+        return make
+
+    # -- control -------------------------------------------------------------------------------
+
+    def sequence(self, spec: models.Sequence, name: str) -> Callable[[Sight], Entry]:
+        node = Sequence(name, self.scope, map(self.step, spec.steps))
+        return lambda sight: Entry(node, sight["given"])
+
+    def graph(self, spec: models.Graph, name: str) -> Callable[[Sight], Entry]:
+        node = Graph(name, NOWHERE)
+        for part in spec.steps:
+            step = self.step(part)
+            node.add_step(step, step.id, part.depends_on)
+        return lambda sight: Entry(inlined(node), sight["given"])
+
+    def while_(self, spec: models.While, name: str) -> Callable[[Sight], Entry]:
+        body = self.step(spec.body)
+
+        def wanted(state: WhileState) -> bool:
+            given = getattr(state.current_value, "output", state.current_value)
+            sight = self.scope.sight(given=given, iteration=state.iteration)
+            return not self.scope.leaving and holds(spec.condition, sight)
+
+        def make(sight: Sight) -> Entry:
+            node = WhileNode(name, NOWHERE, wanted, body, spec.max_iterations, spec.on_max)
+            return Entry(inlined(node), sight["given"])
+
+        return make
+
+    def loop(self, spec: models.Loop, name: str) -> Callable[[Sight], Entry]:
+        body = self.step(spec.body)
+
+        def finished(state: LoopState) -> bool:
+            if self.scope.leaving:
+                return True
+            sight = self.scope.sight(given=state.result.output, iteration=state.iteration)
+            return spec.until is not None and holds(spec.until, sight)
+
+        def make(sight: Sight) -> Entry:
+            times = times_of(spec.times, sight)
+            bound = spec.max_iterations if times is None else max(times, 1)
+            node = LoopNode(name, NOWHERE, body, times, finished, bound, spec.accumulate, spec.on_max)
+            return Entry(inlined(node), sight["given"])
+
+        return make
+
+    def branch(self, spec: models.Branch, name: str) -> Callable[[Sight], Entry]:
+        then = self.step(spec.then)
+        otherwise = self.step(spec.otherwise) if spec.otherwise else None
+
+        def make(sight: Sight) -> Entry:
+            node = BranchNode(name, NOWHERE, lambda _: holds(spec.condition, sight), then, otherwise)
+            return Entry(inlined(node), sight["given"])
+
+        return make
+
+    def switch(self, spec: models.Switch, name: str) -> Callable[[Sight], Entry]:
+        cases = {key: self.step(case) for key, case in spec.cases.items()}
+        default = self.step(spec.default) if spec.default else None
+
+        def make(sight: Sight) -> Entry:
+            node = SwitchNode(name, NOWHERE, lambda _: text(f"{{{{ {spec.key} }}}}", sight), cases, default)
+            return Entry(inlined(node), sight["given"])
+
+        return make
+
+    def map(self, spec: models.MapSpec, name: str) -> Callable[[Sight], Entry]:
+        body = PerItem(name, self.scope, lambda scope: self.inside(scope).step(spec.body))
+
+        def make(sight: Sight) -> Entry:
+            items = [{"index": n, "item": item} for n, item in enumerate(listed(spec.over, sight))]
+            return Entry(inlined(MapNode(name, NOWHERE, body, spec.max_parallel, spec.require)), items)
+
+        return make
+
+    def parallel(self, spec: models.Parallel, name: str) -> Callable[[Sight], Entry]:
+        branches = {part.id or kind_of(part): self.step(part) for part in spec.branches}
+        node = ParallelNode(name, NOWHERE, cast("dict[str, Node]", branches), spec.require)
+        return lambda sight: Entry(inlined(node), sight["given"])
+
+    def machine(self, spec: models.Machine, name: str) -> Callable[[Sight], Entry]:
+        routes = Routes(spec, self.scope)
+        states = {}
+        for state in spec.states:
+            body = StateBody(state.name, self.scope, self.step(state.body) if state.body else None)
+            states[state.name] = State(body, routes.after(state))
+
+        def make(sight: Sight) -> Entry:
+            node = MachineNode(name, NOWHERE, states, spec.start, max(1, spec.max_transitions))
+            return Entry(routes.ending(inlined(node)), sight["given"])
+
+        return make
+
+
+BUILDERS: dict[str, Callable[[Builder, Any, str], Callable[[Sight], Entry]]] = {
+    "call": Builder.call,
+    "prompt": Builder.prompt,
+    "bash": Builder.bash,
+    "gate": Builder.gate,
+    "wait": Builder.wait,
+    "graph": Builder.graph,
+    "sequence": Builder.sequence,
+    "while": Builder.while_,
+    "loop": Builder.loop,
+    "branch": Builder.branch,
+    "switch": Builder.switch,
+    "map": Builder.map,
+    "reduce": Builder.reduce,
+    "parallel": Builder.parallel,
+    "machine": Builder.machine,
+    "goto": Builder.goto,
+    "transform": Builder.transform,
+    "emit": Builder.emit,
+    "assert": Builder.assertion,
+    "retract": Builder.retraction,
+    "workflow": Builder.workflow,
+}
+
+
+def kind_of(spec: models.NodeBase) -> str:
+    kind: str = spec.kind  # type: ignore[attr-defined]
+    return kind
+
+
+def inlined(node: Made) -> Made:
+    node.inline = True
+    return node
+
+
+def found(names: Names, target: str) -> Node:
+    """The node, graph, workflow or agent of that name."""
+    node: Node | None = names.find(target)
+    if node is None:
+        raise ValueError(f"Agent not found: {target}")
+    return node
+
+
+def listed(over: str, sight: Sight) -> list[Any]:
+    value = evaluate(over, sight)
+    if not isinstance(value, list):
+        raise ValueError(f"'{over}' is not a list but {type(value).__name__}")
+    return value
+
+
+def times_of(times: int | str | None, sight: Sight) -> int | None:
+    if not isinstance(times, str):
+        return times
+    value = evaluate(times, sight)
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value) or value < 0:
+        raise ValueError(f"times '{times}' must be a whole number that is not negative, not {value!r}")
+    return int(value)
+
+
+def gate_result(spec: models.Gate, result: Result) -> Result:
+    """A rejection is a failure; a time that is up may have a default answer."""
+    if not result.success:
+        if spec.default is not None and result.error_type == "TimeoutError":
+            return Result.ok(spec.default, {"timed_out": True, "approved": spec.default not in spec.reject})
+        return result
+    if result.output in spec.reject:
+        return Result.failed(
+            f"rejected: {result.output}", "Rejected", result.output, {**result.attributes, "approved": False}
+        )
+    return Result.ok(result.output, {**result.attributes, "approved": True})

@@ -1,0 +1,112 @@
+"""Where control can go: targets that do not exist, states nobody reaches, circles, loops without end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nerve.core.nodes.graph import find_cycle, suggest
+from nerve.spec import models
+from nerve.spec.checks.rules import Wrong
+from nerve.spec.source import Loc
+from nerve.spec.walk import Found
+
+
+def graphs(spec: models.WorkflowSpec, found: list[Found]) -> Iterator[Wrong]:
+    for each in found:
+        if not isinstance(each.spec, models.Graph):
+            continue
+        known = [step.id for step in each.spec.steps if step.id]
+        for n, step in enumerate(each.spec.steps):
+            for m, name in enumerate(step.depends_on):
+                if name not in known:
+                    yield (
+                        (*each.loc, "steps", n, "depends_on", m),
+                        f"step '{step.id}' depends on '{name}', which is not a step{suggest(name, known)}",
+                        "Name a step of this graph.",
+                    )
+        if cycle := find_cycle({str(step.id): step.depends_on for step in each.spec.steps}):
+            at = next(n for n, step in enumerate(each.spec.steps) if step.id in cycle)
+            way = " -> ".join(cycle)
+            yield (*each.loc, "steps", at), f"the steps wait for each other: {way}", "Write it as a loop."
+
+
+def machines(spec: models.WorkflowSpec, found: list[Found]) -> Iterator[Wrong]:
+    for each in found:
+        if isinstance(each.spec, models.Machine):
+            yield from machine(each.spec, each.loc, found)
+
+
+def machine(node: models.Machine, loc: Loc, found: list[Found]) -> Iterator[Wrong]:
+    known = [state.name for state in node.states]
+    if not known:
+        yield loc, "a machine needs a state", "Add one."
+        return
+    for n, name in enumerate(known):
+        if name in known[:n]:
+            yield (*loc, "states", n, "name"), f"there are two states '{name}'", "Rename one of them."
+    targets = [(where, to) for where, to in routes(node, loc, found) if to is not None]
+    if node.start is not None:
+        targets.append(((*loc, "start"), node.start))
+    for where, to in targets:
+        if to not in known:
+            yield where, f"there is no state '{to}'{suggest(to, known)}", f"States: {', '.join(known)}."
+    if all(to in known for _, to in targets):
+        for name in sorted(set(known) - reached(node, loc, found)):
+            n = known.index(name)
+            yield (*loc, "states", n), f"nothing leads to the state '{name}'", "Add a way to it, or drop it."
+
+
+def routes(node: models.Machine, loc: Loc, found: list[Found]) -> Iterator[tuple[Loc, str | None]]:
+    """Every way on that is written down in a machine, with where it stands."""
+    for n, state in enumerate(node.states):
+        yield from ways(state, (*loc, "states", n), found)
+
+
+def ways(state: models.State, loc: Loc, found: list[Found]) -> Iterator[tuple[Loc, str | None]]:
+    for m, way in enumerate(state.next):
+        yield (*loc, "next", m, "to"), way.to
+    if state.on_error is not None:
+        yield (*loc, "on_error"), state.on_error
+    for each in found:
+        inner = [up for up in each.above if up.kind == "machine"]
+        if isinstance(each.spec, models.Goto) and each.loc[: len(loc)] == loc and inner:
+            nearest = inner[-1].loc
+            if len(nearest) < len(loc):
+                yield (*each.loc, "state"), each.spec.state
+
+
+def reached(node: models.Machine, loc: Loc, found: list[Found]) -> set[str]:
+    """The states that some way leads to from the start."""
+    places = {state.name: n for n, state in enumerate(node.states)}
+    seen: set[str] = set()
+    open_ = [node.start or node.states[0].name]
+    while open_:
+        name = open_.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        n = places[name]
+        open_ += [to for _, to in ways(node.states[n], (*loc, "states", n), found) if to is not None]
+    return seen
+
+
+def gotos(spec: models.WorkflowSpec, found: list[Found]) -> Iterator[Wrong]:
+    for each in found:
+        if not isinstance(each.spec, models.Goto):
+            continue
+        between: list[str] = []
+        for up in reversed(each.above):
+            if up.kind == "machine":
+                break
+            between.append(up.kind)
+        else:
+            yield each.loc, "goto stands in no machine", "Use it inside the body of a state."
+            continue
+        if side := next((kind for kind in between if kind in ("map", "parallel", "graph")), None):
+            yield each.loc, f"goto cannot leave a {side}: its other parts still run", "Route by its result."
+
+
+def loops(spec: models.WorkflowSpec, found: list[Found]) -> Iterator[Wrong]:
+    for each in found:
+        if isinstance(each.spec, models.Loop) and each.spec.times is None and each.spec.until is None:
+            yield each.loc, "a loop needs 'times' or 'until', otherwise it has no end", "Add one of them."

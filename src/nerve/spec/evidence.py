@@ -1,0 +1,74 @@
+"""Evidence: what the engine checks itself before it believes that a step is done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from nerve.core.nodes.base import Node
+from nerve.core.nodes.bash import BashNode
+from nerve.core.nodes.context import ExecutionContext
+from nerve.core.result import Result
+from nerve.spec import models
+from nerve.spec.nodes import Entry, Inline
+from nerve.spec.scope import Sight
+from nerve.spec.shell import compile_command
+from nerve.spec.values import holds, text
+
+
+class Expected(Inline):
+    """A node, and then the checks of what it should have done; a retry makes both again."""
+
+    def __init__(self, name: str, made: Entry, checks: Iterable[models.Expect], sight: Sight) -> None:
+        super().__init__(name)
+        self.made, self.checks, self.sight = made, list(checks), sight
+        self.attempts = 0
+
+    async def execute(self, context: ExecutionContext) -> Result:
+        self.attempts += 1
+        path = context.path if context.path and self.attempts == 1 else context.take(self.id or "step")
+        result = await context.call(self.made.node, self.made.input, path=path)
+        if self.made.after:
+            result = self.made.after(result)
+        for check in self.checks:
+            if not result.success:
+                break
+            failure = await self._check(context, check, result)
+            if failure:
+                return Result.failed(failure, "NotAsExpected", result.output, result.attributes)
+        return result
+
+    async def _check(self, context: ExecutionContext, check: models.Expect, result: Result) -> str:
+        sight = self.sight.also(output=result.output)
+        if check.condition is not None and not holds(check.condition, sight):
+            return f"expected {check.condition}, which does not hold"
+        if check.file is not None:
+            file = text(check.file, sight)
+            told = await context.call(FileCheck("expect"), file, id="expect")
+            return "" if told.success else told.error
+        if check.command is not None:
+            command, values = compile_command(check.command).fill(sight)
+            told = await context.call(BashNode("expect", None, command, env=values), None, id="expect")
+            return "" if told.success else f"expected `{check.command}` to succeed: {told.error}"
+        return ""
+
+
+class FileCheck(Node):
+    """Whether a file is there and has something in it."""
+
+    async def execute(self, context: ExecutionContext) -> Result:
+        file: Any = context.input
+        size = await asyncio.to_thread(size_of, Path(file))
+        if size:
+            return Result.ok(size)
+        what = "is empty" if size == 0 else "is not there"
+        return Result.failed(f"expected file {file}, which {what}", "NotAsExpected")
+
+
+def size_of(path: Path) -> int | None:
+    try:
+        return path.stat().st_size if path.is_file() else None
+    except OSError:
+        return None

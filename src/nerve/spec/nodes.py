@@ -1,0 +1,154 @@
+"""The nodes that only a spec needs: steps in a scope, sequences, and what is computed rather than called."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from nerve.core.nodes.base import ControlNode, Node, policy_of
+from nerve.core.nodes.context import ExecutionContext, recovering
+from nerve.core.policy import Policy
+from nerve.core.result import Result, output_of
+from nerve.core.runtime import Call
+from nerve.spec.scope import Scope, Sight
+from nerve.spec.values import holds
+
+
+@dataclass(slots=True)
+class Entry:
+    """A node to be entered, its input, for a workflow its parameters, and what is made of its result."""
+
+    node: Node
+    input: Any = None
+    params: dict[str, Any] = field(default_factory=dict)
+    after: Callable[[Result], Result] | None = None
+
+
+class Inline(ControlNode):
+    """A control node of a spec: part of the body, decided again on replay."""
+
+    inline = True
+
+
+class Step(Inline):
+    """A node of a spec at its place: skipped or entered with what it is given, and then seen by its id."""
+
+    def __init__(
+        self,
+        name: str,
+        scope: Scope,
+        make: Callable[[Sight], Entry],
+        *,
+        when: str | None = None,
+        policy: Policy | None = None,
+        seen_as: str | None = None,
+    ) -> None:
+        super().__init__(name)
+        self.scope, self.make, self.when, self.seen_as = scope, make, when, seen_as
+        self.own = policy or Policy()
+
+    async def execute(self, context: ExecutionContext) -> Result:
+        sight = self.scope.sight(given=given_of(context.input))
+        result = await self._perform(context, sight) if self._wanted(sight) else self._skip(context, sight)
+        self.scope.record(self.seen_as, result)
+        return result
+
+    def _wanted(self, sight: Sight) -> bool:
+        return self.when is None or holds(self.when, sight)
+
+    def _skip(self, context: ExecutionContext, sight: Sight) -> Result:
+        context.emit("skipped", {"step_id": self.id, "path": context.path, "because": self.when})
+        return Result.ok(sight["given"], {"skipped": self.when})
+
+    async def _perform(self, context: ExecutionContext, sight: Sight) -> Result:
+        made = self.make(sight)
+        inline = getattr(made.node, "inline", False)
+        path = context.path if context.path or inline else context.take(self.id or "step")
+        name = made.node.id or self.id or "step"
+        policy = self.own.over(policy_of(made.node))
+        call = Call(path, made.node, name, made.input, policy, False, context, made.params)
+        result = await (recovering(context, call) if policy.on_error else context.enter(call))
+        return made.after(result) if made.after else result
+
+
+class Sequence(Inline):
+    """One after the other, each with the output of the one before; a failure or a goto ends it."""
+
+    def __init__(self, name: str, scope: Scope, steps: Iterable[Step]) -> None:
+        super().__init__(name)
+        self.scope, self.sequence = scope, list(steps)
+
+    def parts(self) -> Iterable[Node]:
+        return self.sequence
+
+    async def execute(self, context: ExecutionContext) -> Result:
+        result, given = Result.ok(output_of(context.input)), context.input
+        for step in self.sequence:
+            result = given = await context.call(step, given)
+            if not result.success or self.scope.leaving:
+                break
+        return result
+
+
+class Compute(Inline):
+    """A value that is computed, not called."""
+
+    def __init__(self, name: str, compute: Callable[[ExecutionContext], Any]) -> None:
+        super().__init__(name)
+        self.compute = compute
+
+    async def execute(self, context: ExecutionContext) -> Result:
+        return Result.ok(self.compute(context))
+
+
+class PerItem(Inline):
+    """The body of a map, in a scope of its own for each item."""
+
+    def __init__(self, name: str, scope: Scope, build: Callable[[Scope], Step]) -> None:
+        super().__init__(name)
+        self.scope, self.build = scope, build
+
+    async def execute(self, context: ExecutionContext) -> Result:
+        pair = context.input
+        body = self.build(self.scope.inside(item=pair["item"], index=pair["index"]))
+        return await body.execute(context.with_input(pair["item"]))
+
+
+class StateBody(Inline):
+    """The body of a state; what it sent and did not wait for is joined before the state is left."""
+
+    def __init__(self, name: str, scope: Scope, body: Step | None) -> None:
+        super().__init__(name)
+        self.scope, self.body = scope, body
+
+    async def execute(self, context: ExecutionContext) -> Result:
+        if self.body is None:
+            return Result.ok(output_of(context.input))
+        try:
+            return await self.body.execute(context)
+        finally:
+            await join(self.scope)
+
+
+async def join(scope: Scope) -> None:
+    """Wait for the prompts that nobody waits for."""
+    while scope.detached:
+        _, task = scope.detached.popitem()
+        try:
+            await task
+        except asyncio.CancelledError:
+            for other in scope.detached.values():
+                other.cancel()
+            task.cancel()
+            raise
+
+
+def given_of(value: Any) -> Any:
+    """What flows into a node: the output of the one before, or the outputs of several."""
+    if isinstance(value, Result):
+        return value.output
+    if type(value) is dict and value and all(isinstance(item, Result) for item in value.values()):
+        return {name: item.output for name, item in value.items()}
+    return value

@@ -1,0 +1,191 @@
+"""Scopes: what the expressions of a workflow see while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import ChainMap
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from nerve.core.result import Result
+
+NAMES = frozenset(
+    {"input", "inputs", "given", "steps", "results", "context", "roles", "run", "iteration"}
+    | {"item", "index", "acc", "args", "output"}
+)
+"""Every name that some expression may use; the last five only where the spec says so."""
+
+
+@dataclass(slots=True)
+class Facts:
+    """What a run tells about itself."""
+
+    id: str = ""
+    workflow: str = ""
+    label: str = ""
+    branch: str = "main"
+    folder: str = ""
+    """The folder the definition came from, relative to the project."""
+
+    @property
+    def artifacts(self) -> str:
+        return f"{self.folder}/artifacts/{self.id}" if self.folder else f".nerve/artifacts/{self.id}"
+
+    def to_dict(self) -> dict[str, str]:
+        told = {name: getattr(self, name) for name in self.__slots__}
+        return {**told, "label": self.label or self.id, "artifacts": self.artifacts}
+
+
+@dataclass(slots=True)
+class Scope:
+    """The results of one run so far, and what it was started with.
+
+    The body of a map has a scope of its own for every item, which sees the one around it.
+    """
+
+    input: Any = None
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    facts: Facts = field(default_factory=Facts)
+    initial: Mapping[str, Any] = field(default_factory=dict)
+    done: MutableMapping[str, Result] = field(default_factory=dict)
+    roles: dict[str, Any] = field(default_factory=dict)
+    threads: dict[str, str] = field(default_factory=dict)
+    """The conversations with agents that can be gone on with, by their names."""
+    provider: str | None = None
+    model: str | None = None
+    hyphens: frozenset[str] = frozenset()
+    """The ids with hyphens, which expressions may write as they are."""
+    given: dict[str, Any] = field(default_factory=dict)
+    """`item` and `index` of the map around."""
+    leaving: bool = False
+    """Whether a `goto` is on its way out of the body of its state."""
+    target: str | None = None
+    detached: dict[str, asyncio.Task[Any]] = field(default_factory=dict)
+    """Prompts that nobody has waited for yet, by their tags."""
+
+    def inside(self, **given: Any) -> Scope:
+        """The scope of one item of a map."""
+        return Scope(
+            self.input,
+            self.inputs,
+            self.facts,
+            self.initial,
+            ChainMap({}, self.done),
+            self.roles,
+            dict(self.threads),
+            self.provider,
+            self.model,
+            self.hyphens,
+            {**self.given, **given},
+        )
+
+    def record(self, id: str | None, result: Result) -> None:
+        if id is not None:
+            self.done[id] = result
+
+    def sight(self, **given: Any) -> Sight:
+        return Sight(self, {**self.given, **given} if self.given else given)
+
+    def goto(self, state: str | None) -> None:
+        self.leaving, self.target = True, state
+
+
+class View(Mapping[str, Any]):
+    """A mapping made when it is looked at: nothing is copied that no expression reads."""
+
+    __slots__ = ("_keys", "_look")
+
+    def __init__(self, keys: Callable[[], Any], look: Callable[[str], Any]) -> None:
+        self._keys, self._look = keys, look
+
+    def __getitem__(self, key: str) -> Any:
+        return self._look(key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys())
+
+    def __len__(self) -> int:
+        return len(self._keys())
+
+
+class Sight(Mapping[str, Any]):
+    """The names in sight at one place of a workflow."""
+
+    __slots__ = ("_given", "scope")
+
+    def __init__(self, scope: Scope, given: dict[str, Any]) -> None:
+        self.scope, self._given = scope, given
+
+    def __getitem__(self, name: str) -> Any:
+        given = self._given
+        return given[name] if name in given else SEEN[name](self.scope)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._given or name in SEEN
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**SEEN, **self._given})
+
+    def __len__(self) -> int:
+        return len({**SEEN, **self._given})
+
+    def also(self, **given: Any) -> Sight:
+        return Sight(self.scope, {**self._given, **given})
+
+
+def steps(scope: Scope) -> View:
+    """`steps.<id>`: how each step ended."""
+    return View(lambda: list(scope.done), lambda id: step(scope.done[id]))
+
+
+def step(result: Result) -> dict[str, Any]:
+    return {
+        "status": status(result),
+        "success": result.success,
+        "output": result.output,
+        "error": result.get("error"),
+        "attributes": result.attributes,
+    }
+
+
+def status(result: Result) -> str:
+    if "skipped" in result.attributes:
+        return "skipped"
+    return "completed" if result.success else "failed"
+
+
+def results(scope: Scope) -> View:
+    """`results.<id>`: what each step gave."""
+    return View(lambda: list(scope.done), lambda id: scope.done[id].output)
+
+
+def context(scope: Scope) -> View:
+    """`context.<id>`: a step's success first, then its data; before it has run, the initial context."""
+
+    def look(id: str) -> Any:
+        return flat(scope.done[id]) if id in scope.done else scope.initial[id]
+
+    return View(lambda: list({**scope.initial, **scope.done}), look)
+
+
+def flat(result: Result) -> dict[str, Any]:
+    data = result.output if isinstance(result.output, dict) else {}
+    told = {"output": result.output, "error": result.get("error")}
+    return {**told, **result.attributes, **data, "success": result.success}
+
+
+def roles(scope: Scope) -> View:
+    return View(lambda: list(scope.roles), lambda role: scope.roles.get(role, ""))
+
+
+SEEN: dict[str, Callable[[Scope], Any]] = {
+    "input": lambda scope: scope.input,
+    "inputs": lambda scope: scope.inputs,
+    "steps": steps,
+    "results": results,
+    "context": context,
+    "roles": roles,
+    "run": lambda scope: scope.facts.to_dict(),
+}
+"""What can always be seen, and how."""

@@ -1,0 +1,130 @@
+"""What a workflow does in the dataspace: asserts, retracts, tests and waits for facts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nerve.core.nodes.base import Names, Node
+from nerve.core.nodes.context import ExecutionContext
+from nerve.core.result import Result
+from nerve.core.runtime import Signal, Timer
+from nerve.spec import models
+from nerve.spec.nodes import Entry, Inline
+from nerve.spec.scope import Scope, Sight
+from nerve.spec.values import evaluate, fill, text
+
+
+class AssertNode(Node):
+    """Asserts the fact it is given; asserting it again changes nothing."""
+
+    async def execute(self, context: ExecutionContext) -> Result:
+        space: Any = getattr(context.session, "dataspace", None)
+        await space.asserted(context.input, by=context.run_id)
+        return Result.ok(context.input)
+
+
+class RetractNode(Node):
+    """Takes back the facts that match what it is given."""
+
+    async def execute(self, context: ExecutionContext) -> Result:
+        space: Any = getattr(context.session, "dataspace", None)
+        return Result.ok(await space.retracted(context.input, by=context.run_id))
+
+
+def assert_entry(spec: models.Assert, name: str, sight: Sight, names: Names) -> Entry:
+    return Entry(AssertNode(name), signal(spec, sight, fill(spec.value, sight)) or fill(spec.fact, sight))
+
+
+def retract_entry(spec: models.Retract, name: str, sight: Sight, names: Names) -> Entry:
+    return Entry(RetractNode(name), signal(spec, sight) or fill(spec.fact, sight))
+
+
+def signal(spec: models.Assert | models.Retract | models.Condition, sight: Sight, *value: Any) -> list[Any]:
+    """A signal as a record, or without a value as a pattern; nothing if it is about another fact."""
+    if spec.signal is None:
+        return []
+    named: dict[str, Any] = {"value": value[0]} if value else {"value": "?value"}
+    if spec.key is not None or value:
+        named["key"] = text(spec.key, sight) if spec.key is not None else None
+    return ["signal", text(spec.signal, sight), named]
+
+
+def pattern(condition: models.Condition, sight: Sight) -> list[Any]:
+    """What a condition looks for."""
+    if condition.response is not None:
+        run = sight.scope.facts.id
+        return ["agent-response", {"run": run, "request-id": condition.response, "text": "?value"}]
+    found: list[Any] = signal(condition, sight) or fill(condition.fact, sight)
+    return found
+
+
+def request(run: str, tag: str, role: str, asked: Any) -> list[Any]:
+    prompt = asked["prompt"] if isinstance(asked, dict) and "prompt" in asked else asked
+    return ["agent-request", {"run": run, "request-id": tag, "agent": role, "prompt": prompt}]
+
+
+def answered(run: str, tag: str, role: str, result: Result) -> list[Any]:
+    named = {"run": run, "request-id": tag, "agent": role, "text": result.output}
+    return ["agent-response", named if result.success else {**named, "error": result.error}]
+
+
+def wait_entry(spec: models.Wait, name: str, sight: Sight) -> Entry:
+    if spec.seconds is not None:
+        seconds = evaluate(spec.seconds, sight) if isinstance(spec.seconds, str) else spec.seconds
+        return Entry(Sleep(name, float(seconds)), sight["given"])
+    named = {
+        condition.name or str(n): pattern(condition, sight) for n, condition in enumerate(spec.any, start=1)
+    }
+    return Entry(Looking(name, spec, named), sight["given"], after=lambda result: heard(result, sight.scope))
+
+
+def heard(result: Result, scope: Scope) -> Result:
+    """Remember what a role has answered, also when the answer came from outside."""
+    fact = result.attributes.get("fact")
+    if result.success and fact and fact[0] == "agent-response" and isinstance(fact[-1], dict):
+        scope.roles[fact[-1].get("agent", "")] = fact[-1].get("text")
+    return result
+
+
+class Sleep(Inline):
+    """Waits for a time, across restarts."""
+
+    def __init__(self, name: str, seconds: float) -> None:
+        super().__init__(name)
+        self.seconds = seconds
+
+    async def execute(self, context: ExecutionContext) -> Result:
+        await context.wait(Timer(context.take("sleep"), self.seconds))
+        return Result.ok(context.input)
+
+
+class Looking(Inline):
+    """Waits for the first of several facts, or tests whether one is there."""
+
+    def __init__(self, name: str, spec: models.Wait, patterns: dict[str, list[Any]]) -> None:
+        super().__init__(name)
+        self.spec, self.patterns = spec, patterns
+
+    async def execute(self, context: ExecutionContext) -> Result:
+        timeout = 0.0 if self.spec.test else self.spec.timeout
+        wait = Signal(context.take("fact"), "", None, timeout, self.patterns)
+        try:
+            seen: dict[str, Any] = await context.wait(wait)
+        except TimeoutError:
+            return self._late(timeout)
+        return Result.ok(True, seen) if self.spec.test else self._seen(seen)
+
+    def _late(self, timeout: float | None) -> Result:
+        if self.spec.test:
+            return Result.ok(False)
+        if self.spec.on_timeout is not None:
+            return Result.ok(None, {"which": self.spec.on_timeout})
+        return Result.failed(f"nothing came within {timeout:g} s", "TimeoutError")
+
+    def _seen(self, seen: dict[str, Any]) -> Result:
+        """The value of a signal or an answer; of another fact, what its pattern captured."""
+        captured = seen["captures"]
+        value = captured["value"] if captured.keys() == {"value"} else captured
+        if error := seen["fact"][-1].get("error") if seen["fact"][0] == "agent-response" else None:
+            return Result.failed(str(error), "AgentFailed", value, seen)
+        return Result.ok(value, seen)

@@ -1,0 +1,142 @@
+"""A workflow that was written down: its spec, and how it is run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from nerve.core.limits import Limits
+from nerve.core.nodes.base import Names
+from nerve.core.nodes.inline import inlined
+from nerve.core.runtime import Call
+from nerve.core.workflow.context import WorkflowContext
+from nerve.core.workflow.workflow import Workflow
+from nerve.errors import Rejected, WorkflowFailed
+from nerve.spec import models
+from nerve.spec.build import Builder
+from nerve.spec.checks.names import Known, unknown
+from nerve.spec.checks.rules import fits
+from nerve.spec.scope import Facts, Scope
+from nerve.spec.source import Document, Problem, Unreadable
+from nerve.spec.validate import canonical, hash_of
+from nerve.spec.walk import walk
+
+
+class DefinedWorkflow(Workflow):
+    """A workflow from a file or a text, in any notation."""
+
+    def __init__(
+        self,
+        spec: models.WorkflowSpec,
+        session: Names,
+        document: Document | None = None,
+        *,
+        folder: str = "",
+        register: bool = True,
+    ) -> None:
+        self.spec, self.document, self.folder = spec, document, folder
+        self.problems: list[Problem] = list(document.notes) if document else []
+        self._listed = register
+        self._names_known = False
+        self._hyphens = frozenset(id for each in walk(spec.body) if (id := each.spec.id) and "-" in id)
+        limits = Limits.of(spec.limits.model_dump(exclude_none=True))
+        super().__init__(
+            slug(spec.name), session, self._drive, spec.description, spec.metadata, limits=limits
+        )
+        self.name = slug(spec.name)
+        self.title = spec.name
+
+    def _register(self, id: str, session: Names) -> None:
+        if self._listed:
+            super()._register(id, session)
+
+    @property
+    def notation(self) -> str:
+        return self.document.notation if self.document else "json"
+
+    @property
+    def steps(self) -> list[str]:
+        match self.spec.body:
+            case models.Machine(states=states):
+                return [state.name for state in states]
+            case models.Sequence(steps=steps) | models.Graph(steps=steps):
+                return [step.id for step in steps if step.id]
+        return [self.spec.body.id] if self.spec.body.id else []
+
+    def definition(self) -> tuple[str, str, str]:
+        if self._definition is None:
+            source = self.document.text if self.document else ""
+            self._definition = hash_of(self.spec), source, canonical(self.spec)
+        return self._definition
+
+    def check_params(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The declared inputs with their defaults; ValueError for one that is missing, unknown or wrong."""
+        declared = self.spec.inputs
+        if declared and (unknown := [name for name in params if name not in declared]):
+            raise ValueError(
+                f"workflow '{self.name}' has no input '{unknown[0]}'. It has: {', '.join(declared)}"
+            )
+        filled = dict(params)
+        for name, input in declared.items():
+            if name not in filled:
+                if input.required:
+                    raise ValueError(f"workflow '{self.name}' needs the input '{name}' ({input.type})")
+                filled[name] = input.default
+            elif not fits(filled[name], input.type):
+                raise ValueError(f"input '{name}' must be a {input.type}, not {filled[name]!r}")
+            elif input.choices is not None and filled[name] not in input.choices:
+                raise ValueError(f"input '{name}' must be one of {input.choices}, not {filled[name]!r}")
+        return filled
+
+    def check_names(self, known: Callable[[], Known]) -> None:
+        """Checked until all are there; what is there once stays."""
+        if not self._names_known and self.document is not None:
+            wrong = unknown(self.spec, list(walk(self.spec.body)), known())
+            refuse([self.document.problem(loc, message, fix) for loc, message, fix in wrong])
+            self._names_known = True
+
+    def scope(self, context: WorkflowContext) -> Scope:
+        run = context._run
+        facts = Facts(
+            context.run_id,
+            self.name,
+            getattr(run, "label", None) or "",
+            getattr(run, "branch", None) or "main",
+            self.folder,
+        )
+        return Scope(
+            context.input,
+            context.params,
+            facts,
+            self.spec.context,
+            provider=self.spec.provider,
+            model=self.spec.model,
+            hyphens=self._hyphens,
+        )
+
+    async def _drive(self, context: WorkflowContext) -> Any:
+        assert self.session is not None
+        scope = self.scope(context)
+        root = Builder(scope, self.session).step(self.spec.body)
+        call = Call("", root, self.name, context.input, context=context.execution)
+        result = await inlined(call)
+        if result.error_type == "Rejected":
+            raise Rejected(context.run_id, result.error)
+        if not result.success:
+            raise WorkflowFailed(context.run_id, result.error, result.error_type)
+        return result.output
+
+
+def slug(name: str) -> str:
+    """A name as an id; one that is an id already stays as it is."""
+    if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", name):
+        return name
+    made = re.sub(r"[^a-z0-9_]+", "-", name.lower()).strip("-")
+    return made if made[:1].isalpha() else f"w-{made}".rstrip("-")
+
+
+def refuse(problems: list[Problem]) -> None:
+    """Raise for problems that keep a workflow from starting."""
+    if errors := [problem for problem in problems if problem.severity == "error"]:
+        raise Unreadable(errors)
