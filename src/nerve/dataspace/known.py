@@ -1,0 +1,86 @@
+"""The records everybody knows: signals, definitions, instances, states, logs, requests and answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from nerve.dataspace.pattern import Pattern
+from nerve.dataspace.plain import Json
+from nerve.dataspace.record import Record
+from nerve.dataspace.shapes import literal
+
+SIGNAL = "signal"
+DEFINITION = "workflow-definition"
+INSTANCE = "workflow-instance"
+STATE = "workflow/state"
+LOG = "workflow/log"
+REQUEST = "agent-request"
+RESPONSE = "agent-response"
+
+
+def signal(label: str, key: Json = None, value: Json = None) -> Record:
+    """A newer one with the same label and key replaces it; waits do not consume it."""
+    return Record(SIGNAL, (label,), {"key": key, "value": value})
+
+
+def signal_pattern(label: str, key: Json = None) -> Pattern:
+    """Fits the signals with this label and key; without a key, with any."""
+    return Pattern((SIGNAL, literal(label), _literals(key=key)))
+
+
+def workflow_definition(id: str, notation: str, source: str, hash: str | None = None) -> Record:
+    """Asserting it defines the workflow."""
+    return Record(DEFINITION, (), _given(id=id, notation=notation, source=source, hash=hash))
+
+
+def workflow_instance(
+    definition: str, label: str | None = None, branch: str = "main", context: Mapping[str, Json] | None = None
+) -> Record:
+    """Asserting it starts a run, once; retracting it stops that run."""
+    return Record(
+        INSTANCE, (), _given(definition=definition, label=label, branch=branch, context=context or {})
+    )
+
+
+def workflow_state(
+    run: str,
+    workflow: str,
+    status: str,
+    step: str | None = None,
+    label: str | None = None,
+    awaits: Json = None,
+) -> Record:
+    """Where a run stands; the newest one of a run replaces the others."""
+    named = _given(run=run, label=label, workflow=workflow, step=step, status=status, awaits=awaits)
+    return Record(STATE, (), named)
+
+
+def workflow_log(run: str, seq: int, message: str, level: str = "info") -> Record:
+    """One line about the progress of a run, or about what went wrong."""
+    return Record(LOG, (), {"run": run, "seq": seq, "level": level, "message": message})
+
+
+def agent_request(run: str, request_id: str, agent: str, prompt: str) -> Record:
+    """An agent was asked."""
+    return Record(REQUEST, (), {"run": run, "request-id": request_id, "agent": agent, "prompt": prompt})
+
+
+def agent_response(
+    request_id: str, text: str, run: str | None = None, agent: str | None = None, error: str | None = None
+) -> Record:
+    """An agent, or somebody in its place, answered."""
+    named = _given(run=run, agent=agent, text=text, error=error)
+    return Record(RESPONSE, (), {"request-id": request_id, **named})
+
+
+def response_pattern(request_id: str, run: str | None = None) -> Pattern:
+    """Fits the answers to a request; with a run, only those that name it."""
+    return Pattern((RESPONSE, {"request-id": literal(request_id), **_literals(run=run)}))
+
+
+def _given(**named: Json) -> dict[str, Json]:
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def _literals(**named: Json) -> dict[str, Json]:
+    return {name: literal(value) for name, value in _given(**named).items()}

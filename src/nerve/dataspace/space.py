@@ -1,0 +1,167 @@
+"""The dataspace: what is asserted now, and who is told when it changes."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from nerve.dataspace.errors import OutOfDate
+from nerve.dataspace.facts import Change, Fact
+from nerve.dataspace.index import Index
+from nerve.dataspace.observers import Observation, Observers, Watcher
+from nerve.dataspace.pattern import Pattern
+from nerve.dataspace.plain import Json
+from nerve.dataspace.record import Record
+
+Recordish = Record | str | Sequence[Json]
+"""A record, its text, or its JSON form."""
+Patternish = Pattern | Record | str | Sequence[Json]
+"""A pattern, its text or its JSON form, or a record that alone is meant."""
+BUFFER = 1024
+"""How many changes an observer may be behind."""
+
+
+class FactLog(Protocol):
+    """Keeps the facts of a space."""
+
+    def load(self) -> list[Fact]:
+        """The facts that are asserted, and nothing else."""
+
+    def write(self, changes: Sequence[Change]) -> None:
+        """Keep the changes, all or none; they count when this returns."""
+
+
+class Found(NamedTuple):
+    """A fact that fits a pattern, and what was captured of it."""
+
+    fact: Fact
+    captures: dict[str, Json]
+
+
+class Dataspace:
+    """Belongs to one thread, as an event loop does."""
+
+    def __init__(self, backend: FactLog | None = None, clock: Callable[[], float] = time.time) -> None:
+        self._backend, self._clock = backend, clock
+        self._facts: dict[str, Fact] = {}
+        self._index: Index[Fact] = Index()
+        self._observers = Observers()
+        self._untold: deque[Change] = deque()
+        self._telling = False
+        self.version = 0
+        """The number of the last change."""
+        for fact in sorted(backend.load() if backend else (), key=lambda fact: fact.version):
+            self._put(fact)
+            self.version = fact.version
+
+    def assert_(self, record: Recordish, by: str = "") -> Change | None:
+        """Assert a fact; None if it is there already."""
+        changes = self.propose(asserted=[record], by=by)
+        self._make(changes)
+        return changes[0] if changes else None
+
+    def retract(self, pattern: Patternish, by: str = "") -> list[Change]:
+        """Retract every fact that fits."""
+        changes = self.propose(retracted=[pattern], by=by)
+        self._make(changes)
+        return changes
+
+    def facts(self, pattern: Patternish | None = None) -> list[Fact]:
+        """The facts that fit, in the order in which they were asserted."""
+        return list(self._facts.values()) if pattern is None else [found.fact for found in self.find(pattern)]
+
+    def find(self, pattern: Patternish) -> list[Found]:
+        """The facts that fit, with what was captured of each."""
+        pattern = Pattern.of(pattern)
+        tried = ((fact, pattern.match(fact.record)) for fact in self._index.under(pattern.key()))
+        return [Found(fact, captures) for fact, captures in tried if captures is not None]
+
+    def observe(self, pattern: Patternish, *, present: bool = True, buffer: int = BUFFER) -> Observation:
+        """The changes that concern a pattern from now on; first what is there, marked `present`."""
+        pattern = Pattern.of(pattern)
+        there = self._present(pattern) if present else []
+        return Observation(self._observers, pattern, self.version, there, buffer)
+
+    def watch(
+        self, pattern: Patternish, tell: Callable[[Change], Any], *, present: bool = False
+    ) -> Callable[[], None]:
+        """Call `tell` once for each change that concerns a pattern; the answer ends it."""
+        pattern = Pattern.of(pattern)
+        there = self._present(pattern) if present else []
+        watcher = Watcher(pattern, self.version, tell)
+        end = self._observers.add(watcher)
+        for change in there:
+            watcher.say(change)
+        return end
+
+    def propose(
+        self, asserted: Iterable[Recordish] = (), retracted: Iterable[Patternish] = (), by: str = ""
+    ) -> list[Change]:
+        """The changes that retracting and then asserting would make; `apply` makes them.
+
+        For whoever writes them together with something else, in one transaction.
+        """
+        at, changes, now = self._clock(), list[Change](), dict[str, Fact | None]()
+        for pattern in retracted:
+            for fact in self.facts(pattern):
+                if now.setdefault(fact.id, fact) is not None:
+                    now[fact.id] = None
+                    changes.append(Change("retracted", fact, self.version + len(changes) + 1, by=by))
+        for record in map(Record.of, asserted):
+            id, version = record.id, self.version + len(changes) + 1
+            before = now[id] if id in now else self._facts.get(id)
+            if before is None or before.record != record:
+                fact = now[id] = Fact(record, id, by, at, version)
+                changes.append(Change("asserted", fact, version, replaced=before, by=by))
+        return changes
+
+    def apply(self, changes: Sequence[Change]) -> None:
+        """Make proposed changes that are kept elsewhere, and tell the observers."""
+        self._check(changes)
+        for change in changes:
+            gone = change.replaced if change.kind == "asserted" else change.fact
+            if gone is not None:
+                self._index.drop(gone.record.keys, gone.id)
+                del self._facts[gone.id]
+            if change.kind == "asserted":
+                self._put(change.fact)
+            self.version = change.version
+        self._untold.extend(changes)
+        self._tell()
+
+    def close(self) -> None:
+        """End all observations."""
+        self._observers.close()
+
+    def _make(self, changes: Sequence[Change]) -> None:
+        if changes and self._backend is not None:
+            self._backend.write(changes)
+        self.apply(changes)
+
+    def _check(self, changes: Sequence[Change]) -> None:
+        for expected, change in enumerate(changes, self.version + 1):
+            if change.version != expected:
+                raise OutOfDate(change.version, expected)
+
+    def _put(self, fact: Fact) -> None:
+        self._facts[fact.id] = fact
+        self._index.put(fact.record.keys, fact.id, fact)
+
+    def _present(self, pattern: Pattern) -> list[Change]:
+        return [
+            Change("asserted", fact, fact.version, captures, present=True, by=fact.asserted_by)
+            for fact, captures in self.find(pattern)
+        ]
+
+    def _tell(self) -> None:
+        """An observer that changes the space is told of it after all have been told of what came before."""
+        if self._telling:
+            return
+        self._telling = True
+        try:
+            while self._untold:
+                self._observers.tell(self._untold.popleft())
+        finally:
+            self._telling = False

@@ -1,0 +1,57 @@
+"""The records everybody knows, and the patterns that find them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dataspace.given import texts
+from nerve.dataspace import Record, known, match
+
+
+def test_a_record_everybody_knows_is_written_as_the_notation_writes_it() -> None:
+    written = [
+        (known.signal("plan/ready", "f", "x"), '(signal plan/ready :key "f" :value "x")'),
+        (
+            known.workflow_definition("p", "lisp", "(workflow p)", "h"),
+            '(workflow-definition :id "p" :notation "lisp" :source "(workflow p)" :hash "h")',
+        ),
+        (
+            known.workflow_instance("p", "feature-42", context={"n": 1}),
+            '(workflow-instance :definition "p" :label "feature-42" :branch "main" :context {:n 1})',
+        ),
+        (
+            known.workflow_state("r", "p", "waiting", "start", "l", ["signal", "go"]),
+            '(workflow/state :run "r" :label "l" :workflow "p" :step "start" :status "waiting" '
+            ':awaits ["signal" "go"])',
+        ),
+        (known.workflow_log("r", 3, "m"), '(workflow/log :run "r" :seq 3 :level "info" :message "m")'),
+        (
+            known.agent_request("r", "q", "planner", "Plan."),
+            '(agent-request :run "r" :request-id "q" :agent "planner" :prompt "Plan.")',
+        ),
+        (known.agent_response("q", "Done."), '(agent-response :request-id "q" :text "Done.")'),
+    ]
+    for record, text in written:
+        assert str(record) == text
+        assert Record.parse(text) == record
+
+
+keys = st.none() | texts
+
+
+@pytest.mark.requirement("S4-04")
+@pytest.mark.requirement("S4-07")
+@given(texts, keys, texts, keys)
+def test_a_signal_is_found_by_its_label_and_key(
+    label: str, key: str | None, other: str, scope: str | None
+) -> None:
+    fits = label == other and (scope is None or scope == key)
+    assert (match(known.signal_pattern(other, scope), known.signal(label, key)) is not None) is fits
+
+
+@pytest.mark.requirement("S4-08")
+@given(texts, keys, texts, keys)
+def test_an_answer_is_found_by_its_request(request: str, run: str | None, other: str, of: str | None) -> None:
+    fits = request == other and (of is None or of == run)
+    found = match(known.response_pattern(other, of), known.agent_response(request, "t", run))
+    assert (found is not None) is fits
