@@ -1,6 +1,5 @@
 """The records everybody knows, and the patterns that find them."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,8 +38,6 @@ def test_a_record_everybody_knows_is_written_as_the_notation_writes_it() -> None
 keys = st.none() | texts
 
 
-@pytest.mark.requirement("S4-04")
-@pytest.mark.requirement("S4-07")
 @given(texts, keys, texts, keys)
 def test_a_signal_is_found_by_its_label_and_key(
     label: str, key: str | None, other: str, scope: str | None
@@ -49,7 +46,6 @@ def test_a_signal_is_found_by_its_label_and_key(
     assert (match(known.signal_pattern(other, scope), known.signal(label, key)) is not None) is fits
 
 
-@pytest.mark.requirement("S4-08")
 @given(texts, keys, texts, keys)
 def test_an_answer_is_found_by_its_request(request: str, run: str | None, other: str, of: str | None) -> None:
     fits = request == other and (of is None or of == run)

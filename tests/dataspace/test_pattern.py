@@ -120,7 +120,6 @@ RESPONSE = Record("agent-response", (), {"request-id": "r", "text": "t", "usage"
         ('(agent-response :text "?answer")', None),
     ],
 )
-@pytest.mark.requirement("S4-08")
 @pytest.mark.requirement("S4-14")
 def test_a_pattern_finds_and_captures(pattern: str, captures: dict[str, Any] | None) -> None:
     assert match(pattern, RESPONSE) == captures

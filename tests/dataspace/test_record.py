@@ -20,7 +20,6 @@ def test_a_record_is_read_back_from_its_json(record: Record) -> None:
     assert Record.from_json(json.loads(record.canonical)).canonical == record.canonical
 
 
-@pytest.mark.requirement("S4-02")
 @given(records)
 def test_a_record_is_read_back_from_its_text(record: Record) -> None:
     again = Record.parse(str(record))
@@ -187,7 +186,6 @@ def test_what_the_maker_does_later_does_not_change_the_record() -> None:
         ("(note :id a :text b)", "(note :id a :text c)", False),
     ],
 )
-@pytest.mark.requirement("S4-11")
 def test_a_record_is_identified_by_what_everybody_knows_it_by(one: str, other: str, same: bool) -> None:
     assert (Record.of(one).id == Record.of(other).id) is same
 

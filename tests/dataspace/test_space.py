@@ -52,7 +52,6 @@ def test_what_is_there_already_is_no_change(space: Dataspace) -> None:
     assert space.version == 1
 
 
-@pytest.mark.requirement("S4-04")
 def test_a_newer_signal_replaces_the_older_one(space: Dataspace) -> None:
     first = space.assert_(known.signal("go", "a", 1))
     space.assert_(known.signal("go", "b", 1))
@@ -255,8 +254,6 @@ class Log:
                 del self.facts[change.fact.id]
 
 
-@pytest.mark.requirement("S4-01")
-@pytest.mark.requirement("S4-14")
 def test_a_space_is_the_same_when_it_is_opened_again() -> None:
     log = Log()
     space = Dataspace(log)
