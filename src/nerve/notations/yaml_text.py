@@ -23,7 +23,7 @@ except ImportError:  # PyYAML without its C library: slower, and the same events
 
 MAX_SIZE = 256 * 1024
 MAX_DEPTH = 64
-MAX_VALUES = 50_000
+MAX_VALUES = 20_000
 MAX_PROBLEMS = 20
 MAX_INTEGER = 2**53
 
@@ -91,6 +91,8 @@ def scalar(text: str) -> Any:
 
 
 def _integer(text: str) -> int:
+    if len(text) < 16 and text.isdecimal():
+        return int(text)
     base = {"0o": 8, "0x": 16}.get(text[:2], 10)
     digits = text[2:] if base != 10 else text
     # As long as no whole number is: int() would take quadratic time, or refuse with its own words.
@@ -151,6 +153,8 @@ class _Composer:
         self.values += 1
         if self.values > MAX_VALUES:
             self.stop(event, f"more than {MAX_VALUES} values are too many", "Split the workflow.")
+        if depth > MAX_DEPTH and not isinstance(event, yaml.ScalarEvent):
+            self.stop(event, f"nested deeper than {MAX_DEPTH} levels", "Split the workflow.")
         if isinstance(event, yaml.AliasEvent):
             self.tell(event, f"the alias *{event.anchor} is not allowed", "Write the value out.")
         elif isinstance(event, yaml.NodeEvent) and event.anchor is not None:
@@ -158,8 +162,6 @@ class _Composer:
         tag = getattr(event, "tag", None)
         if tag is not None:
             self.tell(event, f"the tag {tag} is not allowed", "Remove it; put quotes around a text.")
-        if depth > MAX_DEPTH:
-            self.stop(event, f"nested deeper than {MAX_DEPTH} levels", "Split the workflow.")
 
     def scalar(self, event: yaml.ScalarEvent) -> Any:
         if event.style:
@@ -219,8 +221,10 @@ class _Composer:
 
     def begin(self, event: yaml.Event) -> Place:
         """Where the text of a scalar begins: behind its quote, or in the line below `|`."""
-        style = getattr(event, "style", None)
         at = index(event)
+        if not isinstance(event, yaml.ScalarEvent) or not event.style:
+            return self.place(at)
+        style = event.style
         if style in ("'", '"'):
             return self.place(at + 1)
         if style in ("|", ">") and (below := re.compile(r"[^\n]*\n\s*").match(self.text, at)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nerve.notations.prompts.attach import attach_prompts
 from nerve.notations.prompts.full import write
 from nerve.notations.prompts.nodes import read_nodes
 from nerve.notations.prompts.shape import Reading, shown
@@ -9,7 +10,7 @@ from nerve.notations.prompts.steps import read_steps
 from nerve.notations.yaml_text import load
 from nerve.spec.source import Document, Map, Unreadable
 
-__all__ = ["read", "write"]
+__all__ = ["attach_prompts", "read", "write"]
 
 FORMS = {"steps": read_steps, "nodes": read_nodes}
 

@@ -26,7 +26,7 @@ def write(data: Mapping[str, Any]) -> str:
 
 def _lines(value: Any, depth: int) -> list[str]:
     """A value, its first line to stand behind a key or a dash, the others with their own indentation."""
-    if depth > MAX_DEPTH + 1:
+    if depth > MAX_DEPTH and isinstance(value, Mapping | list | tuple):
         raise ValueError(f"nested deeper than {MAX_DEPTH} levels, which YAML files here may not be")
     match value:
         case Mapping() if value:

@@ -1,0 +1,130 @@
+"""Agent files: Markdown with a front matter that says who the agent is."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nerve.notations.discovery import FOLDERS, Shadowed, listed, unopened
+from nerve.notations.files import Refused, decode, open_inside, read_inside
+from nerve.notations.yaml_text import load
+from nerve.spec.source import Map, Place, Problem, Unreadable
+
+FRONT_LIMIT = 64 * 1024
+FENCE = "---"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentFile:
+    """An agent as its front matter describes it; the prompt below is read when it is asked for."""
+
+    name: str
+    path: Path
+    root: Path
+    description: str = ""
+    provider: str | None = None
+    model: str | None = None
+    tools: tuple[str, ...] | None = None
+
+    def text(self) -> str:
+        """The agent's own prompt: everything below the front matter."""
+        lines = read_inside(self.root, self.path).splitlines(keepends=True)
+        front = front_of(lines)
+        return "".join(lines if front is None else lines[front + 1 :]).lstrip("\n")
+
+
+@dataclass(slots=True)
+class FoundAgents:
+    """The agents of a project, what could not be read, and what shadows what."""
+
+    agents: list[AgentFile] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    shadowed: list[Shadowed] = field(default_factory=list)
+
+    def get(self, name: str) -> AgentFile | None:
+        return next((agent for agent in self.agents if agent.name == name), None)
+
+
+def discover_agents(project: Path) -> FoundAgents:
+    """All agent files of a project; of each only the front matter is read."""
+    found = FoundAgents()
+    for folder in FOLDERS:
+        for path in listed(project, project / folder / "agents", (".md",), found.problems):
+            agent = read_agent(project, path, found.problems)
+            if agent is None:
+                continue
+            if (before := found.get(agent.name)) is not None:
+                found.shadowed.append(Shadowed(agent.name, path, before.path))
+            else:
+                found.agents.append(agent)
+    return found
+
+
+def read_agent(root: Path, path: Path, problems: list[Problem]) -> AgentFile | None:
+    """The agent in a file, or nothing and a problem."""
+    try:
+        front = front_matter(root, path)
+        told = load(front, str(path)) if front else None
+    except Unreadable as error:
+        problems.extend(error.problems)
+        return None
+    except (OSError, Refused) as error:
+        problems.append(unopened(path, error))
+        return None
+    if told is not None and not isinstance(told, Map):
+        problems.append(
+            Problem(str(path), Place(2), "the front matter must be a mapping", "Write 'name: …'.")
+        )
+        return None
+    return agent_of(root, path, told or Map(), problems)
+
+
+def agent_of(root: Path, path: Path, told: Map, problems: list[Problem]) -> AgentFile | None:
+    """Keys that are not known belong to other programs and are left alone."""
+    texts: dict[str, Any] = {}
+    for key in ("name", "description", "provider", "model"):
+        value = told.get(key)
+        if value is None:
+            continue
+        if not isinstance(value, str):
+            place = told.values_at.get(key) or Place()
+            problems.append(Problem(str(path), place, f"'{key}' must be a text", "Put quotes around it."))
+            return None
+        texts[key] = value.strip()
+    tools = told.get("tools")
+    if isinstance(tools, str):
+        tools = [tool.strip() for tool in tools.split(",") if tool.strip()]
+    if tools is not None and not (isinstance(tools, list) and all(isinstance(tool, str) for tool in tools)):
+        place = told.values_at.get("tools") or Place()
+        problems.append(Problem(str(path), place, "'tools' must be a list of names", "Write [Read, Edit]."))
+        return None
+    return AgentFile(
+        texts.pop("name", "") or path.stem, path, root, **texts, tools=None if tools is None else tuple(tools)
+    )
+
+
+def front_matter(root: Path, path: Path) -> str:
+    """The front matter of a file, below an empty line so that places are those of the file."""
+    with os.fdopen(open_inside(root, path), "rb") as file:
+        if (first := file.readline(FRONT_LIMIT)).rstrip() != FENCE.encode():
+            decode(first, str(path))
+            return ""
+        lines, size = [b"\n"], 0
+        while line := file.readline(FRONT_LIMIT):
+            if line.rstrip() == FENCE.encode():
+                return decode(b"".join(lines), str(path))
+            lines.append(line)
+            size += len(line)
+            if size > FRONT_LIMIT:
+                break
+    raise Unreadable(
+        [Problem(str(path), Place(), "the front matter never ends", "Close it with a line '---'.")]
+    )
+
+
+def front_of(lines: list[str]) -> int | None:
+    """The number of the line that closes the front matter, if there is one."""
+    fences = [number for number, line in enumerate(lines) if line.rstrip() == FENCE]
+    return fences[1] if fences[:1] == [0] and len(fences) > 1 else None
