@@ -1,0 +1,6 @@
+"""Lisp: state machines of roles, signals and prompts, and the spec itself as literals."""
+
+from nerve.notations.lisp.document import read
+from nerve.notations.lisp.literals import write
+
+__all__ = ["read", "write"]

@@ -1,0 +1,68 @@
+"""The functions of expressions: a closed list, each written as text of the expression language."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+Texts = Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """How many arguments it takes, and how it is written with the texts of them."""
+
+    least: int
+    most: int | None
+    write: Callable[[Texts], str]
+
+
+def between(operator: str, least: int = 2, most: int | None = None) -> Function:
+    return Function(least, most, lambda given: f"({f' {operator} '.join(given)})")
+
+
+def method(name: str, count: int = 1) -> Function:
+    return Function(count, count, lambda given: f"({given[0]}).{name}({', '.join(given[1:])})")
+
+
+def minus(given: Texts) -> str:
+    return f"(-{given[0]})" if len(given) == 1 else f"({' - '.join(given)})"
+
+
+def when(given: Texts) -> str:
+    return f"({given[0]} ? {given[1]} : {given[2] if len(given) > 2 else 'null'})"
+
+
+def get(given: Texts) -> str:
+    return f"({given[0]}?.[{given[1]}] ?? {given[2] if len(given) > 2 else 'null'})"
+
+
+FUNCTIONS: Final = {
+    "str": Function(0, None, lambda given: "(" + " + ".join(['""', *given]) + ")"),
+    "+": between("+", 1),
+    "-": Function(1, None, minus),
+    "*": between("*"),
+    "/": between("/"),
+    "mod": between("%", 2, 2),
+    "=": between("===", 2, 2),
+    "!=": between("!==", 2, 2),
+    "<": between("<", 2, 2),
+    ">": between(">", 2, 2),
+    "<=": between("<=", 2, 2),
+    ">=": between(">=", 2, 2),
+    "not": Function(1, 1, lambda given: f"(!{given[0]})"),
+    "and": between("&&", 1),
+    "or": between("||", 1),
+    "if": Function(2, 3, when),
+    "get": Function(2, 3, get),
+    "count": Function(1, 1, lambda given: f"({given[0]}).length"),
+    "concat": Function(0, None, lambda given: f"[{', '.join(f'...{item}' for item in given)}]"),
+    "join": method("join", 2),
+    "contains": method("includes", 2),
+    "lower": method("toLowerCase"),
+    "upper": method("toUpperCase"),
+    "trim": method("trim"),
+    "json": Function(1, 1, lambda given: f"JSON.stringify({given[0]})"),
+    "parse-json": Function(1, 1, lambda given: f"JSON.parse({given[0]})"),
+}
