@@ -1,0 +1,81 @@
+"""The configuration of a project."""
+
+import json
+
+import pytest
+
+from nerve.notations.config import Config, WorkflowSettings, read_config
+from nerve.spec.source import Unreadable
+
+SEED = """{
+  "enabled": true,
+  "workflows_dir": "./workflows",
+  "workflows": {
+    "feature-dev": {
+      "enabled": true,
+      "visible_to": ["plan", "build"]
+    },
+    "old": { "enabled": false }
+  }
+}"""
+
+
+@pytest.mark.requirement("S2-22")
+def test_a_configuration_says_where_workflows_are_and_who_sees_them() -> None:
+    config = read_config(SEED)
+    assert config.workflows_dir == "./workflows"
+    assert config.of("feature-dev") == WorkflowSettings(True, ("plan", "build"))
+    assert config.is_enabled("feature-dev")
+    assert not config.is_enabled("old")
+    assert config.may_call("plan", "feature-dev")
+    assert not config.may_call("deploy", "feature-dev")
+    assert not config.may_call("plan", "old")
+
+
+def test_what_is_not_mentioned_is_enabled_and_seen_by_all() -> None:
+    assert read_config("{}") == Config()
+    assert Config().may_call("anybody", "anything")
+
+
+def test_an_empty_list_is_seen_by_nobody() -> None:
+    assert not read_config('{"workflows": {"a": {"visible_to": []}}}').may_call("plan", "a")
+
+
+def test_a_disabled_project_has_no_workflow() -> None:
+    assert not read_config('{"enabled": false}').is_enabled("a")
+
+
+def test_settings_cannot_be_changed() -> None:
+    config = read_config(SEED)
+    with pytest.raises(TypeError):
+        config.workflows["old"] = WorkflowSettings()  # type: ignore[index]
+
+
+def test_every_problem_is_told_with_its_place() -> None:
+    with pytest.raises(Unreadable) as caught:
+        read_config(
+            '{"enable": true,\n "enabled": 1,\n "workflows": {"a": {"visible": []},\n'
+            ' "b": {"visible_to": "plan"}, "c": 3}}'
+        )
+    assert [str(problem).removeprefix(".nerve/config.json:") for problem in caught.value.problems] == [
+        "1:2: the configuration has no key 'enable'. Did you mean 'enabled'?"
+        " Keys are: enabled, workflows_dir, workflows.",
+        "2:13: enabled must be true or false",
+        "3:22: workflow 'a' has no key 'visible'. Did you mean 'visible_to'? Keys are: enabled, visible_to.",
+        "4:22: visible_to of workflow 'b' must be a list of agents",
+        "4:36: workflow 'c' must be an object",
+    ]
+
+
+@pytest.mark.parametrize(
+    "given", ["[]", "3", "null", '{"workflows": []}', '{"workflows": {"a": []}}', "{", ""]
+)
+def test_anything_else_is_a_problem(given: str) -> None:
+    with pytest.raises(Unreadable):
+        read_config(given)
+
+
+@pytest.mark.parametrize("folder", ["../up", "/etc", "a/../../b", "~/x", "C:\\x", "..\\x", "", " "])
+def test_the_folder_stays_inside_the_project(folder: str) -> None:
+    with pytest.raises(Unreadable, match="workflows_dir"):
+        read_config(json.dumps({"workflows_dir": folder}))
