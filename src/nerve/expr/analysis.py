@@ -8,6 +8,16 @@ from nerve.expr import nodes
 
 Path = tuple[str, ...]
 
+COSTS: dict[type, int] = {
+    nodes.ArrayLiteral: 5,
+    nodes.ObjectLiteral: 6,
+    nodes.TemplateLiteral: 3,
+    nodes.Arrow: 3,
+    nodes.Method: 4,
+    nodes.Call: 4,
+}
+"""Steps of the nodes that take more than one."""
+
 
 def walk(node: nodes.AnyNode) -> Iterator[nodes.AnyNode]:
     """A node and everything in it, without recursion."""
@@ -23,7 +33,7 @@ def cost(node: nodes.AnyNode) -> int:
     waiting, count = [node], 0
     while waiting:
         current = waiting.pop()
-        count += 1
+        count += COSTS.get(type(current), 1)
         if not isinstance(current, nodes.Arrow):
             waiting.extend(nodes.children(current))
     return count

@@ -19,7 +19,7 @@ ENDED: Final = object()
 """What an optional link gives when there is nothing to read from: the whole chain is undefined."""
 
 
-def name(source: str, name: str, offset: int) -> Run:
+def free(source: str, name: str, offset: int) -> Run:
     """A free name."""
 
     def run(frame: Frame) -> Value:
@@ -39,23 +39,17 @@ def located(function: Callable[[Value], Value], value: Value, source: str, offse
         raise EvalError(str(error), source, offset) from None
 
 
-def path(source: str, base: Run, keys: Sequence[tuple[str, int]], start: int) -> Run:
-    """Properties one after the other; the shortest way through plain dictionaries."""
-    steps = tuple(keys)
+def path(source: str, name: str, keys: Sequence[tuple[str, int]], start: int) -> Run:
+    """Properties of a free name, one after the other; the shortest way through plain dictionaries."""
+    steps = [(key, member(source, key, start, offset)) for key, offset in keys]
+    missing = free(source, name, start)
 
     def run(frame: Frame) -> Value:
-        value = base(frame)
-        for key, offset in steps:
-            found = type(value) is dict and key in value
-            value = value[key] if found else slowly(frame, value, key, offset)
+        scope = frame.scope
+        value = scope[name] if name in scope else missing(frame)
+        for key, slowly in steps:
+            value = value[key] if type(value) is dict and key in value else slowly(frame, value)
         return value if type(value) in PLAIN else located(admit, value, source, start)
-
-    def slowly(frame: Frame, value: Value, key: str, offset: int) -> Value:
-        if value is None or value is UNDEFINED:
-            holder = source[start:offset].rstrip()
-            message = f"`{holder}` is {kind_of(value)}: write `{holder}?.{key}` where it may be missing"
-            raise EvalError(message, source, offset, len(key) + 1)
-        return located(lambda base: read(frame, base, key), value, source, offset)
 
     return run
 

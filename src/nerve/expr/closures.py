@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
 
 from nerve.expr import chains, nodes, utf16
 from nerve.expr.access import iterated, own_entries, read
@@ -30,7 +31,7 @@ class Compiler:
             case nodes.Literal(value):
                 return lambda frame: value
             case nodes.Name(name, offset):
-                return chains.name(self.source, name, offset)
+                return chains.free(self.source, name, offset)
             case nodes.Local(slot):
                 return lambda frame: frame.slots[slot]  # type: ignore[index]
             case nodes.Unary():
@@ -160,10 +161,9 @@ class Compiler:
         def run(frame: Frame) -> Object:
             made = Object()
             try:
-                frame.spend(3)
                 for key, value in parts:
                     if key is None:
-                        for name, item in own_entries(frame, value(frame)):
+                        for name, item in spread(frame, value(frame)):
                             put(frame, made, name, item)
                     else:
                         put(frame, made, to_string(frame, key(frame)), value(frame))
@@ -194,13 +194,17 @@ class Compiler:
     # Chains and calls
 
     def chain(self, node: nodes.Chain) -> Run:
-        base, links = self.compile(node.base), list(node.links)
-        keys: list[tuple[str, int]] = []
-        while links and isinstance(links[0], nodes.Property) and not links[0].optional:
-            keys.append((links[0].name, links[0].offset))
-            del links[0]
-        if keys:
-            base = chains.path(self.source, base, keys, node.offset)
+        keys = list(
+            takewhile(lambda link: isinstance(link, nodes.Property) and not link.optional, node.links)
+        )
+        if isinstance(node.base, nodes.Name) and keys:
+            named = [(key.name, key.offset) for key in keys if isinstance(key, nodes.Property)]
+            base, links = (
+                chains.path(self.source, node.base.name, named, node.offset),
+                node.links[len(keys) :],
+            )
+        else:
+            base, links = self.compile(node.base), node.links
         return chains.chain(base, [self.link(link, node.offset) for link in links]) if links else base
 
     def link(self, link: nodes.Link, start: int) -> Step:
@@ -269,6 +273,13 @@ class Compiler:
             return call
 
         return bound
+
+
+def spread(frame: Frame, value: Value) -> Iterator[tuple[str, Value]]:
+    """What `...value` adds to an object."""
+    if type(value) is str:
+        raise Refused("a string cannot be spread into an object; write `Object.assign({}, text)`")
+    return own_entries(frame, value)
 
 
 def bind(frame: Frame, parameter: nodes.Parameter, value: Value) -> None:

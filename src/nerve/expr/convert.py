@@ -14,7 +14,7 @@ UNPRINTABLE = ("toString", "valueOf")
 """Own keys that would keep JavaScript from turning an object into a string."""
 
 
-def to_string(frame: Frame, value: Value, depth: int = 0) -> str:
+def to_string(frame: Frame, value: Value) -> str:
     """What `String(value)` says."""
     if type(value) is str:
         return value
@@ -27,22 +27,33 @@ def to_string(frame: Frame, value: Value, depth: int = 0) -> str:
         case "boolean":
             return "true" if value else "false"
         case "array":
-            return joined(frame, elements(frame, value), ",", depth)
+            return joined(frame, elements(frame, value), ",")
         case "object":
             return object_text(value)
         case kind:
             return kind
 
 
-def joined(frame: Frame, values: list[Value], separator: str, depth: int = 0) -> str:
-    """An array's elements as one string; null and undefined are empty."""
-    frame.nest(depth)
-    frame.make_text(max(0, len(values) - 1) * len(separator))
-    texts = [
-        "" if item is None or item is UNDEFINED else to_string(frame, item, depth + 1) for item in values
-    ]
-    frame.make_text(sum(map(len, texts)) + max(0, len(values) - 1) * len(separator))
-    return utf16.whole(separator.join(texts))
+def joined(frame: Frame, values: list[Value], separator: str) -> str:
+    """An array's elements as one string, null and undefined empty; arrays in it are joined by commas."""
+    pieces: list[str] = []
+    waiting = [(values, 0)]
+    while waiting:
+        values, place = waiting.pop()
+        between = "," if waiting else separator
+        while place < len(values):
+            item = values[place]
+            if place:
+                frame.make_text(len(between))
+                pieces.append(between)
+            place += 1
+            if kind_of(item) == "array":
+                frame.visit(len(waiting))
+                waiting += [(values, place), (elements(frame, item), 0)]
+                break
+            if item is not None and item is not UNDEFINED:
+                pieces.append(to_string(frame, item))
+    return utf16.joined(frame, pieces)
 
 
 def object_text(value: Value) -> str:

@@ -27,7 +27,7 @@ def exported(frame: Frame, value: Value, depth: int = 0) -> Any:
 
 
 def compound(frame: Frame, value: Value, depth: int) -> Any:
-    frame.nest(depth)
+    frame.visit(depth)
     kind = type(value)
     if kind is Array:
         frame.make_items(len(value))

@@ -80,7 +80,7 @@ def compile(
 ) -> Expression:
     """Compile an expression.
 
-    `names` are the free names in sight, None for any. `hyphens` are ids with hyphens that may stand after a dot.
+    `names` are the free names in sight, None for any; `hyphens` are ids with hyphens known after a dot.
     """
     return _compiled(source, None if names is None else frozenset(names), frozenset(hyphens), limits)
 

@@ -12,6 +12,8 @@ COPIED = 16
 """Characters made for one step: memory, not time, is what strings cost."""
 READ = 512
 """Characters compared or searched for one step."""
+VISIT = 8
+"""Steps for an array or object that is gone through."""
 
 
 class Frame:
@@ -44,7 +46,8 @@ class Frame:
         """Charge a look through a string."""
         self.spend(1 + length // READ)
 
-    def nest(self, depth: int) -> None:
-        """Refuse values that are nested deeper than allowed."""
+    def visit(self, depth: int) -> None:
+        """Charge an array or object that is gone through; refuse it where it is nested too deeply."""
+        self.spend(VISIT)
         if depth > self.limits.nesting:
             raise Refused(f"values are nested deeper than {self.limits.nesting} levels")

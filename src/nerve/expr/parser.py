@@ -151,8 +151,8 @@ class Parser:
         self.take()
         with self.nested():
             operand = self.unary()
-        if self.operator("**"):
-            self.fail(f"put parentheses around `{token.text}…` or around the power")
+        if isinstance(operand, nodes.Binary) and id(operand) not in self.in_parentheses:
+            self.fail(f"put parentheses around `{token.text}…` or around the power", token)
         return nodes.Unary(token.text, operand, token.offset)
 
     def power(self) -> nodes.Node:

@@ -85,7 +85,7 @@ def flat(frame: Frame, array: list[Value], depth: Value = UNDEFINED) -> Array:
 
 
 def flatten(frame: Frame, array: list[Value], levels: float, found: Array, depth: int) -> None:
-    frame.nest(depth)
+    frame.visit(depth)
     for item in elements(frame, array):
         if levels >= 1 and kind_of(item) == "array":
             flatten(frame, item, levels - 1, found, depth + 1)

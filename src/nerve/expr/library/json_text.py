@@ -51,7 +51,7 @@ class Writer:
         self.pieces.append(text)
 
     def write(self, value: Value, depth: int) -> None:
-        self.frame.nest(depth)
+        self.frame.visit(depth)
         match kind_of(value):
             case "string":
                 self.add(quoted(self.frame, value))
@@ -104,7 +104,7 @@ def quoted(frame: Frame, text: str) -> str:
 def parse(frame: Frame, text: Value = UNDEFINED) -> Value:
     text = to_string(frame, text)
     frame.spend(1 + len(text) // PARSED)
-    if utf16.HALF.search(text):
+    if utf16.has_halves(text):
         raise Refused("the text holds half of a character")
     try:
         value = json.loads(
@@ -134,7 +134,7 @@ def pairs(found: list[tuple[str, Value]]) -> Object:
 
 def rebuilt(frame: Frame, value: Value, depth: int) -> Value:
     """The value as one that an evaluation has made."""
-    frame.nest(depth)
+    frame.visit(depth)
     if type(value) is list:
         return Array([rebuilt(frame, item, depth + 1) for item in value])
     if type(value) is Object:

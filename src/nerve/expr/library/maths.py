@@ -21,7 +21,7 @@ def absolute(frame: Frame, value: Value = UNDEFINED) -> Number:
 
 def signed(result: float, like: Number) -> Number:
     """A rounded number; zero keeps the sign of what was rounded."""
-    return settled(result or math.copysign(0.0, like))
+    return settled(float(result) or math.copysign(0.0, like))
 
 
 @MATH.add("Math.ceil")
@@ -88,4 +88,4 @@ def extreme(frame: Frame, values: tuple[Value, ...], direction: int) -> Number:
 
 
 def rank(number: Number, direction: int) -> tuple[Number, float]:
-    return number * direction, math.copysign(direction, number) * (number == 0)
+    return number * direction, direction * math.copysign(1, number) * (number == 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cmp_to_key
-from itertools import combinations, pairwise
+from itertools import accumulate, pairwise
 
 from nerve.expr import utf16
 from nerve.expr.convert import to_number, to_string
@@ -28,6 +28,8 @@ def in_order(frame: Frame, values: list[Value], compare: Callback | None) -> lis
 
     def compared(left: Value, right: Value) -> int:
         answer = to_number(frame, compare(left, right))
+        if answer != answer:
+            raise Refused("the comparison gives NaN; compare numbers with numbers")
         return (answer > 0) - (answer < 0)
 
     ordered = sorted(defined, key=cmp_to_key(compared))
@@ -36,8 +38,12 @@ def in_order(frame: Frame, values: list[Value], compare: Callback | None) -> lis
 
 
 def check_order(ordered: list[Value], compared: Callback) -> None:
-    pairs = combinations(ordered, 2) if len(ordered) <= ALL_PAIRS else pairwise(ordered)
-    for earlier, later in pairs:
-        forth, back = compared(earlier, later), compared(later, earlier)
-        if forth > 0 or forth != -back:
-            raise Refused("the comparison is no order; return `a - b`, or -1, 0 and 1")
+    """Refuse what the order of the pairs contradicts: all pairs of a short list, neighbours of a long one."""
+    steps = [compared(earlier, later) for earlier, later in pairwise(ordered)]
+    levels = [0, *accumulate(abs(step) for step in steps)]
+    farthest = 1 if len(ordered) > ALL_PAIRS else len(ordered)
+    for place, later in enumerate(ordered):
+        for before in range(max(0, place - farthest), place):
+            expected = -1 if levels[before] < levels[place] else 0
+            if (compared(ordered[before], later), compared(later, ordered[before])) != (expected, -expected):
+                raise Refused("the comparison is no order; return `a - b`, or -1, 0 and 1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 from nerve.expr import utf16
@@ -15,6 +16,9 @@ from nerve.expr.utf16 import units, whole
 from nerve.expr.values import UNDEFINED, Array, Value
 
 STRINGS = methods()
+MARKS = re.compile(r"(\$[$&`'])")
+NEWLY_CASED = "\u019b\u0264\ua7d3\ua7d5"
+"""Old letters that were given a capital only in Unicode 16 and 17."""
 
 
 def made(frame: Frame, text: str) -> str:
@@ -109,8 +113,9 @@ def padding(frame: Frame, text: str, width: Value, fill: Value) -> str:
     unit = " " if fill is UNDEFINED else units(frame, to_string(frame, fill))
     if missing <= 0 or not unit:
         return ""
-    frame.make_text(bounded(missing + len(text)))
-    return (unit * (int(missing) // len(unit) + 1))[: int(missing)]
+    width = bounded(missing)
+    frame.make_text(len(text))
+    return utf16.repeated(frame, unit, width // len(unit) + 1)[:width]
 
 
 def bounded(length: Number) -> int:
@@ -123,8 +128,7 @@ def repeat(frame: Frame, text: str, count: Value = UNDEFINED) -> str:
     times = to_integer(frame, count)
     if times < 0 or times > 2**53:
         raise Refused("`repeat` takes a count that is not negative and not infinite")
-    frame.make_text(len(text) * bounded(times))
-    return whole(text * int(times)) if text else ""
+    return whole(utf16.repeated(frame, text, int(times))) if text else ""
 
 
 @STRINGS.add("replace")
@@ -139,36 +143,27 @@ def replace_all(frame: Frame, text: str, search: Value = UNDEFINED, by: Value = 
 
 def replaced(frame: Frame, text: str, search: Value, by: Value, most: int | None) -> str:
     text, wanted = pattern(frame, text, search)
-    new = units(frame, to_string(frame, by))
+    parts = replacement(units(frame, to_string(frame, by)))
     pieces: list[str] = []
-    done, place = 0, text.find(wanted)
-    while place >= 0 and (most is None or len(pieces) < 2 * most):
-        pieces += [text[done:place], substitution(new, text, wanted, place)]
-        frame.make_text(len(pieces[-1]) + len(pieces[-2]))
+    done, place, count = 0, text.find(wanted), 0
+    while place >= 0 and count != most:
+        frame.make_text(place - done)
+        pieces.append(text[done:place])
         done = place + len(wanted)
-        place = text.find(wanted, max(done, place + 1)) if place < len(text) else -1
+        meaning = {"$&": slice(place, done), "$`": slice(place), "$'": slice(done, None)}
+        for part in parts:
+            cut = meaning.get(part)
+            frame.make_text(len(part) if cut is None else len(range(*cut.indices(len(text)))))
+            pieces.append(part if cut is None else text[cut])
+        place, count = (text.find(wanted, max(done, place + 1)) if place < len(text) else -1), count + 1
     return utf16.joined(frame, [*pieces, text[done:]])
 
 
-def substitution(new: str, text: str, wanted: str, place: int) -> str:
-    """The replacement, with `$$`, `$&`, `` $` `` and `$'` filled in."""
+def replacement(new: str) -> list[str]:
+    """The parts of a replacement: texts, and the marks `$&`, `` $` `` and `$'` for parts of the string."""
     if "$" not in new:
-        return new
-    meaning = {"$": "$", "&": wanted, "`": text[:place], "'": text[place + len(wanted) :]}
-    first, *rest = new.split("$")
-    pieces, literal = [first], False
-    for part in rest:
-        if literal:
-            pieces.append(part)
-            literal = False
-        elif not part:
-            pieces.append("$")
-            literal = True
-        elif part[0] in meaning:
-            pieces.append(meaning[part[0]] + part[1:])
-        else:
-            pieces.append("$" + part)
-    return "".join(pieces)
+        return [new]
+    return ["$" if part == "$$" else part for part in MARKS.split(new) if part]
 
 
 @STRINGS.add("slice")
@@ -232,7 +227,7 @@ def check_letters(frame: Frame, text: str) -> None:
         return
     frame.spend(len(text))
     for character in text:
-        if character > "\x7f" and unicodedata.category(character) == "Cn":
+        if character > "\x7f" and (character in NEWLY_CASED or unicodedata.category(character) == "Cn"):
             raise Refused(f"the case of the character U+{ord(character):04X} is not known")
 
 
