@@ -13,7 +13,7 @@ from pathlib import Path
 
 import apsw
 
-from bench import growth, replay, w1_sequence, w2_crowd, w3_gate, w4_restart, w5_parked, w6_import
+from bench import expression, growth, replay, w1_sequence, w2_crowd, w3_gate, w4_restart, w5_parked, w6_import
 from bench.measure import Line, folder, sync_ms
 
 WORKLOADS: dict[str, Callable[[int, Path], list[Line]]] = {
@@ -25,6 +25,7 @@ WORKLOADS: dict[str, Callable[[int, Path], list[Line]]] = {
     "W6": w6_import.measure,
     "growth": growth.measure,
     "replay": replay.measure,
+    "expr": expression.measure,
 }
 FEWEST = 5
 ROW = "{:<7} {:<78} {:>9} {:>9} {:<13} {:>6}  {:<18} {}"

@@ -1,0 +1,55 @@
+"""Expressions: a compiled condition beside the same access written in Python."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench.measure import Line, at_most, in_turns
+from nerve.expr import compile
+
+SOURCE = "context.test.success === true"
+CALLS = 20_000
+SMALL, LARGE = 10, 100_000
+
+
+def scope(steps: int) -> dict[str, Any]:
+    others = {f"step{number}": {"success": True, "output": "done"} for number in range(steps)}
+    return {"context": {**others, "test": {"success": True}}}
+
+
+def in_python(scope: dict[str, Any]) -> bool:
+    return scope["context"]["test"]["success"] is True
+
+
+def seconds(condition: Callable[[dict[str, Any]], Any], scope: dict[str, Any]) -> float:
+    """What one evaluation takes."""
+    began = time.perf_counter()
+    for _ in range(CALLS):
+        condition(scope)
+    return (time.perf_counter() - began) / CALLS
+
+
+def measure(rounds: int, place: Path) -> list[Line]:
+    condition, small, large = compile(SOURCE, names={"context"}), scope(SMALL), scope(LARGE)
+    taken = in_turns(
+        rounds,
+        lambda: seconds(condition, small),
+        lambda: seconds(in_python, small),
+        lambda: seconds(condition, large),
+    )
+    ours, bare, grown = ([figure * 1e9 for figure in figures] for figures in taken)
+    return [
+        line(f"{SOURCE}; the same in Python", ours, bare, 10),
+        line(f"the same in a context of {LARGE:,} steps; of {SMALL}", grown, ours, 1.25),
+    ]
+
+
+def line(what: str, ours: list[float], limit: list[float], bound: float) -> Line:
+    ratios = [one / other for one, other in zip(ours, limit, strict=True)]
+    return Line(
+        "expr", what, "ns a call", median(ours), median(limit), median(ratios), at_most(ratios, bound)
+    )
