@@ -25,9 +25,8 @@ from nerve.spec.nodes import Compute, Entry, PerItem, Sequence, StateBody, Step
 from nerve.spec.prompting import prompt_entry
 from nerve.spec.routes import Routes
 from nerve.spec.scope import Scope, Sight
-from nerve.spec.shell import compile_command
 from nerve.spec.spaces import assert_entry, retract_entry, wait_entry
-from nerve.spec.values import evaluate, fill, holds, text
+from nerve.spec.values import command_of, evaluate, fill, holds, text
 
 Made = TypeVar("Made", bound=ControlNode)
 
@@ -90,7 +89,7 @@ class Builder:
 
     def bash(self, spec: models.Bash, name: str) -> Callable[[Sight], Entry]:
         def make(sight: Sight) -> Entry:
-            command, values = compile_command(spec.command).fill(sight)
+            command, values = command_of(spec.command, sight)
             env = {key: text(value, sight) for key, value in spec.env.items()}
             cwd = text(spec.cwd, sight) if spec.cwd else None
             return Entry(BashNode(name, None, command, cwd, env | values), fill(spec.input, sight))

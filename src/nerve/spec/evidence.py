@@ -14,8 +14,7 @@ from nerve.core.result import Result
 from nerve.spec import models
 from nerve.spec.nodes import Entry, Inline
 from nerve.spec.scope import Sight
-from nerve.spec.shell import compile_command
-from nerve.spec.values import holds, text
+from nerve.spec.values import command_of, holds, text
 
 
 class Expected(Inline):
@@ -49,7 +48,7 @@ class Expected(Inline):
             told = await context.call(FileCheck("expect"), file, id="expect")
             return "" if told.success else told.error
         if check.command is not None:
-            command, values = compile_command(check.command).fill(sight)
+            command, values = command_of(check.command, sight)
             told = await context.call(BashNode("expect", None, command, env=values), None, id="expect")
             return "" if told.success else f"expected `{check.command}` to succeed: {told.error}"
         return ""

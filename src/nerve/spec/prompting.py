@@ -12,7 +12,7 @@ from nerve.core.result import Result
 from nerve.spec import models
 from nerve.spec.nodes import Entry, Inline
 from nerve.spec.scope import Scope, Sight
-from nerve.spec.spaces import AssertNode, answered, request
+from nerve.spec.spaces import AssertNode, RequestNode, answered, request
 from nerve.spec.values import fill
 from nerve.spec.variables import compile_prompt, variables_of
 
@@ -76,7 +76,7 @@ class Detached(Inline):
     async def execute(self, context: ExecutionContext) -> Result:
         scope = self.scope
         fact = request(scope.facts.id, self.tag, self.who, self.made.input)
-        await context.call(AssertNode("_request"), fact, id="_request")
+        await context.call(RequestNode("_request"), fact, id="_request")
         if (earlier := scope.detached.pop(self.tag, None)) is not None:
             await earlier
         scope.detached[self.tag] = asyncio.ensure_future(self._answer(context, context.path))

@@ -8,6 +8,7 @@ from nerve.core.nodes.base import Names, Node
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.result import Result
 from nerve.core.runtime import Signal, Timer
+from nerve.dataspace import known
 from nerve.spec import models
 from nerve.spec.nodes import Entry, Inline
 from nerve.spec.scope import Scope, Sight
@@ -19,7 +20,7 @@ class AssertNode(Node):
 
     async def execute(self, context: ExecutionContext) -> Result:
         space: Any = getattr(context.session, "dataspace", None)
-        await space.asserted(context.input, by=context.run_id)
+        await space.assert_fact(context.input, by=context.run_id)
         return Result.ok(context.input)
 
 
@@ -28,44 +29,62 @@ class RetractNode(Node):
 
     async def execute(self, context: ExecutionContext) -> Result:
         space: Any = getattr(context.session, "dataspace", None)
-        return Result.ok(await space.retracted(context.input, by=context.run_id))
+        return Result.ok(len(await space.retract(context.input, by=context.run_id)))
 
 
 def assert_entry(spec: models.Assert, name: str, sight: Sight, names: Names) -> Entry:
-    return Entry(AssertNode(name), signal(spec, sight, fill(spec.value, sight)) or fill(spec.fact, sight))
+    if spec.signal is None:
+        return Entry(AssertNode(name), fill(spec.fact, sight))
+    key = text(spec.key, sight) if spec.key is not None else None
+    return Entry(
+        AssertNode(name), known.signal(text(spec.signal, sight), key, fill(spec.value, sight)).to_json()
+    )
 
 
 def retract_entry(spec: models.Retract, name: str, sight: Sight, names: Names) -> Entry:
-    return Entry(RetractNode(name), signal(spec, sight) or fill(spec.fact, sight))
+    return Entry(
+        RetractNode(name), signal(spec, sight) if spec.signal is not None else fill(spec.fact, sight)
+    )
 
 
-def signal(spec: models.Assert | models.Retract | models.Condition, sight: Sight, *value: Any) -> list[Any]:
-    """A signal as a record, or without a value as a pattern; nothing if it is about another fact."""
-    if spec.signal is None:
-        return []
-    named: dict[str, Any] = {"value": value[0]} if value else {"value": "?value"}
-    if spec.key is not None or value:
-        named["key"] = text(spec.key, sight) if spec.key is not None else None
-    return ["signal", text(spec.signal, sight), named]
+def signal(spec: models.Retract | models.Condition, sight: Sight) -> list[Any]:
+    """The pattern of a signal; its value is captured."""
+    key = text(spec.key, sight) if spec.key is not None else None
+    *rest, named = known.signal_pattern(text(spec.signal or "", sight), key).to_json()
+    return (
+        [*rest, {**named, "value": "?value"}]
+        if isinstance(named, dict)
+        else [*rest, named, {"value": "?value"}]
+    )
 
 
 def pattern(condition: models.Condition, sight: Sight) -> list[Any]:
     """What a condition looks for."""
     if condition.response is not None:
-        run = sight.scope.facts.id
-        return ["agent-response", {"run": run, "request-id": condition.response, "text": "?value"}]
-    found: list[Any] = signal(condition, sight) or fill(condition.fact, sight)
-    return found
+        label, named = known.response_pattern(condition.response, sight.scope.facts.id).to_json()
+        return [label, {**named, "text": "?value"}]
+    return signal(condition, sight) if condition.signal is not None else fill(condition.fact, sight)
+
+
+class RequestNode(Node):
+    """Says that an agent is asked; its answer to an earlier request of that name is taken back."""
+
+    async def execute(self, context: ExecutionContext) -> Result:
+        space: Any = getattr(context.session, "dataspace", None)
+        _, named = context.input
+        await space.retract(known.response_pattern(named["request-id"], named["run"]), by=context.run_id)
+        await space.assert_fact(context.input, by=context.run_id)
+        return Result.ok(context.input)
 
 
 def request(run: str, tag: str, role: str, asked: Any) -> list[Any]:
     prompt = asked["prompt"] if isinstance(asked, dict) and "prompt" in asked else asked
-    return ["agent-request", {"run": run, "request-id": tag, "agent": role, "prompt": prompt}]
+    return known.agent_request(run, tag, role, prompt).to_json()
 
 
 def answered(run: str, tag: str, role: str, result: Result) -> list[Any]:
-    named = {"run": run, "request-id": tag, "agent": role, "text": result.output}
-    return ["agent-response", named if result.success else {**named, "error": result.error}]
+    error = None if result.success else result.error
+    return known.agent_response(tag, result.output, run, role, error).to_json()
 
 
 def wait_entry(spec: models.Wait, name: str, sight: Sight) -> Entry:

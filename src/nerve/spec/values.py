@@ -6,6 +6,7 @@ from typing import Any
 
 from nerve.expr import compile, compile_template
 from nerve.spec.scope import Sight
+from nerve.spec.shell import compile_command
 
 
 def fill(value: Any, sight: Sight) -> Any:
@@ -30,6 +31,11 @@ def holds(expression: str, sight: Sight) -> bool:
 
 def evaluate(expression: str, sight: Sight) -> Any:
     return compile(expression, hyphens=sight.scope.hyphens)(sight)
+
+
+def command_of(source: str, sight: Sight) -> tuple[str, dict[str, str]]:
+    """A shell command, and the variables that its values are in."""
+    return compile_command(source, hyphens=sight.scope.hyphens).fill(sight)
 
 
 def template(source: str, sight: Sight) -> Any:

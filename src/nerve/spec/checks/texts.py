@@ -43,7 +43,7 @@ def read(text: Written, names: frozenset[str], ids: set[str]) -> Any:
         case "template":
             return compile_template(text.source, names=names, hyphens=hyphens)
         case "command":
-            return compile_command(text.source, names=names)
+            return compile_command(text.source, names=names, hyphens=hyphens).template
         case "prompt":
             return compile_prompt(text.source, names=names)
 

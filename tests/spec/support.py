@@ -1,0 +1,30 @@
+"""Specs for tests: read from plain data, checked, and run."""
+
+import json
+from typing import Any
+
+from nerve import Session
+from nerve.notations import read
+from nerve.spec.check import Checked, check
+from nerve.spec.workflow import DefinedWorkflow
+
+
+def checked(data: dict[str, Any]) -> Checked:
+    return check(read(json.dumps(data, indent=2), "flow.json"))
+
+
+def problems(body: dict[str, Any], **fields: Any) -> list[str]:
+    """The messages about a workflow with this body, without their places."""
+    found = checked({"name": "flow", "body": body, **fields})
+    return [f"{problem.message} {problem.fix}".strip() for problem in found.errors]
+
+
+def loaded(session: Session, body: dict[str, Any], **fields: Any) -> DefinedWorkflow:
+    return session.load(json.dumps({"name": "flow", "body": body, **fields}), "json")
+
+
+async def outcome(session: Session, body: dict[str, Any], input: Any = None, **fields: Any) -> Any:
+    """What a run of a workflow with this body gives."""
+    params = fields.pop("params", None)
+    run = await session.start(loaded(session, body, **fields).name, input, params)
+    return await run.wait()

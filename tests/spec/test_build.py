@@ -1,0 +1,307 @@
+"""Every kind of node, built from a spec and run."""
+
+from typing import Any
+
+import pytest
+
+from nerve import Session
+from nerve.core.nodes import FunctionNode
+from nerve.errors import WorkflowFailed
+from nerve.testing import ScriptedProvider
+from spec.support import loaded, outcome
+
+
+@pytest.fixture
+def session() -> Session:
+    session = Session(providers={"claude": ScriptedProvider(lambda call: f"<{call.prompt}>")})
+    FunctionNode("upper", session, lambda context: str(context.input).upper())
+    FunctionNode("echo", session, lambda context: context.input)
+
+    def broken(context: Any) -> Any:
+        raise RuntimeError("it broke")
+
+    FunctionNode("broken", session, broken)
+    return session
+
+
+def transform(expression: str, **more: Any) -> dict[str, Any]:
+    return {"kind": "transform", "expression": expression, **more}
+
+
+def call(target: str, **more: Any) -> dict[str, Any]:
+    return {"kind": "call", "target": target, **more}
+
+
+def sequence(*steps: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"kind": "sequence", "steps": list(steps), **more}
+
+
+async def test_a_call_gets_what_flows_into_it(session: Session) -> None:
+    assert await outcome(session, call("upper"), "hi") == "HI"
+
+
+async def test_a_call_can_be_given_a_value_of_templates(session: Session) -> None:
+    body = call("echo", input={"text": "{{ input }}!", "n": "{{ 1 + 1 }}", "plain": 3})
+    assert await outcome(session, body, "hi") == {"text": "hi!", "n": 2, "plain": 3}
+
+
+async def test_a_sequence_hands_on_the_output_of_each_step(session: Session) -> None:
+    assert await outcome(session, sequence(call("upper"), transform("given + '!'")), "hi") == "HI!"
+
+
+async def test_a_failed_step_ends_the_sequence_and_the_run(session: Session) -> None:
+    with pytest.raises(WorkflowFailed, match="it broke"):
+        await outcome(session, sequence(call("broken"), call("upper")))
+
+
+async def test_later_steps_see_how_earlier_ones_ended(session: Session) -> None:
+    body = sequence(
+        call("upper", id="first"),
+        transform("[steps.first.status, steps.first.output, results.first, context.first.success]"),
+    )
+    assert await outcome(session, body, "a") == ["completed", "A", "A", True]
+
+
+async def test_a_step_whose_condition_does_not_hold_is_skipped_and_says_so(session: Session) -> None:
+    body = sequence(call("broken", id="maybe", when="input === 'yes'"), transform("steps.maybe.status"))
+    assert await outcome(session, body, "no") == "skipped"
+
+
+async def test_a_skipped_step_lets_what_flows_into_it_pass(session: Session) -> None:
+    assert await outcome(session, sequence(call("upper", when="false"), transform("given")), "x") == "x"
+
+
+async def test_a_failure_can_be_skipped(session: Session) -> None:
+    body = sequence(call("broken", id="risky", on_error="skip"), transform("steps.risky.status"))
+    assert await outcome(session, body) == "skipped"
+
+
+async def test_a_failure_can_be_handed_to_another_node(session: Session) -> None:
+    body = sequence(call("broken", id="risky", on_error=transform("'saved'")), transform("results.risky"))
+    assert await outcome(session, body) == "saved"
+
+
+async def test_a_step_is_retried_as_often_as_it_says(session: Session) -> None:
+    tries: list[int] = []
+
+    def flaky(context: Any) -> str:
+        tries.append(1)
+        if len(tries) < 3:
+            raise RuntimeError("not yet")
+        return "done"
+
+    FunctionNode("flaky", session, flaky)
+    assert await outcome(session, call("flaky", retry={"attempts": 3, "delay": 0})) == "done"
+    assert len(tries) == 3
+
+
+async def test_a_whole_sequence_is_retried_when_it_carries_the_retry(session: Session) -> None:
+    tries: list[int] = []
+
+    def flaky(context: Any) -> str:
+        tries.append(1)
+        return "ok" if len(tries) > 1 else {"success": False, "error": "not yet"}  # type: ignore[return-value]
+
+    FunctionNode("flaky", session, flaky)
+    body = sequence(call("upper"), call("flaky"), retry={"attempts": 2, "delay": 0})
+    assert await outcome(session, body, "x") == "ok"
+
+
+async def test_a_bash_command_gets_values_through_its_environment(session: Session) -> None:
+    body = {"kind": "bash", "command": "printf %s {{ input }}"}
+    assert await outcome(session, body, "$(id) 'quoted' *") == "$(id) 'quoted' *"
+
+
+async def test_a_prompt_goes_to_the_provider_and_its_thread_is_gone_on_with(session: Session) -> None:
+    body = sequence(
+        {"kind": "prompt", "id": "plan", "text": "Plan $USER_MESSAGE"},
+        {"kind": "prompt", "id": "code", "text": "Code {{ results.plan }}"},
+        {"kind": "prompt", "id": "test", "text": "Test", "thread": "fresh"},
+    )
+    assert await outcome(session, body, "tea") == "<Test>"
+    calls = session.providers["claude"].calls  # type: ignore[attr-defined]
+    assert [call.prompt for call in calls] == ["Plan tea", "Code <Plan tea>", "Test"]
+    assert calls[0].resume is None
+    assert calls[1].resume is not None
+    assert calls[2].resume is None
+
+
+async def test_a_prompt_for_a_node_of_the_session_is_its_text(session: Session) -> None:
+    assert await outcome(session, {"kind": "prompt", "agent": "upper", "text": "say {{ input }}"}, "it") == (
+        "SAY IT"
+    )
+
+
+async def test_a_gate_gives_the_answer_and_whether_it_approves(session: Session) -> None:
+    body = sequence(
+        {"kind": "gate", "id": "ok", "prompt": "Ship {{ input }}?", "choices": ["yes", "no"]},
+        transform("[steps.ok.output, steps.ok.attributes.approved]"),
+    )
+    run = await session.start(loaded(session, body).name, "it")
+    gate = await run.next_gate()
+    assert (gate.prompt, gate.choices) == ("Ship it?", ["yes", "no"])
+    await run.answer("yes")
+    assert await run.wait() == ["yes", True]
+
+
+async def test_a_gate_takes_its_default_when_the_time_is_up(session: Session) -> None:
+    body = {"kind": "gate", "choices": ["yes", "no"], "timeout": 0, "default": "no"}
+    assert await outcome(session, body) == "no"
+
+
+async def test_a_wait_for_a_time_is_over_when_it_has_passed(session: Session) -> None:
+    assert (
+        await outcome(session, sequence({"kind": "wait", "seconds": "0.001 * 1"}, transform("given")), 7) == 7
+    )
+
+
+async def test_a_while_goes_on_while_its_condition_holds(session: Session) -> None:
+    body = {"kind": "while", "condition": "given < 5", "body": transform("given + 1")}
+    assert await outcome(session, body, 0) == 5
+
+
+async def test_a_while_that_reaches_its_bound_has_failed(session: Session) -> None:
+    body = {"kind": "while", "condition": "true", "body": transform("given + 1"), "max_iterations": 3}
+    with pytest.raises(WorkflowFailed, match="max_iterations=3"):
+        await outcome(session, body, 0)
+
+
+async def test_a_loop_goes_on_until_its_condition_holds(session: Session) -> None:
+    body = {"kind": "loop", "id": "grow", "until": "given >= 3", "body": transform("given + 1")}
+    assert await outcome(session, body, 0) == 3
+
+
+async def test_the_times_of_a_loop_can_be_computed(session: Session) -> None:
+    body = {"kind": "loop", "times": "inputs.n * 2", "body": transform("given + 1")}
+    inputs = {"n": {"type": "integer", "default": 2}}
+    assert await outcome(session, body, 0, inputs=inputs) == 4
+
+
+async def test_a_branch_takes_one_of_two_ways(session: Session) -> None:
+    ways = {"then": transform("'big'"), "otherwise": transform("'small'")}
+    body = {"kind": "branch", "condition": "input > 1", **ways}
+    assert [await outcome(session, body, n) for n in (1, 2)] == ["small", "big"]
+
+
+async def test_a_switch_takes_the_case_of_its_key(session: Session) -> None:
+    body = {"kind": "switch", "key": "input", "cases": {"2": transform("'two'")}, "default": transform("'?'")}
+    assert [await outcome(session, body, n) for n in (2, 3)] == ["two", "?"]
+
+
+async def test_a_map_runs_its_body_for_every_item_in_a_scope_of_its_own(session: Session) -> None:
+    body = {
+        "kind": "map",
+        "over": "input",
+        "body": sequence(call("upper", id="up"), transform("results.up + index + item")),
+    }
+    assert await outcome(session, body, ["a", "b"]) == ["A0a", "B1b"]
+
+
+async def test_a_reduce_folds_a_list_with_an_expression(session: Session) -> None:
+    body = {"kind": "reduce", "over": "[3, 4]", "initial": 1, "expression": "acc + item * index"}
+    assert await outcome(session, body) == 5
+
+
+async def test_a_parallel_gives_the_outputs_of_its_branches_by_their_ids(session: Session) -> None:
+    body = {"kind": "parallel", "branches": [call("upper", id="up"), transform("1", id="one")]}
+    assert await outcome(session, body, "x") == {"up": "X", "one": 1}
+
+
+async def test_a_parallel_is_a_success_when_enough_branches_are(session: Session) -> None:
+    branches = [call("broken", id="bad"), call("upper", id="good")]
+    body = sequence(
+        {"kind": "parallel", "id": "both", "branches": branches, "require": 1}, transform("given")
+    )
+    assert await outcome(session, body, "x") == {"bad": None, "good": "X"}
+
+
+async def test_a_graph_runs_its_steps_in_order_of_what_they_depend_on(session: Session) -> None:
+    steps = [
+        transform("steps.a.output + given", id="b", depends_on=["a"]),
+        call("upper", id="a"),
+    ]
+    assert await outcome(session, {"kind": "graph", "steps": steps}, "x") == "XX"
+
+
+async def test_a_machine_goes_where_its_transitions_lead(session: Session) -> None:
+    states = [
+        {"name": "count", "body": transform("given + 1", id="n"),
+         "next": [{"when": "results.n < 3", "to": "count"}, {"to": "tell"}]},
+        {"name": "tell", "body": transform("'reached ' + given")},
+    ]  # fmt: skip
+    assert await outcome(session, {"kind": "machine", "states": states}, 0) == "reached 3"
+
+
+async def test_a_failed_state_follows_on_error(session: Session) -> None:
+    states = [
+        {"name": "try", "body": call("broken"), "on_error": "mend", "next": [{"to": "never"}]},
+        {"name": "mend", "body": transform("'mended'")},
+        {"name": "never", "body": call("broken"), "next": [{"to": "mend"}]},
+    ]
+    assert await outcome(session, {"kind": "machine", "states": states}) == "mended"
+
+
+async def test_a_failure_that_is_remembered_is_the_outcome_in_the_end(session: Session) -> None:
+    told: list[Any] = []
+    FunctionNode("tell", session, lambda context: told.append(context.input))
+    states = [
+        {"name": "try", "body": call("broken"), "after_failure": "remember", "next": [{"to": "report"}]},
+        {"name": "report", "body": call("tell", input="all")},
+    ]
+    with pytest.raises(WorkflowFailed, match="it broke"):
+        await outcome(session, {"kind": "machine", "states": states})
+    assert told == ["all"]
+
+
+async def test_a_goto_leaves_loops_and_branches_for_its_state(session: Session) -> None:
+    leave = {"kind": "branch", "condition": "given >= 2", "then": {"kind": "goto", "state": "done"}}
+    loop = {"kind": "loop", "until": "false", "body": sequence(transform("given + 1"), leave)}
+    states = [{"name": "work", "body": loop}, {"name": "done", "body": transform("'left at ' + given")}]
+    assert await outcome(session, {"kind": "machine", "states": states}, 0) == "left at 2"
+
+
+async def test_an_emit_tells_watchers_and_lets_what_flows_pass(session: Session) -> None:
+    body = sequence({"kind": "emit", "event": "progress", "data": {"at": "{{ input }}"}}, transform("given"))
+    run = await session.start(loaded(session, body).name, 5)
+    assert await run.wait() == 5
+    assert [event.data for event in run.events if event.event_type == "progress"] == [{"at": 5}]
+
+
+async def test_a_workflow_is_called_as_a_child_with_its_parameters(session: Session) -> None:
+    loaded(session, transform("inputs.x + given"), inputs={"x": {"type": "integer"}})
+    parent = sequence(
+        {"kind": "workflow", "workflow": "flow", "input": 1, "params": {"x": 2}}, transform("given")
+    )
+    parent_flow = session.load('{"name": "parent", "body": ' + __import__("json").dumps(parent) + "}", "json")
+    run = await session.start(parent_flow.name)
+    assert await run.wait() == 3
+
+
+async def test_what_a_step_must_have_done_is_checked_before_it_is_believed(
+    session: Session, tmp_path: Any
+) -> None:
+    made = tmp_path / "made.txt"
+    write = {"kind": "bash", "command": f"printf x > {made}", "expect": [{"file": str(made)}]}
+    assert await outcome(session, write) == ""
+    claim = {"kind": "bash", "command": "true", "expect": [{"file": str(tmp_path / "not")}]}
+    with pytest.raises(WorkflowFailed, match=r"expected file .*not, which is not there"):
+        await outcome(session, claim)
+
+
+async def test_a_condition_on_the_output_can_be_expected_too(session: Session) -> None:
+    with pytest.raises(WorkflowFailed, match="expected output === 'HO', which does not hold"):
+        await outcome(session, call("upper", expect=[{"condition": "output === 'HO'"}]), "hi")
+
+
+async def test_a_retry_makes_the_step_and_its_checks_again(session: Session) -> None:
+    tries: list[int] = []
+    FunctionNode("count", session, lambda context: tries.append(1) or len(tries))
+    body = call("count", expect=[{"condition": "output > 1"}], retry={"attempts": 3, "delay": 0})
+    assert await outcome(session, body) == 2
+
+
+async def test_an_expression_that_cannot_be_evaluated_fails_its_step_and_points_at_it(
+    session: Session,
+) -> None:
+    with pytest.raises(WorkflowFailed, match=r"\^"):
+        await outcome(session, transform("given.a.b"), {})

@@ -1,0 +1,158 @@
+"""Everything that can be known to be wrong before anything is spent."""
+
+from typing import Any
+
+import pytest
+
+from nerve import Session
+from nerve.spec.source import Unreadable
+from spec.support import checked, loaded, problems
+
+
+def transform(expression: str, **more: Any) -> dict[str, Any]:
+    return {"kind": "transform", "expression": expression, **more}
+
+
+def machine(*states: dict[str, Any]) -> dict[str, Any]:
+    return {"kind": "machine", "states": list(states)}
+
+
+def test_a_good_workflow_has_no_problems() -> None:
+    assert problems(transform("input")) == []
+
+
+def test_an_unknown_kind_is_named_with_what_was_meant() -> None:
+    (problem,) = problems({"kind": "bsh", "command": "ls"})
+    assert problem.startswith("unknown kind 'bsh'. Did you mean 'bash'? Known: call, prompt, bash,")
+
+
+def test_an_unknown_key_is_named_with_what_was_meant() -> None:
+    assert problems({"kind": "bash", "command": "ls", "timout": 3}) == [
+        "unknown key 'timout'. Did you mean 'timeout'?"
+    ]
+
+
+def test_a_missing_key_is_named() -> None:
+    assert problems({"kind": "bash"}) == ["'command' is missing Add command."]
+
+
+def test_a_wrong_type_says_what_was_given() -> None:
+    (problem,) = problems({"kind": "bash", "command": 3})
+    assert problem == "'command': input should be a valid string, not 3"
+
+
+def test_every_problem_has_the_line_and_column_of_the_source() -> None:
+    found = checked(
+        {"name": "flow", "body": {"kind": "sequence", "steps": [transform("1"), transform("1 +")]}}
+    )
+    (problem,) = found.errors
+    assert (problem.file, problem.place.line) == ("flow.json", 12)
+    assert str(problem).startswith("flow.json:12:")
+
+
+def test_an_error_in_an_expression_is_placed_inside_it() -> None:
+    found = checked({"name": "flow", "body": transform("input + nope")})
+    (problem,) = found.errors
+    assert problem.place.column == '    "expression": "input + nope"'.index("nope") + 1
+
+
+def test_an_unknown_step_is_named_with_what_was_meant() -> None:
+    body = {"kind": "sequence", "steps": [transform("1", id="plan"), transform("steps.plam.output")]}
+    assert problems(body) == ["there is no step 'plam'. Did you mean 'plan'? Name a step of this workflow."]
+
+
+def test_an_undeclared_input_is_a_problem() -> None:
+    assert problems(transform("inputs.nme"), inputs={"name": {"type": "string"}}) == [
+        "there is no input 'nme'. Did you mean 'name'? Declare it under inputs."
+    ]
+
+
+def test_a_step_that_runs_side_by_side_cannot_be_read() -> None:
+    body = {"kind": "parallel", "branches": [transform("1", id="a"), transform("results.a", id="b")]}
+    assert problems(body) == ["step 'a' runs side by side with this one Make this one depend on it."]
+
+
+def test_a_step_of_a_graph_may_read_what_it_depends_on() -> None:
+    steps = [transform("1", id="a"), transform("results.a", id="b", depends_on=["a"])]
+    assert problems({"kind": "graph", "steps": steps}) == []
+
+
+def test_an_id_may_be_used_once() -> None:
+    body = {"kind": "sequence", "steps": [transform("1", id="a"), transform("2", id="a")]}
+    assert problems(body) == ["the id 'a' is used twice Rename one of them."]
+
+
+def test_a_transition_to_an_unknown_state_is_a_problem() -> None:
+    body = machine({"name": "plan", "body": transform("1"), "next": [{"to": "cod"}]}, {"name": "code"})
+    assert problems(body) == ["there is no state 'cod'. Did you mean 'code'? States: plan, code."]
+
+
+def test_a_state_that_nothing_leads_to_is_a_problem() -> None:
+    assert problems(machine({"name": "a"}, {"name": "b"})) == [
+        "nothing leads to the state 'b' Add a way to it, or drop it."
+    ]
+
+
+def test_steps_of_a_graph_that_wait_for_each_other_are_a_problem() -> None:
+    steps = [transform("1", id="a", depends_on=["b"]), transform("1", id="b", depends_on=["a"])]
+    (problem,) = problems({"kind": "graph", "steps": steps})
+    assert problem.startswith("the steps wait for each other: ")
+
+
+def test_a_loop_without_an_end_is_a_problem() -> None:
+    assert problems({"kind": "loop", "body": transform("1")}) == [
+        "a loop needs 'times' or 'until', otherwise it has no end Add one of them."
+    ]
+
+
+@pytest.mark.parametrize("around", ["map", "parallel", "graph"])
+def test_a_goto_cannot_leave_parts_that_still_run(around: str) -> None:
+    goto = {"kind": "goto", "id": "go"}
+    inner: dict[str, Any] = {
+        "map": {"kind": "map", "body": goto},
+        "parallel": {"kind": "parallel", "branches": [goto]},
+        "graph": {"kind": "graph", "steps": [goto]},
+    }[around]
+    assert problems(machine({"name": "a", "body": inner})) == [
+        f"goto cannot leave a {around}: its other parts still run Route by its result."
+    ]
+
+
+def test_a_template_in_single_quotes_of_a_command_is_refused() -> None:
+    (problem,) = problems({"kind": "bash", "command": "echo '{{ input }}'"})
+    assert "single quotes" in problem
+
+
+def test_a_name_nobody_has_is_found_when_the_workflow_is_started() -> None:
+    session = Session()
+    workflow = loaded(session, {"kind": "call", "target": "planner"})
+    with pytest.raises(Unreadable, match="Agent not found: planner"):
+        workflow.check_names(
+            lambda: __import__("nerve.core.session.loading").core.session.loading.known(session)
+        )
+
+
+async def test_nothing_of_a_workflow_with_unknown_names_is_run() -> None:
+    session = Session()
+    workflow = loaded(session, {"kind": "call", "target": "planner"})
+    with pytest.raises(ValueError, match=r"<text>:1:\d+: Agent not found: planner"):
+        await session.start(workflow.name)
+    assert session.list_workflow_runs() == []
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({}, "needs the input 'n' \\(integer\\)"),
+        ({"n": "x"}, "input 'n' must be a integer, not 'x'"),
+        ({"n": 1, "m": 2}, "has no input 'm'. It has: n, mood"),
+        ({"n": 1, "mood": "odd"}, "input 'mood' must be one of \\['good'\\], not 'odd'"),
+    ],
+)
+async def test_inputs_are_refused_before_anything_runs(params: dict[str, Any], message: str) -> None:
+    session = Session()
+    inputs = {"n": {"type": "integer", "required": True}, "mood": {"default": "good", "choices": ["good"]}}
+    workflow = loaded(session, transform("inputs.n"), inputs=inputs)
+    with pytest.raises(ValueError, match=message):
+        await session.start(workflow.name, params=params)
+    assert session.list_workflow_runs() == []
