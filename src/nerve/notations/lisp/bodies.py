@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Final
 
-from nerve.notations.lisp.conditions import condition
+from nerve.notations.lisp.conditions import CONDITIONS, condition
 from nerve.notations.lisp.expressions import SPECIAL, expression
 from nerve.notations.lisp.program import Env, Names, Program, node, one
 from nerve.notations.lisp.shape import count_of, glimpse, items_of, parts, seconds_of, symbol_of
@@ -91,6 +91,8 @@ def bind(program: Program, pair: Form, env: Env) -> None:
 
 def add_value(program: Program, form: Form, id: str, env: Env) -> str:
     """Add the step that makes a value; gives the expression by which others see it."""
+    if isinstance(form, ListForm) and form.head in (*CONDITIONS, "wait", "await"):
+        return expression(program, form, env)
     if not isinstance(form, ListForm) or form.head not in VALUED:
         env.add(transform(program, form, env, id=id))
         return f"steps.{id}.output"

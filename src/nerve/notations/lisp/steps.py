@@ -19,7 +19,7 @@ from nerve.notations.lisp.shape import (
     seconds_of,
     text_of,
 )
-from nerve.notations.lisp.text import Hole, Mismatch, Piece, filled, literal
+from nerve.notations.lisp.text import Hole, Mismatch, Piece, filled, literal, without_variables
 from nerve.notations.sexpr import Form, ListForm, MapForm, String
 from nerve.spec.source import Map, Seq
 
@@ -51,7 +51,8 @@ def send_prompt(program: Program, form: ListForm, env: Env) -> Map:
     given = found.option("args")
     args = prompt_args(program, given, env) if given is not None else Map((), form.place)
     made = node("prompt", form.place, role=name)
-    made.put("text", message(program, text, [Hole(f"args.{key}") for key in args]), text.place)
+    written = message(program, text, [Hole(f"args.{key}") for key in args])
+    made.put("text", without_variables(written), text.place)
     if args:
         made.put("args", args, args.place)
     addressed(program, made, name, agent)
@@ -120,6 +121,12 @@ def log(program: Program, form: ListForm, env: Env) -> Map:
     found = parts(program.tell, form, least=1)
     data = Map((), form.place).put("message", inline(program, found, env), found.rest[0].place)
     return node("emit", form.place, event="log", data=data)
+
+
+def result(program: Program, form: ListForm, env: Env) -> Map:
+    """The output of a body that ends here."""
+    [given] = parts(program.tell, form, least=1, most=1).rest
+    return transform(program, given, env)
 
 
 def goto(program: Program, form: ListForm, env: Env) -> Map:
@@ -228,6 +235,7 @@ STEPS: Final[dict[str, Step]] = {
     "assert": assertion,
     "retract": retraction,
     "log": log,
+    "result": result,
     "goto": goto,
     "terminal": end,
     **VALUED,

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from nerve.spec.variables import MARK
+
 UNSAFE_BEFORE_HOLE: Final = re.compile(r"[\\{]{1,100}(?=[\\{]*\Z)")
 DIRECTIVE: Final = re.compile(r"~(.?)", re.DOTALL)
 
@@ -63,6 +65,15 @@ def template(pieces: Sequence[Piece]) -> str:
             done += [before_hole(text), str(piece)]
             text = ""
     return "".join([*done, literal(text)])
+
+
+def without_variables(template: str) -> str:
+    """The template of a prompt in which `$1` and `$ARGUMENTS` are nothing but text."""
+    return MARK.sub(lambda found: escaped(found) if found["name"] else found[0], template)
+
+
+def escaped(found: re.Match[str]) -> str:
+    return f"{found['escape'] or ''}\\${found['name']}"
 
 
 def filled(given: str, arguments: Sequence[Piece]) -> str:

@@ -46,8 +46,9 @@ def name(token: str, start: int) -> str:
     found = SYMBOL.match(token, start)
     if found is None or found.end() < len(token):
         at = found.end() if found else start
-        bad = f"{token[at]!r} cannot stand in a name" if at < len(token) else "a colon without a name"
-        raise Wrong(bad, "Text belongs in double quotes.", at)
+        if at == len(token):
+            raise Wrong("a colon without a name", "Write :name.")
+        raise Wrong(f"{token[at]!r} cannot stand in a name", "Text belongs in double quotes.", at)
     return token[start:]
 
 
