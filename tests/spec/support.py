@@ -20,7 +20,7 @@ def problems(body: dict[str, Any], **fields: Any) -> list[str]:
 
 
 def loaded(session: Session, body: dict[str, Any], **fields: Any) -> DefinedWorkflow:
-    return session.load(json.dumps({"name": "flow", "body": body, **fields}), "json")
+    return session.load(json.dumps({"name": "flow", "body": body} | fields), "json")
 
 
 async def outcome(session: Session, body: dict[str, Any], input: Any = None, **fields: Any) -> Any:

@@ -269,11 +269,8 @@ async def test_an_emit_tells_watchers_and_lets_what_flows_pass(session: Session)
 
 async def test_a_workflow_is_called_as_a_child_with_its_parameters(session: Session) -> None:
     loaded(session, transform("inputs.x + given"), inputs={"x": {"type": "integer"}})
-    parent = sequence(
-        {"kind": "workflow", "workflow": "flow", "input": 1, "params": {"x": 2}}, transform("given")
-    )
-    parent_flow = session.load('{"name": "parent", "body": ' + __import__("json").dumps(parent) + "}", "json")
-    run = await session.start(parent_flow.name)
+    child = {"kind": "workflow", "workflow": "flow", "input": 1, "params": {"x": 2}}
+    run = await session.start(loaded(session, sequence(child, transform("given")), name="parent").name)
     assert await run.wait() == 3
 
 

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from nerve import Session
-from nerve.spec.source import Unreadable
 from spec.support import checked, loaded, problems
 
 
@@ -121,15 +120,6 @@ def test_a_goto_cannot_leave_parts_that_still_run(around: str) -> None:
 def test_a_template_in_single_quotes_of_a_command_is_refused() -> None:
     (problem,) = problems({"kind": "bash", "command": "echo '{{ input }}'"})
     assert "single quotes" in problem
-
-
-def test_a_name_nobody_has_is_found_when_the_workflow_is_started() -> None:
-    session = Session()
-    workflow = loaded(session, {"kind": "call", "target": "planner"})
-    with pytest.raises(Unreadable, match="Agent not found: planner"):
-        workflow.check_names(
-            lambda: __import__("nerve.core.session.loading").core.session.loading.known(session)
-        )
 
 
 async def test_nothing_of_a_workflow_with_unknown_names_is_run() -> None:
