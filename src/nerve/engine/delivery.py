@@ -124,31 +124,33 @@ class Delivery:
         """Hand over what can be handed over now."""
         if self._ticking:
             return
-        while (entry := self._next()) is not None:
+        while self._has_next():
             if not self._at_rest():
                 self._tick_soon()
                 return
-            self._hand(*entry)
+            self._hand(*self._taken())
         if self.replay is not None:
             self._on_the_way()
 
-    def _next(self) -> tuple[asyncio.Future[Any], Outcome] | None:
-        """What is to be handed over next: from the queue, or what the journal says comes next."""
+    def _has_next(self) -> bool:
+        """Whether what comes next, from the queue or else from the journal, can be handed over."""
         if self._queue:
-            seq, future, outcome, durable = self._queue[0]
-            return None if durable and seq > self.committed else (future, outcome)
+            seq, _, _, durable = self._queue[0]
+            return not durable or seq <= self.committed
         record = self.replay.next() if self.replay is not None else None
-        return self._recorded.get(record.seq) if record else None
+        return record is not None and record.seq in self._recorded
+
+    def _taken(self) -> tuple[asyncio.Future[Any], Outcome]:
+        if self._queue:
+            _, future, outcome, _ = self._queue.popleft()
+            return future, outcome
+        assert self.replay is not None
+        record = self.replay.next()
+        assert record is not None
+        record.done = True
+        return self._recorded.pop(record.seq)
 
     def _hand(self, future: asyncio.Future[Any], outcome: Outcome) -> None:
-        if self._queue:
-            self._queue.popleft()
-        else:
-            assert self.replay is not None
-            record = self.replay.next()
-            assert record is not None
-            record.done = True
-            del self._recorded[record.seq]
         if future.done():
             return
         self._turns = 0

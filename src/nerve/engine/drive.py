@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from nerve.core.limits import Limits, message
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.result import Result
-from nerve.core.runtime import Call
+from nerve.core.runtime import Call, Wait
 from nerve.core.values import decode, encode, is_plain
 from nerve.core.workflow.context import WorkflowContext
 from nerve.core.workflow.replay import ROOT, Found, Mismatch, Record, Replay
@@ -84,8 +84,26 @@ class Drive:
         )
         self.delivery.committed = self.journal.seq
         self.calls, self.waits, self.emits = Calls(self), Waits(self), Emits(self)
-        self.call, self.wait, self.emit = self.calls.call, self.waits.wait, self.emits.emit
-        self.now, self.random, self.new_id = self.emits.now, self.emits.random, self.emits.new_id
+
+    # -- the port ------------------------------------------------------------------------------
+
+    def call(self, call: Call) -> Awaitable[Result]:
+        return self.calls.call(call)
+
+    def wait(self, wait: Wait) -> Awaitable[Any]:
+        return self.waits.wait(wait)
+
+    def emit(self, place: str, type: str, data: dict[str, Any]) -> None:
+        self.emits.emit(place, type, data)
+
+    def now(self, place: str) -> datetime:
+        return self.emits.now(place)
+
+    def random(self, place: str) -> float:
+        return self.emits.random(place)
+
+    def new_id(self, place: str) -> str:
+        return self.emits.new_id(place)
 
     # -- the life of the body ------------------------------------------------------------------
 
@@ -150,7 +168,8 @@ class Drive:
         self.waits.disarm()
         for child in list(self.run._children.values()):
             await child.stop("its parent has ended")
-        await self.cancel_tasks(but=self.main)
+        if len(self.delivery.tasks) > 1:
+            await self.cancel_tasks(but=self.main)
         self.emits.write_kept()
         if await self.write_end(type, data, state) is not None:
             return

@@ -35,37 +35,41 @@ def started(call: Call, role: Role, text: str, digest: str, extra: str = "") -> 
 def ended(call: Call, result: Result, seconds: float) -> tuple[str, str, Result]:
     """Name and data of the event that settles a call, and its result as it will be read back."""
     try:
-        text = encode(result)
-        if len(text) > VALUE_LIMIT - 4096:
-            raise NotJson(f"a result of {len(text)} bytes is over the limit of {VALUE_LIMIT}")
+        text, kept = written(result)
     except NotJson as error:
-        result = Result.raised(error)
-        text = encode(result)
-    kept = as_read_back(result, text)
-    success = "true" if result["success"] else "false"
-    head = f'{{"node_id":{quote(call.node_id)},"success":{success},"duration_ms":{seconds * 1000:.3f},'
+        text, kept = written(Result.raised(error))
+    success = kept["success"]
+    step = f'"step_id":{quote(call.path.rsplit("/", 1)[-1])},' if call.step else ""
+    why = "" if success else reasons(call, kept)
+    data = (
+        f'{{"node_id":{quote(call.node_id)},"success":{"true" if success else "false"}'
+        f',"duration_ms":{seconds * 1000:.3f},{step}{why}"result":{text}}}'
+    )
     if call.step:
-        head += f'"step_id":{quote(call.path.rsplit("/", 1)[-1])},'
-    if not result["success"]:
-        head += f'"error":{encode(result.error)},"error_type":{quote(result.error_type)},'
-    if result.settled == "timeout":
-        head += f'"timeout":{encode(call.policy.timeout or call.policy.idle_timeout)},'
-    return type_of(call, result), f'{head}"result":{text}}}', kept
+        return "step_completed" if success else "step_failed", data, kept
+    return _TYPES[kept.settled], data, kept
 
 
-def as_read_back(result: Result, text: str) -> Result:
-    """The result as it will be read from its JSON `text`; a plain one stays what it is."""
-    if is_plain(result["output"]) and not result["attributes"] and result["success"]:
-        return result
+def written(result: Result) -> tuple[str, Result]:
+    """The JSON of a result, and the result as it will be read back; a plain one stays what it is."""
+    output = result["output"]
+    plain = is_plain(output) and not result["attributes"] and len(result) == 3 and result["success"] is True
+    text = f'{{"success":true,"output":{encode(output)},"attributes":{{}}}}' if plain else encode(result)
+    if len(text) > VALUE_LIMIT - 4096:
+        raise NotJson(f"a result of {len(text)} bytes is over the limit of {VALUE_LIMIT}")
+    if plain:
+        return text, result
     kept = Result(decode(text))
     kept.settled, kept.cause = result.settled, result.cause
-    return kept
+    return text, kept
 
 
-def type_of(call: Call, result: Result) -> str:
-    if call.step:
-        return "step_completed" if result.success else "step_failed"
-    return _TYPES[result.settled]
+def reasons(call: Call, result: Result) -> str:
+    """Why a call failed, as its event says it."""
+    text = f'"error":{encode(result.error)},"error_type":{quote(result.error_type)},'
+    if result.settled == "timeout":
+        text += f'"timeout":{encode(call.policy.timeout or call.policy.idle_timeout)},'
+    return text
 
 
 def result_of(row: Row) -> Result:

@@ -163,6 +163,8 @@ class Waits:
 
     @property
     def next_deadline(self) -> float | None:
+        if not self._open:
+            return None
         return min((wait.deadline for wait in self._open.values() if wait.deadline is not None), default=None)
 
     @property

@@ -24,7 +24,8 @@ class WorkflowState(Enum):
     HELD = "held"
 
 
-FINAL = frozenset({WorkflowState.COMPLETED, WorkflowState.FAILED, WorkflowState.CANCELLED})
+FINAL = (WorkflowState.COMPLETED, WorkflowState.FAILED, WorkflowState.CANCELLED)
+"""A tuple, since asking whether a state is in it is then a matter of identity and needs no hash."""
 
 
 @dataclass(frozen=True)
