@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from nerve.notations.json_steps.lower import (
@@ -194,18 +195,20 @@ def differences_of(spec: dict[str, Any], text: str) -> list[str]:
         again = plain(read(text).data)
     except Unreadable as error:
         return [problem.message for problem in error.problems]
-    return [f"{where} cannot be said with steps" for where in differing(spec, again, "")][:TOLD]
+    return list(islice(differing(spec, again, ""), TOLD))
 
 
 def differing(wanted: Any, got: Any, where: str) -> Iterator[str]:
+    """What of a spec is other when it was written as steps."""
     if isinstance(wanted, dict) and isinstance(got, dict):
         for key in [*wanted, *(key for key in got if key not in wanted)]:
-            if (key in wanted) != (key in got):
-                yield f"{where}.{key}".lstrip(".") + ("" if key in wanted else " left out")
+            inner = f"{where}.{key}".lstrip(".")
+            if key not in wanted:
+                yield f"{inner} is not set, but steps set it"
             else:
-                yield from differing(wanted[key], got[key], f"{where}.{key}".lstrip("."))
+                yield from differing(wanted[key], got.get(key, ...), inner)
     elif isinstance(wanted, list) and isinstance(got, list) and len(wanted) == len(got):
         for index, pair in enumerate(zip(wanted, got, strict=True)):
             yield from differing(*pair, f"{where}[{index}]")
     elif wanted != got:
-        yield where
+        yield f"{where} cannot be said with steps"
