@@ -1,0 +1,56 @@
+"""The page about JSON is true."""
+
+import contextlib
+import io
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from nerve.notations.config import Config, WorkflowSettings, read_config
+from nerve.notations.json_steps import read
+from nerve.notations.json_steps.shape import STEP, TYPES, WORKFLOW
+from nerve.spec.models import WorkflowSpec
+
+PAGE = (Path(__file__).parents[3] / "docs/notations/json.md").read_text(encoding="utf-8")
+FENCES = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def section(title: str) -> str:
+    return PAGE.split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+def keys(title: str, column: int = 1) -> set[str]:
+    """The keys in the table of a section."""
+    rows = [line.split("|") for line in section(title).splitlines() if line.startswith("|")]
+    return {found for row in rows for found in re.findall(r"^ `(\$?\w+)` $", row[column])}
+
+
+@pytest.mark.parametrize("text", [text for language, text in FENCES if language == "json"])
+def test_every_file_on_the_page_can_be_read(text: str) -> None:
+    if "workflows_dir" in text:
+        assert read_config(text).of("feature-dev").visible_to == ("plan", "build")
+    else:
+        WorkflowSpec.model_validate(read(text).data)
+
+
+def test_the_steps_that_run_side_by_side_are_the_ones_named() -> None:
+    (text,) = [text for _, text in FENCES if '"survey"' in text]
+    assert read(text).notes[0].message.startswith("'papers', 'code' run side by side")
+
+
+def test_the_python_on_the_page_prints_what_it_says() -> None:
+    ((_, code), (_, told)) = next(pair for pair in pairwise(FENCES) if pair[0][0] == "python")
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(code, "json.md", "exec"), {})  # noqa: S102
+    assert printed.getvalue() == told
+
+
+def test_every_key_is_on_the_page_and_no_other() -> None:
+    assert keys("The workflow") == set(WORKFLOW)
+    assert keys("Every step") == set(STEP)
+    assert keys("Types of steps", 2) == {key for own in TYPES.values() for key in own}
+    assert keys("Types of steps") == set(TYPES)
+    assert keys("The project's configuration") == {*Config.__slots__, *WorkflowSettings.__slots__}
