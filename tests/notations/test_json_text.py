@@ -124,9 +124,9 @@ BOMBS = {
 
 @pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS)
 def test_bombs_are_refused_at_once_with_a_reason(bomb: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     told = problems(bomb)
-    assert time.perf_counter() - began < 0.1
+    assert time.process_time() - began < 0.1
     assert told[0].startswith("f.json:1:")
 
 
@@ -134,9 +134,9 @@ def test_a_mebibyte_is_read_in_less_than_a_second() -> None:
     item = {"id": "step", "type": "agent", "agent": "planner", "next": "x" * 20, "timeout_ms": 1}
     written = json.dumps([item] * 9000, indent=1)[: SIZE - 10]
     written = written[: written.rindex("}", 0, written.rindex("}")) + 1] + "]"
-    began = time.perf_counter()
+    began = time.process_time()
     assert len(read_json(written)) > 8000
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 1
 
 
 def test_depth_64_is_read() -> None:

@@ -13,14 +13,14 @@ from notations.json_steps.files import damaged, disfigured, workflow, written
 
 def outcome(text: str) -> Document | None:
     """What reading gives, which must be quick and clean."""
-    began = time.perf_counter()
+    began = time.process_time()
     try:
         return read(text, "f.json")
     except Unreadable as error:
         look_at(error.problems, text)
         return None
     finally:
-        assert time.perf_counter() - began < 1
+        assert time.process_time() - began < 1
 
 
 def look_at(problems: list[Problem], text: str) -> None:
