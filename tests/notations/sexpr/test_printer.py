@@ -1,7 +1,7 @@
 """The printer of S-expressions: what it prints is read back as the same forms."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nerve.notations.sexpr import (
@@ -39,6 +39,7 @@ def around(forms: st.SearchStrategy[Form]) -> st.SearchStrategy[Form]:
     return st.builds(ListForm, items) | st.builds(VectorForm, items) | st.builds(MapForm, pairs)
 
 
+@settings(deadline=None)
 @given(st.recursive(atoms, around, max_leaves=30), st.sampled_from([1, 20, 100, 10_000]))
 def test_what_is_printed_is_read_back_as_the_same_form(form: Form, width: int) -> None:
     assert read_one(print_form(form, width)) == form

@@ -8,7 +8,7 @@ from typing import Final
 
 from nerve.notations.lisp.conditions import CONDITIONS, condition
 from nerve.notations.lisp.expressions import SPECIAL, expression
-from nerve.notations.lisp.program import Env, Names, Program, node, one
+from nerve.notations.lisp.program import Env, Names, Program, node, one, sequence
 from nerve.notations.lisp.shape import count_of, glimpse, items_of, parts, seconds_of, symbol_of
 from nerve.notations.lisp.steps import STEPS, VALUED, transform
 from nerve.notations.lisp.telling import Refused
@@ -240,9 +240,7 @@ def with_timeout(program: Program, form: ListForm, env: Env) -> None:
     rest, last = form.items[2:], form.items[-1]
     late = last if isinstance(last, ListForm) and last.head == "on-timeout" else None
     steps = body(program, rest[:-1] if late else rest, env.names)
-    made = node("sequence", form.place, steps=Seq((), form.place))
-    for step in steps:
-        made["steps"].push(step, step.place)
+    made = node("sequence", form.place, steps=sequence(steps or [one([], form.place)], form.place))
     made.put("timeout", seconds, form.items[1].place)
     if late is not None:
         instead = body(program, late.items[1:], env.names)

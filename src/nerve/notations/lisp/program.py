@@ -86,7 +86,9 @@ def node(kind: str, place: Place, **values: Any) -> Map:
 
 
 def one(steps: list[Map], place: Place) -> Map:
-    """Several steps as one node."""
+    """Several steps as one node; none is one that hands on what it is given."""
+    if not steps:
+        return node("transform", place, expression="given")
     return steps[0] if len(steps) == 1 else node("sequence", place, steps=sequence(steps, place))
 
 

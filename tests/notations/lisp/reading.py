@@ -1,0 +1,46 @@
+"""What the tests of the Lisp notation share."""
+
+from typing import Any
+
+import pytest
+
+from nerve.notations.lisp import read
+from nerve.spec.check import check
+from nerve.spec.source import Document, Unreadable
+
+ROLES = '(roles (planner :agent-kind "claude-code" :handle-ref "agent-a") (worker))'
+SEND = '(send-prompt :agent planner :template "Go" :tag go)'
+
+
+def in_workflow(*forms: str) -> str:
+    return f"(workflow w {ROLES} {' '.join(forms)})"
+
+
+def checked(text: str) -> Document:
+    """A document in which nothing is wrong."""
+    document = read(text, "f.lisp")
+    assert [str(problem) for problem in check(document).errors] == []
+    return document
+
+
+def states(*forms: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = checked(in_workflow(*forms)).data["body"]["states"]
+    return found
+
+
+def steps(body: str, *before: str) -> list[dict[str, Any]]:
+    """The steps of a state with this body; there are other states to go to."""
+    state, *_ = states(*before, f"(state s {body})", "(state other)", "(state end (terminal))")
+    made = state["body"]
+    found: list[dict[str, Any]] = made["steps"] if made["kind"] == "sequence" and len(made) == 2 else [made]
+    return found
+
+
+def refused(text: str) -> str:
+    with pytest.raises(Unreadable) as caught:
+        read(text, "f.lisp")
+    return str(caught.value)
+
+
+def refused_body(body: str, *before: str) -> str:
+    return refused(in_workflow(*before, f"(state s {body})", "(state other)"))

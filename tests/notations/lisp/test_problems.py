@@ -1,0 +1,108 @@
+"""What is wrong with a text is told with its place and the fix, as much as can be at once."""
+
+import pytest
+
+from notations.lisp.reading import refused, refused_body
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "f.lisp:1:1: there is no workflow in this text. Write (workflow NAME"),
+        ("; nothing", "there is no workflow in this text"),
+        ("x", "f.lisp:1:1: expected a workflow, found x"),
+        ("(workflw x)", "unknown form 'workflw'. Did you mean 'workflow'?"),
+        ("(workflow)", "(workflow …) without a name"),
+        ("(workflow 3 (state s))", "f.lisp:1:11: expected the name of a workflow, found 3"),
+        ("(workflow w)", "a workflow needs a state"),
+        ("(workflow a (state s))\n(workflow b (state s))", "f.lisp:2:1: a text holds one workflow"),
+        ("(workflow w (stat s))", "f.lisp:1:13: unknown form in a workflow 'stat'. Did you mean 'state'?"),
+        ("(workflow w x (state s))", "expected a form of a workflow, found x"),
+        ("(workflow w (state))", "(state …) without a name"),
+        ("(workflow w (state (a)))", "expected the name of a state, found (a)"),
+        ("(workflow w (state s)\n (state s))", "f.lisp:2:9: the state 's' is there twice"),
+        ("(workflow w (roles (a) (a)) (state s))", "the role 'a' is there twice"),
+        ("(workflow w (roles a) (state s))", "found a"),
+        ('(workflow w (roles (a :agent-knd "x")) (state s))', "Did you mean 'agent-kind'?"),
+        ("(workflow w (roles (a :agent-kind)) (state s))", ":agent-kind has no value"),
+        ("(workflow w (roles) (roles) (state s))", "(roles …) is there twice"),
+        ("(workflow w (inputs (a :typ string)) (state s))", "Did you mean 'type'?"),
+        ("(workflow w (inputs (a) (a)) (state s))", "the input 'a' is there twice"),
+        ("(workflow w (limits :stps 3) (state s))", "Did you mean 'steps'?"),
+        ("(workflow w (metadata (label)) (state s))", "(label …) takes 1 arguments, not 0"),
+        ("(workflow w (metadata (label 3)) (state s))", "expected a label, found 3"),
+        ("(workflow w (state s (terminal) (terminal)))", "(terminal) must stand last in its state"),
+        ("(workflow w (state s (terminal 1)))", "(terminal) takes nothing"),
+        ("(spec)", "(spec …) takes one map"),
+        ("(spec {:a b})", "'b' is not a value. Text belongs in double quotes."),
+        ("(spec {:a (b)})", "expected a value, found (b)"),
+        ("(defn f (x) x) (spec {})", "(spec …) uses no helpers"),
+    ],
+)
+def test_a_wrong_text_is_refused(text: str, message: str) -> None:
+    assert message in refused(text)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("(sned-prompt)", "unknown form 'sned-prompt'. Did you mean 'send-prompt'?"),
+        ("x", "expected a form such as (log …), found x"),
+        ("()", "expected a form such as (log …), found ()"),
+        ("(on true)", "(on …) cannot stand here. It stands in (branch …) or (select …)."),
+        ("(signal a)", "(signal …) cannot stand here. It is an expression"),
+        ('(send-prompt :template "x")', "(send-prompt …) without :agent"),
+        ("(send-prompt :agent planner)", "(send-prompt …) without :template"),
+        ('(send-prompt :agent planner :template "x" :tagg y)', "Did you mean 'tag'?"),
+        ('(send-prompt :agent planner :template "x" :tag y :tag z)', ":tag is there twice"),
+        ('(send-prompt planner :template "x")', "(send-prompt …) takes 0 arguments, not 1"),
+        ('(send-prompt :agent planner :template "~a" :args 3)', "expected a list of arguments, found 3"),
+        ("(wait)", "(wait …) takes 1 arguments, not 0"),
+        ("(wait (sginal a))", "expected a condition, found (sginal a). A condition is (signal …) or"),
+        ("(wait (signal))", "(signal …) takes 1 arguments, not 0"),
+        ("(wait (transcript-response))", "(transcript-response …) without a :request-id"),
+        ("(goto nowhere)", "unknown state 'nowhere'"),
+        ("(goto othr)", "Did you mean 'other'?"),
+        ("(loop :max 0)", "expected a whole number from 1 on, found 0"),
+        ("(loop :max)", ":max has no value"),
+        ("(branch)", "(branch …) takes 1 to 30 (on …) clauses, not 0"),
+        ("(branch (otherwise) (on true))", "(otherwise …) must stand last"),
+        ("(branch (onn true))", "expected a clause of (branch …), found (onn true)"),
+        ("(branch (on))", "expected a clause of (branch …), found (on)"),
+        ("(select (on (signal a)) (timeout))", "(timeout …) without seconds"),
+        ("(select (on (signal a)) (timeout x))", "expected seconds, found x"),
+        ("(select (on (= 1 1)))", "expected a condition, found (= 1 1)"),
+        ("(with-timeout 3)", "(with-timeout …) without seconds or body"),
+        ('(with-timeout -1 (log "x"))', "expected seconds, found -1"),
+        ("(let)", "(let …) without names"),
+        ("(let ((x)))", "expected (name EXPR), found (x)"),
+        ("(let ((1 2)))", "expected a name, found 1"),
+        ("(node 3)", "expected a map, found 3"),
+        ("(bash 3)", "expected a command, found 3"),
+    ],
+)
+def test_a_wrong_body_is_refused(body: str, message: str) -> None:
+    assert message in refused_body(body)
+
+
+def test_everything_that_is_wrong_is_told_in_the_order_of_the_text() -> None:
+    text = """(workflow w
+  (roles (planner :agnt "x"))
+  (state s
+    (goto nowhere)
+    (loop (lgo "x")
+      (branch (on (nope) (wait 3)) (otherwise (let ((x (y))) (log "~a" x)))))))"""
+    told = [line.split(": ", 1) for line in refused(text).split("\n")]
+    assert [place for place, _ in told] == [
+        "f.lisp:2:19",
+        "f.lisp:4:11",
+        "f.lisp:5:11",
+        "f.lisp:6:19",
+        "f.lisp:6:32",
+        "f.lisp:6:56",
+    ]
+
+
+def test_what_is_nested_too_deeply_for_the_spec_is_refused() -> None:
+    deep = '(loop (log "y") ' * 40 + '(log "x")' + ")" * 40
+    assert "the workflow is nested more than 64 deep" in refused_body(deep)
