@@ -24,7 +24,7 @@ def read(file: Path) -> Any:
 def loaded(kept: dict[str, Any], upto: int | None) -> MemoryStore:
     """A store as it was after the first `upto` events of the run, its child runs as they ended."""
     store = MemoryStore()
-    for row in map(RunRow._make, kept["rows"]):
+    for row in (RunRow(*row) for row in kept["rows"]):
         events = [Row._make(event) for event in kept["journals"][row.run]]
         if row.run == kept["run"]:
             store.append([Append(row.run, 0, events[:upto], row._replace(state="running", ended=None))])

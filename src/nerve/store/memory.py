@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import threading
+import time
 from collections.abc import Collection, Sequence
 
 from nerve.errors import Conflict, StoreError
 from nerve.store import refusals
-from nerve.store.port import VALUE_LIMIT, Append, Definition, Row, RunRow
+from nerve.store.port import Append, Definition, FactRow, MessageRow, Row, RunRow
 
 
 class MemoryStore:
@@ -18,6 +21,10 @@ class MemoryStore:
         self._runs: dict[str, RunRow] = {}
         self._keys: dict[tuple[str, str], str] = {}
         self._definitions: dict[str, Definition] = {}
+        self._facts: dict[str, dict[str, FactRow]] = {}
+        self._versions: dict[str, int] = {}
+        self._messages: dict[str, list[MessageRow]] = {}
+        self._saying = threading.Lock()
 
     def append(self, batch: Sequence[Append], patience: float = 30.0) -> list[StoreError | None]:
         for part in batch:
@@ -34,7 +41,17 @@ class MemoryStore:
             self._keep(part.row)
         if part.definition is not None:
             self._definitions.setdefault(part.definition.hash, part.definition)
+        for fact in part.facts:
+            self._note(fact)
         return None
+
+    def _note(self, fact: FactRow) -> None:
+        facts = self._facts.setdefault(fact.session, {})
+        self._versions[fact.session] = max(fact.version, self._versions.get(fact.session, 0))
+        if fact.record is None:
+            facts.pop(fact.id, None)
+        else:
+            facts[fact.id] = fact
 
     def _conflict(self, part: Append, settling: dict[tuple[str, str], int]) -> Conflict | None:
         head = len(self._journals.get(part.run, ()))
@@ -73,6 +90,8 @@ class MemoryStore:
         workflow: str | None = None,
         states: Collection[str] | None = None,
         prefix: str = "",
+        conversation: str | None = None,
+        label: str | None = None,
     ) -> list[RunRow]:
         found = [
             row
@@ -81,6 +100,8 @@ class MemoryStore:
             and (workflow is None or row.workflow == workflow)
             and (states is None or row.state in states)
             and row.run.startswith(prefix)
+            and (conversation is None or row.conversation == conversation)
+            and (label is None or row.label == label)
         ]
         return sorted(found, key=lambda row: (row.started, row.run))
 
@@ -91,14 +112,38 @@ class MemoryStore:
     def definition(self, hash: str) -> Definition | None:
         return self._definitions.get(hash)
 
+    def facts(self, session: str, label: str | None = None) -> list[FactRow]:
+        facts = sorted(self._facts.get(session, {}).values(), key=lambda fact: fact.version)
+        return facts if label is None else [fact for fact in facts if label_of(fact) == label]
+
+    def fact_version(self, session: str) -> int:
+        return self._versions.get(session, 0)
+
+    def add_message(
+        self, conversation: str, role: str, text: str, run: str | None = None, at: float | None = None
+    ) -> MessageRow:
+        at = time.time() if at is None else at
+        refusals.check_size(text, "a message in", conversation)
+        with self._saying:
+            said = self._messages.setdefault(conversation, [])
+            said.append(MessageRow(conversation, len(said) + 1, at, role, text, run))
+            return said[-1]
+
+    def messages(self, conversation: str, after: int = 0) -> list[MessageRow]:
+        return self._messages.get(conversation, [])[after:]
+
     def close(self) -> None:
         pass
+
+
+def label_of(fact: FactRow) -> object:
+    return json.loads(fact.record or "[null]")[0]
 
 
 def _check(part: Append) -> None:
     for seq, row in enumerate(part.rows, part.after + 1):
         if row.seq != seq:
             raise refusals.out_of_order(part.run, seq, row.seq)
-        # A character takes four bytes at most, so short text need not be encoded to know its size.
-        if len(row.data) > VALUE_LIMIT // 4 and (size := len(row.data.encode())) > VALUE_LIMIT:
-            raise refusals.too_large(part.run, row.seq, size)
+        refusals.check_size(row.data, "event", row.seq, "of run", part.run)
+    for fact in part.facts:
+        refusals.check_size(fact.record or "", "fact", fact.id)

@@ -39,6 +39,35 @@ class RunRow(NamedTuple):
     wake: float | None = None
     """When the earliest open timer or gate deadline of the run is due."""
     definition: str | None = None
+    conversation: str | None = None
+    """Where it was asked for."""
+    label: str | None = None
+    """What it is called by whoever started it; several runs may have one label."""
+
+
+class FactRow(NamedTuple):
+    """One fact of a session as a store keeps it; `record` is the JSON text of a list, its label first.
+
+    A row with another `id` is another fact; one without a record says that the fact is gone.
+    """
+
+    session: str
+    id: str
+    version: int
+    at: float
+    by: str
+    record: str | None
+
+
+class MessageRow(NamedTuple):
+    """What was said in a conversation, numbered from 1."""
+
+    conversation: str
+    seq: int
+    at: float
+    role: str
+    text: str
+    run: str | None
 
 
 class Definition(NamedTuple):
@@ -52,13 +81,17 @@ class Definition(NamedTuple):
 
 
 class Append(NamedTuple):
-    """Rows to be added to one journal, all or none, after the row numbered `after`."""
+    """Rows to be added to one journal, all or none, after the row numbered `after`.
+
+    Facts are asserted and retracted in the order given. One that has only facts names no run.
+    """
 
     run: str
     after: int
     rows: Sequence[Row]
     row: RunRow | None = None
     definition: Definition | None = None
+    facts: Sequence[FactRow] = ()
 
 
 class Store(Protocol):
@@ -87,11 +120,27 @@ class Store(Protocol):
         workflow: str | None = None,
         states: Collection[str] | None = None,
         prefix: str = "",
+        conversation: str | None = None,
+        label: str | None = None,
     ) -> list[RunRow]:
         """The matching runs, oldest first."""
 
     def run_by_key(self, session: str, key: str) -> RunRow | None: ...
 
     def definition(self, hash: str) -> Definition | None: ...
+
+    def facts(self, session: str, label: str | None = None) -> list[FactRow]:
+        """The facts that are asserted, or those with this label, in the order of their versions."""
+
+    def fact_version(self, session: str) -> int:
+        """The highest version a fact of the session ever had, retractions included."""
+
+    def add_message(
+        self, conversation: str, role: str, text: str, run: str | None = None, at: float | None = None
+    ) -> MessageRow:
+        """Say something in a conversation, in a synced transaction of its own; from any thread."""
+
+    def messages(self, conversation: str, after: int = 0) -> list[MessageRow]:
+        """What was said behind the message `after`, in order."""
 
     def close(self) -> None: ...

@@ -24,5 +24,12 @@ def out_of_order(run: str, expected: int, found: int) -> ValueError:
     return ValueError(f"run {run}: event {expected} must come next, found event {found}")
 
 
-def too_large(run: str, seq: int, size: int) -> ValueError:
-    return ValueError(f"run {run}: event {seq} holds {size:,} bytes, more than the limit of {VALUE_LIMIT:,}")
+def too_large(size: int, *what: object) -> ValueError:
+    thing = " ".join(map(str, what))
+    return ValueError(f"{thing} holds {size:,} bytes, more than the limit of {VALUE_LIMIT:,}")
+
+
+def check_size(text: str, *what: object) -> None:
+    # A character takes four bytes at most, so short text need not be encoded to know its size.
+    if len(text) > VALUE_LIMIT // 4 and (size := len(text.encode())) > VALUE_LIMIT:
+        raise too_large(size, *what)

@@ -159,7 +159,7 @@ class _Group:
             own = digest(data)
             if len(data) > INLINE_LIMIT:
                 if len(data) > VALUE_LIMIT:
-                    raise refusals.too_large(run, seq, len(data))
+                    raise refusals.too_large(len(data), "event", seq, "of run", run)
                 self._blobs += (own, data)
                 kept = own
             hash = link(hash, run, row, own)
