@@ -48,6 +48,7 @@ def test_the_python_on_the_page_prints_what_it_says() -> None:
     assert printed.getvalue() == told
 
 
+@pytest.mark.requirement("S2-03")
 def test_every_key_is_on_the_page_and_no_other() -> None:
     assert keys("The workflow") == set(WORKFLOW)
     assert keys("Every step") == set(STEP)

@@ -242,7 +242,8 @@ async def test_zero_iterations_run_nothing(agents: Agents) -> None:
 async def test_a_run_that_takes_too_long_ends_in_the_middle_of_a_step(agents: Agents) -> None:
     agents.add("a-agent", asyncio.Event().wait)
     told = await agents.fail(agent("a"), max_duration_ms=50)
-    assert "Workflow exceeded max duration: 50ms" in told
+    assert "Workflow exceeded max duration" in told
+    assert "lapsed" in told
     assert "Consider breaking into smaller workflows." in told
 
 
