@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nerve.notations.files import Refused, check_name, decode, open_inside, read_inside, read_named, read_source
+from nerve.notations.files import (
+    Refused,
+    check_name,
+    decode,
+    open_inside,
+    read_inside,
+    read_named,
+    read_source,
+)
 from nerve.spec.source import Unreadable
 
 BAD_NAMES = [

@@ -60,7 +60,13 @@ def test_scalars_follow_the_core_schema(text: str, value: Any) -> None:
 
 
 def test_keys_are_texts_as_they_are_written() -> None:
-    assert load("on: 1\n1: 2\ntrue: 3\n'<<': 4\nnull: 5\n") == {"on": 1, "1": 2, "true": 3, "<<": 4, "null": 5}
+    assert load("on: 1\n1: 2\ntrue: 3\n'<<': 4\nnull: 5\n") == {
+        "on": 1,
+        "1": 2,
+        "true": 3,
+        "<<": 4,
+        "null": 5,
+    }
 
 
 def test_everything_knows_where_it_stands() -> None:
@@ -146,7 +152,9 @@ BOMBS: dict[str, Callable[[], str]] = {
     "aliases": bomb,
     "recursive alias": lambda: "a: &a [*a]\n",
     "merges": lambda: "x: &x {a: 1}\n" + "".join(f"k{n}:\n  <<: *x\n" for n in range(2000)),
-    "merges of merges": lambda: "".join(f"k{n}: &k{n}\n  <<: [*k{n - 1}, *k{n - 1}]\n" for n in range(1, 2000)),
+    "merges of merges": lambda: "".join(
+        f"k{n}: &k{n}\n  <<: [*k{n - 1}, *k{n - 1}]\n" for n in range(1, 2000)
+    ),
     "flow depth": lambda: "[" * 10_000,
     "flow map depth": lambda: "{a: " * 10_000,
     "block depth": lambda: "- " * 10_000,
@@ -163,7 +171,9 @@ BOMBS: dict[str, Callable[[], str]] = {
     "utf-16 read as utf-8": lambda: "\ufffd\ufffdn\0a\0m\0e\0",
     "duplicates": lambda: "a: 1\n" * 20_000,
     "directives": lambda: "".join(f"%TAG !{n}! x\n" for n in range(15_000)) + "--- 1\n",
-    "directives later": lambda: "--- 1\n...\n" + "".join(f"%TAG !{n}! x\n" for n in range(15_000)) + "--- 1\n",
+    "directives later": lambda: (
+        "--- 1\n...\n" + "".join(f"%TAG !{n}! x\n" for n in range(15_000)) + "--- 1\n"
+    ),
     "documents": lambda: "---\n" * 60_000,
     "long number": lambda: "a: " + "1" * 200_000,
     "long key": lambda: "a" * 200_000 + ": 1",

@@ -13,11 +13,8 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
 
-from nerve.expr import EvalError, ExprError, Expression, compile_template
+from nerve.expr import EvalError, ExprError, Expression, Limits, Template, compile_template
 from nerve.expr.errors import did_you_mean
-from nerve.expr.frame import Frame
-from nerve.expr.limits import DEFAULT
-from nerve.expr.template import written
 
 NAMES = ("USER_MESSAGE", "WORKFLOW_ID", "ARGUMENTS", "ARTIFACTS_DIR")
 """The variables with names of their own; beside them there are `$1` to `$9` and `$INPUTS.<name>`."""
@@ -62,23 +59,17 @@ class Prompt:
 
     def fill(self, variables: Mapping[str, str], scope: Mapping[str, Any]) -> str:
         """The text for an agent; `EvalError` for an expression that fails and an input that is not there."""
-        frame = Frame(scope, DEFAULT, DEFAULT.fuel, None)
-        return "".join(self._pieces(frame, variables))
+        parts = [part if isinstance(part, Expression) else self._text(part, variables) for part in self.parts]
+        return Template(self.source, parts, Limits())(scope)
 
-    def _pieces(self, frame: Frame, variables: Mapping[str, str]) -> Iterator[str]:
-        for part in self.parts:
-            if isinstance(part, str):
-                yield part
-            elif isinstance(part, Expression):
-                yield written(frame, part)
-            elif part.name in variables:
-                yield variables[part.name]
-            elif part.input is not None:
-                raise EvalError(
-                    f"there is no input '{part.input}'", self.source, part.offset, len(part.name) + 1
-                )
-            else:
-                yield f"${part.name}"
+    def _text(self, part: str | Variable, variables: Mapping[str, str]) -> str:
+        if isinstance(part, str):
+            return part
+        if part.name in variables:
+            return variables[part.name]
+        if part.input is not None:
+            raise EvalError(f"there is no input '{part.input}'", self.source, part.offset, len(part.name) + 1)
+        return f"${part.name}"
 
     def __repr__(self) -> str:
         return f"Prompt({self.source!r:.80})"

@@ -108,6 +108,7 @@ def problems_of(found: FoundPrompt, inputs: Iterable[str], ids: Iterable[str]) -
     except ExprError as error:
         variable = found.text[error.offset : error.offset + 1] == "$"
         fix = "Declare it under inputs." if variable else "Write \\{{ for braces that are meant as they are."
+        fix = "" if "\\{{" in error.message else fix
         yield Problem(file, Place(error.line, error.column), error.message, fix)
     for offset, name, meant in misspelt(found.text):
         place = Place().after(found.text, offset)
