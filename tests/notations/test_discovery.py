@@ -70,6 +70,7 @@ def test_every_folder_and_every_ending_is_looked_at(tmp_path: Path) -> None:
     assert names >= {f"{ending}-{number}" for ending in ("yaml", "yml") for number in range(4)}
 
 
+@pytest.mark.requirement("C-23")
 @pytest.mark.requirement("S3-07")
 def test_an_earlier_folder_shadows_a_later_one_and_says_so(tmp_path: Path) -> None:
     first = put(tmp_path / ".archon/workflows/x.yaml", workflow("same", "archon"))
@@ -115,6 +116,7 @@ def test_a_bad_file_is_a_problem_and_the_others_are_found(tmp_path: Path) -> Non
     assert "UTF-16" in told["bytes"]
 
 
+@pytest.mark.requirement("D3-14")
 def test_only_invalid_files_in_one_folder_do_not_hide_the_next(tmp_path: Path) -> None:
     put(tmp_path / ".archon/workflows/x.yaml", "nothing")
     put(tmp_path / ".claude/workflows/x.yaml", workflow("x"))
@@ -131,6 +133,7 @@ def test_a_project_without_workflows_has_none(tmp_path: Path) -> None:
     assert (found.workflows, found.problems, found.shadowed) == ([], [], [])
 
 
+@pytest.mark.requirement("D3-4")
 def test_permission_denied_is_said_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path / ".archon/workflows/x.yaml", workflow("x"))
     put(tmp_path / ".claude/workflows/y.yaml", workflow("y"))

@@ -75,6 +75,7 @@ def tree(folder: Path) -> str:
     return hashlib.sha256("\n".join(told).encode()).hexdigest()
 
 
+@pytest.mark.requirement("D3-1")
 @pytest.mark.parametrize("name", BAD_NAMES)
 def test_a_name_that_could_leave_its_folder_is_refused(name: str, project: Path) -> None:
     before = tree(project.parent)

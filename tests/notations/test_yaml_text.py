@@ -194,10 +194,10 @@ def test_a_bomb_is_refused_at_once_with_a_reason(name: str) -> None:
 
 
 def test_a_file_of_the_greatest_size_takes_less_than_a_second() -> None:
-    text = "".join(f"- key{n}: some words that go on\n" for n in range(6500))
+    text = "".join(f"- key{n}: {'some words that go on ' * 3}\n" for n in range(3200))
     assert 200_000 < len(text) < yaml_text.MAX_SIZE
     start = time.process_time()
-    assert len(load(text)) == 6500
+    assert len(load(text)) == 3200
     assert time.process_time() - start < 1
 
 

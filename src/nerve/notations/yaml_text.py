@@ -23,7 +23,7 @@ except ImportError:  # PyYAML without its C library: slower, and the same events
 
 MAX_SIZE = 256 * 1024
 MAX_DEPTH = 64
-MAX_VALUES = 20_000
+MAX_VALUES = 10_000
 MAX_PROBLEMS = 20
 MAX_INTEGER = 2**53
 

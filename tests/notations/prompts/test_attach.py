@@ -157,6 +157,7 @@ def test_a_prompt_that_is_a_link_out_of_the_project_is_refused(folder: Path) -> 
     assert "secret" not in str(document.data)
 
 
+@pytest.mark.requirement("D3-4")
 def test_a_prompt_that_may_not_be_read_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(folder / "steps/plan.md", "x")
     opened = os.open

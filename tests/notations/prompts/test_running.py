@@ -154,6 +154,7 @@ async def test_a_missing_prompt_is_refused_before_anything_is_spent(project: Pat
     assert provider.calls == []
 
 
+@pytest.mark.requirement("D3-13")
 @pytest.mark.requirement("S3-04")
 @pytest.mark.requirement("S3-32")
 async def test_providers_and_models_are_the_workflows_or_the_steps_own(project: Path) -> None:

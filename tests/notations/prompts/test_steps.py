@@ -216,10 +216,12 @@ def test_a_wrong_file_says_where_and_how_to_mend_it(text: str, expected: str) ->
     assert expected in problems(text)
 
 
+@pytest.mark.requirement("D3-6")
 def test_a_missing_step_name_never_becomes_a_name() -> None:
     assert "undefined" not in problems(HEAD + "steps:\n  - clearContext: true\n  - step: null\n")
 
 
+@pytest.mark.requirement("D3-1")
 @pytest.mark.parametrize("name", ["../../etc/passwd", "..", "/etc/passwd", "a/b", "CON", "-x", "x\\y", "é"])
 def test_a_step_name_that_could_leave_its_folder_is_refused(name: str) -> None:
     assert "is no name" in problems(HEAD + f"steps:\n  - step: '{name}'\n")

@@ -78,6 +78,8 @@ def test_escapes_and_expressions_are_left_alone(text: str, expected: str) -> Non
     assert filled(text) == expected
 
 
+@pytest.mark.requirement("D3-10")
+@pytest.mark.requirement("C-22")
 @given(st.text(max_size=40), st.text(max_size=40))
 def test_what_is_filled_in_is_never_filled_again(message: str, topic: str) -> None:
     assert filled("[$USER_MESSAGE|$INPUTS.topic]", message, topic=topic) == f"[{message}|{topic}]"
@@ -125,6 +127,7 @@ def test_a_message_that_is_no_text_is_json() -> None:
     assert filled("[$USER_MESSAGE]", None) == "[]"
 
 
+@pytest.mark.requirement("C-22")
 def test_an_unknown_input_is_an_error_with_its_place() -> None:
     with pytest.raises(ExprError, match="no input 'tpic'; did you mean `topic`") as raised:
         compile_prompt("a\nb $INPUTS.tpic", inputs=["topic"])
