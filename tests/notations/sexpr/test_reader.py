@@ -139,16 +139,16 @@ def test_one_form_is_expected_where_one_is_asked_for() -> None:
     ids=lambda bomb: f"{bomb[:8]!r}-{len(bomb)}",
 )
 def test_a_bomb_is_refused_at_once(bomb: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     refused(bomb)
-    assert time.perf_counter() - started < 0.1
+    assert time.process_time() - started < 0.1
 
 
 @pytest.mark.parametrize("many", ["() ", "a ", "1\n", "{}"])
 def test_a_text_of_too_many_forms_is_refused_before_a_second(many: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     assert "more than 50000 forms" in refused(many * 60_000)
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 def problems(text: str) -> list[Problem]:
