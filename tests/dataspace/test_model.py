@@ -16,25 +16,9 @@ class SpaceAgainstAList(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.kept: dict[str, Fact] = {}
-        self.space = self.opened()
+        self.space = Dataspace(clock=lambda: 0.0)
         self.model: list[Record] = []
         self.readings: list[tuple[Pattern, dict[str, Fact], list[int]]] = []
-
-    def opened(self) -> Dataspace:
-        machine = self
-
-        class Log:
-            def load(self) -> list[Fact]:
-                return list(machine.kept.values())
-
-            def write(self, changes: Any) -> None:
-                for change in changes:
-                    machine.kept.pop(change.fact.id, None)
-                    if change.kind == "asserted":
-                        machine.kept[change.fact.id] = change.fact
-
-        return Dataspace(Log(), clock=lambda: 0.0)
 
     @rule(record=small_records)
     def assert_a_fact(self, record: Record) -> None:
@@ -72,7 +56,16 @@ class SpaceAgainstAList(RuleBasedStateMachine):
 
     @rule()
     def open_it_again(self) -> None:
-        facts, self.space, self.readings = self.space.facts(), self.opened(), []
+        facts, version, self.readings = self.space.facts(), self.space.version, []
+        self.space = Dataspace(facts, version, clock=lambda: 0.0)
+        assert self.space.facts() == facts
+
+    @rule(record=small_records, pattern=holed(), other=holed())
+    def change_what_cannot_be_kept(self, record: Record, pattern: list[Any], other: list[Any]) -> None:
+        facts = self.space.facts()
+        self.space.apply(self.space.propose([record], [pattern]), tell=False)
+        self.watch(other)
+        self.space.reload(facts)
         assert self.space.facts() == facts
 
     def fitting(self, pattern: list[Any]) -> list[Record]:

@@ -232,56 +232,118 @@ def watchers(space: Dataspace) -> int:
     return len(space._observers._all)
 
 
-class Log:
-    """Keeps facts as a store would, or fails."""
-
-    def __init__(self) -> None:
-        self.facts: dict[str, Fact] = {}
-        self.batches = 0
-        self.broken = False
-
-    def load(self) -> list[Fact]:
-        return list(self.facts.values())
-
-    def write(self, changes: Sequence[Change]) -> None:
-        if self.broken:
-            raise OSError("disk full")
-        self.batches += 1
-        for change in changes:
-            if change.kind == "asserted":
-                self.facts[change.fact.id] = change.fact
-            else:
-                del self.facts[change.fact.id]
-
-
-def test_a_space_is_the_same_when_it_is_opened_again() -> None:
-    log = Log()
-    space = Dataspace(log)
+@pytest.mark.requirement("S4-14")
+def test_a_space_is_the_same_when_it_is_opened_again(space: Dataspace) -> None:
     space.assert_(known.signal("go", "a", 1), by="me")
     space.assert_("(note 1)")
     space.assert_(known.signal("go", "a", 2), by="you")
-    again = Dataspace(log)
+    again = Dataspace(reversed(space.facts()))
     assert again.facts() == space.facts()
     assert again.version == space.version
     change = again.assert_("(note 2)")
     assert change is not None
     assert change.version == 4
-    assert log.batches == 4
 
 
-def test_what_could_not_be_kept_did_not_happen() -> None:
-    log = Log()
-    space = Dataspace(log)
-    seen: list[Change] = []
-    space.watch("(_ ...)", seen.append)
+def test_the_version_goes_on_though_the_last_change_was_a_retraction(space: Dataspace) -> None:
     space.assert_("(note 1)")
-    log.broken = True
-    with pytest.raises(OSError, match="disk full"):
-        space.assert_("(note 2)")
-    with pytest.raises(OSError, match="disk full"):
-        space.retract("note")
-    assert texts(space.facts()) == ["(note 1)"]
-    assert len(seen) == 1
+    space.assert_("(note 2)")
+    space.retract("(note 2)")
+    again = Dataspace(space.facts(), space.version)
+    change = again.assert_("(note 3)")
+    assert change is not None
+    assert change.version == 4
+
+
+def untold(space: Dataspace, asserted: Sequence[str] = (), retracted: Sequence[str] = ()) -> int:
+    """Make changes that nobody is told of yet; the number of the last."""
+    changes = space.propose(asserted, retracted)
+    space.apply(changes, tell=False)
+    return changes[-1].version
+
+
+def told(space: Dataspace, *, present: bool = False) -> list[tuple[str, str]]:
+    seen: list[tuple[str, str]] = []
+    space.watch("(_ ...)", lambda change: seen.append(brief(change)[:2]), present=present)
+    return seen
+
+
+def test_observers_are_told_later_and_in_order_of_what_is_there_at_once(space: Dataspace) -> None:
+    seen = told(space)
+    first = untold(space, ["(note 1)", "(note 2)"])
+    second = untold(space, ["(note 3)"], ["(note 1)"])
+    assert texts(space.facts()) == ["(note 2)", "(note 3)"]
+    assert seen == []
+    space.tell(first)
+    assert seen == [("asserted", "(note 1)"), ("asserted", "(note 2)")]
+    space.tell(first)
+    space.tell(second)
+    space.tell()
+    assert seen[2:] == [("retracted", "(note 1)"), ("asserted", "(note 3)")]
+
+
+def test_who_begins_after_a_change_is_not_told_of_it_again(space: Dataspace) -> None:
+    untold(space, ["(note 1)"])
+    seen = told(space, present=True)
+    space.tell()
+    assert seen == [("asserted", "(note 1)")]
+
+
+def test_what_could_not_be_kept_did_not_happen(space: Dataspace) -> None:
+    space.assert_("(note 1)")
+    kept, seen = space.facts(), told(space)
+    untold(space, ["(note 2)"], ["(note 1)"])
+    space.reload(kept, 1)
+    space.tell()
+    assert space.facts() == kept
+    assert seen == []
+    assert space.assert_("(note 2)") is not None
+    assert seen == [("asserted", "(note 2)")]
+
+
+def test_who_has_seen_what_did_not_happen_is_told(space: Dataspace) -> None:
+    space.assert_("(note 1)")
+    space.assert_('(signal go :value "old")')
+    kept, before = space.facts(), told(space)
+    untold(space, ["(note 2)", '(signal go :value "new")'], ["(note 1)"])
+    after = told(space, present=True)
+    later = untold(space, ["(note 3)"])
+    space.reload(kept, later - 1)
+    assert before == []
+    assert after == [
+        ("asserted", "(note 2)"),
+        ("asserted", '(signal go :key nil :value "new")'),
+        ("asserted", '(signal go :key nil :value "old")'),
+        ("retracted", "(note 2)"),
+        ("asserted", "(note 1)"),
+    ]
+
+
+def test_observers_are_told_how_other_facts_differ_from_what_they_know(space: Dataspace) -> None:
+    other = Dataspace()
+    for text in ("(note 1)", "(note 3)", "(signal go :value 2)"):
+        other.assert_(text)
+    for text in ("(note 2)", "(signal go :value 1)"):
+        space.assert_(text)
+    seen = told(space)
+    space.reload(other.facts(), other.version)
+    assert space.facts() == other.facts()
+    assert seen == [
+        ("retracted", "(note 2)"),
+        ("asserted", "(signal go :key nil :value 2)"),
+        ("asserted", "(note 1)"),
+        ("asserted", "(note 3)"),
+    ]
+
+
+def test_a_change_after_what_did_not_happen_has_a_number_of_its_own(space: Dataspace) -> None:
+    untold(space, ["(note 1)", "(note 2)"])
+    seen = told(space)
+    space.reload((), 0)
+    change = space.assert_("(note 1)")
+    assert change is not None
+    assert change.version > 2
+    assert seen[-1] == ("asserted", "(note 1)")
 
 
 def test_several_changes_can_be_proposed_and_made_together(space: Dataspace) -> None:

@@ -7,13 +7,12 @@ from nerve.dataspace.facts import Change, Fact
 from nerve.dataspace.pattern import Pattern, exactly, match
 from nerve.dataspace.record import Record
 from nerve.dataspace.shapes import literal
-from nerve.dataspace.space import Dataspace, FactLog
+from nerve.dataspace.space import Dataspace
 
 __all__ = [
     "Change",
     "Dataspace",
     "Fact",
-    "FactLog",
     "Lagged",
     "NotAPattern",
     "NotARecord",

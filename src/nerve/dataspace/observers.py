@@ -29,7 +29,7 @@ class Watcher:
         tell: Callable[[Change], Any],
         end: Callable[[], None] = lambda: None,
     ) -> None:
-        self.pattern, self._since, self._tell, self.end = pattern, since, tell, end
+        self.pattern, self.since, self._tell, self.end = pattern, since, tell, end
         self.ended = False
 
     def say(self, change: Change) -> None:
@@ -41,7 +41,7 @@ class Watcher:
 
     def seen(self, change: Change) -> Change | None:
         """The change as it concerns the pattern: a fact that no longer fits is gone."""
-        if self.ended or change.version <= self._since:
+        if self.ended or change.version <= self.since:
             return None
         captures = self.pattern.match(change.fact.record)
         if captures is not None:
@@ -78,11 +78,12 @@ class Observers:
 
         return end
 
-    def tell(self, change: Change) -> None:
+    def tell(self, change: Change, since: int = 0) -> None:
+        """Tell of a change all who watch, or only those who began at a version or later."""
         records = [change.fact.record, *([change.replaced.record] if change.replaced else [])]
         places = dict.fromkeys(key for record in records for key in record.keys)
         for watcher in [watcher for place in places for watcher in self._index.under(place)]:
-            if (seen := watcher.seen(change)) is not None:
+            if watcher.since >= since and (seen := watcher.seen(change)) is not None:
                 watcher.say(seen)
 
     def close(self) -> None:
