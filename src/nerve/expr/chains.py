@@ -40,16 +40,28 @@ def located(function: Callable[[Value], Value], value: Value, source: str, offse
 
 
 def path(source: str, name: str, keys: Sequence[tuple[str, int]], start: int) -> Run:
-    """Properties of a free name, one after the other; the shortest way through plain dictionaries."""
-    steps = [(key, member(source, key, start, offset)) for key, offset in keys]
-    missing = free(source, name, start)
+    """Properties of a free name, one after the other."""
+    names = tuple(key for key, _ in keys)
+    base = free(source, name, start)
+    steps = [member(source, key, start, offset) for key, offset in keys]
 
     def run(frame: Frame) -> Value:
-        scope = frame.scope
-        value = scope[name] if name in scope else missing(frame)
-        for key, slowly in steps:
-            value = value[key] if type(value) is dict and key in value else slowly(frame, value)
+        # Mostly there are plain dictionaries all the way; what else there may be is for `slowly`.
+        try:
+            value = frame.scope[name]
+            for key in names:
+                if type(value) is not dict:
+                    return slowly(frame)
+                value = value[key]
+        except KeyError:
+            return slowly(frame)
         return value if type(value) in PLAIN else located(admit, value, source, start)
+
+    def slowly(frame: Frame) -> Value:
+        value = base(frame)
+        for step in steps:
+            value = step(frame, value)
+        return value
 
     return run
 

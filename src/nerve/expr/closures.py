@@ -33,7 +33,7 @@ class Compiler:
             case nodes.Name(name, offset):
                 return chains.free(self.source, name, offset)
             case nodes.Local(slot):
-                return lambda frame: frame.slots[slot]  # type: ignore[index]
+                return lambda frame: frame.slots[slot]
             case nodes.Unary():
                 return self.unary(node)
             case nodes.Binary():
@@ -58,8 +58,6 @@ class Compiler:
     def unary(self, node: nodes.Unary) -> Run:
         operand, source, offset = self.compile(node.operand), self.source, node.offset
         operator = UNARY[node.operator]
-        if node.operator == "typeof" and isinstance(node.operand, nodes.Name):
-            operand = self.perhaps(node.operand)
 
         def run(frame: Frame) -> Value:
             try:
@@ -68,11 +66,6 @@ class Compiler:
                 raise EvalError(str(error), source, offset) from None
 
         return run
-
-    def perhaps(self, node: nodes.Name) -> Run:
-        """A free name that may be missing."""
-        run, name = self.compile(node), node.name
-        return lambda frame: run(frame) if name in frame.scope else UNDEFINED
 
     def binary(self, node: nodes.Binary) -> Run:
         match node:
@@ -254,8 +247,7 @@ class Compiler:
         source, offset = self.source, node.offset
 
         def bound(frame: Frame) -> Callback:
-            slots = frame.slots
-            assert slots is not None or not parameters
+            slots = frame.slots if parameters else []
 
             def call(*arguments: Value) -> Value:
                 try:
@@ -263,7 +255,7 @@ class Compiler:
                     for place, parameter in enumerate(parameters):
                         value = arguments[place] if place < len(arguments) else UNDEFINED
                         if type(parameter) is int:
-                            slots[parameter] = value  # type: ignore[index]
+                            slots[parameter] = value
                         else:
                             bind(frame, parameter, value)
                 except Refused as error:
@@ -285,7 +277,6 @@ def spread(frame: Frame, value: Value) -> Iterator[tuple[str, Value]]:
 def bind(frame: Frame, parameter: nodes.Parameter, value: Value) -> None:
     """Put the parts of a value where a parameter like `[key, value]` or `{name}` wants them."""
     slots = frame.slots
-    assert slots is not None
     if isinstance(parameter, nodes.Elements):
         values = iterated(frame, value)
         for place, slot in enumerate(parameter.slots):

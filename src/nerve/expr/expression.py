@@ -45,20 +45,23 @@ class Expression:
 
     def __call__(self, scope: Mapping[str, Any]) -> Any:
         """Evaluate with the values of `scope`; what comes back is JSON."""
-        frame = Frame(scope, self._limits, self._fuel, None)
-        value = self.evaluate(frame)
-        if type(value) is bool:
-            return value
-        return self.leave(frame, value)
+        frame = Frame(scope, self._limits, self._fuel)
+        try:
+            value = self.evaluate(frame) if self._slots else self._run(frame)
+        except RecursionError:
+            raise self.too_deep() from None
+        return value if value is True or value is False else self.leave(frame, value)
 
     def evaluate(self, frame: Frame) -> Value:
         """The value inside an evaluation, where undefined and NaN are still there."""
-        if self._slots:
-            frame.slots = [None] * self._slots
+        frame.slots = [None] * self._slots
         try:
             return self._run(frame)
         except RecursionError:
-            raise EvalError("nested too deeply for this stack", self._text, self.offset) from None
+            raise self.too_deep() from None
+
+    def too_deep(self) -> EvalError:
+        return EvalError("nested too deeply for this stack", self._text, self.offset, len(self.source))
 
     def leave(self, frame: Frame, value: Value) -> Any:
         """A value of an evaluation as JSON."""

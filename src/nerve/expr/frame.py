@@ -21,8 +21,13 @@ class Frame:
 
     __slots__ = ("fuel", "limits", "scope", "slots")
 
-    def __init__(self, scope: Mapping[str, Any], limits: Limits, fuel: int, slots: list[Any] | None) -> None:
-        self.scope, self.limits, self.fuel, self.slots = scope, limits, fuel, slots
+    slots: list[Any]
+    """Set where there are arrow functions."""
+
+    def __init__(self, scope: Mapping[str, Any], limits: Limits, fuel: int) -> None:
+        self.scope = scope
+        self.limits = limits
+        self.fuel = fuel
 
     def spend(self, steps: int) -> None:
         """Charge what is about to be done."""

@@ -29,6 +29,10 @@ PLAIN_IN_STRING = {quote: re.compile(rf"[^{quote}\\\n\r]+") for quote in "'\""}
 PLAIN_IN_TEMPLATE = re.compile(r"[^`\\$\r]+")
 ESCAPES = {"n": "\n", "t": "\t", "b": "\b", "r": "\r", "f": "\f", "v": "\v"}
 CODE = re.compile(r"x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|u\{0*([0-9a-fA-F]{1,6})\}")
+NOT_CLOSED = {
+    "}}": "`{{` is not closed; add `}}`, or write `\\{{` for the braces themselves",
+    "}": "`${` is not closed; add `}`",
+}
 OPERAND_ENDS = frozenset({")", "]", "}"})
 
 
@@ -67,7 +71,7 @@ class Lexer:
             self.check_length()
             if self.offset == len(self.source):
                 if self.closing:
-                    self.fail(f"`{self.closing}` is missing", self.start)
+                    self.fail(NOT_CLOSED[self.closing], self.start - 2, 2)
                 break
             token = self.token()
             if token.kind == "operator":

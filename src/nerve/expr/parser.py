@@ -66,6 +66,9 @@ class Parser:
     def token(self) -> Token:
         return self.tokens[self.at]
 
+    def ahead(self, count: int) -> Token:
+        return self.tokens[min(self.at + count, len(self.tokens) - 1)]
+
     def operator(self, *texts: str) -> bool:
         token = self.tokens[self.at]
         return token.kind == "operator" and token.text in texts
@@ -186,7 +189,7 @@ class Parser:
         if not self.operator("(", "?."):
             return nodes.Property(name.text, optional, token.offset)
         if self.operator("?."):
-            if self.tokens[self.at + 1].text == "(":
+            if self.ahead(1).text == "(":
                 self.fail("`?.(` is not supported; a method is either there or not")
             return nodes.Property(name.text, optional, token.offset)
         return self.method(name, base, links, optional)
@@ -254,9 +257,9 @@ class Parser:
         name, length = token.text, 1
         if token.kind != "name" or not self.is_global(name):
             return ""
-        if name in NAMESPACES and self.tokens[self.at + 1].text == ".":
-            name, length = f"{name}.{self.tokens[self.at + 2].text}", 3
-        following = self.tokens[self.at + length]
+        if name in NAMESPACES and self.ahead(1).text == ".":
+            name, length = f"{name}.{self.ahead(2).text}", 3
+        following = self.ahead(length)
         if name not in FUNCTIONS or FUNCTIONS[name].callback is not None or following.text not in (")", ","):
             return ""
         self.at += length
@@ -267,7 +270,7 @@ class Parser:
     def at_arrow(self) -> bool:
         token = self.token
         if token.kind == "name":
-            return self.tokens[self.at + 1].text == "=>"
+            return self.ahead(1).text == "=>"
         if token.kind != "operator" or token.text != "(":
             return False
         depth = 0
@@ -314,7 +317,7 @@ class Parser:
         found = []
         while not self.operator(closing):
             key = self.token.text
-            if closing == "}" and self.tokens[self.at + 1].text == ":":
+            if closing == "}" and self.ahead(1).text == ":":
                 self.property_name()
                 self.expect(":")
             found.append((key, self.bind(names)))

@@ -34,7 +34,7 @@ class Template:
 
     def __call__(self, scope: Mapping[str, Any]) -> str:
         """The text: strings as they are, null and undefined as nothing, anything else as JSON."""
-        frame = Frame(scope, self._limits, self._limits.fuel, None)
+        frame = Frame(scope, self._limits, self._limits.fuel)
         pieces = [part if isinstance(part, str) else written(frame, part) for part in self.parts]
         return "".join(pieces)
 
