@@ -85,7 +85,7 @@ class Usage:
             return "steps"
         if limits.iterations is not None and self.iterations > limits.iterations:
             return "iterations"
-        if limits.errors is not None and self.errors > limits.errors:
+        if limits.errors is not None and self.errors >= max(limits.errors, 1):
             return "errors"
         return None
 
@@ -102,8 +102,20 @@ def number(value: Any) -> float:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else 0
 
 
+TOLD = {
+    "steps": "Workflow exceeded max steps: {}.",
+    "iterations": "Workflow exceeded max iterations: {}. This usually indicates an infinite loop."
+    " Check your workflow routing logic.",
+    "errors": "Workflow exceeded max errors: {}. This indicates a systemic issue.",
+    "wall_time": "Workflow exceeded max duration: {}ms (elapsed while running, without waits)."
+    " Consider breaking into smaller workflows.",
+}
+"""What it means to reach a limit."""
+
+
 def message(name: str, limits: Limits, path: str) -> str:
+    bound = getattr(limits, name) * (1000 if name == "wall_time" else 1)
+    told = TOLD[name].format(f"{bound:g}")
     return (
-        f"the run reached its limit {name}={getattr(limits, name):g} at {path or '/'}; raise it with"
-        f" Limits({name}=…) on the workflow, or session.start(limits=…)"
+        f"{told} It stopped at {path or '/'}; raise {name} on the workflow, or with session.start(limits=…)."
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
@@ -61,12 +61,14 @@ class Timer:
 
 @dataclass(slots=True)
 class Signal:
-    """A wait that a fact settles."""
+    """A wait that a fact settles: a signal with this label and key, or the first that fits a pattern."""
 
     path: str
     label: str
     key: str | None = None
     timeout: float | None = None
+    patterns: Mapping[str, Sequence[Any]] | None = None
+    """By the names under which the outcome says which it was; the label does not count then."""
 
 
 Wait = Gate | Timer | Signal

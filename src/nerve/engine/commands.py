@@ -16,7 +16,7 @@ from nerve.core.workflow.state import GateInfo, WorkflowState
 from nerve.engine.drive import Drive
 from nerve.engine.journal import Journal
 from nerve.engine.records import resets_in, resumed, settle_key
-from nerve.engine.waits import answered, open_in
+from nerve.engine.waits import answered, open_in, received
 from nerve.errors import NerveError
 
 if TYPE_CHECKING:
@@ -158,13 +158,43 @@ class Commands:
                     await self._append(run, "signal_received", data, run._state, path, path)
             return len(paths)
 
+    def came(self, run_id: str, path: str, seen: Mapping[str, Any]) -> Awaitable[None]:
+        """A fact has come that a wait is for, whether or not the run is in memory."""
+        drive = self._engine.drives.get(run_id)
+        if drive is not None and not drive.detached and (asked := drive.waits.asked(path)) is not None:
+            seq = drive.waits.came(path, asked, seen)
+            return drive.journal.written_upto(seq or drive.journal.seq)
+        return self._came(run_id, path, seen)
+
+    async def _came(self, run_id: str, path: str, seen: Mapping[str, Any]) -> None:
+        """A run that is not in memory is rebuilt for what came, unless it is paused or held."""
+        row = self._engine.store.run(run_id)
+        if row is None:
+            return
+        run = self._engine.handle(row)
+        async with self._turn(run) as drive:
+            if run.is_complete:
+                return
+            waits = open_in(self._engine.store.events(run_id))
+            if path not in waits or (drive is not None and path in drive.waits.settled):
+                return
+            data, outcome = received(decode(waits[path].data), seen)
+            if drive is None and run._state in RUNS:
+                drive = self._engine.revive(run)
+            if drive is not None:
+                seq = drive.waits.settle(path, "signal_received", data, outcome)
+                await drive.journal.written_upto(seq)
+            else:
+                await self._append(run, "signal_received", data, run._state, path, path)
+
     def _recorded_signals(self, run: WorkflowRun, label: str, key: str | None) -> list[str]:
         waits = {
             path: decode(row.data)
             for path, row in open_in(self._engine.store.events(run.run_id)).items()
             if row.type == "signal_waiting"
         }
-        return [path for path, data in waits.items() if data["label"] == label and data["key"] in (None, key)]
+        asked = [(path, data) for path, data in waits.items() if "label" in data]
+        return [path for path, data in asked if data["label"] == label and data["key"] in (None, key)]
 
     async def decide(self, run: WorkflowRun, path: str, decision: str, value: Any) -> None:
         """Say what became of the path a run is held at, and go on."""

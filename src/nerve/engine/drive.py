@@ -21,12 +21,13 @@ from nerve.core.workflow.state import WorkflowState
 from nerve.engine.calls import Calls
 from nerve.engine.delivery import Delivery
 from nerve.engine.emits import Emits
+from nerve.engine.facts import Facts
 from nerve.engine.journal import Journal
 from nerve.engine.records import lenient_upto, resets_in, resumed, settle_key, tally
 from nerve.engine.tasks import OWNER
 from nerve.engine.waits import Waits
 from nerve.engine.writer import Writer
-from nerve.errors import LimitReached, NerveError, StoreFull, Suspended
+from nerve.errors import LimitReached, NerveError, Rejected, StoreFull, Suspended
 from nerve.store.port import Row, RunRow
 
 STUBBORN = 5.0
@@ -42,6 +43,8 @@ class Host(Protocol):
     def writer(self) -> Writer: ...
     @property
     def shutting_down(self) -> bool: ...
+    @property
+    def facts(self) -> Facts: ...
     def child_id(self, parent: str, path: str) -> str: ...
     def child_ended(self, parent: str, path: str, attempt: int) -> bool: ...
     async def run_child(self, parent: Drive, call: Call, attempt: int) -> Result: ...
@@ -133,6 +136,9 @@ class Drive:
                 await self._end_failed(RuntimeError("the workflow function raised CancelledError"))
         except (KeyboardInterrupt, SystemExit):
             raise
+        except Rejected as error:
+            told = {"run_id": self.run.run_id, "reason": error.reason, "killed": [], "error_type": "Rejected"}
+            await self._end("workflow_cancelled", encode(told), WorkflowState.CANCELLED, error=error)
         except BaseException as error:
             await self._end_failed(self.verdict or error)
         else:
@@ -177,7 +183,7 @@ class Drive:
         run._result, run._exception = result, error
         if error is not None:
             told = decode(data)
-            run._error, run._error_type = told["error"], told["error_type"]
+            run._error, run._error_type = told.get("error", told.get("reason")), told["error_type"]
         self.finish(state)
 
     def _left_over(self) -> Record | None:

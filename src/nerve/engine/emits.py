@@ -14,6 +14,9 @@ from nerve.core.workflow.replay import Record
 if TYPE_CHECKING:
     from nerve.engine.drive import Drive
 
+ITERATIONS = ("loop_iteration", "state_entered")
+"""What counts as going round once more."""
+
 
 class Emits:
     """Counted like calls, by place and type; one that is recorded is neither written nor shown again."""
@@ -34,7 +37,7 @@ class Emits:
             drive.delivery.pump()
             return
         self._write_or_keep(type, place, text)
-        if type == "loop_iteration":
+        if type in ITERATIONS:
             drive.usage.iterations += 1
             drive.check_limits(place)
 

@@ -22,6 +22,7 @@ from nerve.core.workflow.workflow import Workflow
 from nerve.engine import children, fork
 from nerve.engine.commands import Commands
 from nerve.engine.drive import Drive
+from nerve.engine.facts import Facts, asked_of
 from nerve.engine.records import limits_of
 from nerve.engine.show import Show
 from nerve.engine.tasks import apart, count_tasks, sentinel
@@ -34,6 +35,9 @@ log = logging.getLogger("nerve")
 
 KEEP_PARKED = 256
 """How many runs that only wait stay in memory; older ones leave it and are rebuilt when needed."""
+
+ABOUT = ("label", "branch", "conversation")
+"""What a run may be given to be found by, beside its input."""
 
 OPEN = [state.value for state in WorkflowState if state not in FINAL]
 
@@ -49,7 +53,7 @@ class LocalEngine:
         """Open runs that the last `recover()` found and could not take up."""
         self.commands = Commands(self)
         self._show = Show()
-        self.show, self.shown = self._show.show, self._show.shown
+        self.shown = self._show.shown
         self.leaving: dict[str, asyncio.Future[None]] = {}
         """Runs that are not driven any more, but whose last tasks and writes are not over."""
         self._parked: dict[str, Drive] = {}
@@ -57,6 +61,8 @@ class LocalEngine:
         self._keys: dict[str, tuple[WorkflowRun, asyncio.Task[None]]] = {}
         self._sentinel: asyncio.Task[None] | None = None
         self._writer: Writer | None = None
+        self._facts: Facts | None = None
+        self._definitions: dict[str, Workflow | None] = {}
         self.closed = False
 
     # -- what belongs to the loop --------------------------------------------------------------
@@ -69,6 +75,13 @@ class LocalEngine:
             self._sentinel = sentinel(loop)
             self._writer = Writer(self.store)
         return self._writer
+
+    @property
+    def facts(self) -> Facts:
+        """The dataspace of the session, read when somebody first needs it."""
+        if self._facts is None:
+            self._facts = Facts(self, self._name)
+        return self._facts
 
     @property
     def shutting_down(self) -> bool:
@@ -118,7 +131,7 @@ class LocalEngine:
             "seed": os.urandom(16).hex(),
             "limits": run._limits.to_dict(),
         }
-        start |= lineage
+        start |= run._about | lineage
         if key is not None:
             start["key"] = key
         data = encode(start)
@@ -172,6 +185,8 @@ class LocalEngine:
     def ended(self, run: WorkflowRun, state: WorkflowState) -> None:
         """A run that nobody drives has come to its end."""
         run._state, run._completed_at = state, datetime.now(UTC)
+        if self._facts is not None:
+            self._facts.forget(run.run_id)
         if timer := self._timers.pop(run.run_id, None):
             timer.cancel()
         run._notify()
@@ -231,16 +246,34 @@ class LocalEngine:
         if run is None:
             past = past or self.store.events(row.run)
             start = decode(past[0].data)
-            run = WorkflowRun(self.workflow(row), start["input"], start["params"], run_id=row.run)
+            about = {name: start[name] for name in ABOUT if name in start}
+            run = WorkflowRun(
+                self.workflow(row), start["input"], start["params"], run_id=row.run, about=about
+            )
             restore(run, row, past)
             self.known[row.run] = run
         return run
 
     def workflow(self, row: RunRow) -> Workflow:
+        """What a run was started from: a workflow that was written down, as it was then."""
         found: Workflow | None = self._session.get_workflow(row.workflow)
+        if row.definition is not None and (found is None or found.definition()[0] != row.definition):
+            found = self._pinned(row.definition) or found
         if found is None:
             raise ValueError(f"Workflow '{row.workflow}' of run '{row.run}' not found in session")
         return found
+
+    def has_workflow(self, row: RunRow) -> bool:
+        try:
+            return bool(self.workflow(row))
+        except ValueError:
+            return False
+
+    def _pinned(self, hash: str) -> Workflow | None:
+        if hash not in self._definitions:
+            definition = self.store.definition(hash)
+            self._definitions[hash] = self._session.pinned(definition) if definition is not None else None
+        return self._definitions[hash]
 
     async def recover(self) -> list[WorkflowRun]:
         """Take up every open run of this session; one that has nothing but open waits goes on waiting."""
@@ -262,11 +295,34 @@ class LocalEngine:
             raise ValueError(f"it belongs to session '{row.session}'")
         past = self.store.events(row.run)
         run = self.handle(row, past)
-        if row.state == WorkflowState.WAITING.value:
+        if row.state == WorkflowState.WAITING.value and not self._settled_meanwhile(row.run, past):
             self._wake_at(row.run, row.wake)
-        elif row.state == WorkflowState.RUNNING.value:
+        elif row.state in (WorkflowState.WAITING.value, WorkflowState.RUNNING.value):
             self.revive(run, past)
         return run
+
+    def _settled_meanwhile(self, run_id: str, past: list[Row]) -> bool:
+        """Whether a fact is there that settles a wait; other waits for facts are woken when theirs come."""
+        waits = [row for row in open_in(past).values() if row.type == "signal_waiting"]
+        seen = [self.facts.look(run_id, row.path, asked_of(decode(row.data))) for row in waits]
+        return any(found is not None for found in seen)
+
+    def show(self, run: WorkflowRun, rows: list[Row]) -> None:
+        """Events are on disk: whoever watches may see them."""
+        self._show.show(run, rows)
+        if self._facts is not None:
+            self._facts.shown(run, rows)
+
+    def workflows(self) -> list[Workflow]:
+        return [
+            found for name in list(self._session.workflows) if (found := self._session.get_workflow(name))
+        ]
+
+    def recent(self, ended: int = 1000) -> list[RunRow]:
+        """The open runs of the session, and some that have ended."""
+        rows = [row for row in self.store.runs(session=self._name) if self.has_workflow(row)]
+        over = [row for row in rows if WorkflowState(row.state) in FINAL]
+        return [*over[-ended:], *(row for row in rows if WorkflowState(row.state) not in FINAL)]
 
     # -- the rest of what runs and drives ask for ----------------------------------------------
 

@@ -118,7 +118,7 @@ def tally(rows: Iterable[Row]) -> Usage:
             control.add(row.path)
         elif row.type in ("node_started", "step_started"):
             usage.steps += 1
-        elif row.type == "loop_iteration":
+        elif row.type in ("loop_iteration", "state_entered"):
             usage.iterations += 1
         elif row.settles and row.path not in control:
             if '"success":false' in row.data and decode(row.data).get("success") is False:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from nerve.core.runtime import Gate, Signal, Timer, Wait
 from nerve.core.values import decode, digest, encode
 from nerve.core.workflow.replay import ROOT, Found
 from nerve.core.workflow.state import GateInfo, WorkflowState
+from nerve.engine.facts import patterns_of
 from nerve.engine.records import late
 from nerve.errors import LimitReached, Suspended
 from nerve.store.port import Row
@@ -90,12 +91,33 @@ class Waits:
             run._notify()
         self.restate()
         drive.journal.row_changed()
+        if isinstance(wait, Signal) and self._looked(wait):
+            return opened
         if isinstance(wait, Gate) and wait.auto is not None:
             self.answer(run._gates[wait.path], wait.auto, "auto")
         elif opened.deadline is not None:
             delay = max(0.0, opened.deadline - time.time())
             opened.handle = drive.loop.call_later(delay, self._time_is_up, wait)
         return opened
+
+    def _looked(self, wait: Signal) -> bool:
+        """Whether a fact that is there already settles the wait."""
+        patterns = wait.patterns or patterns_of(wait.label, wait.key)
+        seen = self._drive.host.facts.look(self._drive.run.run_id, wait.path, patterns)
+        if seen is not None:
+            self.came(wait.path, content(wait), seen)
+        return seen is not None
+
+    def came(self, path: str, asked: Mapping[str, Any], seen: Mapping[str, Any]) -> int | None:
+        """A fact settles a wait, if it is still open; the number of the event that says so."""
+        if path not in self._open:
+            return None
+        data, outcome = received(asked, seen)
+        return self.settle(path, "signal_received", data, outcome)
+
+    def asked(self, path: str) -> dict[str, Any] | None:
+        opened = self._open.get(path)
+        return content(opened.wait) if opened is not None else None
 
     def _arrived_early(self, path: str, opened: OpenWait) -> None:
         seq, outcome = self._early.pop(path)
@@ -134,6 +156,8 @@ class Waits:
         self._drive.run._gates.pop(path, None)
         if opened is not None and opened.handle is not None:
             opened.handle.cancel()
+        if opened is not None and isinstance(opened.wait, Signal):
+            self._drive.host.facts.forget(self._drive.run.run_id, path)
         self.restate()
         return opened
 
@@ -143,6 +167,7 @@ class Waits:
             path
             for path, opened in self._open.items()
             if isinstance(opened.wait, Signal)
+            and opened.wait.patterns is None
             and opened.wait.label == label
             and opened.wait.key in (None, key)
         ]
@@ -226,7 +251,19 @@ def content(wait: Wait) -> dict[str, Any]:
         return {"prompt": wait.prompt, "choices": wait.choices, "options": wait.options}
     if isinstance(wait, Timer):
         return {"seconds": wait.seconds}
+    if wait.patterns is not None:
+        return {"patterns": {which: list(pattern) for which, pattern in wait.patterns.items()}}
     return {"label": wait.label, "key": wait.key}
+
+
+def received(asked: Mapping[str, Any], seen: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+    """The data of `signal_received`, and what the body is told: of a signal, its value."""
+    if "patterns" in asked:
+        return {"value": dict(seen)}, dict(seen)
+    value = seen["captures"].get("value")
+    named = seen["fact"][-1]
+    key = named.get("key") if isinstance(named, dict) else None
+    return {"label": asked["label"], "key": key, "value": value}, value
 
 
 def deadline_of(wait: Wait) -> float | None:

@@ -92,22 +92,12 @@ def as_path(given: str | os.PathLike[str]) -> Path | None:
 
 def contents(path: Path) -> str:
     """The text of a file, or one problem that says why there is none."""
+    from nerve.notations.discovery import unopened
+    from nerve.notations.files import Refused, read_source
+
     try:
-        with path.open("rb") as file:
-            data = file.read(LARGEST + 1)
+        return read_source(path, LARGEST)
     except FileNotFoundError:
-        raise refused(path, "there is no such file") from None
-    except OSError as error:
-        raise refused(path, f"cannot be read: {error.strerror or error}") from None
-    if len(data) > LARGEST:
-        raise refused(path, f"is larger than {LARGEST:,} bytes", "Split it.")
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        column = error.start - data.rfind(b"\n", 0, error.start)
-        raise refused(path, "is not UTF-8 text", "Save it as UTF-8.", Place(line, column)) from None
-
-
-def refused(path: Path, message: str, fix: str = "", place: Place | None = None) -> Unreadable:
-    return Unreadable([Problem(str(path), place or Place(), message, fix)])
+        raise Unreadable([Problem(str(path), Place(), "there is no such file")]) from None
+    except (OSError, Refused) as error:
+        raise Unreadable([unopened(path, error)]) from None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeVar, cast
 
 from nerve.core.nodes.base import ControlNode, Names, Node
 from nerve.core.nodes.bash import BashNode
@@ -30,6 +30,8 @@ from nerve.spec.values import command_of, evaluate, fill, holds, text
 
 Made = TypeVar("Made", bound=ControlNode)
 
+Make = Callable[["Builder", Any, str], Callable[[Sight], Entry]]
+
 NOWHERE = cast("Names", None)
 """Nodes built from a spec are in no session's names: two files may both have a step `test`."""
 
@@ -37,17 +39,20 @@ NOWHERE = cast("Names", None)
 class Builder:
     """Builds the nodes of one run."""
 
+    kinds: ClassVar[Mapping[str, Make]] = {}
+    """How each kind of node is built; a subclass may build some of them otherwise."""
+
     def __init__(self, scope: Scope, names: Names) -> None:
         self.scope, self.names = scope, names
 
     def inside(self, scope: Scope) -> Builder:
-        return Builder(scope, self.names)
+        return type(self)(scope, self.names)
 
     def step(self, spec: models.NodeBase) -> Step:
         """The node of a spec at its place, with everything every node may carry."""
         kind = kind_of(spec)
         name = spec.id or kind
-        make = BUILDERS[kind](self, spec, name)
+        make = self.kinds[kind](self, spec, name)
         if spec.expect:
             make = self._expecting(spec, name, make)
         policy = self._policy(spec, kind)
@@ -91,7 +96,7 @@ class Builder:
         def make(sight: Sight) -> Entry:
             command, values = command_of(spec.command, sight)
             env = {key: text(value, sight) for key, value in spec.env.items()}
-            cwd = text(spec.cwd, sight) if spec.cwd else None
+            cwd = self.names.project / text(spec.cwd or "", sight)
             return Entry(BashNode(name, None, command, cwd, env | values), fill(spec.input, sight))
 
         return make
@@ -241,7 +246,7 @@ class Builder:
         return make
 
 
-BUILDERS: dict[str, Callable[[Builder, Any, str], Callable[[Sight], Entry]]] = {
+Builder.kinds = {
     "call": Builder.call,
     "prompt": Builder.prompt,
     "bash": Builder.bash,
@@ -304,10 +309,15 @@ def gate_result(spec: models.Gate, result: Result) -> Result:
     """A rejection is a failure; a time that is up may have a default answer."""
     if not result.success:
         if spec.default is not None and result.error_type == "TimeoutError":
-            return Result.ok(spec.default, {"timed_out": True, "approved": spec.default not in spec.reject})
+            return Result.ok(spec.default, {"timed_out": True, "approved": approves(spec, spec.default)})
         return result
     if result.output in spec.reject:
         return Result.failed(
             f"rejected: {result.output}", "Rejected", result.output, {**result.attributes, "approved": False}
         )
-    return Result.ok(result.output, {**result.attributes, "approved": True})
+    return Result.ok(result.output, {**result.attributes, "approved": approves(spec, result.output)})
+
+
+def approves(spec: models.Gate, answer: Any) -> bool:
+    """Whether an answer says yes; where nothing else is said, `reject` and `no` do not."""
+    return answer not in (spec.reject or ("reject", "no"))

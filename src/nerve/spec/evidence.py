@@ -49,7 +49,8 @@ class Expected(Inline):
             return "" if told.success else told.error
         if check.command is not None:
             command, values = command_of(check.command, sight)
-            told = await context.call(BashNode("expect", None, command, env=values), None, id="expect")
+            bash = BashNode("expect", None, command, project_of(context), values)
+            told = await context.call(bash, None, id="expect")
             return "" if told.success else f"expected `{check.command}` to succeed: {told.error}"
         return ""
 
@@ -59,11 +60,15 @@ class FileCheck(Node):
 
     async def execute(self, context: ExecutionContext) -> Result:
         file: Any = context.input
-        size = await asyncio.to_thread(size_of, Path(file))
+        size = await asyncio.to_thread(size_of, project_of(context) / file)
         if size:
             return Result.ok(size)
         what = "is empty" if size == 0 else "is not there"
         return Result.failed(f"expected file {file}, which {what}", "NotAsExpected")
+
+
+def project_of(context: ExecutionContext) -> Path:
+    return context.session.project if context.session is not None else Path()
 
 
 def size_of(path: Path) -> int | None:

@@ -370,6 +370,8 @@ class WorkflowSpec(Model):
     context: dict[str, Json] = {}
     """What expressions see as `context` before any step has run."""
     metadata: dict[str, Json] = {}
+    folder: str = ""
+    """The folder of the project that it belongs to, where its artifacts and logs go: `.nerve`, `.archon` …"""
     body: Node
 
 

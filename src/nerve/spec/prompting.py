@@ -37,9 +37,10 @@ def prompt_entry(spec: models.Prompt, name: str, sight: Sight, names: Names) -> 
 
 def prompt_text(spec: models.Prompt, sight: Sight) -> str:
     scope = sight.scope
-    message = scope.input if isinstance(scope.input, str) else "" if scope.input is None else str(scope.input)
-    variables = variables_of(message, scope.facts.id, scope.facts.artifacts, scope.inputs)
-    return compile_prompt(spec.text or "").fill(variables, sight.also(args=fill(spec.args, sight)))
+    variables = variables_of(scope.input, scope.facts.id, scope.facts.artifacts, scope.inputs)
+    return compile_prompt(spec.text or "", hyphens=scope.hyphens).fill(
+        variables, sight.also(args=fill(spec.args, sight))
+    )
 
 
 def asking(spec: models.Prompt, scope: Scope, text: str) -> dict[str, Any]:

@@ -29,10 +29,10 @@ class Routes:
             scope.leaving = False
             return scope.target
         if not result.success:
+            if result.error_type == "Rejected" or (state.on_error is None and state.after_failure == "fail"):
+                return None
             if state.on_error is not None:
                 return state.on_error
-            if state.after_failure == "fail":
-                return None
             if state.after_failure == "remember":
                 self._remembered = failed_in(state.name, result)
         sight = scope.sight(given=result.output)

@@ -116,7 +116,7 @@ class Document:
             if key and depth == len(loc) - 1 and isinstance(node, Map) and step in node.keys_at:
                 return node.keys_at[str(step)]
             places: Mapping[Any, Place] = node.values_at
-            inner = node[step] if step in known(node) else None
+            inner = cast("Any", node)[step] if step in known(node) else None
             found = getattr(inner, "place", None) or places.get(step) or found
             node = inner
         return found

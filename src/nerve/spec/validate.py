@@ -32,7 +32,7 @@ def told_of(document: Document, detail: ErrorDetails) -> Problem:
     loc, node = way_of(document.data, detail["loc"])
     kind, name = detail["type"], str(loc[-1]) if loc else ""
     if kind == "extra_forbidden":
-        known = fields_of(node)
+        known = fields_of(node, loc)
         close = suggest(name, known)
         fix = "" if close else f"Known: {', '.join(known)}."
         return document.problem(loc, f"unknown key '{name}'{close}", fix, key=True)
@@ -84,26 +84,24 @@ def at(data: Any, loc: Loc) -> Any:
     return data
 
 
-def fields_of(node: Any) -> list[str]:
+def fields_of(node: Any, loc: Loc) -> list[str]:
     """The keys that may stand where an unknown one was found."""
     kind = node.get("kind") if isinstance(node, dict) else None
-    model: Any = models.KINDS.get(str(kind), None)
-    if model is None and isinstance(node, dict):
-        candidates = [m for m in NAMED if set(node) & set(m.model_fields)]
-        model = max(candidates, key=lambda m: len(set(node) & set(m.model_fields)), default=None)
-    return list(model.model_fields) if model is not None else []
+    around = [UNDER[step] for step in loc[:-1] if isinstance(step, str) and step in UNDER]
+    model = models.KINDS.get(str(kind)) or (around[-1] if around else models.WorkflowSpec)
+    return list(model.model_fields)
 
 
-NAMED = (
-    models.WorkflowSpec,
-    models.State,
-    models.Transition,
-    models.Condition,
-    models.Expect,
-    models.RetrySpec,
-    models.Input,
-    models.LimitsSpec,
-)
+UNDER: dict[str, type[models.Model]] = {
+    "states": models.State,
+    "next": models.Transition,
+    "any": models.Condition,
+    "expect": models.Expect,
+    "retry": models.RetrySpec,
+    "inputs": models.Input,
+    "limits": models.LimitsSpec,
+}
+"""What an object without a kind is, by the key under which it stands."""
 
 
 def plain_form(spec: models.WorkflowSpec) -> dict[str, Any]:

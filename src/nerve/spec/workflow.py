@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from nerve.core.limits import Limits
 from nerve.core.nodes.base import Names
 from nerve.core.nodes.inline import inlined
 from nerve.core.runtime import Call
 from nerve.core.workflow.context import WorkflowContext
-from nerve.core.workflow.workflow import Workflow
+from nerve.core.workflow.workflow import Kind, Workflow
 from nerve.errors import Rejected, WorkflowFailed
 from nerve.spec import models
 from nerve.spec.build import Builder
@@ -26,16 +26,18 @@ from nerve.spec.walk import walk
 class DefinedWorkflow(Workflow):
     """A workflow from a file or a text, in any notation."""
 
+    builder: type[Builder] = Builder
+    """What builds its nodes; a rehearsal has another."""
+
     def __init__(
         self,
         spec: models.WorkflowSpec,
         session: Names,
         document: Document | None = None,
         *,
-        folder: str = "",
         register: bool = True,
     ) -> None:
-        self.spec, self.document, self.folder = spec, document, folder
+        self.spec, self.document = spec, document
         self.problems: list[Problem] = list(document.notes) if document else []
         self._listed = register
         self._names_known = False
@@ -52,8 +54,8 @@ class DefinedWorkflow(Workflow):
             super()._register(id, session)
 
     @property
-    def notation(self) -> str:
-        return self.document.notation if self.document else "json"
+    def kind(self) -> Kind:
+        return cast("Kind", self.document.notation if self.document else "json")
 
     @property
     def steps(self) -> list[str]:
@@ -103,7 +105,7 @@ class DefinedWorkflow(Workflow):
             self.name,
             getattr(run, "label", None) or "",
             getattr(run, "branch", None) or "main",
-            self.folder,
+            self.spec.folder,
         )
         return Scope(
             context.input,
@@ -118,7 +120,7 @@ class DefinedWorkflow(Workflow):
     async def _drive(self, context: WorkflowContext) -> Any:
         assert self.session is not None
         scope = self.scope(context)
-        root = Builder(scope, self.session).step(self.spec.body)
+        root = self.builder(scope, self.session).step(self.spec.body)
         call = Call("", root, self.name, context.input, context=context.execution)
         result = await inlined(call)
         if result.error_type == "Rejected":

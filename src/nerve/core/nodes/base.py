@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from nerve.core.policy import NO_POLICY, Effect, OnError, Policy, Retry
@@ -20,6 +21,8 @@ class Names(Protocol):
     nodes: dict[str, Any]
     graphs: dict[str, Any]
     workflows: dict[str, Any]
+    project: Path
+    """The folder in which commands run and files are looked for."""
 
     def validate_unique_id(self, entity_id: str, entity_type: str) -> None: ...
 
@@ -30,6 +33,8 @@ class Names(Protocol):
     def get_workflow(self, workflow_id: str) -> Any: ...
 
     def find(self, name: str) -> Any: ...
+
+    def pinned(self, definition: Any) -> Any: ...
 
 
 class Node:
@@ -88,7 +93,7 @@ class ControlNode(Node):
     role: ClassVar[Role] = "control"
     takes_result: ClassVar[bool] = True
     inline: bool = False
-    """Whether it is part of the body around it: it has no record of its own, and on replay it decides again."""
+    """Whether it is part of the body around it: it has no record of its own, and decides again on replay."""
 
     def parts(self) -> Iterable[Node]:
         """The nodes it may execute."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from nerve.spec.checks.names import Known
     from nerve.spec.source import Document
     from nerve.spec.workflow import DefinedWorkflow
+    from nerve.store.port import Definition
 
 KINDS = {"claude-code": "claude"}
 """Other names that people use for a provider."""
@@ -30,7 +31,8 @@ def load(session: Session, given: str | os.PathLike[str], notation: str | None =
     refuse(checked.problems)
     assert checked.spec is not None
     forget(session, document, checked.spec.name)
-    workflow = DefinedWorkflow(checked.spec, session, document, folder=folder)
+    spec = checked.spec.model_copy(update={"folder": folder})
+    workflow = DefinedWorkflow(spec, session, document)
     workflow.problems = checked.problems
     return workflow
 
@@ -44,15 +46,18 @@ def forget(session: Session, document: Document, name: str) -> None:
         session.delete_workflow(slug(name))
 
 
-def pinned(session: Session, canonical: str, source: str, notation: str) -> DefinedWorkflow:
-    """A workflow as a run was started from it, whatever its file says today."""
+def pinned(session: Session, definition: Definition) -> DefinedWorkflow | None:
+    """A workflow as a run was started from it, whatever its file says today; None if it is Python code."""
+    if definition.notation not in ("json", "yaml", "lisp"):
+        return None
     from nerve.core.values import decode
     from nerve.spec.models import WorkflowSpec
     from nerve.spec.source import Document, Map
     from nerve.spec.workflow import DefinedWorkflow
 
-    spec = WorkflowSpec.model_validate(decode(canonical))
-    document = Document(Map(decode(canonical)), notation, text=source)
+    data = decode(definition.canonical)
+    document = Document(Map(data), definition.notation, text=definition.source)
+    spec = WorkflowSpec.model_validate(data)
     return DefinedWorkflow(spec, session, document, register=False)
 
 
@@ -81,7 +86,8 @@ def make_agent(session: Session, name: str) -> Node | None:
     provider = session.providers.get(KINDS.get(driven_by, driven_by))
     if provider is None:
         return None
-    return AgentNode(name, None, provider, file.model if file else None, file.text() if file else None)
+    cwd = str(session.project.absolute())
+    return AgentNode(name, None, provider, file.model if file else None, file.text() if file else None, cwd)
 
 
 def known(session: Session) -> Known:

@@ -23,9 +23,10 @@ from nerve.core.workflow.workflow import Workflow
 
 if TYPE_CHECKING:
     from nerve.agents.port import Provider
+    from nerve.core.session.space import Space
     from nerve.engine.local import LocalEngine
     from nerve.spec.workflow import DefinedWorkflow
-    from nerve.store.port import Store
+    from nerve.store.port import Definition, Store
 
 ID = re.compile(r"[a-z_][a-z0-9_-]*", re.IGNORECASE)
 
@@ -55,6 +56,7 @@ class Session:
         self.graphs: dict[str, Any] = {}
         self.workflows: dict[str, Any] = {}
         self._agents: dict[str, Any] = {}
+        self._space: Space | None = None
         self._store = store
         self._engine: LocalEngine | None = None
 
@@ -93,6 +95,19 @@ class Session:
     def load(self, given: str | os.PathLike[str], notation: str | None = None) -> DefinedWorkflow:
         """Read a workflow from a file or a text, check it and register it; Unreadable says what is wrong."""
         return loading.load(self, given, notation)
+
+    def pinned(self, definition: Definition) -> Workflow | None:
+        """A workflow as a run was started from it, if it was written down."""
+        return loading.pinned(self, definition)
+
+    @property
+    def dataspace(self) -> Space:
+        """The facts of this session."""
+        if self._space is None:
+            from nerve.core.session.space import Space
+
+            self._space = Space(self)
+        return self._space
 
     def list_workflows(self) -> list[str]:
         return [name for name in self.workflows if not name.startswith("_")]
@@ -169,13 +184,21 @@ class Session:
         *,
         limits: Limits | Mapping[str, Any] | None = None,
         event_sink: Sink | None = None,
+        label: str | None = None,
+        branch: str | None = None,
+        conversation: str | None = None,
     ) -> WorkflowRun:
-        """Start a run; returns when the start is on disk. The same `key` gives the same run."""
+        """Start a run; returns when the start is on disk. The same `key` gives the same run.
+
+        `label` is a name for the run, by which signals are scoped; `conversation` is the one it belongs to.
+        """
         workflow = self.get_workflow(workflow_id)
         if workflow is None:
             raise ValueError(f"Workflow '{workflow_id}' not found{suggest(workflow_id, self.workflows)}")
         params = loading.check_start(self, workflow, params)
-        run = WorkflowRun(workflow, input, params, event_sink, limits=limits)
+        given = {"label": label, "branch": branch, "conversation": conversation}
+        about = {name: value for name, value in given.items() if value is not None}
+        run = WorkflowRun(workflow, input, params, event_sink, limits=limits, about=about)
         if key is not None:
             return await self.engine.start_keyed(run, key)
         await self.engine.start(run)
@@ -183,7 +206,13 @@ class Session:
 
     async def recover(self) -> list[WorkflowRun]:
         """Go on with every open run of this session, after a restart."""
-        return await self.engine.recover()
+        self.dataspace.define_all()
+        runs = await self.engine.recover()
+        return [*runs, *await self.dataspace.start_all()]
+
+    async def signal(self, label: str, key: str | None = None, value: Any = None) -> None:
+        """Assert a signal; every run that waits for it goes on, and it stays until it is retracted."""
+        await self.dataspace.assert_fact(["signal", label, {"key": key, "value": value}])
 
     async def fork(
         self,

@@ -59,11 +59,13 @@ class WorkflowRun:
         *,
         run_id: str | None = None,
         limits: Limits | Mapping[str, Any] | None = None,
+        about: Mapping[str, str] | None = None,
     ) -> None:
         self._engine: Engine = workflow.session.engine  # type: ignore[union-attr]
         self._run_id = run_id or self._engine.new_id()
         self._workflow = workflow
         self._input, self._params = input, dict(params or {})
+        self._about = dict(about or {})
         self._sinks: list[Sink] = [event_sink] if event_sink is not None else []
         self._limits = workflow.limits if limits is None else Limits.of(limits)
         self._state = WorkflowState.PENDING
@@ -91,6 +93,15 @@ class WorkflowRun:
     @property
     def run_id(self) -> str:
         return self._run_id
+
+    @property
+    def label(self) -> str:
+        """The name it was started under; without one, its id."""
+        return self._about.get("label") or self._run_id
+
+    @property
+    def branch(self) -> str:
+        return self._about.get("branch") or "main"
 
     @property
     def workflow(self) -> Workflow:

@@ -21,7 +21,7 @@ from nerve.errors import WorkflowFailed
 
 __all__ = ["Workflow", "WorkflowInfo", "WorkflowState"]
 
-Kind = Literal["python", "graph"]
+Kind = Literal["python", "graph", "json", "yaml", "lisp"]
 
 
 class Workflow(Node):

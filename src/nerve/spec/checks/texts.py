@@ -45,7 +45,7 @@ def read(text: Written, names: frozenset[str], ids: set[str]) -> Any:
         case "command":
             return compile_command(text.source, names=names, hyphens=hyphens).template
         case "prompt":
-            return compile_prompt(text.source, names=names)
+            return compile_prompt(text.source, names=names, hyphens=hyphens)
 
 
 def problem_in(document: Document, loc: tuple[str | int, ...], text: Written, error: ExprError) -> Problem:

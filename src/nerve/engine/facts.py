@@ -1,0 +1,195 @@
+"""Facts: the dataspace of a session, kept in the store, and the runs that wait for something in it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from nerve.core.values import decode, encode
+from nerve.dataspace import Change, Dataspace, Fact, Record, literal
+from nerve.dataspace.observers import Observation
+from nerve.engine.projection import Projection
+from nerve.engine.tasks import apart
+from nerve.engine.writer import Outcome
+from nerve.errors import NerveError
+from nerve.store.port import Append, FactRow, Row
+
+if TYPE_CHECKING:
+    from nerve.core.workflow.run import WorkflowRun
+    from nerve.engine.local import LocalEngine
+
+Patterns = Mapping[str, Sequence[Any]]
+"""What a wait looks for, by the names under which the result says which it was."""
+
+
+@dataclass(slots=True)
+class Pending:
+    """Changes that are made, and not yet on disk."""
+
+    changes: list[Change]
+    kept: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
+class Facts:
+    """One per engine. A change counts for waits and observers when it is on disk."""
+
+    def __init__(self, engine: LocalEngine, session: str) -> None:
+        self._engine, self._session = engine, session
+        self.space = Dataspace(*self._stored())
+        self._pending: list[Pending] = []
+        self._taken: list[Pending] = []
+        self._watched: dict[str, dict[str, list[Callable[[], None]]]] = {}
+        self._settling: list[Awaitable[None]] = []
+        self._projection = Projection(self.space, self._tell)
+
+    # -- changing ------------------------------------------------------------------------------
+
+    async def change(
+        self, asserted: Sequence[Any] = (), retracted: Sequence[Any] = (), by: str = ""
+    ) -> list[Change]:
+        """Retract and assert; returns when that is on disk, and every wait that it settles is too."""
+        changes = self.space.propose(asserted, retracted, by)
+        if changes:
+            await asyncio.shield(self.keep(changes))
+        return changes
+
+    def keep(self, changes: list[Change]) -> asyncio.Future[None]:
+        """Make the changes, and write them; whoever looks from now on sees them."""
+        self.space.apply(changes, tell=False)
+        pending = Pending(changes)
+        self._pending.append(pending)
+        self._engine.writer.now(self)
+        return pending.kept
+
+    def take(self) -> Append | None:
+        self._taken, self._pending = self._pending, []
+        rows = [row_of(self._session, change) for each in self._taken for change in each.changes]
+        return Append("", 0, (), facts=rows) if rows else None
+
+    def written(self, error: Outcome) -> None:
+        taken, self._taken = self._taken, []
+        if error is not None:
+            self._undo(taken, error)
+            return
+        for pending in taken:
+            self.space.tell(pending.changes[-1].version)
+            settling, self._settling = self._settling, []
+            apart(settled(pending.kept, settling))
+        self._tell()
+
+    def _tell(self) -> None:
+        """Tell of what is only read from journals, unless something before it is not on disk yet."""
+        if not self._pending and not self._taken:
+            self.space.tell()
+
+    def _undo(self, taken: list[Pending], error: NerveError) -> None:
+        """What could not be written has not happened, nor has what was proposed on top of it."""
+        lost, self._pending = [*taken, *self._pending], []
+        for pending in lost:
+            if not pending.kept.done():
+                pending.kept.set_exception(error)
+        facts, version = self._stored()
+        self.space.reload([*facts, *self._projection.facts()], version)
+
+    def _stored(self) -> tuple[list[Fact], int]:
+        store = self._engine.store
+        facts = [fact_of(row) for row in store.facts(self._session)]
+        return facts, store.fact_version(self._session)
+
+    # -- looking -------------------------------------------------------------------------------
+
+    def present(self, pattern: Any = None) -> list[Fact]:
+        self._project()
+        return self.space.facts(pattern)
+
+    def observe(self, pattern: Any) -> Observation:
+        self._project()
+        return self.space.observe(pattern)
+
+    def kept(self, label: str) -> list[Fact]:
+        """The facts that somebody asserted, without what is read from the journals."""
+        return [fact_of(row) for row in self._engine.store.facts(self._session, label)]
+
+    def shown(self, run: WorkflowRun, rows: Iterable[Row]) -> None:
+        """Something about a run is on disk."""
+        self._projection.take(run, rows)
+
+    def _project(self) -> None:
+        """From the first look on, what can be read of runs and workflows is among the facts."""
+        engine = self._engine
+        self._projection.define(engine.workflows())
+        if not self._projection.begun:
+            self._projection.begin(
+                (engine.handle(row), engine.store.events(row.run)) for row in engine.recent()
+            )
+
+    # -- waiting -------------------------------------------------------------------------------
+
+    def look(self, run_id: str, path: str, patterns: Patterns) -> dict[str, Any] | None:
+        """What settles a wait now; if there is nothing, the wait is woken when it comes."""
+        for which, pattern in patterns.items():
+            for fact, captures in self.space.find(list(pattern)):
+                return seen(which, fact.record, captures)
+        watched = self._watched.setdefault(run_id, {})
+        if path not in watched:
+            watched[path] = [
+                self.space.watch(list(pattern), partial(self._came, run_id, path, which))
+                for which, pattern in patterns.items()
+            ]
+        return None
+
+    def forget(self, run_id: str, path: str | None = None) -> None:
+        """A wait, or all waits of a run, are over."""
+        watched = self._watched.get(run_id)
+        if watched is None:
+            return
+        for over in [path] if path is not None else list(watched):
+            for end in watched.pop(over, ()):
+                end()
+        if not watched:
+            del self._watched[run_id]
+
+    def _came(self, run_id: str, path: str, which: str, change: Change) -> None:
+        if change.kind == "asserted":
+            self.forget(run_id, path)
+            told = seen(which, change.fact.record, change.captures)
+            self._settling.append(self._engine.commands.came(run_id, path, told))
+
+
+async def settled(kept: asyncio.Future[None], waits: list[Awaitable[None]]) -> None:
+    """The change is done when the waits that it settles are."""
+    outcomes = await asyncio.gather(*waits, return_exceptions=True)
+    if not kept.done():
+        wrong = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+        kept.set_exception(wrong[0]) if wrong else kept.set_result(None)
+
+
+def seen(which: str, record: Record, captures: Mapping[str, Any]) -> dict[str, Any]:
+    """What a wait is told."""
+    return {"which": which, "fact": record.to_json(), "captures": dict(captures)}
+
+
+def row_of(session: str, change: Change) -> FactRow:
+    fact = change.fact
+    record = encode(fact.record.to_json()) if change.kind == "asserted" else None
+    return FactRow(session, fact.id, change.version, fact.at, fact.asserted_by, record)
+
+
+def fact_of(row: FactRow) -> Fact:
+    assert row.record is not None
+    return Fact(Record.of(decode(row.record)), row.id, row.by, row.at, row.version)
+
+
+def asked_of(data: Mapping[str, Any]) -> Patterns:
+    """What a recorded wait looks for."""
+    patterns: Patterns = data.get("patterns") or patterns_of(data["label"], data["key"])
+    return patterns
+
+
+def patterns_of(label: str, key: str | None) -> Patterns:
+    """What a wait for a signal looks for."""
+    named = {"value": "?value"} if key is None else {"key": literal(key), "value": "?value"}
+    return {"signal": ["signal", literal(label), named]}
