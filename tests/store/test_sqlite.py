@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from nerve.errors import Conflict, StoreError, StoreFailed
 from nerve.store.memory import MemoryStore
-from nerve.store.port import Append, Row, RunRow
+from nerve.store.migrations import MIGRATIONS
+from nerve.store.port import Append, FactRow, Row, RunRow
 from nerve.store.sqlite import SqliteStore
 from nerve.store.writer import HEADS
-from nerve.testing.store_contract import StoreContract, append, event, run_row
+from nerve.testing.store_contract import StoreContract, append, event, fact, run_row
 
 
 class TestSqliteStore(StoreContract):
@@ -81,11 +82,13 @@ def test_all_writes_are_in_immediate_transactions(file: Path) -> None:
         store = SqliteStore(file)
         store.append([append("r", 0, 2, run_row("r")), Append("q", 0, [event(1, "/a", "x" * 300_000)])])
         store.append([Append("q", 1, [event(2, "/a")]), append("r", 2)])
+        store.append([Append("", 0, [], facts=[fact("a", 1)])])
+        store.add_message("c", "user", "hello")
         store.close()
     finally:
         apsw.connection_hooks.remove(hook)
     assert set(begun) == {"BEGIN IMMEDIATE"}
-    assert len(begun) == 4
+    assert len(begun) == len(MIGRATIONS) + 5
     assert loose == []
 
 
@@ -181,7 +184,19 @@ rows = st.builds(
     started=st.floats(0, 3),
     wake=st.none() | st.floats(0, 2e9),
     ended=st.none() | st.floats(0, 3),
+    conversation=st.none() | st.sampled_from(["x", "y"]),
+    label=st.none() | st.sampled_from(["x", "y"]),
     key=st.none() | st.sampled_from(["k", "l"]),
+)
+
+facts = st.builds(
+    FactRow,
+    session=st.sampled_from(["s", "t"]),
+    id=names,
+    version=st.integers(1, 50),
+    at=st.floats(0, 2e9),
+    by=names,
+    record=st.none() | st.sampled_from(['["note"]', '["signal",{}]']),
 )
 
 
@@ -193,7 +208,8 @@ def parts(draw: st.DrawFn) -> Append:
         Row(after + n, draw(st.floats(0, 2e9)), "t", "/", draw(settles), "{}") for n in range(1, count + 1)
     ]
     row = draw(st.none() | rows)
-    return Append(run, after, events, None if row is None else row._replace(run=run))
+    row = None if row is None else row._replace(run=run)
+    return Append(run, after, events, row, facts=draw(st.lists(facts, max_size=3)))
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
@@ -206,6 +222,10 @@ def test_it_decides_as_the_memory_store_does(
         for batch in batches:
             assert list(map(str, store.append(batch))) == list(map(str, model.append(batch)))
         assert store.runs() == model.runs()
+        for session in "st":
+            assert store.fact_version(session) == model.fact_version(session)
+            for label in (None, "note"):
+                assert sorted(store.facts(session, label)) == sorted(model.facts(session, label))
         assert [store.events(run) for run in "abc"] == [model.events(run) for run in "abc"]
     finally:
         store.close()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import os
+import threading
+import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,19 +14,26 @@ from typing import cast
 
 import apsw
 
-from nerve.errors import StoreError
-from nerve.store import chain
+from nerve.errors import StoreBusy, StoreError
+from nerve.store import chain, refusals
 from nerve.store.connection import close, create, open_reader, open_writer, reported, translated
 from nerve.store.lock import OwnerLock
-from nerve.store.port import Append, Definition, Row, RunRow
+from nerve.store.port import Append, Definition, FactRow, MessageRow, Row, RunRow
 from nerve.store.statements import SQL
 from nerve.store.writer import Writer
 
 _log = logging.getLogger(__name__)
 
+_NARROWEST = {
+    "conversation": "select_runs_of_conversation",
+    "label": "select_runs_with_label",
+    "states": "select_runs_in_states",
+}
+"""By what runs are looked up, if it is given."""
+
 
 class SqliteStore:
-    """Appends from one thread at a time; reads, which never wait for an append, from one other."""
+    """Writes in turn, from whichever thread; reads, which never wait for that, from one other."""
 
     durable = True
 
@@ -32,6 +41,7 @@ class SqliteStore:
         self.file = Path(path).resolve()
         if not self.file.parent.is_dir():
             raise StoreError(f"{self.file.parent} is not a directory. Make it, or use another file.")
+        self._turn = threading.Lock()
         with reported(self.file), ExitStack() as opened:
             opened.callback(OwnerLock(self.file).release)
             create(self.file)
@@ -43,10 +53,17 @@ class SqliteStore:
             self._opened = opened.pop_all()
 
     def append(self, batch: Sequence[Append], patience: float = 30.0) -> list[StoreError | None]:
+        if not self._turn.acquire(timeout=patience):
+            raise self._busy()
         try:
             return self._writer.append(batch, patience)
         except apsw.Error as error:
             raise translated(self.file, error) from error
+        finally:
+            self._turn.release()
+
+    def _busy(self) -> StoreBusy:
+        return StoreBusy(f"{self.file} is being written to by another thread")
 
     def events(self, run: str, after: int = 0) -> list[Row]:
         with reported(self.file):
@@ -73,12 +90,18 @@ class SqliteStore:
         workflow: str | None = None,
         states: Collection[str] | None = None,
         prefix: str = "",
+        conversation: str | None = None,
+        label: str | None = None,
     ) -> list[RunRow]:
-        values: dict[str, str | None] = {"session": session, "workflow": workflow, "prefix": prefix}
-        name = "select_runs"
-        if states is not None:
-            name = "select_runs_in_states"
-            values["states"] = json.dumps(list(states))
+        values = {
+            "session": session,
+            "workflow": workflow,
+            "states": None if states is None else json.dumps(list(states)),
+            "prefix": prefix,
+            "conversation": conversation,
+            "label": label,
+        }
+        name = next((name for value, name in _NARROWEST.items() if values[value] is not None), "select_runs")
         with reported(self.file):
             return list(self._readable(self._reader.execute(SQL[name], values)))
 
@@ -104,6 +127,28 @@ class SqliteStore:
         with reported(self.file):
             row = self._reader.execute(SQL["select_definition"], (hash,)).fetchone()
         return None if row is None else Definition(*row)
+
+    def facts(self, session: str, label: str | None = None) -> list[FactRow]:
+        with reported(self.file):
+            rows = self._reader.execute(SQL["select_facts"], {"session": session, "label": label})
+            return [FactRow(*row) for row in rows]
+
+    def fact_version(self, session: str) -> int:
+        with reported(self.file):
+            return self._reader.execute(SQL["select_fact_version"], (session,)).get or 0
+
+    def add_message(
+        self, conversation: str, role: str, text: str, run: str | None = None, at: float | None = None
+    ) -> MessageRow:
+        refusals.check_size(text, "a message in", conversation)
+        said = MessageRow(conversation, 0, time.time() if at is None else at, role, text, run)
+        with self._turn, reported(self.file):
+            return self._writer.say(said)
+
+    def messages(self, conversation: str, after: int = 0) -> list[MessageRow]:
+        with reported(self.file):
+            rows = self._reader.execute(SQL["select_messages"], (conversation, after))
+            return [MessageRow(*row) for row in rows]
 
     def close(self) -> None:
         """Move the write-ahead log into the file and let others own it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import chain
 
 import apsw
 
@@ -12,7 +13,7 @@ from nerve.errors import Conflict, StoreError
 from nerve.store import refusals
 from nerve.store.chain import START, digest, link
 from nerve.store.connection import close
-from nerve.store.port import INLINE_LIMIT, VALUE_LIMIT, Append
+from nerve.store.port import INLINE_LIMIT, VALUE_LIMIT, Append, FactRow, MessageRow
 from nerve.store.statements import SQL, for_rows
 from nerve.store.transaction import Transaction
 
@@ -57,13 +58,29 @@ class Writer:
                 self._heads.clear()
                 outcomes = self._append_one_by_one(db, batch)
         except apsw.Error as error:
-            self._heads.clear()
-            if not isinstance(error, _HARMLESS):
-                self._abandon()
+            self._failed(error)
             raise
         if self._log >= LOG_PAGES:
             self._move_log(db)
         return outcomes
+
+    def say(self, message: MessageRow, patience: float = 30.0) -> MessageRow:
+        """Commit a message, and give it with its number."""
+        try:
+            db = self._ready(patience)
+            with Transaction(db, self._execute) as execute:
+                seq = execute(SQL["insert_message"], message._asdict()).get
+        except apsw.Error as error:
+            self._failed(error)
+            raise
+        if self._log >= LOG_PAGES:
+            self._move_log(db)
+        return message._replace(seq=seq)
+
+    def _failed(self, error: apsw.Error) -> None:
+        self._heads.clear()
+        if not isinstance(error, _HARMLESS):
+            self._abandon()
 
     def _append_together(self, db: apsw.Connection, batch: Sequence[Append]) -> list[StoreError | None]:
         outcomes: list[StoreError | None] = []
@@ -146,6 +163,8 @@ class _Group:
         self._blobs: list[object] = []
         self._runs: list[object] = []
         self._definitions: list[object] = []
+        self._facts: dict[tuple[str, str], FactRow] = {}
+        self._versions: dict[str, int] = {}
 
     def add(self, part: Append, head: Head) -> Head:
         run, (seq, hash) = part.run, head
@@ -168,13 +187,29 @@ class _Group:
             self._runs += (*part.row, seq)
         if part.definition is not None:
             self._definitions += part.definition
+        for fact in part.facts:
+            self._note(fact)
         return seq, hash
+
+    def _note(self, fact: FactRow) -> None:
+        refusals.check_size(fact.record or "", "fact", fact.id)
+        self._facts[fact.session, fact.id] = fact
+        self._versions[fact.session] = max(fact.version, self._versions.get(fact.session, 0))
 
     def write(self, execute: Execute) -> None:
         _insert(execute, "insert_events", 8, self._events)
         _insert(execute, "insert_blobs", 2, self._blobs)
-        _insert(execute, "upsert_runs", 11, self._runs)
+        _insert(execute, "upsert_runs", 13, self._runs)
         _insert(execute, "insert_definitions", 5, self._definitions)
+        if self._facts:
+            self._write_facts(execute)
+
+    def _write_facts(self, execute: Execute) -> None:
+        gone = [key for key, fact in self._facts.items() if fact.record is None]
+        there = [fact for fact in self._facts.values() if fact.record is not None]
+        _insert(execute, "delete_facts", 2, list(chain.from_iterable(gone)))
+        _insert(execute, "upsert_facts", 6, list(chain.from_iterable(there)))
+        _insert(execute, "upsert_fact_versions", 2, list(chain.from_iterable(self._versions.items())))
 
 
 def _insert(execute: Execute, name: str, width: int, values: list[object]) -> None:

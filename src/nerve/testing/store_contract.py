@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
+import threading
 
 import pytest
 
 from nerve.errors import Conflict, StoreError
-from nerve.store.port import INLINE_LIMIT, VALUE_LIMIT, Append, Definition, Row, RunRow, Store
+from nerve.store.port import INLINE_LIMIT, VALUE_LIMIT, Append, Definition, FactRow, Row, RunRow, Store
 
 
 def event(seq: int, settles: str | None = None, data: str = "{}") -> Row:
@@ -22,6 +24,19 @@ def run_row(run: str, state: str = "running", key: str | None = None, started: f
     return RunRow(run, "default", "review", state, started, key=key)
 
 
+def fact(id: str, version: int, *record: object, session: str = "default") -> FactRow:
+    """A fact that is asserted; `gone` retracts it."""
+    return FactRow(session, id, version, 1763199999.5 + version, "somebody", json.dumps(record or ["note"]))
+
+
+def gone(id: str, version: int, session: str = "default") -> FactRow:
+    return fact(id, version, session=session)._replace(record=None)
+
+
+def facts(*rows: FactRow) -> Append:
+    return Append("", 0, (), facts=rows)
+
+
 class StoreContract:
     @pytest.fixture
     def store(self) -> Store:
@@ -33,6 +48,9 @@ class StoreContract:
         assert store.runs() == []
         assert store.run_by_key("default", "k") is None
         assert store.definition("none") is None
+        assert store.facts("default") == []
+        assert store.fact_version("default") == 0
+        assert store.messages("c") == []
 
     def test_events_come_back_as_they_were_appended(self, store: Store) -> None:
         rows = [
@@ -114,7 +132,7 @@ class StoreContract:
         assert store.definition("h") is None
 
     def test_the_row_of_a_run_is_the_last_one_given(self, store: Store) -> None:
-        last = RunRow("r", "default", "review", "completed", 1.5, 2.5, "k", "parent", 3.5, "h")
+        last = RunRow("r", "default", "review", "completed", 1.5, 2.5, "k", "parent", 3.5, "h", "c", "l")
         store.append([append("r", 0, 1, run_row("r", key="k"))])
         assert store.append([append("r", 1, 1, run_row("r", "waiting", "k")), append("r", 2, 1, last)]) == [
             None,
@@ -155,7 +173,9 @@ class StoreContract:
         rows = [
             RunRow("ab1", "s", "review", "running", 1.0),
             RunRow("ab2", "s", "deploy", "waiting", 2.0),
-            RunRow("a%3", "t", "review", "completed", 3.0),
+            RunRow("a%3", "t", "review", "completed", 3.0, conversation="c", label="feature-42"),
+            RunRow("a4", "t", "review", "running", 4.0, conversation="c", label="feature-43"),
+            RunRow("a5", "t", "deploy", "running", 5.0, conversation="d", label="feature-42"),
         ]
         store.append([append(row.run, 0, 1, row) for row in rows])
 
@@ -163,8 +183,8 @@ class StoreContract:
             return [rows.index(row) for row in store.runs(**filters)]  # type: ignore[arg-type]
 
         assert found(session="s") == [0, 1]
-        assert found(workflow="review") == [0, 2]
-        assert found(states={"running", "completed"}) == [0, 2]
+        assert found(workflow="review") == [0, 2, 3]
+        assert found(states={"running", "completed"}) == [0, 2, 3, 4]
         assert found(states=[]) == []
         assert found(states=("waiting",), session="t") == []
         assert found(states=["running", "waiting"], session="s", workflow="deploy", prefix="ab") == [1]
@@ -172,6 +192,13 @@ class StoreContract:
         assert found(prefix="a%") == [2]
         assert found(prefix="ab2") == [1]
         assert found(prefix="b") == []
+        assert found(conversation="c") == [2, 3]
+        assert found(conversation="c", states=["running"], session="t") == [3]
+        assert found(conversation="c", states=[]) == []
+        assert found(label="feature-42") == [2, 4]
+        assert found(label="feature-42", conversation="d", workflow="deploy", prefix="a") == [4]
+        assert found(label="feature-42", states=["waiting"]) == []
+        assert found(conversation="none", label="feature-42") == []
 
     def test_a_definition_is_kept_by_its_hash(self, store: Store) -> None:
         definition = Definition("h", "review", "yaml", "source: 1\n", '{"source":1}')
@@ -218,3 +245,113 @@ class StoreContract:
         store.events("r").clear()
         store.runs().clear()
         assert len(store.events("r")) == 2
+
+    @pytest.mark.requirement("S4-14")
+    def test_facts_come_back_in_the_order_of_their_versions(self, store: Store) -> None:
+        rows = [
+            fact("c", 1, "signal", "Grüße, 世界 🙂", {"key": None, "value": 1.5}),
+            fact("a", 2, "note", 'a "quoted" \\ text'),
+            fact("b", 3, "signal"),
+        ]
+        assert store.append([facts(rows[1], rows[0]), facts(rows[2])]) == [None, None]
+        assert store.facts("default") == rows
+        assert store.facts("default", "signal") == [rows[0], rows[2]]
+        assert store.facts("default", "sign") == []
+        assert all(isinstance(row, FactRow) for row in store.facts("default"))
+
+    def test_a_fact_with_the_same_id_replaces_the_older_one(self, store: Store) -> None:
+        store.append([facts(fact("a", 1, "old"), fact("b", 2), fact("c", 3, "old"))])
+        store.append([facts(fact("a", 4, "new"), fact("c", 5, "newer"), fact("c", 6, "newest"))])
+        assert store.facts("default") == [fact("b", 2), fact("a", 4, "new"), fact("c", 6, "newest")]
+        assert store.facts("default", "old") == []
+
+    def test_a_fact_is_gone_when_it_is_retracted(self, store: Store) -> None:
+        store.append([facts(fact("a", 1), fact("b", 2), fact("c", 3))])
+        store.append([facts(gone("a", 4), gone("none", 5))])
+        assert store.facts("default") == [fact("b", 2), fact("c", 3)]
+        store.append([facts(gone("b", 6)), facts(fact("b", 7)), facts(fact("d", 8)), facts(gone("d", 9))])
+        assert store.facts("default") == [fact("c", 3), fact("b", 7)]
+
+    def test_the_version_of_a_fact_that_is_gone_is_remembered(self, store: Store) -> None:
+        store.append([facts(fact("a", 1), fact("b", 2)), facts(gone("a", 3), gone("b", 7))])
+        assert store.facts("default") == []
+        assert store.fact_version("default") == 7
+        store.append([facts(fact("a", 5))])
+        assert store.fact_version("default") == 7
+
+    def test_each_session_has_its_own_facts(self, store: Store) -> None:
+        other = fact("a", 9, "other", session="other")
+        store.append([facts(fact("a", 1), other)])
+        assert store.facts("default") == [fact("a", 1)]
+        assert store.facts("other") == [other]
+        assert [store.fact_version(session) for session in ("default", "other", "none")] == [1, 9, 0]
+        store.append([facts(gone("a", 10, "other"))])
+        assert store.facts("default") == [fact("a", 1)]
+
+    def test_facts_are_written_with_the_events_of_their_part(self, store: Store) -> None:
+        part = append("r", 0, 1, run_row("r"))._replace(facts=[fact("a", 1)])
+        assert store.append([part, facts(fact("b", 2))]) == [None, None]
+        assert len(store.events("r")) == 1
+        assert store.facts("default") == [fact("a", 1), fact("b", 2)]
+
+    def test_facts_of_a_refused_part_are_not_written(self, store: Store) -> None:
+        store.append([Append("r", 0, [event(1, "/gate")]), facts(fact("a", 1), fact("b", 2))])
+        outcomes = store.append(
+            [
+                Append("r", 1, [event(2, "/gate")], facts=[gone("a", 3), fact("c", 8)]),
+                Append("r", 0, [event(1)], facts=[gone("b", 4), fact("d", 9)]),
+                Append("q", 0, [event(1, "/gate")], facts=[fact("e", 5)]),
+                facts(fact("f", 6)),
+            ]
+        )
+        assert [outcome is None for outcome in outcomes] == [False, False, True, True]
+        assert [row.id for row in store.facts("default")] == ["a", "b", "e", "f"]
+        assert store.fact_version("default") == 6
+
+    def test_facts_of_a_batch_that_is_refused_whole_are_not_written(self, store: Store) -> None:
+        with pytest.raises(ValueError, match="must come next"):
+            store.append([facts(fact("a", 1)), Append("r", 0, [event(2)])])
+        assert store.facts("default") == []
+        assert store.fact_version("default") == 0
+
+    def test_many_facts_are_written_at_once(self, store: Store) -> None:
+        rows = [fact(f"id-{n}", n) for n in range(1, 1001)]
+        store.append([facts(*rows)])
+        assert store.facts("default") == rows
+        store.append([facts(*(gone(row.id, row.version + 1000) for row in rows[:-1]))])
+        assert store.facts("default") == rows[-1:]
+
+    def test_a_fact_over_the_limit_is_refused(self, store: Store) -> None:
+        with pytest.raises(ValueError, match="fact a holds"):
+            store.append([append("r", 0), facts(fact("a", 1, "x" * VALUE_LIMIT))])
+        assert store.events("r") == []
+
+    @pytest.mark.requirement("S3-11")
+    def test_messages_are_numbered_in_each_conversation(self, store: Store) -> None:
+        first = store.add_message("c", "user", "Grüße\x00, 世界 🙂", at=1.5)
+        store.add_message("d", "user", "another")
+        second = store.add_message("c", "assistant", "x" * 500_000, "run-1", 0.5)
+        assert first == ("c", 1, 1.5, "user", "Grüße\x00, 世界 🙂", None)
+        assert second == ("c", 2, 0.5, "assistant", "x" * 500_000, "run-1")
+        assert store.messages("c") == [first, second]
+        assert store.messages("c", 1) == [second]
+        assert store.messages("c", 2) == []
+        assert [row.text for row in store.messages("d")] == ["another"]
+
+    def test_a_message_has_the_time_at_which_it_was_said(self, store: Store) -> None:
+        assert store.add_message("c", "user", "now").at > 1.7e9
+
+    def test_messages_may_be_said_by_several_threads_while_events_are_appended(self, store: Store) -> None:
+        def say() -> None:
+            for _ in range(20):
+                store.add_message("c", "user", "hello")
+
+        threads = [threading.Thread(target=say) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for n in range(20):
+            assert store.append([append("r", n)]) == [None]
+        for thread in threads:
+            thread.join()
+        assert [row.seq for row in store.messages("c")] == list(range(1, 61))
+        assert len(store.events("r")) == 20

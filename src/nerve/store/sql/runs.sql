@@ -1,5 +1,7 @@
 -- name: upsert_runs
-INSERT OR FAIL INTO runs (run, session, workflow, state, started, ended, key, parent, wake, definition, seq)
+INSERT OR FAIL INTO runs (
+    run, session, workflow, state, started, ended, key, parent, wake, definition, conversation, label, seq
+)
 VALUES :rows
 ON CONFLICT (run) DO UPDATE SET
     session = excluded.session,
@@ -11,34 +13,67 @@ ON CONFLICT (run) DO UPDATE SET
     parent = excluded.parent,
     wake = excluded.wake,
     definition = excluded.definition,
+    conversation = excluded.conversation,
+    label = excluded.label,
     seq = excluded.seq;
 
 -- name: insert_definitions
 INSERT OR IGNORE INTO definitions (hash, workflow, notation, source, canonical) VALUES :rows;
 
 -- name: select_run
-SELECT run, session, workflow, state, started, ended, key, parent, wake, definition FROM runs WHERE run = ?;
+SELECT run, session, workflow, state, started, ended, key, parent, wake, definition, conversation, label
+FROM runs WHERE run = ?;
 
 -- name: select_reach
 SELECT seq FROM runs WHERE run = ?;
 
 -- name: select_run_by_key
-SELECT run, session, workflow, state, started, ended, key, parent, wake, definition FROM runs
+SELECT run, session, workflow, state, started, ended, key, parent, wake, definition, conversation, label
+FROM runs
 WHERE session = ? AND key = ?;
 
 -- name: select_runs
-SELECT run, session, workflow, state, started, ended, key, parent, wake, definition FROM runs
+SELECT run, session, workflow, state, started, ended, key, parent, wake, definition, conversation, label
+FROM runs
 WHERE run >= :prefix AND run < :prefix || char(1114111)
+    AND (:states IS NULL OR state IN (SELECT value FROM json_each(:states)))
     AND (:session IS NULL OR session = :session)
     AND (:workflow IS NULL OR workflow = :workflow)
+    AND (:conversation IS NULL OR conversation = :conversation)
+    AND (:label IS NULL OR label = :label)
 ORDER BY started, run;
 
 -- name: select_runs_in_states
-SELECT run, session, workflow, state, started, ended, key, parent, wake, definition FROM runs
+SELECT run, session, workflow, state, started, ended, key, parent, wake, definition, conversation, label
+FROM runs
 WHERE state IN (SELECT value FROM json_each(:states))
     AND +run >= :prefix AND +run < :prefix || char(1114111)
     AND (:session IS NULL OR session = :session)
     AND (:workflow IS NULL OR workflow = :workflow)
+    AND (:conversation IS NULL OR conversation = :conversation)
+    AND (:label IS NULL OR label = :label)
+ORDER BY started, run;
+
+-- name: select_runs_of_conversation
+SELECT run, session, workflow, state, started, ended, key, parent, wake, definition, conversation, label
+FROM runs
+WHERE conversation = :conversation
+    AND +run >= :prefix AND +run < :prefix || char(1114111)
+    AND (:states IS NULL OR state IN (SELECT value FROM json_each(:states)))
+    AND (:session IS NULL OR session = :session)
+    AND (:workflow IS NULL OR workflow = :workflow)
+    AND (:label IS NULL OR label = :label)
+ORDER BY started, run;
+
+-- name: select_runs_with_label
+SELECT run, session, workflow, state, started, ended, key, parent, wake, definition, conversation, label
+FROM runs
+WHERE label = :label
+    AND +run >= :prefix AND +run < :prefix || char(1114111)
+    AND (:states IS NULL OR state IN (SELECT value FROM json_each(:states)))
+    AND (:session IS NULL OR session = :session)
+    AND (:workflow IS NULL OR workflow = :workflow)
+    AND (:conversation IS NULL OR conversation = :conversation)
 ORDER BY started, run;
 
 -- name: select_definition

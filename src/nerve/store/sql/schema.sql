@@ -45,6 +45,85 @@ CREATE TABLE blobs (
     data BLOB NOT NULL
 ) STRICT;
 
+-- name: create_version_2
+ALTER TABLE runs ADD COLUMN conversation TEXT;
+ALTER TABLE runs ADD COLUMN label TEXT;
+
+CREATE INDEX runs_by_conversation ON runs (conversation, started) WHERE conversation IS NOT NULL;
+CREATE INDEX runs_by_label ON runs (label, started) WHERE label IS NOT NULL;
+
+CREATE TABLE facts (
+    session TEXT NOT NULL,
+    id TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    at REAL NOT NULL,
+    asserted_by TEXT NOT NULL,
+    record TEXT NOT NULL,
+    PRIMARY KEY (session, id)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE fact_versions (
+    session TEXT NOT NULL PRIMARY KEY,
+    version INTEGER NOT NULL -- the highest ever used, of facts that are gone too
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE messages (
+    conversation TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    at REAL NOT NULL,
+    role TEXT NOT NULL,
+    text TEXT NOT NULL,
+    run TEXT,
+    PRIMARY KEY (conversation, seq)
+) STRICT, WITHOUT ROWID;
+
+CREATE VIEW journal AS
+SELECT
+    run, seq, at, type, path, settles,
+    CASE typeof(data)
+        WHEN 'text' THEN data
+        ELSE (SELECT CAST(blobs.data AS TEXT) FROM blobs WHERE blobs.hash = events.data)
+    END AS data
+FROM events;
+
+CREATE VIEW remote_agent_workflow_runs AS
+SELECT
+    run AS id,
+    workflow AS workflow_name,
+    conversation AS conversation_id,
+    NULL AS codebase_id,
+    (
+        SELECT count(DISTINCT path) FROM journal
+        WHERE journal.run = runs.run
+            AND type IN ('node_completed', 'step_completed')
+            AND settles IS NOT NULL
+            AND path NOT LIKE '/%/%'
+            AND data ->> '$.success'
+    ) AS current_step_index,
+    CASE
+        WHEN state = 'completed' THEN 'completed'
+        WHEN state IN ('failed', 'cancelled') THEN 'failed'
+        ELSE 'running'
+    END AS status,
+    (
+        SELECT CAST(data ->> '$.input' AS TEXT) FROM journal
+        WHERE journal.run = runs.run AND seq = 1 AND type = 'workflow_started'
+    ) AS user_message,
+    CASE
+        WHEN state IN ('failed', 'cancelled') THEN json_object('error', coalesce(
+            (
+                SELECT nullif(ifnull(data ->> '$.error', data ->> '$.reason'), '') FROM journal
+                WHERE journal.run = runs.run AND type = 'workflow_' || state
+                ORDER BY seq DESC LIMIT 1
+            ),
+            state
+        ))
+        ELSE '{}'
+    END AS metadata,
+    strftime('%Y-%m-%dT%H:%M:%fZ', started, 'unixepoch') AS started_at,
+    strftime('%Y-%m-%dT%H:%M:%fZ', ended, 'unixepoch') AS completed_at
+FROM runs;
+
 -- name: application_id
 PRAGMA application_id;
 
