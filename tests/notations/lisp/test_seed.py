@@ -118,7 +118,7 @@ def test_a_wait_for_an_answer_means_the_prompt_with_that_tag() -> None:
         '(send-prompt :agent planner :template "1" :tag one) (send-prompt :agent worker :template "2")'
         " (await (transcript-response :request-id one))"
     )
-    assert (first["tag"], "tag" in second) == ("one", False)
+    assert (first["tag"], second["tag"]) == ("one", "_prompt_2")
     assert wait["any"] == [{"response": "one"}]
 
 

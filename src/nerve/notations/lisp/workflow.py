@@ -71,6 +71,9 @@ def machine(program: Program, form: ListForm, forms: Sequence[ListForm]) -> Map:
     for number, (name, item) in enumerate(named):
         following = named[number + 1][0] if number + 1 < len(named) else None
         states.push(state(program, name, item, following), item.place)
+    # Those that nobody waits for must not be taken for each other either.
+    for number, prompt in program.untagged:
+        prompt.put("tag", f"_prompt_{number}", prompt.place)
     return node("machine", form.place, states=states)
 
 
