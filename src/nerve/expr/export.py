@@ -39,4 +39,4 @@ def compound(frame: Frame, value: Value, depth: int) -> Any:
             for key, item in value.items()
             if item is not UNDEFINED
         }
-    return value
+    return list(value) if kind is tuple else value

@@ -17,6 +17,7 @@ from nerve.expr.limits import DEFAULT, Limits
 from nerve.expr.parser import Parser
 from nerve.expr.values import Value
 
+TOO_DEEP = "nested too deeply for this stack"
 DEEPEST = 200
 """Levels of the tree; more than that and Python's stack would be the limit."""
 
@@ -25,8 +26,9 @@ class Expression:
     """An expression that can be evaluated as often as wanted; it holds no state."""
 
     __slots__ = (
-        "_fuel", "_limits", "_run", "_slots", "_text", "names", "offset", "opaque_names", "paths", "source",
-    )  # fmt: skip
+        *("cost", "names", "offset", "opaque_names", "paths", "source"),
+        *("_fuel", "_limits", "_run", "_slots", "_text"),
+    )
 
     def __init__(self, text: str, start: int, end: int, tree: nodes.Node, slots: int, limits: Limits) -> None:
         self.source = text[start:end]
@@ -40,7 +42,9 @@ class Expression:
         self.opaque_names = frozenset(path[0] for path in self.paths if len(path) == 1)
         """The names that are used whole, or read by a computed key."""
         self._text, self._limits, self._slots = text, limits, slots
-        self._fuel = limits.fuel - analysis.cost(tree)
+        self.cost = analysis.cost(tree)
+        """The steps that it takes in any case."""
+        self._fuel = limits.fuel - self.cost
         self._run = Compiler(text).compile(tree)
 
     def __call__(self, scope: Mapping[str, Any]) -> Any:
@@ -49,7 +53,7 @@ class Expression:
         try:
             value = self.evaluate(frame) if self._slots else self._run(frame)
         except RecursionError:
-            raise self.too_deep() from None
+            raise self.error(TOO_DEEP) from None
         return value if value is True or value is False else self.leave(frame, value)
 
     def evaluate(self, frame: Frame) -> Value:
@@ -58,17 +62,18 @@ class Expression:
         try:
             return self._run(frame)
         except RecursionError:
-            raise self.too_deep() from None
+            raise self.error(TOO_DEEP) from None
 
-    def too_deep(self) -> EvalError:
-        return EvalError("nested too deeply for this stack", self._text, self.offset, len(self.source))
+    def error(self, message: str) -> EvalError:
+        """An error of the whole expression, at its place in the text."""
+        return EvalError(message, self._text, self.offset, len(self.source))
 
     def leave(self, frame: Frame, value: Value) -> Any:
         """A value of an evaluation as JSON."""
         try:
             return exported(frame, value)
         except Refused as error:
-            raise EvalError(str(error), self._text, self.offset, len(self.source)) from None
+            raise self.error(str(error)) from None
 
     def __repr__(self) -> str:
         return f"Expression({self.source!r})"
@@ -110,4 +115,4 @@ def build(
             raise ExprError(f"more than {DEEPEST} operators within each other", text, start)
         return Expression(text, start, end, tree, parser.slots, limits)
     except RecursionError:
-        raise ExprError("nested too deeply for this stack", text, start) from None
+        raise ExprError(TOO_DEEP, text, start) from None

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
-from typing import NoReturn
+from collections.abc import Collection, Sequence
 
 from nerve.expr import nodes, words
+from nerve.expr.cursor import Cursor
 from nerve.expr.errors import ExprError, did_you_mean
 from nerve.expr.lexer import Token
 from nerve.expr.library import CONSTANTS, FUNCTIONS, METHODS, NAMESPACES, Entry
@@ -35,15 +34,14 @@ LOGICAL = frozenset({"&&", "||", "??"})
 UNARY = frozenset({"!", "-", "+", "typeof"})
 
 
-class Parser:
+class Parser(Cursor):
     """Parses the tokens of one expression; `names` are the free names in sight, None for any."""
 
     def __init__(
         self, source: str, tokens: Sequence[Token], names: Collection[str] | None, limits: Limits
     ) -> None:
-        self.source, self.tokens, self.names, self.limits = source, tokens, names, limits
-        self.at = 0
-        self.depth = 0
+        super().__init__(source, tokens, limits)
+        self.names = names
         self.slots = 0
         self.locals: dict[str, int] = {}
         self.in_parentheses: set[int] = set()
@@ -56,61 +54,6 @@ class Parser:
         if not self.ended():
             self.fail_unexpected()
         return node
-
-    def ended(self) -> bool:
-        return self.token.kind == "end"
-
-    # Tokens
-
-    @property
-    def token(self) -> Token:
-        return self.tokens[self.at]
-
-    def ahead(self, count: int) -> Token:
-        return self.tokens[min(self.at + count, len(self.tokens) - 1)]
-
-    def operator(self, *texts: str) -> bool:
-        token = self.tokens[self.at]
-        return token.kind == "operator" and token.text in texts
-
-    def take(self) -> Token:
-        token = self.tokens[self.at]
-        self.at += 1
-        return token
-
-    def took(self, text: str) -> bool:
-        if self.operator(text):
-            self.at += 1
-            return True
-        return False
-
-    def expect(self, text: str) -> Token:
-        if not self.operator(text):
-            if self.token.kind == "end":
-                self.fail(f"`{text}` is missing at the end")
-            self.fail_unexpected(f"`{text}` is expected here")
-        return self.take()
-
-    def fail(self, message: str, token: Token | None = None) -> NoReturn:
-        token = token or self.token
-        raise ExprError(message, self.source, token.offset, len(token.text))
-
-    def fail_unexpected(self, expected: str = "") -> NoReturn:
-        token = self.token
-        if token.kind == "end":
-            self.fail("the expression ends too early")
-        reason = (
-            words.OPERATORS.get(token.text) if token.kind == "operator" else words.KEYWORDS.get(token.text)
-        )
-        self.fail(reason or expected or f"unexpected `{token.text}`")
-
-    @contextmanager
-    def nested(self) -> Iterator[None]:
-        self.depth += 1
-        if self.depth > self.limits.nesting:
-            self.fail(f"nested deeper than {self.limits.nesting} levels")
-        yield
-        self.depth -= 1
 
     # Operators
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from nerve.expr import utf16
 from nerve.expr.analysis import Path
-from nerve.expr.errors import EvalError, ExprError, Refused
+from nerve.expr.errors import ExprError, Refused
 from nerve.expr.expression import Expression, build
 from nerve.expr.frame import Frame
 from nerve.expr.lexer import Lexer
@@ -50,13 +50,11 @@ class Template:
 
 def written(frame: Frame, expression: Expression) -> str:
     """What stands in the text for an expression."""
-    value = expression.evaluate(frame)
     try:
-        frame.spend(1)
-        return text_of(frame, value)
+        frame.spend(expression.cost)
+        return text_of(frame, expression.evaluate(frame))
     except Refused as error:
-        source = expression.source
-        raise EvalError(str(error), source, 0, len(source)) from None
+        raise expression.error(str(error)) from None
 
 
 def text_of(frame: Frame, value: Value) -> str:
