@@ -16,7 +16,6 @@ NAME = 128
 class Parts:
     """What stands behind the head of a form."""
 
-    form: ListForm
     rest: list[Form] = field(default_factory=list)
     options: dict[str, Form] = field(default_factory=dict)
 
@@ -28,7 +27,7 @@ def parts(
     tell: Teller, form: ListForm, options: Collection[str] = (), least: int = 0, most: int | None = None
 ) -> Parts:
     """Split a form; `least` to `most` positional parts are expected behind its head."""
-    found = Parts(form)
+    found = Parts()
     items = iter(form.items[1:])
     for item in items:
         if not isinstance(item, Keyword):
