@@ -411,8 +411,7 @@ class Drive:
         if self.main is None and not self.detached:
             self.begin()
         self.delivery.pump()
-        if self.run._sinks:
-            self.host.show(self.run, rows)
+        self.host.show(self.run, rows)
         if self.waits.only_one:
             self.host.parked(self)
 

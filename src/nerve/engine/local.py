@@ -139,11 +139,22 @@ class LocalEngine:
             start = decode(data)
             run._input, run._params = start["input"], start["params"]
         run._state, run._started_at = WorkflowState.RUNNING, datetime.now(UTC)
+        self._log(run)
         drive = Drive(self, run, start, run._limits)
         drive.journal.pin(self.definition(run.workflow))
         drive.journal.row_changed()
         self._own(drive)
         await drive.journal.written_upto(drive.journal.note("workflow_started", "", data))
+
+    def _log(self, run: WorkflowRun, past: Iterable[Row] = ()) -> None:
+        """Let a run whose definition has a folder write its log there."""
+        if (folder := run.workflow.logs) is not None:
+            from nerve.engine.jsonl import JsonlLog, log_file
+
+            log = JsonlLog(log_file(folder, run.run_id), run.workflow_id)
+            if not run.is_complete and (events := [run._event(row) for row in past]):
+                log.catch_up(events)
+            run._sinks.append(log)
 
     async def start_keyed(self, run: WorkflowRun, key: str) -> WorkflowRun:
         """Start a run under a key; if there is one with that key already, that is the run."""
@@ -251,6 +262,7 @@ class LocalEngine:
                 self.workflow(row), start["input"], start["params"], run_id=row.run, about=about
             )
             restore(run, row, past)
+            self._log(run, past)
             self.known[row.run] = run
         return run
 
@@ -309,7 +321,8 @@ class LocalEngine:
 
     def show(self, run: WorkflowRun, rows: list[Row]) -> None:
         """Events are on disk: whoever watches may see them."""
-        self._show.show(run, rows)
+        if run._sinks:
+            self._show.show(run, rows)
         if self._facts is not None:
             self._facts.shown(run, rows)
 
@@ -372,6 +385,8 @@ class LocalEngine:
             start.get("parent"),
             wake,
             start.get("definition"),
+            start.get("conversation"),
+            start.get("label"),
         )
 
 

@@ -111,7 +111,7 @@ class Projection:
             state["awaits"] = {path: told for path, told in state["awaits"].items() if path != row.path}
         elif row.type in ("workflow_completed", "workflow_failed", "workflow_cancelled"):
             state["awaits"] = {}
-        if row.type in SAYS and not row.data.startswith('{"control":true'):
+        if row.type in SAYS and "/_" not in row.path and not row.data.startswith('{"control":true'):
             self._say(run, row)
 
     def _instance(self, run: WorkflowRun) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, cast
 
 from nerve.core.limits import Limits
@@ -56,6 +57,11 @@ class DefinedWorkflow(Workflow):
     @property
     def kind(self) -> Kind:
         return cast("Kind", self.document.notation if self.document else "json")
+
+    @property
+    def logs(self) -> Path | None:
+        assert self.session is not None
+        return self.session.project / self.spec.folder / "logs" if self.spec.folder else None
 
     @property
     def steps(self) -> list[str]:

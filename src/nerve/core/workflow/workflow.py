@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from nerve.core.limits import Limits
@@ -89,6 +90,11 @@ class Workflow(Node):
 
     def to_info(self) -> WorkflowInfo:
         return WorkflowInfo(self.name, self._description, self._created_at)
+
+    @property
+    def logs(self) -> Path | None:
+        """The folder in which its runs write their logs, if they do."""
+        return None
 
     def check_params(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """The parameters of a run, as they may be given; a workflow with declared inputs is stricter."""
