@@ -1,5 +1,6 @@
 """A file has the layout of one version or of the next, never something between."""
 
+import threading
 from pathlib import Path
 
 import apsw
@@ -7,8 +8,58 @@ import pytest
 
 from nerve.errors import StoreError, StoreFailed
 from nerve.store import migrations
+from nerve.store.port import RunRow
 from nerve.store.sqlite import SqliteStore
-from nerve.testing.store_contract import append
+from nerve.testing.store_contract import append, fact, facts, run_row
+from store.processes import news, start
+
+NEWEST = len(migrations.MIGRATIONS)
+KEPT = sorted(Path(__file__).with_name("kept").glob("version-*.sql"))
+
+KILLED = """
+import os, signal, sys, apsw
+from nerve.store.sqlite import SqliteStore
+left = int(sys.argv[2])
+
+def trace(cursor, sql, bindings):
+    global left
+    if cursor.connection.in_transaction:
+        left -= 1
+        if left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return True
+
+apsw.connection_hooks.append(lambda db: db.set_exec_trace(trace))
+SqliteStore(sys.argv[1])
+print("opened", flush=True)
+"""
+
+RACER = """
+import sys
+from nerve.errors import StoreLocked
+from nerve.store.sqlite import SqliteStore
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    store = SqliteStore(sys.argv[1])
+    print("opened", flush=True)
+except StoreLocked:
+    print("refused", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def first_version(file: Path) -> Path:
+    """A file as the first version of the store left it."""
+    return restored(KEPT[0], file)
+
+
+def restored(kept: Path, file: Path) -> Path:
+    db = apsw.Connection(str(file))
+    db.execute(kept.read_text())
+    db.close()
+    return file
 
 
 def layout(file: Path) -> tuple[int, list[tuple[object, ...]]]:
@@ -19,12 +70,14 @@ def layout(file: Path) -> tuple[int, list[tuple[object, ...]]]:
     return version, schema
 
 
-def statements(sql: str) -> list[str]:
-    """The script cut after each of its statements."""
+def statements(version: int) -> list[str]:
+    """What is executed to come from a version to the next."""
     db = apsw.Connection(":memory:")
+    for sql in migrations.MIGRATIONS[:version]:
+        db.execute(sql)
     found: list[str] = []
     db.set_exec_trace(lambda cursor, statement, bindings: found.append(statement) or True)
-    db.execute(sql)
+    db.execute(migrations.MIGRATIONS[version])
     db.close()
     return found
 
@@ -40,37 +93,116 @@ def test_a_newer_file_is_refused_and_left_alone(file: Path) -> None:
     assert file.read_bytes() == before
 
 
-@pytest.mark.parametrize("number", range(len(statements(migrations.MIGRATIONS[0])) + 1))
+@pytest.mark.parametrize(
+    ("version", "number"),
+    [(version, number) for version in range(NEWEST) for number in range(len(statements(version)) + 1)],
+)
 def test_a_migration_that_dies_between_statements_leaves_the_old_version(
-    monkeypatch: pytest.MonkeyPatch, file: Path, number: int
+    monkeypatch: pytest.MonkeyPatch, file: Path, version: int, number: int
 ) -> None:
-    script = statements(migrations.MIGRATIONS[0])
-    broken = ";\n".join([*script[:number], "SELECT * FROM nowhere"])
+    done, script = migrations.MIGRATIONS[:version], statements(version)[:number]
     with monkeypatch.context() as patched:
-        patched.setattr(migrations, "MIGRATIONS", [broken])
+        patched.setattr(migrations, "MIGRATIONS", done)
+        SqliteStore(file).close()
+        old = layout(file)
+        patched.setattr(migrations, "MIGRATIONS", [*done, ";\n".join([*script, "SELECT * FROM nowhere"])])
         with pytest.raises(StoreFailed):
             SqliteStore(file)
-    assert layout(file) == (0, [])
+    assert old[0] == version
+    assert layout(file) == old
     store = SqliteStore(file)
     assert store.append([append("r", 0)]) == [None]
     store.close()
-    assert layout(file)[0] == 1
+    assert layout(file)[0] == NEWEST
+
+
+def test_a_process_killed_at_any_statement_of_a_migration_leaves_the_old_version(first_version: Path) -> None:
+    old = layout(first_version)
+    for number in range(100):
+        process = start(KILLED, first_version, number)
+        said, _ = process.communicate()
+        if said == "opened\n":
+            break
+        assert layout(first_version) == old
+    assert number > sum(len(statements(version)) for version in range(1, NEWEST))
+    assert layout(first_version)[0] == NEWEST
+
+
+def test_of_two_processes_that_open_an_old_file_at_once_one_migrates_it(first_version: Path) -> None:
+    racers = [start(RACER, first_version) for _ in range(2)]
+    assert [news(racer).readline() for racer in racers] == ["ready\n"] * 2
+    for racer in racers:
+        assert racer.stdin is not None
+        racer.stdin.write("go\n")
+        racer.stdin.flush()
+    assert sorted(news(racer).readline() for racer in racers) == ["opened\n", "refused\n"]
+    for racer in racers:
+        racer.communicate("\n")
+    assert layout(first_version)[0] == NEWEST
+
+
+def test_a_migration_that_another_connection_made_meanwhile_is_not_made_again(first_version: Path) -> None:
+    connections = [apsw.Connection(str(first_version)) for _ in range(2)]
+    for db in connections:
+        db.set_busy_timeout(30_000)
+    connections[0].execute("BEGIN IMMEDIATE")
+    waiting = threading.Thread(target=migrations.migrate, args=[connections[1]])
+    waiting.start()
+    for sql in migrations.MIGRATIONS[1:]:
+        connections[0].execute(sql)
+    connections[0].pragma("user_version", NEWEST)
+    connections[0].execute("COMMIT")
+    waiting.join()
+    for db in connections:
+        db.close()
+    assert layout(first_version)[0] == NEWEST
+
+
+@pytest.mark.parametrize("kept", KEPT, ids=lambda kept: kept.stem)
+def test_a_kept_file_is_opened_and_used(kept: Path, file: Path) -> None:
+    store = SqliteStore(restored(kept, file))
+    runs = store.runs()
+    assert {run.state for run in runs} == {"completed", "failed", "waiting", "cancelled"}
+    for run in runs:
+        events = store.events(run.run)
+        assert events[0].type == "workflow_started"
+        row = RunRow(*run[:10], conversation="c", label="feature-42")
+        assert store.append([append(run.run, len(events), 1, row, [fact("a", 1)])]) == [None]
+        assert store.run(run.run) == row
+        assert run.definition is not None
+        assert store.definition(run.definition) is not None
+    assert store.runs(conversation="c", label="feature-42") == store.runs()
+    assert store.facts("default") == [fact("a", 1)]
+    assert store.add_message("c", "user", "hello").seq == 1
+    store.close()
+    assert layout(file)[0] == NEWEST
+
+
+def test_every_version_that_was_kept_before_the_newest_has_a_file() -> None:
+    assert [kept.stem for kept in KEPT][: NEWEST - 1] == [f"version-{n}" for n in range(1, NEWEST)]
+
+
+def test_a_migrated_file_has_the_layout_of_a_new_one(first_version: Path, tmp_path: Path) -> None:
+    SqliteStore(first_version).close()
+    SqliteStore(tmp_path / "new.db").close()
+    assert layout(first_version) == layout(tmp_path / "new.db")
 
 
 def test_a_later_migration_keeps_what_is_there(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
     store = SqliteStore(file)
-    store.append([append("r", 0, 3)])
+    store.append([append("r", 0, 3, run_row("r")), facts(fact("a", 1))])
+    store.add_message("c", "user", "hello")
     store.close()
     old = layout(file)
-    second = "CREATE TABLE facts (label TEXT) STRICT; CREATE TABLE messages (text TEXT) STRICT"
-    monkeypatch.setattr(
-        migrations, "MIGRATIONS", [*migrations.MIGRATIONS, f"{second}; SELECT * FROM nowhere"]
-    )
+    later = "CREATE TABLE notes (label TEXT) STRICT; ALTER TABLE facts ADD COLUMN note TEXT"
+    monkeypatch.setattr(migrations, "MIGRATIONS", [*migrations.MIGRATIONS, f"{later}; SELECT * FROM nowhere"])
     with pytest.raises(StoreFailed):
         SqliteStore(file)
     assert layout(file) == old
-    migrations.MIGRATIONS[1] = second
+    migrations.MIGRATIONS[-1] = later
     store = SqliteStore(file)
     assert store.events("r") == append("r", 0, 3).rows
+    assert store.facts("default") == [fact("a", 1)]
+    assert len(store.messages("c")) == 1
     store.close()
-    assert layout(file)[0] == 2
+    assert layout(file)[0] == NEWEST + 1

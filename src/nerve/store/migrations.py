@@ -34,5 +34,6 @@ def check(db: apsw.Connection, file: Path) -> None:
 def migrate(db: apsw.Connection) -> None:
     for number in range(db.execute(SQL["user_version"]).get, len(MIGRATIONS)):
         with Transaction(db) as execute:
-            execute(MIGRATIONS[number])
-            db.pragma("user_version", number + 1)
+            if execute(SQL["user_version"]).get == number:
+                execute(MIGRATIONS[number])
+                db.pragma("user_version", number + 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import threading
+from collections.abc import Sequence
 
 import pytest
 
@@ -16,8 +17,10 @@ def event(seq: int, settles: str | None = None, data: str = "{}") -> Row:
     return Row(seq, 1763199999.123456, "happened", f"/main/{seq}", settles, data)
 
 
-def append(run: str, after: int, count: int = 1, row: RunRow | None = None) -> Append:
-    return Append(run, after, [event(after + n) for n in range(1, count + 1)], row)
+def append(
+    run: str, after: int, count: int = 1, row: RunRow | None = None, facts: Sequence[FactRow] = ()
+) -> Append:
+    return Append(run, after, [event(after + n) for n in range(1, count + 1)], row, facts=facts)
 
 
 def run_row(run: str, state: str = "running", key: str | None = None, started: float = 1.0) -> RunRow:
@@ -289,7 +292,7 @@ class StoreContract:
         assert store.facts("default") == [fact("a", 1)]
 
     def test_facts_are_written_with_the_events_of_their_part(self, store: Store) -> None:
-        part = append("r", 0, 1, run_row("r"))._replace(facts=[fact("a", 1)])
+        part = append("r", 0, 1, run_row("r"), [fact("a", 1)])
         assert store.append([part, facts(fact("b", 2))]) == [None, None]
         assert len(store.events("r")) == 1
         assert store.facts("default") == [fact("a", 1), fact("b", 2)]
