@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -52,7 +51,7 @@ async def in_sequence(store: bare.RecordingStore, times: Times) -> list[str]:
 
 def three_commits(parts: list[Append], known: dict[tuple[str, int], bytes]) -> list[bare.Commit]:
     """The start, the gate, and the rest of one run."""
-    rest = replace(parts[-1], rows=[row for part in parts[2:] for row in part.rows])
+    rest = parts[-1]._replace(rows=[row for part in parts[2:] for row in part.rows])
     return [bare.commit_of([part], known) for part in (parts[0], parts[1], rest)]
 
 
