@@ -114,8 +114,9 @@ TOLD = {
 
 
 def message(name: str, limits: Limits, path: str) -> str:
-    bound = getattr(limits, name) * (1000 if name == "wall_time" else 1)
-    told = TOLD[name].format(f"{bound:g}")
+    value = getattr(limits, name)
+    told = TOLD[name].format(f"{value * 1000 if name == 'wall_time' else value:g}")
     return (
-        f"{told} It stopped at {path or '/'}; raise {name} on the workflow, or with session.start(limits=…)."
+        f"{told} The run reached its limit {name}={value:g} at {path or '/'}; raise it with"
+        f" Limits({name}=…) on the workflow, or session.start(limits=…)"
     )

@@ -12,7 +12,7 @@ from nerve.core.nodes.bash import BashNode
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.result import Result
 from nerve.spec import models
-from nerve.spec.nodes import Entry, Inline
+from nerve.spec.nodes import Entry, Inline, beside
 from nerve.spec.scope import Sight
 from nerve.spec.values import command_of, holds, text
 
@@ -23,36 +23,37 @@ class Expected(Inline):
     def __init__(self, name: str, made: Entry, checks: Iterable[models.Expect], sight: Sight) -> None:
         super().__init__(name)
         self.made, self.checks, self.sight = made, list(checks), sight
-        self.attempts = 0
+        self.path = ""
+        self.attempts = self.made_checks = 0
 
     async def execute(self, context: ExecutionContext) -> Result:
         self.attempts += 1
-        path = context.path if context.path and self.attempts == 1 else context.take(self.id or "step")
+        self.path = self.path or context.path or context.take(self.id or "step")
+        path = self.path if self.attempts == 1 else beside(self.path, "again", self.attempts)
         result = await context.call(self.made.node, self.made.input, path=path)
         if self.made.after:
             result = self.made.after(result)
         for check in self.checks:
             if not result.success:
                 break
-            failure = await self._check(context, check, result)
-            if failure:
+            if failure := await self._failure(context, check, result):
                 return Result.failed(failure, "NotAsExpected", result.output, result.attributes)
         return result
 
-    async def _check(self, context: ExecutionContext, check: models.Expect, result: Result) -> str:
+    async def _failure(self, context: ExecutionContext, check: models.Expect, result: Result) -> str:
+        """Why a check did not hold, or nothing."""
         sight = self.sight.also(output=result.output)
-        if check.condition is not None and not holds(check.condition, sight):
-            return f"expected {check.condition}, which does not hold"
+        if check.condition is not None:
+            return "" if holds(check.condition, sight) else f"expected {check.condition}, which does not hold"
         if check.file is not None:
-            file = text(check.file, sight)
-            told = await context.call(FileCheck("expect"), file, id="expect")
-            return "" if told.success else told.error
-        if check.command is not None:
-            command, values = command_of(check.command, sight)
-            bash = BashNode("expect", None, command, project_of(context), values)
-            told = await context.call(bash, None, id="expect")
-            return "" if told.success else f"expected `{check.command}` to succeed: {told.error}"
-        return ""
+            return (await self._call(context, FileCheck("expect"), text(check.file, sight))).error
+        command, values = command_of(check.command or "", sight)
+        told = await self._call(context, BashNode("expect", None, command, project_of(context), values))
+        return "" if told.success else f"expected `{check.command}` to succeed: {told.error}"
+
+    async def _call(self, context: ExecutionContext, node: Node, input: Any = None) -> Result:
+        self.made_checks += 1
+        return await context.call(node, input, path=beside(self.path, "expect", self.made_checks))
 
 
 class FileCheck(Node):

@@ -145,6 +145,11 @@ async def join(scope: Scope) -> None:
             raise
 
 
+def beside(path: str, name: str, count: int = 1) -> str:
+    """A path next to that of a leaf: what lies below a leaf is over when the leaf is."""
+    return f"{path}~{name}" if count == 1 else f"{path}~{name}[{count}]"
+
+
 def given_of(value: Any) -> Any:
     """What flows into a node: the output of the one before, or the outputs of several."""
     if isinstance(value, Result):

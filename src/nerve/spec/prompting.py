@@ -10,7 +10,7 @@ from nerve.core.nodes.base import Names
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.result import Result
 from nerve.spec import models
-from nerve.spec.nodes import Entry, Inline
+from nerve.spec.nodes import Entry, Inline, beside
 from nerve.spec.scope import Scope, Sight
 from nerve.spec.spaces import AssertNode, RequestNode, answered, request
 from nerve.spec.values import fill
@@ -77,7 +77,7 @@ class Detached(Inline):
     async def execute(self, context: ExecutionContext) -> Result:
         scope = self.scope
         fact = request(scope.facts.id, self.tag, self.who, self.made.input)
-        await context.call(RequestNode("_request"), fact, id="_request")
+        await context.call(RequestNode("_request"), fact, path=beside(context.path, "request"))
         if (earlier := scope.detached.pop(self.tag, None)) is not None:
             await earlier
         scope.detached[self.tag] = asyncio.ensure_future(self._answer(context, context.path))
@@ -88,4 +88,4 @@ class Detached(Inline):
         if self.made.after:
             self.made.after(result)
         fact = answered(self.scope.facts.id, self.tag, self.who, result)
-        await context.call(AssertNode("_response"), fact, id="_response")
+        await context.call(AssertNode("_response"), fact, path=beside(path, "response"))

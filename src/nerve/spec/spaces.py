@@ -8,7 +8,7 @@ from nerve.core.nodes.base import Names, Node
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.result import Result
 from nerve.core.runtime import Signal, Timer
-from nerve.dataspace import known
+from nerve.dataspace import known, literal
 from nerve.spec import models
 from nerve.spec.nodes import Entry, Inline
 from nerve.spec.scope import Scope, Sight
@@ -42,20 +42,17 @@ def assert_entry(spec: models.Assert, name: str, sight: Sight, names: Names) -> 
 
 
 def retract_entry(spec: models.Retract, name: str, sight: Sight, names: Names) -> Entry:
-    return Entry(
-        RetractNode(name), signal(spec, sight) if spec.signal is not None else fill(spec.fact, sight)
-    )
+    meant = signal(spec, sight) if spec.signal is not None else holes(spec.fact, sight)
+    return Entry(RetractNode(name), meant)
 
 
 def signal(spec: models.Retract | models.Condition, sight: Sight) -> list[Any]:
     """The pattern of a signal; its value is captured."""
     key = text(spec.key, sight) if spec.key is not None else None
     *rest, named = known.signal_pattern(text(spec.signal or "", sight), key).to_json()
-    return (
-        [*rest, {**named, "value": "?value"}]
-        if isinstance(named, dict)
-        else [*rest, named, {"value": "?value"}]
-    )
+    if isinstance(named, dict):
+        return [*rest, {**named, "value": "?value"}]
+    return [*rest, named, {"value": "?value"}]
 
 
 def pattern(condition: models.Condition, sight: Sight) -> list[Any]:
@@ -63,7 +60,16 @@ def pattern(condition: models.Condition, sight: Sight) -> list[Any]:
     if condition.response is not None:
         label, named = known.response_pattern(condition.response, sight.scope.facts.id).to_json()
         return [label, {**named, "text": "?value"}]
-    return signal(condition, sight) if condition.signal is not None else fill(condition.fact, sight)
+    return signal(condition, sight) if condition.signal is not None else holes(condition.fact, sight)
+
+
+def holes(value: Any, sight: Sight) -> Any:
+    """A pattern with its templates filled in; what is filled in is taken literally."""
+    if isinstance(value, str):
+        return literal(fill(value, sight)) if "{{" in value else value
+    if isinstance(value, dict):
+        return {key: holes(item, sight) for key, item in value.items()}
+    return [holes(item, sight) for item in value] if isinstance(value, list) else value
 
 
 class RequestNode(Node):
