@@ -7,6 +7,9 @@ NerveError
 ├── RunHeld               a run needs a decision before it can go on
 ├── LimitReached          a run reached one of its limits
 ├── NotJson               a value that JSON cannot carry
+├── Unreadable            a text that is no workflow; its problems have places      (nerve.spec.source)
+├── ExprError, EvalError  an expression that cannot be compiled, or evaluated       (nerve.expr)
+├── NotARecord, Lagged …  what is wrong with a fact, a pattern or an observer       (nerve.dataspace)
 └── StoreError
     ├── StoreLocked       another process owns the file
     ├── StoreBusy         another connection holds the write lock
