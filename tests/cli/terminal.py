@@ -49,6 +49,9 @@ class Terminal:
     def type(self, line: str) -> None:
         os.write(self._screen, f"{line}\n".encode())
 
+    def press(self, key: str) -> None:
+        os.write(self._screen, key.encode())
+
     def interrupt(self) -> None:
         """Ctrl-C: every process of the terminal gets it."""
         os.killpg(self._process.pid, signal.SIGINT)

@@ -140,18 +140,21 @@ def plain(event: WorkflowEvent) -> str | None:
     """An event as a line of its own, for pipes and files; None for those nobody needs there."""
     data = event.data
     name = data.get("node_id", "")
+    if name.startswith("_") or name == "expect":
+        return None
     match event.event_type:
         case "workflow_started":
             return f"[workflow] {event.workflow_id} started"
         case "outer_round":
             return f"[round] {data['round']}/{data['max']}"
         case "gate_waiting":
-            return f"[gate] {data['prompt']} ({' or '.join(data['choices'] or [])})"
+            choices = f" ({' or '.join(data['choices'])})" if data["choices"] else ""
+            return f"[gate] {data['prompt']}{choices}"
         case "gate_answered":
             return f"[gate] answered: {data['answer']}"
         case "node_retrying":
             return f"[{name}] ↻ again"
-        case "node_completed" | "node_error" | "node_timeout":
+        case "node_completed" | "node_error" | "node_timeout" | "step_completed" | "step_failed":
             symbol = "✓" if data.get("success") else "✗"
             return f"[{name}] {symbol} {gist(event)} ({seconds(event):.1f}s)"
     return None

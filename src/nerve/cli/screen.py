@@ -10,14 +10,20 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.panel import Panel
 
-from nerve.cli.progress import Progress, plain
+from nerve.cli.progress import plain
 from nerve.core.workflow import GateInfo, WorkflowEvent
+
+
+class Shown(Protocol):
+    """What can be drawn as a panel."""
+
+    def panel(self, width: int) -> Panel: ...
 
 
 class Screen(Protocol):
     """Where a run is shown."""
 
-    def show(self, progress: Progress, events: list[WorkflowEvent]) -> None: ...
+    def show(self, progress: Shown, events: list[WorkflowEvent]) -> None: ...
 
     def rest(self) -> None:
         """Let go of the terminal, for a question or for good."""
@@ -30,7 +36,7 @@ class LiveScreen:
         self._console = console
         self._live: Live | None = None
 
-    def show(self, progress: Progress, events: list[WorkflowEvent]) -> None:
+    def show(self, progress: Shown, events: list[WorkflowEvent]) -> None:
         if self._live is None:
             self._live = Live(console=self._console, auto_refresh=False)
             self._live.start()
@@ -49,7 +55,7 @@ class PlainScreen:
     def __init__(self, console: Console) -> None:
         self._console = console
 
-    def show(self, progress: Progress, events: list[WorkflowEvent]) -> None:
+    def show(self, progress: Shown, events: list[WorkflowEvent]) -> None:
         for line in map(plain, events):
             if line is not None:
                 say(self._console, line)

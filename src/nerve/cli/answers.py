@@ -1,0 +1,75 @@
+"""Answers given on the command line: `--answer GATE=TEXT`, each for one gate, in their order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from nerve.cli.usage import UsageError
+from nerve.core.nodes.graph import suggest
+from nerve.core.workflow import GateInfo
+from nerve.spec import models
+from nerve.spec.walk import walk
+
+
+class Answers:
+    """What is still to be answered with."""
+
+    def __init__(self, pairs: Iterable[str] = ()) -> None:
+        self.left: list[tuple[str, str]] = []
+        for pair in pairs:
+            gate, equals, text = pair.partition("=")
+            if not (gate.strip() and equals):
+                raise UsageError(f"--answer {pair} names no gate: write --answer GATE=TEXT.")
+            self.left.append((gate.strip(), text))
+
+    def take(self, names: Iterable[str]) -> str | None:
+        """The first answer for one of these names, which is used up then."""
+        known = set(names)
+        for n, (gate, text) in enumerate(self.left):
+            if gate in known:
+                del self.left[n]
+                return text
+        return None
+
+    def check(self, specs: Iterable[models.WorkflowSpec]) -> None:
+        """Refuse answers that no gate and no wait for a signal of these workflows can take."""
+        specs = list(specs)
+        gates = {name: gate for spec in specs for name, gate in gates_of(spec)}
+        signals = {name for spec in specs for name in signals_of(spec)}
+        for name, text in self.left:
+            if "/" in name or name in signals or re.fullmatch("[0-9a-f]{8,}", name):
+                continue
+            if (gate := gates.get(name)) is None:
+                close = suggest(name, gates)
+                there = f"Gates: {', '.join(gates)}." if gates else "The workflow has none."
+                raise UsageError(f"--answer {name}={text}: there is no gate '{name}'{close or '.'} {there}")
+            if gate.choices and text not in gate.choices:
+                raise UsageError(
+                    f"--answer {name}={text}: the gate takes {' or '.join(gate.choices)}, not '{text}'."
+                )
+
+
+def gates_of(spec: models.WorkflowSpec) -> Iterator[tuple[str, models.Gate]]:
+    for each in walk(spec.body):
+        if isinstance(each.spec, models.Gate):
+            yield each.name, each.spec
+
+
+def signals_of(spec: models.WorkflowSpec) -> Iterator[str]:
+    for each in walk(spec.body):
+        if isinstance(each.spec, models.Wait):
+            yield from (condition.signal for condition in each.spec.any if condition.signal is not None)
+
+
+def names_of(gate: GateInfo) -> list[str]:
+    """What a gate may be called: its id, its path, the id of its node, and the last name of its path."""
+    path = gate.path.removesuffix("/answer")
+    last = path.rsplit("/", 1)[-1]
+    bare = re.sub(r"\[\d+\]$", "", last)
+    return [gate.gate_id, gate.path, path, path[1:], *([gate.node_id] if gate.node_id else []), last, bare]
+
+
+def name_of(gate: GateInfo) -> str:
+    """What a person may call a gate."""
+    return gate.node_id or names_of(gate)[-1]

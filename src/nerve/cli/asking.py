@@ -1,0 +1,72 @@
+"""Asking a person at the terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rich.panel import Panel
+from rich.text import Text
+
+from nerve.cli.screen import say, typed_line
+from nerve.core.workflow import GateInfo
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+LOOK = 0.2
+"""Seconds between two looks at whether the gate is still open."""
+
+
+class Nobody(Exception):
+    """There is nobody to ask: the terminal was closed."""
+
+
+def can_ask(console: Console) -> bool:
+    return console.is_terminal and sys.stdin is not None and sys.stdin.isatty()
+
+
+def show_gate(console: Console, gate: GateInfo, name: str) -> None:
+    """The question, and what can be answered."""
+    text = Text(gate.prompt)
+    for number, choice in enumerate(gate.choices or [], start=1):
+        text.append(f"\n{number}  {choice}")
+    if not gate.choices and gate.options:
+        text.append(f"\nfor example: {', '.join(gate.options)}", "dim")
+    title = f"⏸ Waiting for Input: {name}"
+    console.print(Panel(text, title=title, border_style="yellow", expand=False))
+
+
+async def ask(console: Console, gate: GateInfo, refused: str, is_open: Callable[[], bool]) -> str | None:
+    """A person's answer; None when the gate was settled another way meanwhile."""
+    if refused:
+        say(console, refused)
+    choices = gate.choices or []
+    told = f"1 to {len(choices)}, or the answer: " if choices else "Answer: "
+    while True:
+        console.print(told, end="", markup=False)
+        typing = asyncio.ensure_future(typed_line())
+        try:
+            while not typing.done():
+                await asyncio.wait([typing], timeout=LOOK)
+                if not is_open():
+                    return None
+        finally:
+            typing.cancel()
+        line = typing.result()
+        if not line:
+            raise Nobody
+        if answer := chosen(line.strip(), choices):
+            return answer
+
+
+def chosen(line: str, choices: list[str]) -> str:
+    """The choice that a line means by its number or by its text; without choices the line itself."""
+    if line in choices:
+        return line
+    if line.isdecimal() and 1 <= int(line) <= len(choices):
+        return choices[int(line) - 1]
+    alike = [choice for choice in choices if choice.casefold() == line.casefold()]
+    return alike[0] if len(alike) == 1 else line

@@ -1,0 +1,127 @@
+"""`nerve check`: everything that can be known to be wrong, and nothing executed to know it."""
+
+from __future__ import annotations
+
+import json as json_text
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from nerve.cli.exits import COMPLETED, FAILED
+from nerve.cli.project import Code, Project
+from nerve.cli.run import Flag
+from nerve.cli.usage import UsageError
+from nerve.notations import open_document
+from nerve.notations.agents import discover_agents
+from nerve.spec.check import check as check_document
+from nerve.spec.checks.names import Known, unknown
+from nerve.spec.source import Document, Problem, Unreadable
+from nerve.spec.walk import walk
+from nerve.spec.workflow import slug
+
+PROVIDERS = ("claude", "claude-code", "codex")
+"""Providers that need no word in the project."""
+NOTHING = "No workflows found. Create workflows in .nerve/workflows/, or name a file."
+
+
+@dataclass(slots=True)
+class Findings:
+    """How many workflows were looked at, and what was found."""
+
+    workflows: int = 0
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def errors(self) -> int:
+        return sum(problem.severity == "error" for problem in self.problems)
+
+    def to_dict(self) -> dict[str, Any]:
+        problems = [problem.to_dict() for problem in self.problems]
+        return {"workflows": self.workflows, "errors": self.errors, "problems": problems}
+
+    def summary(self) -> str:
+        told = counted(self.workflows, "workflow")
+        warnings = sum(problem.severity == "warning" for problem in self.problems)
+        if not self.errors and not warnings:
+            return f"{told}, no problems"
+        parts = [counted(self.errors, "error") if self.errors else "no errors"]
+        return ", ".join([told, *parts, *([counted(warnings, "warning")] if warnings else [])])
+
+
+def check(*targets: str, json: Flag = False) -> int:
+    """Say everything that is wrong with workflows; exit code 1 if there are errors.
+
+    TARGETS are workflow files or names of workflows of the project; without any, all of the project.
+    Nothing is executed or imported.
+
+    Parameters
+    ----------
+    json
+        Print one JSON object with all problems.
+    """
+    project = Project()
+    try:
+        found = Checking(project).targets(targets) if targets else Checking(project).everything()
+    except Unreadable as error:
+        found = Findings(problems=error.problems)
+    if json:
+        print(json_text.dumps(found.to_dict(), ensure_ascii=False))
+    else:
+        for problem in found.problems:
+            print(problem)
+        print(found.summary() if found.workflows or found.problems else NOTHING)
+    return FAILED if found.errors else COMPLETED
+
+
+class Checking:
+    """The checks of one project."""
+
+    def __init__(self, project: Project) -> None:
+        self.project = project
+        self.found = Findings()
+
+    def targets(self, targets: tuple[str, ...]) -> Findings:
+        for given in targets:
+            target = self.project.target(given)
+            if isinstance(target, Code):
+                raise UsageError(f"{given} is Python: only `nerve run` executes it, so it cannot be checked.")
+            self.add(target.path)
+        return self.found
+
+    def everything(self) -> Findings:
+        found = self.project.found
+        paths = {problem.file for problem in found.problems if problem.severity == "error"}
+        self.found.workflows += len(paths - {str(each.path) for each in found.workflows})
+        self.found.problems += found.problems
+        self.found.problems += [shadowed.problem() for shadowed in found.shadowed]
+        for each in found.workflows:
+            self.add(each.path)
+        return self.found
+
+    def add(self, path: Any) -> None:
+        self.found.workflows += 1
+        try:
+            document, _ = open_document(path, self.project.folder)
+        except Unreadable as error:
+            self.found.problems += error.problems
+            return
+        checked = check_document(document)
+        problems = list(checked.problems)
+        if checked.spec is not None:
+            problems += self.strangers(document, checked.spec)
+        self.found.problems += sorted(set(problems))
+
+    def strangers(self, document: Document, spec: Any) -> Iterator[Problem]:
+        """Names that the project does not have; a Python file may still bring them, so they are no errors."""
+        for loc, message, fix in unknown(spec, list(walk(spec.body)), self.known(slug(spec.name))):
+            yield replace(document.problem(loc, message, fix), severity="warning")
+
+    def known(self, own: str) -> Known:
+        workflows = [own, *(slug(each.name) for each in self.project.found.workflows)]
+        agents = [agent.name for agent in discover_agents(self.project.folder).agents]
+        names = [*agents, *workflows, *PROVIDERS]
+        return Known(lambda name: name.removeprefix("workflow:") in names, workflows, names)
+
+
+def counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

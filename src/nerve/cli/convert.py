@@ -1,0 +1,82 @@
+"""`nerve convert`: a workflow written down in another notation."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+from nerve.cli.exits import COMPLETED
+from nerve.cli.project import Code, Project
+from nerve.cli.usage import UsageError
+from nerve.notations import contents, named, read
+from nerve.spec import models
+from nerve.spec.source import Unreadable
+from nerve.spec.validate import plain_form, validate
+from nerve.spec.walk import walk
+
+
+def convert(file: str, /, *, to: Literal["json", "yaml", "lisp"], output: Path | None = None) -> int:
+    """Write a workflow down in another notation. Nothing is executed or imported.
+
+    FILE is a workflow file, or the name of a workflow of the project. It is written in the dialect of
+    the notation where that can say everything, and in the full form otherwise.
+
+    Parameters
+    ----------
+    to
+        The notation.
+    output
+        The file to write; without it, standard output.
+    """
+    project = Project()
+    target = project.target(file)
+    if isinstance(target, Code):
+        raise UsageError(f"{file} is Python, which cannot be written in another notation.")
+    spec = spec_of(target.path)
+    text, remarks = written(plain_form(spec), to)
+    for remark in [*remarks, *files_of(spec)]:
+        print(f"nerve: {remark}", file=sys.stderr)
+    if output is None:
+        print(text, end="")
+    else:
+        save(output, text)
+    return COMPLETED
+
+
+def spec_of(path: Path) -> models.WorkflowSpec:
+    """The spec of a file; its prompts stay in theirs."""
+    spec, problems = validate(read(contents(path), str(path)))
+    if spec is None:
+        raise Unreadable(problems)
+    return spec
+
+
+def written(data: dict[str, Any], to: str) -> tuple[str, list[str]]:
+    """The text, and what is to be said about it."""
+    if to != "json":
+        return named(to).write(data), []
+    from nerve.notations.json_steps import write_steps
+
+    text, cannot = write_steps(data)
+    if not cannot:
+        return text, []
+    told = [f"steps cannot say it: {what}" for what in cannot]
+    return named("json").write(data), [*told, "so it is written in the full form."]
+
+
+def files_of(spec: models.WorkflowSpec) -> list[str]:
+    files = {
+        each.spec.file for each in walk(spec.body) if isinstance(each.spec, models.Prompt) and each.spec.file
+    }
+    if not files:
+        return []
+    names = ", ".join(f"{name}.md" for name in sorted(files))
+    return [f"its prompts stay in their files ({names}): keep the new file beside the old one."]
+
+
+def save(output: Path, text: str) -> None:
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{output} cannot be written: {error.strerror}.") from None

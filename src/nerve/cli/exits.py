@@ -1,0 +1,22 @@
+"""Exit codes: what a command says to the shell. They stand here and in docs/cli.md, and nowhere else."""
+
+from __future__ import annotations
+
+COMPLETED = 0
+FAILED = 1
+"""The run failed; for `nerve check`, there are errors."""
+REFUSED = 2
+"""The command was wrong, or the workflow is: nothing was started."""
+CANCELLED = 3
+"""The run was cancelled, or a person rejected what it asked for."""
+WAITING = 4
+"""The run waits or is held; `nerve resume` goes on with it."""
+INTERRUPTED = 130
+"""Ctrl-C; the run is parked and `nerve resume` goes on with it."""
+
+OF_STATES = {"completed": COMPLETED, "failed": FAILED, "cancelled": CANCELLED}
+
+
+def code_of(state: str) -> int:
+    """The exit code for a run that was left in this state."""
+    return OF_STATES.get(state, WAITING)

@@ -1,0 +1,171 @@
+"""Inputs from the command line: `--name=value`, typed by what the workflow declares."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from nerve.cli.usage import UsageError
+from nerve.core.nodes.graph import suggest
+from nerve.core.workflow.workflow import Workflow
+from nerve.spec.models import Input
+from nerve.spec.workflow import DefinedWorkflow
+
+LITERAL = "\0"
+"""Marks an argument that stood behind `--`; no argument of a process can have it."""
+BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+TYPES = {
+    "string": "a text",
+    "number": "a number",
+    "integer": "a whole number",
+    "boolean": "true or false",
+    "array": "a JSON list",
+    "object": "a JSON object",
+    "any": "anything",
+}
+
+
+@dataclass(slots=True)
+class Given:
+    """What the command line says beside its own options."""
+
+    target: str
+    input: str | None = None
+    pairs: dict[str, str | bool] = field(default_factory=dict)
+
+
+def given(arguments: Iterable[str], named: Iterable[str] = ()) -> Given:
+    """The target, the input, and the pairs; `named` are pairs without their hyphens."""
+    texts: list[str] = []
+    pairs: dict[str, str | bool] = {}
+    for argument in arguments:
+        if argument.startswith("--"):
+            add(pairs, argument[2:], argument)
+        else:
+            texts.append(argument.removeprefix(LITERAL))
+    for pair in named:
+        add(pairs, pair, f"--input {pair}")
+    if not texts:
+        raise UsageError("name a workflow or a file to run.")
+    if len(texts) > 2:
+        raise UsageError(f"Unexpected argument: {texts[2]}. Put an input of several words in quotes.")
+    return Given(texts[0], texts[1] if len(texts) == 2 else None, pairs)
+
+
+def add(pairs: dict[str, str | bool], pair: str, shown: str) -> None:
+    name, equals, value = pair.partition("=")
+    name = name.replace("-", "_")
+    if not name.isidentifier():
+        raise UsageError(f"{shown} names no input: write --name=value.")
+    if name in pairs:
+        raise UsageError(f"the input '{name}' is given twice.")
+    pairs[name] = value if equals else True
+
+
+def params(workflow: Workflow, pairs: Mapping[str, str | bool]) -> dict[str, Any]:
+    """The parameters of a run, of the declared types; UsageError for one that cannot be."""
+    if not isinstance(workflow, DefinedWorkflow):
+        return {name: anything(value) for name, value in pairs.items()}
+    declared = workflow.spec.inputs
+    for name in pairs:
+        if name not in declared:
+            unknown(workflow, name)
+    typed = {name: value_of(name, declared[name], value) for name, value in pairs.items()}
+    try:
+        workflow.check_params(typed)
+    except ValueError as error:
+        raise UsageError(f"{error}. {inputs_of(workflow)}") from None
+    return typed
+
+
+def unknown(workflow: DefinedWorkflow, name: str) -> None:
+    close = suggest(name, workflow.spec.inputs)
+    stop = "" if close.endswith("?") else "."
+    raise UsageError(
+        f"workflow '{workflow.name}' has no input or option '{name}'{close}{stop} {inputs_of(workflow)}"
+    )
+
+
+def inputs_of(workflow: DefinedWorkflow) -> str:
+    """The declared inputs in one sentence."""
+    told = [
+        f"--{name.replace('_', '-')} ({input.type}{', required' if input.required else ''})"
+        for name, input in workflow.spec.inputs.items()
+    ]
+    return f"Its inputs: {', '.join(told)}." if told else "It declares no inputs."
+
+
+def value_of(name: str, declared: Input, value: str | bool) -> Any:
+    """A value of the declared type."""
+    if value is True:
+        if declared.type in ("boolean", "any"):
+            return True
+        raise UsageError(f"the input '{name}' needs {TYPES[declared.type]}: write --{name}=value.")
+    assert isinstance(value, str)
+    try:
+        return READ[declared.type](value)
+    except ValueError:
+        raise UsageError(f"the input '{name}' must be {TYPES[declared.type]}, not '{value}'.") from None
+
+
+def boolean(value: str) -> bool:
+    if value.lower() not in BOOLEANS:
+        raise ValueError(value)
+    return BOOLEANS[value.lower()]
+
+
+def number(value: str) -> float:
+    read: Any = plain_json(value)
+    if isinstance(read, bool) or not isinstance(read, int | float):
+        raise ValueError(value)
+    return read
+
+
+def whole(value: str) -> int:
+    read = number(value)
+    if read != int(read):
+        raise ValueError(value)
+    return int(read)
+
+
+def of_kind(kind: type) -> Callable[[str], Any]:
+    def read(value: str) -> Any:
+        made = plain_json(value)
+        if not isinstance(made, kind):
+            raise ValueError(value)
+        return made
+
+    return read
+
+
+def anything(value: str | bool) -> Any:
+    """JSON if it is JSON, else the text."""
+    try:
+        return plain_json(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+def plain_json(value: str) -> Any:
+    """JSON proper: neither NaN nor infinity."""
+
+    def refuse(constant: str) -> Any:
+        raise ValueError(constant)
+
+    try:
+        return json.loads(value, parse_constant=refuse)
+    except RecursionError:
+        raise ValueError(value) from None
+
+
+READ: dict[str, Callable[[str], Any]] = {
+    "string": str,
+    "number": number,
+    "integer": whole,
+    "boolean": boolean,
+    "array": of_kind(list),
+    "object": of_kind(dict),
+    "any": anything,
+}

@@ -1,0 +1,115 @@
+"""`nerve run`: a workflow in this process, with live progress and its gates on the terminal."""
+
+from __future__ import annotations
+
+import json as json_text
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from nerve.cli.answers import Answers
+from nerve.cli.inputs import Given, given, params
+from nerve.cli.launch import Launch, load
+from nerve.cli.project import Code, Project
+from nerve.cli.usage import UsageError
+from nerve.cli.watch import Outcome
+from nerve.core.session import Session, loading
+from nerve.core.workflow.workflow import Workflow
+from nerve.spec.source import Unreadable
+from nerve.spec.workflow import DefinedWorkflow
+
+Flag = Annotated[bool, Parameter(negative="", show_default=False)]
+Many = Annotated[tuple[str, ...], Parameter(negative="", show_default=False)]
+Files = Annotated[tuple[Path, ...], Parameter(name="--with", negative="", show_default=False)]
+
+
+def run(
+    *arguments: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)],
+    answer: Many = (),
+    input: Many = (),
+    json: Flag = False,
+    dry_run: Flag = False,
+    label: str | None = None,
+    key: str | None = None,
+    modules: Files = (),
+    store: Path | None = None,
+) -> int:
+    """Run a workflow in this process, and show it to its end.
+
+    Parameters
+    ----------
+    answer
+        GATE=TEXT answers a gate, or sends a signal that is waited for; can be given several times.
+    input
+        NAME=VALUE is --NAME=VALUE for an input that has the name of an option.
+    json
+        Print one JSON object with the outcome, and nothing else, on standard output.
+    dry_run
+        Walk through the workflow with stub answers; nothing is executed, spent or stored.
+    label
+        What the run is called: `run.label`, and @workflow-id in Lisp.
+    key
+        Start once: the same key gives the same run.
+    modules
+        A Python file that has register(session), to be executed first; can be given several times.
+    store
+        The file of the store, instead of .nerve/nerve.db.
+    """
+    try:
+        told = given(arguments, input)
+        if dry_run:
+            from nerve.cli.dry_run import walk_through
+
+            return walk_through(told, answer, json)
+        launch = Launch(Project(), store, modules, json)
+        return Start(launch, told, Answers(answer), label, key).go()
+    except (UsageError, Unreadable) as error:
+        if json:
+            print(json_text.dumps(refusal(error)))
+        raise
+
+
+class Start:
+    """A run that is to be started."""
+
+    def __init__(
+        self, launch: Launch, told: Given, answers: Answers, label: str | None, key: str | None
+    ) -> None:
+        self.launch, self.told, self.answers, self.label, self.key = launch, told, answers, label, key
+        self.target = launch.project.target(told.target)
+
+    def go(self) -> int:
+        return self.launch.go(self.drive)
+
+    async def drive(self, session: Session) -> Outcome:
+        workflow = load(session, self.launch.project, self.target)
+        if isinstance(self.target, Code) and self.target.file not in self.launch.modules:
+            self.launch.modules += (self.target.file,)
+        check_answers(session, workflow, self.answers)
+        options: dict[str, Any] = {"label": self.label} if self.label is not None else {}
+        given = params(workflow, self.told.pairs)
+        loading.check_start(session, workflow, given)
+        self.launch.open_store(session)
+        try:
+            run = await session.start(workflow.name, self.told.input, given, self.key, **options)
+        except Unreadable:
+            raise
+        except ValueError as error:
+            raise UsageError(f"{error}.") from None
+        return await self.launch.to_end(session, run, self.answers)
+
+
+def check_answers(session: Session, workflow: Workflow, answers: Answers) -> None:
+    """Refuse answers to gates that are not there; what Python asks for is only known when it asks."""
+    known = [each for each in session.workflows.values() if isinstance(each, DefinedWorkflow)]
+    if isinstance(workflow, DefinedWorkflow) and len(known) == len(session.workflows):
+        answers.check([workflow.spec, *(each.spec for each in known)])
+
+
+def refusal(error: UsageError | Unreadable) -> dict[str, Any]:
+    """What is told of a run that was not started."""
+    told: dict[str, Any] = {"run_id": None, "state": "refused", "error": str(error), "gates": []}
+    if isinstance(error, Unreadable):
+        told["problems"] = [problem.to_dict() for problem in error.problems]
+    return told

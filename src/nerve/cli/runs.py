@@ -1,0 +1,122 @@
+"""`nerve runs`: the runs of the project's store."""
+
+from __future__ import annotations
+
+import asyncio
+import json as json_text
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from nerve.cli.answers import name_of
+from nerve.cli.progress import SYMBOLS
+from nerve.cli.project import STORE
+from nerve.cli.run import Flag
+from nerve.cli.usage import UsageError
+from nerve.core.nodes.graph import suggest
+from nerve.core.session import Session
+from nerve.core.workflow import WorkflowState
+
+PARKED = "parked"
+"""A run that was running when its process ended; nobody drives it."""
+STATES = [*(state.value for state in WorkflowState), PARKED]
+SHORT = 13
+"""Characters of an id that are shown: the millisecond of the start."""
+
+
+def runs(
+    *,
+    state: str | None = None,
+    workflow: str | None = None,
+    json: Flag = False,
+    store: Path | None = None,
+) -> int:
+    """List the runs of this project, the newest last.
+
+    Parameters
+    ----------
+    state
+        Only those in this state: waiting, parked, paused, held, completed, failed or cancelled.
+    workflow
+        Only those of this workflow.
+    json
+        Print them as a JSON list.
+    store
+        The file of the store, instead of .nerve/nerve.db.
+    """
+    if state is not None and state not in STATES:
+        raise UsageError(f"there is no state '{state}'{suggest(state, STATES)}. States: {', '.join(STATES)}.")
+    file = store or STORE
+    found = asyncio.run(listed(file, workflow)) if file.is_file() else []
+    found = [run for run in found if state in (None, run["state"])]
+    if json:
+        print(json_text.dumps(found, ensure_ascii=False))
+    elif found:
+        show(found)
+    else:
+        print("No runs." if state or workflow else "No runs yet. Start one with: nerve run TARGET")
+    return 0
+
+
+async def listed(file: Path, workflow: str | None) -> list[dict[str, Any]]:
+    """What is told of every run; nothing is recovered by looking."""
+    async with Session(store=file) as session:
+        engine = session.engine
+        rows = engine.store.runs(session=session.name)
+        told = {
+            row.run: told_of(row, engine.open_gates(row.run) if row.ended is None else {}) for row in rows
+        }
+    for row in reversed(rows):
+        if row.parent in told and told[row.run]["state"] in ("waiting", "held"):
+            parent = told[row.parent]
+            parent["state"] = told[row.run]["state"] if parent["state"] == PARKED else parent["state"]
+            parent["gates"] += told[row.run]["gates"]
+    return [told[row.run] for row in rows if row.parent is None and workflow in (None, row.workflow)]
+
+
+def told_of(row: Any, gates: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "run_id": row.run,
+        "workflow": row.workflow,
+        "state": PARKED if row.state == "running" else row.state,
+        "started_at": datetime.fromtimestamp(row.started, UTC).isoformat(),
+        "ended_at": datetime.fromtimestamp(row.ended, UTC).isoformat() if row.ended else None,
+        "key": row.key,
+        "gates": [{"name": name_of(gate), **gate.to_dict()} for gate in gates.values()],
+    }
+
+
+def show(found: list[dict[str, Any]]) -> None:
+    """The table; in a pipe it is as wide as it must be."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 1000
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("run", "workflow", "state", "started", "took", ""):
+        table.add_column(heading, no_wrap=heading != "", overflow="ellipsis")
+    short = [run["run_id"][:SHORT] for run in found]
+    for run, prefix in zip(found, short, strict=True):
+        symbol, style = SYMBOLS.get(run["state"], ("⏸", "yellow"))
+        started = datetime.fromisoformat(run["started_at"])
+        table.add_row(
+            run["run_id"] if short.count(prefix) > 1 else prefix,
+            Text(run["workflow"]),
+            Text(f"{symbol} {run['state']}", style),
+            f"{started.astimezone():%Y-%m-%d %H:%M:%S}",
+            took(started, run["ended_at"]),
+            Text("; ".join(f"{gate['name']}: {gate['prompt']}" for gate in run["gates"]).replace("\n", " ")),
+        )
+    with console.capture() as drawn:
+        console.print(table)
+    print("\n".join(line.rstrip() for line in drawn.get().splitlines()))
+
+
+def took(started: datetime, ended: str | None) -> str:
+    if ended is None:
+        return ""
+    seconds = (datetime.fromisoformat(ended) - started).total_seconds()
+    return f"{seconds:.1f}s" if seconds < 60 else f"{int(seconds // 60)}m{int(seconds % 60):02}s"

@@ -1,0 +1,87 @@
+"""`nerve show`: a workflow as a tree, as a diagram, or as data."""
+
+from __future__ import annotations
+
+import json as json_text
+import sys
+from collections.abc import Iterator
+
+from nerve.cli.project import Code, Project
+from nerve.cli.run import Flag
+from nerve.cli.usage import UsageError
+from nerve.notations import open_document
+from nerve.spec.check import Checked
+from nerve.spec.check import check as check_document
+from nerve.spec.models import WorkflowSpec
+from nerve.spec.outline import Item, mermaid, outline
+from nerve.spec.source import Unreadable
+from nerve.spec.validate import hash_of, plain_form
+
+
+def show(target: str, /, *, tree: Flag = False, mermaid: Flag = False, json: Flag = False) -> int:
+    """Show a workflow. Nothing is executed or imported.
+
+    TARGET is a workflow file, or the name of a workflow of the project.
+
+    Parameters
+    ----------
+    tree
+        As a tree; this is what is shown without an option.
+    mermaid
+        As a Mermaid flowchart.
+    json
+        As one JSON object: its tree, and the spec it is read into.
+    """
+    if tree + mermaid + json > 1:
+        raise UsageError("use one of --tree, --mermaid and --json.")
+    checked = opened(target)
+    spec = checked.spec
+    assert spec is not None
+    if json:
+        print(json_text.dumps(told(checked, spec), ensure_ascii=False, indent=2))
+    elif mermaid:
+        print(drawn(spec), end="")
+    else:
+        print("\n".join(lines(outline(spec))))
+    for problem in checked.errors:
+        print(problem, file=sys.stderr)
+    return 0
+
+
+def opened(given: str) -> Checked:
+    """A workflow whose shape is right; Unreadable says what is wrong otherwise."""
+    project = Project()
+    target = project.target(given)
+    if isinstance(target, Code):
+        raise UsageError(f"{given} is Python: only `nerve run` executes it, so there is nothing to show.")
+    document, _ = open_document(target.path, project.folder)
+    checked = check_document(document)
+    if checked.spec is None:
+        raise Unreadable(checked.errors)
+    return checked
+
+
+def drawn(spec: WorkflowSpec) -> str:
+    return mermaid(spec)
+
+
+def told(checked: Checked, spec: WorkflowSpec) -> dict[str, object]:
+    return {
+        "name": spec.name,
+        "file": checked.document.file,
+        "notation": checked.document.notation,
+        "hash": hash_of(spec),
+        "tree": outline(spec).to_dict(),
+        "spec": plain_form(spec),
+    }
+
+
+def lines(item: Item, guide: str = "", branch: str = "") -> Iterator[str]:
+    """The tree, one line an item."""
+    kind = f"  {item.kind}" if item.kind != "workflow" else ""
+    detail = " ".join(item.detail.split())
+    yield f"{branch}{item.name}{kind}" + (f"  {detail}" if detail else "")
+    for part in item.parts:
+        last = part is item.parts[-1]
+        inner = guide + ("   " if last else "│  ")
+        yield from lines(part, inner, guide + ("└─ " if last else "├─ "))

@@ -1,0 +1,72 @@
+"""Telling how a run was left: its result on standard output, everything else on standard error."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from nerve.cli.watch import Outcome
+
+
+def tell(outcome: Outcome, again: str, as_json: bool) -> int:
+    """Say how it ended and how to go on; the exit code."""
+    if as_json:
+        print(json.dumps(outcome.to_dict(), ensure_ascii=False))
+    for line in lines(outcome, again):
+        print(line, file=sys.stderr)
+    if outcome.state == "completed" and not as_json and (text := shown(outcome.result)):
+        print(text)
+    return outcome.code
+
+
+def lines(outcome: Outcome, again: str) -> list[str]:
+    """What a person is told; `again` is the command that goes on."""
+    run = f"run {outcome.run_id}"
+    match outcome.state:
+        case "completed":
+            return [f"✓ {run} completed"]
+        case "failed":
+            return [f"✗ {run} failed: {outcome.error or 'no reason was given'}"]
+        case "cancelled":
+            return [f"✗ {run} was cancelled" + (f": {outcome.error}" if outcome.error else "")]
+        case "held":
+            held = outcome.held or {}
+            options = " --with-changes" if held.get("reason") == "mismatch" else ""
+            told = f"✗ {run} is held ({held.get('reason', 'no reason')}): {held.get('message', '')}"
+            return [told, f"Go on with: {again}{options}"]
+    return waiting(outcome, run, again)
+
+
+def waiting(outcome: Outcome, run: str, again: str) -> list[str]:
+    """What a run waits for, one line each, and the command that answers."""
+    told = [f"⏸ {run} waits" if outcome.gates or outcome.waits else f"⏸ {run} is {outcome.state}"]
+    options = []
+    for gate in outcome.gates:
+        choices = gate["choices"] or []
+        told.append(f"  at gate '{gate['name']}': {gate['prompt']}" + alternatives(choices))
+        options.append(f" --answer {shlex.quote(gate['name'] + '=' + (choices[0] if choices else 'TEXT'))}")
+    for wait in outcome.waits:
+        told.append(f"  for {described(wait)}")
+        if "signal" in wait:
+            options.append(f" --answer {shlex.quote(wait['signal'] + '=TEXT')}")
+    return [*told, f"Go on with: {again}{''.join(options)}"]
+
+
+def described(wait: dict[str, Any]) -> str:
+    if "signal" not in wait:
+        return f"the fact {json.dumps(wait['fact'], ensure_ascii=False)}"
+    return f"the signal '{wait['signal']}'" + (f" with the key '{wait['key']}'" if "key" in wait else "")
+
+
+def alternatives(choices: Sequence[str]) -> str:
+    return f" ({' or '.join(choices)})" if choices else ""
+
+
+def shown(result: Any) -> str:
+    """A result as text: a text as it is, nothing for nothing, anything else as JSON."""
+    if result is None or isinstance(result, str):
+        return result or ""
+    return json.dumps(result, ensure_ascii=False, indent=2)

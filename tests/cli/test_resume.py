@@ -1,0 +1,137 @@
+"""`nerve resume` and `nerve runs`: coming back to runs."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+
+
+def run_of(said) -> str:
+    return said.err.split("Go on with: nerve resume ")[1].split()[0]
+
+
+def test_a_run_is_found_by_the_beginning_of_its_id(do) -> None:
+    run = run_of(do("run", "asking"))
+    assert do("resume", run[:13], "--answer", "colour=red").out == "red\n"
+
+
+def test_a_run_that_is_over_says_its_result_again(do) -> None:
+    run = do("run", "shout", "--json").json["run_id"]
+    done = do("resume", run)
+    assert (done.code, done.out) == (0, "loud\n\n")
+
+
+@pytest.mark.parametrize(
+    ("run", "message"),
+    [("nothing", "there is no run 'nothing'. `nerve runs` lists them."), ("", "2 runs begin with ''")],
+)
+def test_a_run_must_be_named_so_that_one_is_meant(run, message, do) -> None:
+    do("run", "shout")
+    do("run", "shout")
+    done = do("resume", run)
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err
+
+
+def test_without_a_store_there_is_nothing_to_go_on_with(do, project) -> None:
+    done = do("resume", "x")
+    assert (done.code, done.err) == (
+        2,
+        "nerve: there are no runs: .nerve/nerve.db does not exist. See: nerve --help\n",
+    )
+    assert not (project / ".nerve/nerve.db").exists()
+
+
+def test_a_run_goes_on_as_it_was_started_although_its_file_has_changed(do, project) -> None:
+    run = run_of(do("run", "asking"))
+    file = project / ".nerve/workflows/asking.yaml"
+    file.write_text(file.read_text() + "    - {kind: transform, expression: \"'new ' + given\"}\n")
+    assert do("resume", run, "--answer", "colour=red").out == "red\n"
+
+
+def test_a_run_goes_on_with_the_file_as_it_is_today(do, project) -> None:
+    run = run_of(do("run", "asking"))
+    file = project / ".nerve/workflows/asking.yaml"
+    file.write_text(file.read_text() + "    - {kind: transform, expression: \"'new ' + given\"}\n")
+    assert do("resume", run, "--with-changes", "--answer", "colour=red").out == "new red\n"
+
+
+def test_a_run_of_a_python_workflow_needs_its_file(do) -> None:
+    run = run_of(do("run", "flows.py:greet"))
+    done = do("resume", run)
+    assert done.code == 2
+    assert "'greet'" in done.err
+    assert "--with FILE" in done.err
+    assert do("resume", run, "--with", "flows.py", "--answer", "gate=Bob").out == "noise\nBob {}\n"
+
+
+def test_a_held_run_is_exit_code_4_and_names_the_way_on(do, project) -> None:
+    flow = project / "flow.py"
+    text = "def register(s):\n    @s.workflow\n    async def f(ctx):\n        return await ctx.gate('A?')\n"
+    flow.write_text(text)
+    run = run_of(do("run", "flow.py"))
+    flow.write_text(text.replace("'A?'", "'B?'"))
+    done = do("resume", run, "--with", "flow.py", "--answer", "gate=x")
+    assert done.code == 4
+    assert "is held (mismatch)" in done.err
+    assert done.err.rstrip().endswith(f"nerve resume {run} --with flow.py --with-changes")
+    done = do("resume", run, "--with", "flow.py", "--with-changes", "--answer", "gate=y")
+    assert (done.code, done.out) == (0, "y\n")
+
+
+def test_a_killed_run_goes_on_where_it_was(do, project) -> None:
+    (project / "slow.yaml").write_text(
+        "name: slow\ndescription: d\nbody: {kind: sequence, steps: ["
+        "{kind: bash, id: one, command: 'echo one >> effects'},"
+        "{kind: bash, id: two, command: 'test -e go || sleep 60; echo done'}]}\n"
+    )
+    command = [sys.executable, "-m", "nerve", "run", "slow.yaml"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        while "[one]" not in process.stderr.readline():
+            pass
+        process.send_signal(signal.SIGKILL)
+    (project / "go").touch()
+    assert [run["state"] for run in listed(do)] == ["parked"]
+    done = do("resume", listed(do)[0]["run_id"])
+    assert (done.code, done.out) == (0, "done\n\n")
+    assert "[one]" not in done.err
+    assert (project / "effects").read_text() == "one\n"
+
+
+def listed(do) -> list[dict]:
+    return json.loads(do("runs", "--json").out)
+
+
+def test_runs_are_listed_with_the_newest_last(do) -> None:
+    assert do("runs").out == "No runs yet. Start one with: nerve run TARGET\n"
+    do("run", "shout")
+    do("run", "asking")
+    do("run", "parent")
+    assert [(run["workflow"], run["state"]) for run in listed(do)] == [
+        ("shout", "completed"),
+        ("asking", "waiting"),
+        ("parent", "waiting"),
+    ]
+    lines = do("runs").out.splitlines()
+    assert lines[0].split() == ["run", "workflow", "state", "started", "took"]
+    assert lines[1].split()[1:4] == ["shout", "✓", "completed"]
+    assert lines[2].endswith("colour: Which colour?")
+    assert lines[3].endswith("colour: Which colour?")
+
+
+def test_runs_are_chosen_by_state_and_workflow(do) -> None:
+    do("run", "shout")
+    do("run", "asking")
+    assert [run["workflow"] for run in json.loads(do("runs", "--state", "waiting", "--json").out)] == [
+        "asking"
+    ]
+    assert [run["workflow"] for run in json.loads(do("runs", "--workflow", "shout", "--json").out)] == [
+        "shout"
+    ]
+    assert do("runs", "--state", "held").out == "No runs.\n"
+    done = do("runs", "--state", "wating")
+    assert (done.code, done.out) == (2, "")
+    assert "there is no state 'wating'. Did you mean 'waiting'?" in done.err

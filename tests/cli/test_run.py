@@ -1,0 +1,232 @@
+"""`nerve run`: inputs, answers, outcomes and exit codes."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from nerve.core.session import Session
+
+READY = ("--with", "nodes.py", "--count=3")
+
+
+def test_a_workflow_of_the_project_runs_and_prints_its_result(do, project) -> None:
+    done = do("run", "ship", "hello", *READY, "--answer", "approve=yes", "--dry", "--dev-tags=[1, 2]")
+    assert done.code == 0
+    assert json.loads(done.out) == {
+        "inputs": {"count": 3, "dry": True, "dev_tags": [1, 2], "label": "none", "level": "low"},
+        "said": "told hello",
+    }
+    assert "[build] ✓ built 3" in done.err
+    assert "completed" in done.err
+    assert (project / ".nerve/nerve.db").is_file()
+
+
+def test_a_file_runs_and_a_text_is_printed_as_it_is(do, project) -> None:
+    (project / "hello.lisp").write_text('(workflow hello (state start (action (log "hi"))) )')
+    assert do("run", ".nerve/workflows/shout.yaml").out == "loud\n\n"
+    assert do("run", "shout").code == 0
+
+
+def test_the_outcome_as_one_json_object(do) -> None:
+    done = do("run", "ship", "hello", *READY, "--answer", "approve=yes", "--json")
+    told = done.json
+    assert (done.code, told["workflow"], told["state"], told["gates"]) == (0, "ship", "completed", [])
+    assert told["result"]["said"] == "told hello"
+    assert len(told["run_id"]) == 36
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run"], "name a workflow or a file to run"),
+        (
+            ["run", "ship"],
+            "needs the input 'count' (integer). Its inputs: --count (integer, required), --dry",
+        ),
+        (["run", "ship", "--count=many"], "the input 'count' must be a whole number, not 'many'"),
+        (["run", "ship", "--count=1.5"], "the input 'count' must be a whole number, not '1.5'"),
+        (["run", "ship", "--count"], "the input 'count' needs a whole number: write --count=value"),
+        (["run", "ship", "--count=1", "--dry=maybe"], "the input 'dry' must be true or false, not 'maybe'"),
+        (["run", "ship", "--count=1", "--dev-tags={}"], "the input 'dev_tags' must be a JSON list, not '{}'"),
+        (["run", "ship", "--count=1", "--level=mid"], "must be one of ['low', 'high'], not 'mid'"),
+        (["run", "ship", "--cuont=1"], "has no input or option 'cuont'. Did you mean 'count'? Its inputs:"),
+        (["run", "ship", "--count=1", "--count=2"], "the input 'count' is given twice"),
+        (["run", "ship", "a", "b"], "Unexpected argument: b. Put an input of several words in quotes."),
+        (["run", "shout", "--x=1"], "workflow 'shout' has no input or option 'x'. It declares no inputs."),
+        (["run", "shot"], "there is no file and no workflow 'shot'. Did you mean 'shout'? There are: "),
+        (["run", "sh"], "'sh' can be ship, shout: write more of the name."),
+        (["run", "gone.json"], "there is no file gone.json."),
+        (["run", "gone.py"], "there is no file gone.py."),
+        (
+            ["run", "flows.py"],
+            "say which workflow of flows.py is meant, as flows.py:NAME; it has greet, fail.",
+        ),
+        (["run", "flows.py:gret"], "flows.py has no workflow 'gret'. It has: greet, fail."),
+        (["run", "ship", "--count=1", "--answer", "yes"], "--answer yes names no gate"),
+        (["run", "ship", *READY, "--answer", "aprove=yes"], "no gate 'aprove'. Did you mean 'approve'?"),
+        (["run", "ship", *READY, "--answer", "approve=ok"], "the gate takes yes or no, not 'ok'"),
+    ],
+)
+def test_what_cannot_be_run_is_said_in_one_line_before_anything_is_done(
+    arguments, message, do, project
+) -> None:
+    done = do(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err
+    assert done.err.startswith("nerve: ")
+    assert done.err.count("\n") == 1
+    assert not (project / ".nerve/nerve.db").exists()
+    assert not (project / "effects").exists()
+
+
+def test_an_agent_that_is_not_there_is_said_with_its_place(do, project) -> None:
+    done = do("run", "ship", "--count=3")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(".nerve/workflows/ship.json:13:46: Agent not found: notifier")
+    assert not (project / ".nerve/nerve.db").exists()
+
+
+def test_a_refusal_is_one_json_object_too(do) -> None:
+    done = do("run", "ship", "--count=3", "--json")
+    assert done.code == 2
+    assert done.json["state"] == "refused"
+    assert done.json["problems"][0]["line"] == 13
+
+
+def test_names_of_options_can_be_inputs_and_two_hyphens_end_the_options(do) -> None:
+    done = do("run", "ship", *READY, "--input", "label=x", "--answer", "approve=yes", "--", "--json")
+    assert json.loads(done.out)["inputs"]["label"] == "x"
+    assert json.loads(done.out)["said"] == "told --json"
+
+
+def test_without_an_answer_the_run_is_left_waiting_and_says_how_to_go_on(do, project) -> None:
+    done = do("run", "ship", "hello", *READY)
+    assert (done.code, done.out) == (4, "")
+    assert "at gate 'approve': Ship it? (yes or no)" in done.err
+    again = done.err.split("Go on with: nerve ")[1].split()
+    assert again[2:] == ["--with", "nodes.py", "--answer", "approve=yes"]
+    after = do(*again)
+    assert after.code == 0
+    assert json.loads(after.out)["said"] == "told hello"
+    assert (project / "effects").read_text() == "built\n"
+
+
+def test_a_waiting_run_as_json_names_its_gates(do) -> None:
+    done = do("run", "ship", *READY, "--json")
+    assert done.code == 4
+    assert done.json["state"] == "waiting"
+    assert [(gate["name"], gate["choices"]) for gate in done.json["gates"]] == [("approve", ["yes", "no"])]
+
+
+def test_a_rejection_is_exit_code_3_and_a_failure_1(do) -> None:
+    done = do("run", "ship", *READY, "--answer", "approve=no")
+    assert (done.code, done.out) == (3, "")
+    assert "was cancelled: rejected: no" in done.err
+    done = do("run", "flows.py:fail", "--json")
+    assert (done.code, done.json["state"], done.json["error"]) == (1, "failed", "no luck")
+
+
+@pytest.mark.requirement("S1-16")
+def test_a_python_file_registers_its_workflows_and_takes_any_input(do) -> None:
+    done = do("run", "flows.py:greet", "--n=3", "--name=x", "--answer", "gate=Ann", "--json")
+    assert done.json["result"] == "Ann {'n': 3, 'name': 'x'}"
+    assert "noise" in done.err
+
+
+def test_a_python_file_that_cannot_be_executed_is_said_with_its_line(do, project) -> None:
+    (project / "bad.py").write_text("import os\nraise OSError('no luck')\n")
+    (project / "worse.py").write_text("import os\ndef (\n")
+    (project / "empty.py").write_text("")
+    assert do("run", "bad.py").err.startswith("nerve: bad.py:2: OSError: no luck.")
+    assert ":2: SyntaxError" in do("run", "worse.py").err
+    assert "empty.py has no function register(session)" in do("run", "empty.py").err
+
+
+def test_the_same_gate_is_answered_in_turn(do, project) -> None:
+    (project / "twice.yaml").write_text(
+        "name: twice\ndescription: d\nbody: {kind: loop, times: 2, accumulate: false,"
+        " body: {kind: gate, id: ask, prompt: 'Again?'}}\n"
+    )
+    done = do("run", "twice.yaml", "--answer", "ask=one", "--answer", "ask=two")
+    assert (done.code, done.out) == (0, "two\n")
+    assert do("run", "twice.yaml", "--answer", "ask=one").code == 4
+
+
+def test_gates_of_child_runs_are_answered_and_shown(do) -> None:
+    done = do("run", "parent", "--answer", "colour=red")
+    assert (done.code, done.out) == (0, "child said red\n")
+    done = do("run", "parent")
+    assert done.code == 4
+    assert "at gate 'colour': Which colour?" in done.err
+    assert (
+        do(*done.err.split("Go on with: nerve ")[1].replace("TEXT", "blue").split()).out
+        == "child said blue\n"
+    )
+
+
+def test_a_signal_that_is_waited_for_can_be_sent(do, project) -> None:
+    (project / "wait.yaml").write_text(
+        "name: waiting\ndescription: d\n"
+        "body: {kind: wait, id: go, any: [{signal: start/now, key: '{{ run.label }}'}]}\n"
+    )
+    done = do("run", "wait.yaml", "--label", "f42")
+    assert done.code == 4
+    assert "for the signal 'start/now' with the key 'f42'" in done.err
+    again = done.err.split("Go on with: nerve ")[1].replace("TEXT", "green").split()
+    assert do(*again).out == "green\n"
+
+
+def test_a_key_starts_one_run(do, project) -> None:
+    first = do("run", "shout", "--key", "k", "--json").json
+    second = do("run", "shout", "--key", "k", "--json").json
+    assert first == second
+    assert do("run", "asking", "--key", "k").err.startswith("nerve: key 'k' is that of run")
+
+
+def test_another_store_is_named_in_the_way_on(do, project) -> None:
+    done = do("run", "asking", "--store", "other.db")
+    assert done.err.rstrip().endswith("--store other.db --answer colour=TEXT")
+    assert (project / "other.db").is_file()
+    assert not (project / ".nerve/nerve.db").exists()
+
+
+def test_a_workflow_that_is_switched_off_is_not_run_by_its_name(do, project) -> None:
+    (project / ".nerve/config.json").write_text('{"workflows": {"shout": {"enabled": false}}}')
+    done = do("run", "shout")
+    assert (done.code, done.out) == (2, "")
+    assert "workflow 'shout' is switched off in .nerve/config.json" in done.err
+
+
+def test_a_store_that_another_process_owns_is_said(do, project) -> None:
+    code = "import sys, nerve; nerve.Session(store='.nerve/nerve.db').engine; print(); sys.stdin.read()"
+    owner = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert owner.stdout is not None
+        owner.stdout.readline()
+        for arguments in (["run", "shout"], ["runs"]):
+            done = do(*arguments)
+            assert (done.code, done.out) == (1, "")
+            assert f".nerve/nerve.db is in use by process {owner.pid}. Stop it" in done.err
+            assert done.err.count("\n") == 1
+    finally:
+        owner.communicate()
+
+
+def test_no_colour_and_no_escapes_in_a_pipe(nerve, project) -> None:
+    os.chdir(project)
+    done = nerve("run", "shout")
+    assert (done.returncode, done.stdout) == (0, "loud\n\n")
+    assert "\x1b" not in done.stderr
+    assert nerve("run", "gone").returncode == 2
+
+
+async def test_the_run_is_in_the_store_under_its_label(do, project) -> None:
+    import asyncio
+
+    await asyncio.to_thread(do, "run", "shout", "--label", "first")
+    async with Session(store=".nerve/nerve.db") as session:
+        [row] = session.engine.store.runs()
+        assert '"label":"first"' in session.engine.store.events(row.run)[0].data

@@ -1,0 +1,71 @@
+"""`nerve run` in a terminal: the panel, questions, and Ctrl-C."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from cli.terminal import Terminal
+
+ASKED = "or the answer: "
+
+
+def clean(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
+
+
+@pytest.mark.requirement("S1-09")
+@pytest.mark.requirement("S1-10")
+def test_a_person_is_asked_and_asked_again_and_may_answer_by_number(project) -> None:
+    with Terminal("run", "ship", "hello", "--count=3", "--with", "nodes.py") as terminal:
+        shown = clean(terminal.until(ASKED))
+        for line in ("Workflow Progress", "✓ build", "⏸ Waiting for Input: approve", "Ship it?", "1  yes"):
+            assert line in shown
+        terminal.type("maybe")
+        assert "Invalid choice 'maybe'. Must be one of: ['yes', 'no']" in clean(terminal.until(ASKED))
+        terminal.type("1")
+        assert terminal.end() == 0
+        assert "told hello" in terminal.shown
+
+
+def test_a_text_is_asked_for_and_the_end_of_the_terminal_leaves_the_run_waiting(project) -> None:
+    with Terminal("run", "asking") as terminal:
+        terminal.until("Answer: ")
+        terminal.type("blue")
+        assert terminal.end() == 0
+        assert "blue" in terminal.shown
+    with Terminal("run", "asking") as terminal:
+        terminal.until("Answer: ")
+        terminal.press("\x04")
+        assert terminal.end() == 4
+        assert "Go on with: nerve resume" in clean(terminal.shown)
+
+
+def test_ctrl_c_parks_the_run_and_names_the_command_that_goes_on(project) -> None:
+    with Terminal("run", "ship", "hello", "--count=3", "--with", "nodes.py") as terminal:
+        terminal.until(ASKED)
+        terminal.interrupt()
+        assert terminal.end() == 130
+        said = clean(terminal.shown)
+        assert "Interrupted. The run is parked." in said
+        assert terminal.shown.rindex("\x1b[?25h") > terminal.shown.rindex("\x1b[?25l")
+    again = said.split("Go on with: nerve ")[1].split()
+    done = subprocess.run(
+        [sys.executable, "-m", "nerve", *again, "--answer", "approve=yes"], capture_output=True, text=True
+    )
+    assert done.returncode == 0
+    assert "told hello" in done.stdout
+    assert (project / "effects").read_text() == "built\n"
+
+
+def test_a_gate_whose_time_is_up_stops_asking(project) -> None:
+    (project / "late.yaml").write_text(
+        "name: late\ndescription: d\n"
+        "body: {kind: gate, id: ask, prompt: 'Now?', timeout: 0.5, default: 'later'}\n"
+    )
+    with Terminal("run", "late.yaml") as terminal:
+        terminal.until("Answer: ")
+        assert terminal.end() == 0
+        assert "The gate is settled" in clean(terminal.shown)
+        assert clean(terminal.shown).rstrip().endswith("later")
