@@ -10,7 +10,7 @@ import pytest
 from nerve.errors import StoreError, StoreFailed
 from nerve.store.port import Append
 from nerve.store.sqlite import SqliteStore
-from nerve.testing.store_contract import append, event, run_row
+from nerve.testing.store_contract import append, event, fact, gone, run_row
 from store.vfs import Disk, VolatileDisk, io_error
 
 pytestmark = pytest.mark.usefixtures("eager_checkpoints")
@@ -24,7 +24,11 @@ def batches(count: int, random: Random) -> Iterator[list[Append]]:
         for n in {0, *random.sample(range(4), 2)}:
             data = "x" * random.choice((10, 500, 5000, 270_000 if number % 5 == 0 else 10))
             row = run_row(f"r{n}", str(number))
-            batch.append(Append(f"r{n}", lengths[n], [event(lengths[n] + 1, f"/{number}", data)], row))
+            facts = (
+                [fact(f"id-{number % 3}", number + 1, number), gone("id-none", number + 1)] if n == 0 else []
+            )
+            rows = [event(lengths[n] + 1, f"/{number}", data)]
+            batch.append(Append(f"r{n}", lengths[n], rows, row, facts=facts))
             lengths[n] += 1
         yield batch
 
@@ -34,6 +38,7 @@ def check(file: Path, acknowledged: list[list[Append]], unknown: list[Append]) -
     store = SqliteStore(file)
     found = [store.events(f"r{n}") for n in range(4)]
     state = store.run("r0")
+    facts, version = store.facts("default"), store.fact_version("default")
     store.close()
     raw = apsw.Connection(str(file))
     assert raw.pragma("integrity_check") == "ok"
@@ -43,6 +48,8 @@ def check(file: Path, acknowledged: list[list[Append]], unknown: list[Append]) -
     assert found in (certain, possible)
     assert (state is None) == (found[0] == [])
     assert state is None or state.state == str(len(found[0]) - 1)
+    assert version == len(found[0])
+    assert [row.version for row in facts] == [n for n in range(version - 2, version + 1) if n > 0]
 
 
 def journals(groups: list[list[Append]]) -> list[list[object]]:
@@ -125,6 +132,23 @@ def test_a_failed_sync_is_reported_and_the_store_goes_on_with_a_new_connection(
     assert connections[-1] is not used
     with pytest.raises(apsw.ConnectionClosedError):
         used.execute("SELECT 1")
+    store.close()
+
+
+def test_a_message_that_could_not_be_synced_was_not_said(disk: Disk, file: Path) -> None:
+    store = SqliteStore(file, vfs=disk.name)
+    store.add_message("c", "user", "one")
+
+    def fail_once(operation: str, name: str) -> None:
+        if operation == "sync":
+            disk.before = lambda operation, name: None
+            raise io_error(operation)
+
+    disk.before = fail_once
+    with pytest.raises(StoreFailed, match=str(file)):
+        store.add_message("c", "user", "two")
+    assert [row.text for row in store.messages("c")] == ["one"]
+    assert store.add_message("c", "user", "three").seq == 2
     store.close()
 
 

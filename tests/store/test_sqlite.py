@@ -10,13 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nerve.errors import Conflict, StoreError, StoreFailed
+from nerve.errors import Conflict, StoreBusy, StoreError, StoreFailed
 from nerve.store.memory import MemoryStore
 from nerve.store.migrations import MIGRATIONS
 from nerve.store.port import Append, FactRow, Row, RunRow
 from nerve.store.sqlite import SqliteStore
 from nerve.store.writer import HEADS
-from nerve.testing.store_contract import StoreContract, append, event, fact, run_row
+from nerve.testing.store_contract import StoreContract, append, event, fact, gone, run_row
+from nerve.testing.store_contract import facts as facts_of
 
 
 class TestSqliteStore(StoreContract):
@@ -27,16 +28,24 @@ class TestSqliteStore(StoreContract):
         store.close()
 
 
+@pytest.mark.requirement("S4-14")
 def test_everything_is_there_when_the_file_is_opened_again(file: Path) -> None:
     first = SqliteStore(file)
     assert first.durable
     first.append([append("r", 0, 3, run_row("r", key="k")), Append("q", 0, [event(1, data="x" * 300_000)])])
+    first.append([facts_of(fact("a", 1), fact("b", 2), fact("c", 3)), facts_of(gone("c", 4), fact("a", 5))])
+    first.append([facts_of(gone("b", 6))])
+    said = first.add_message("c", "user", "hello")
     first.close()
     second = SqliteStore(file)
     assert second.events("r") == append("r", 0, 3).rows
     assert second.events("q") == [event(1, data="x" * 300_000)]
     assert second.run_by_key("default", "k") == run_row("r", key="k")
     assert second.append([append("r", 3)]) == [None]
+    assert second.facts("default") == [fact("a", 5)]
+    assert second.fact_version("default") == 6
+    assert second.messages("c") == [said]
+    assert second.add_message("c", "user", "again").seq == 2
     second.close()
 
 
@@ -126,6 +135,27 @@ def test_one_thread_may_append_while_another_reads(store: SqliteStore) -> None:
         seen += len(rows)
     thread.join()
     assert len(store.events("r")) == 200
+
+
+def test_without_patience_a_thread_that_writes_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, store: SqliteStore
+) -> None:
+    writing, go_on = threading.Event(), threading.Event()
+
+    def slowly(*_: object) -> None:
+        writing.set()
+        go_on.wait()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store._writer, "say", slowly)
+        thread = threading.Thread(target=store.add_message, args=["c", "user", "hello"])
+        thread.start()
+        writing.wait()
+        with pytest.raises(StoreBusy, match="another thread"):
+            store.append([append("r", 0)], patience=0)
+        go_on.set()
+        thread.join()
+    assert store.append([append("r", 0)], patience=0) == [None]
 
 
 def test_more_journals_than_are_remembered_go_on_too(store: SqliteStore) -> None:

@@ -1,0 +1,11 @@
+"""Which run a conversation is about."""
+
+from __future__ import annotations
+
+from nerve.store.port import RunRow, Store
+
+
+def active_run(store: Store, conversation: str) -> RunRow | None:
+    """The latest run of a conversation that has not ended."""
+    running = [row for row in store.runs(conversation=conversation) if row.ended is None]
+    return running[-1] if running else None
