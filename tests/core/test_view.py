@@ -1,6 +1,7 @@
 """The view: what every screen shows of a run, read from its events."""
 
 import asyncio
+import json
 
 import pytest
 
@@ -174,3 +175,24 @@ async def test_a_thread_that_still_runs_after_its_timeout_is_shown():
     go.set()
     await until(lambda: not run.view.nodes["/slow"].thread_running)
     await run.stop()
+
+
+async def test_what_is_only_part_of_the_body_is_as_its_parts_are():
+    session = Session()
+    FunctionNode("up", session, lambda context: str(context.input).upper())
+    call = {"kind": "call", "target": "up", "id": "b"}
+    loop = {"kind": "loop", "id": "again", "times": 2, "body": {"kind": "sequence", "steps": [call]}}
+    gate = {"kind": "gate", "id": "ask"}
+    body = {"kind": "sequence", "steps": [loop, gate, {"kind": "call", "target": "up", "id": "last"}]}
+    session.load(json.dumps({"name": "flow", "body": body}))
+    run = await session.start("flow", "x")
+    await run.next_gate()
+    assert [(node.name, node.state) for node in run.view.tree] == [
+        ("again", "completed"),
+        ("ask", "waiting"),
+        ("last", "pending"),
+    ]
+    assert run.view.nodes["/again"].iteration == 2
+    await run.answer("ok")
+    await run.wait()
+    assert {node.state for node in run.view.nodes.values()} == {"completed"}

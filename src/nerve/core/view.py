@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -22,6 +22,8 @@ class NodeView:
     state: str = "pending"
     """pending, running, waiting, retrying, completed, failed, skipped or cancelled."""
     control: bool = False
+    own: bool = False
+    """Whether events tell of it; what is only part of the body is known by its parts."""
     started_at: datetime | None = None
     ended_at: datetime | None = None
     iteration: int | None = None
@@ -72,7 +74,7 @@ class RunView:
             self._wait(event, family, what)
         elif event.event_type == "loop_iteration":
             self.usage.iterations += 1
-            if node := self.nodes.get(event.path):
+            if event.path and (node := self._node(event.path, event.path.rsplit("/", 1)[-1])):
                 node.iteration, node.max_iterations = (
                     event.data.get("iteration", 0) + 1,
                     event.data.get("max"),
@@ -109,6 +111,7 @@ class RunView:
         node = self._node(event.path, event.path.rsplit("/", 1)[-1])
         if what == "started":
             node.state, node.started_at, node.control = "running", event.timestamp, bool(data.get("control"))
+            node.own = True
             if not node.control:
                 self.usage.steps += 1
             if not node.control and "child" not in data:
@@ -117,6 +120,21 @@ class RunView:
             node.state, node.attempts = "retrying", int(data.get("attempt", 1)) + (not data.get("recovered"))
         else:
             self._settled(node, data, event, what)
+        self._around(event)
+
+    def _around(self, event: WorkflowEvent) -> None:
+        """What is around a part is as its parts are, where no event tells of it."""
+        path = event.path
+        while path := path.rpartition("/")[0]:
+            node = self.nodes[path]
+            if node.own:
+                return
+            node.started_at = node.started_at or event.timestamp
+            busy = [part.state for part in node.children if part.state in ("running", "waiting", "retrying")]
+            last = next(
+                (part.state for part in reversed(node.children) if part.state != "pending"), "pending"
+            )
+            node.state, node.ended_at = (busy[0], None) if busy else (last, event.timestamp)
 
     def _settled(self, node: NodeView, data: dict[str, Any], event: WorkflowEvent, what: str) -> None:
         self._leaves.discard(event.path)
@@ -137,10 +155,25 @@ class RunView:
             self._waits.add(event.path)
         elif not opened:
             self._waits.discard(event.path)
+        if not event.data.get("guard") and (place := event.path.rpartition("/")[0]):
+            self._waiting(self._node(place, place.rsplit("/", 1)[-1]), event, opened)
         if family == "gate" and opened:
             self.gates[event.path] = {**event.data, "path": event.path}
         else:
             self.gates.pop(event.path, None)
+
+    def _waiting(self, node: NodeView, event: WorkflowEvent, opened: bool) -> None:
+        """What only waits is known by its wait."""
+        if node.own or node.children:
+            return
+        node.started_at = node.started_at or event.timestamp
+        if opened:
+            node.state, node.ended_at = "waiting", None
+        else:
+            kind = event.event_type.rpartition("_")[2]
+            node.state = {"timeout": "failed", "cancelled": "cancelled"}.get(kind, "completed")
+            node.ended_at = event.timestamp
+        self._around(replace(event, path=node.path))
 
     def _reset(self, path: str) -> None:
         for place in [p for p in self.nodes if p == path or p.startswith(path + "/")]:
