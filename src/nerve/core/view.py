@@ -74,11 +74,10 @@ class RunView:
             self._wait(event, family, what)
         elif event.event_type == "loop_iteration":
             self.usage.iterations += 1
-            if event.path and (node := self._node(event.path, event.path.rsplit("/", 1)[-1])):
-                node.iteration, node.max_iterations = (
-                    event.data.get("iteration", 0) + 1,
-                    event.data.get("max"),
-                )
+            if event.path:
+                looping = self._node(event.path, event.path.rsplit("/", 1)[-1])
+                looping.iteration = event.data.get("iteration", 0) + 1
+                looping.max_iterations = event.data.get("max")
         elif event.event_type == "skipped" and "path" in event.data:
             self._node(event.data["path"], event.data["step_id"]).state = "skipped"
         elif event.event_type == "log" and "thread" in event.data and (node := self.nodes.get(event.path)):
