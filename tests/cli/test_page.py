@@ -1,0 +1,54 @@
+"""docs/cli.md: its example is real, its commands say what it shows, and nothing is missing."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from nerve.cli import VERBS, exits
+from nerve.cli.run import run
+
+PAGE = (Path(__file__).parents[2] / "docs/cli.md").read_text()
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+VARIES = [
+    (r"[0-9a-f]{8}-[0-9a-f]{4}(-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})?", "ID"),
+    (r"\d+\.\ds", "TIME"),
+    (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "WHEN"),
+]
+
+
+@pytest.fixture
+def example(project, tmp_path_factory, monkeypatch) -> None:
+    """The project of the page."""
+    folder = tmp_path_factory.mktemp("page")
+    monkeypatch.chdir(folder)
+    [(name, text)] = re.findall(r"^`([^`]+)`:\n\n```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    file = folder / name
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+
+
+def same(text: str) -> str:
+    for pattern, name in VARIES:
+        text = re.sub(pattern, name, text)
+    return text
+
+
+def test_every_command_says_what_the_page_shows(do, example) -> None:
+    blocks = [block for kind, block in FENCE.findall(PAGE) if kind == "console"]
+    commands = [part for block in blocks for part in re.split(r"^\$ nerve ", block, flags=re.MULTILINE)[1:]]
+    assert len(commands) == 10
+    for command in commands:
+        line, _, shown = command.partition("\n")
+        done = do(*line.split())
+        assert same(done.err + done.out) == same(shown), line
+
+
+def test_every_verb_option_and_exit_code_is_on_the_page() -> None:
+    for verb in VERBS:
+        assert f"`nerve {verb}" in PAGE
+    for name in run.__kwdefaults__:
+        option = {"modules": "with"}.get(name, name.replace("_", "-"))
+        assert f"`--{option}" in PAGE
+    codes = {value for name, value in vars(exits).items() if name.isupper() and isinstance(value, int)}
+    assert {int(code) for code in re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)} == codes
