@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -79,6 +80,34 @@ def test_a_held_run_is_exit_code_4_and_names_the_way_on(do, project) -> None:
     assert done.err.rstrip().endswith(f"nerve resume {run} --with flow.py --with-changes")
     done = do("resume", run, "--with", "flow.py", "--with-changes", "--answer", "gate=y")
     assert (done.code, done.out) == (0, "y\n")
+
+
+def test_a_run_whose_file_is_gone_goes_on_and_finds_the_workflows_it_calls(do, project) -> None:
+    steps = "{kind: gate, id: ask, prompt: A?}, {kind: workflow, id: w, workflow: shout}"
+    (project / "here.yaml").write_text(
+        f"name: here\ndescription: d\nbody: {{kind: sequence, steps: [{steps}]}}\n"
+    )
+    run = run_of(do("run", "here.yaml"))
+    (project / "here.yaml").unlink()
+    assert do("resume", run, "--answer", "ask=x").out == "loud\n\n"
+    assert "name its file, --with FILE" in do("resume", run, "--with-changes").err
+
+
+def test_a_run_in_doubt_stays_held(do, project) -> None:
+    (project / "once.yaml").write_text(
+        "name: once\ndescription: d\n"
+        "body: {kind: bash, id: pay, command: 'touch begun; sleep 60', effect: once}\n"
+    )
+    command = [sys.executable, "-m", "nerve", "run", "once.yaml"]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        deadline = time.monotonic() + 30
+        while not (project / "begun").exists():
+            assert time.monotonic() < deadline
+        process.send_signal(signal.SIGKILL)
+    for _ in range(2):
+        done = do("resume", listed(do)[0]["run_id"])
+        assert done.code == 4
+        assert "is held (in doubt): /pay was started" in done.err
 
 
 def test_a_killed_run_goes_on_where_it_was(do, project) -> None:

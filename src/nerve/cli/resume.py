@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,8 @@ from nerve.cli.usage import UsageError
 from nerve.cli.watch import Outcome
 from nerve.core.session import Session
 from nerve.core.workflow import WorkflowRun, WorkflowState
+from nerve.spec.source import Unreadable
+from nerve.spec.workflow import DefinedWorkflow
 
 if TYPE_CHECKING:
     from nerve.store.port import RunRow
@@ -57,9 +60,8 @@ def resume(
 
     async def drive(session: Session) -> Outcome:
         row = row_of(session, run)
-        provide(session, launch.project, row.workflow)
         known = session.engine.store.events(row.run)[-1].seq
-        found = await (changed if with_changes else taken_up)(session, row)
+        found = await (changed if with_changes else taken_up)(session, launch.project, row)
         return await launch.to_end(session, found, answers, known)
 
     return launch.go(drive)
@@ -76,10 +78,15 @@ def row_of(session: Session, prefix: str) -> RunRow:
     return exact[0]
 
 
-async def taken_up(session: Session, row: RunRow) -> WorkflowRun:
+async def taken_up(session: Session, project: Project, row: RunRow) -> WorkflowRun:
     """The run as it was started, driven again."""
     try:
+        workflow = session.engine.workflow(row)
+        if isinstance(workflow, DefinedWorkflow):
+            load_called(session, project, workflow)
         run = session.engine.take_up(row)
+    except Unreadable:
+        raise
     except ValueError as error:
         raise UsageError(f"{error}: name the file that has it, --with FILE.") from None
     if run.state in (WorkflowState.PAUSED, WorkflowState.HELD):
@@ -87,8 +94,10 @@ async def taken_up(session: Session, row: RunRow) -> WorkflowRun:
     return run
 
 
-async def changed(session: Session, row: RunRow) -> WorkflowRun:
+async def changed(session: Session, project: Project, row: RunRow) -> WorkflowRun:
     """The run with the workflow as it is today; what that asks for differently is run again."""
+    if session.get_workflow(row.workflow) is None and (found := project.enabled(row.workflow)) is not None:
+        load_called(session, project, session.load(found.path))
     workflow = session.get_workflow(row.workflow)
     if workflow is None:
         raise UsageError(f"workflow '{row.workflow}' is not in this project: name its file, --with FILE.")
@@ -102,13 +111,6 @@ async def changed(session: Session, row: RunRow) -> WorkflowRun:
 
 
 async def go_on(run: WorkflowRun, with_changes: bool = False) -> None:
-    try:
+    """Let a paused or held run go on; one that needs another decision stays held, and says which."""
+    with contextlib.suppress(RuntimeError):
         await run.resume(with_changes=with_changes)
-    except RuntimeError as error:
-        raise UsageError(str(error)) from None
-
-
-def provide(session: Session, project: Project, name: str) -> None:
-    """Load the workflow of a run from the project, if it is there and not known yet."""
-    if session.get_workflow(name) is None and (found := project.enabled(name)) is not None:
-        load_called(session, project, session.load(found.path))
