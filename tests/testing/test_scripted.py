@@ -5,12 +5,12 @@ import sys
 
 import pytest
 
-from nerve.agents import Assistant, Done, Tool
+from nerve.agents import Assistant, Done, Options, Tool
 from nerve.testing import ScriptedProvider
 
 
 async def say(provider, prompt="hello", resume=None, cwd=None, **options):
-    return [chunk async for chunk in provider.query(prompt, cwd, resume, options)]
+    return [chunk async for chunk in provider.query(prompt, cwd, resume, Options(**options))]
 
 
 async def test_a_list_is_given_in_turn_and_its_end_is_an_error_that_names_the_prompt():

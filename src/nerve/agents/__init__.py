@@ -4,12 +4,45 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nerve.agents.port import Assistant, Chunk, Done, Provider, Tool
+from nerve.agents.port import (
+    Assistant,
+    Begun,
+    Capabilities,
+    Chunk,
+    Decision,
+    Done,
+    Options,
+    Permission,
+    Plan,
+    Provider,
+    Thought,
+    Tool,
+    ToolUpdate,
+    Unavailable,
+    Usage,
+)
 
 if TYPE_CHECKING:
     from nerve.agents.node import AgentNode
 
-__all__ = ["AgentNode", "Assistant", "Chunk", "Done", "Provider", "Tool"]
+__all__ = [
+    "AgentNode",
+    "Assistant",
+    "Begun",
+    "Capabilities",
+    "Chunk",
+    "Decision",
+    "Done",
+    "Options",
+    "Permission",
+    "Plan",
+    "Provider",
+    "Thought",
+    "Tool",
+    "ToolUpdate",
+    "Unavailable",
+    "Usage",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from nerve.agents.port import Assistant, Chunk, Done, Provider, Tool
+from nerve.agents.port import Assistant, Chunk, Done, Options, Provider, Tool
 from nerve.agents.request import Request
 from nerve.core.nodes.base import Names, Node
 from nerve.core.nodes.context import ExecutionContext
@@ -77,9 +77,8 @@ class AgentNode(Node):
     def _ask(self, request: Request) -> AsyncIterator[Chunk]:
         if request.artifacts:
             Path(request.cwd or ".", request.artifacts).mkdir(parents=True, exist_ok=True)
-        options = {"model": request.model, "system": self.system}
-        given = {name: value for name, value in options.items() if value is not None}
-        return self.provider.query(request.prompt, request.cwd, request.resume, given)
+        options = Options(model=request.model, system=self.system)
+        return self.provider.query(request.prompt, request.cwd, request.resume, options)
 
 
 @dataclass(slots=True)

@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
+
+from nerve.errors import NerveError
+
+# -- what an agent says ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The conversation has a name; with it, it can be gone on with after a crash."""
+
+    thread: str
 
 
 @dataclass(frozen=True, slots=True)
 class Assistant:
-    """One message of the agent."""
+    """A message of the agent; a `partial` one is a piece of a message that follows as a whole."""
+
+    content: str
+    partial: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Thought:
+    """What the agent thinks before it answers."""
 
     content: str
 
@@ -20,29 +39,144 @@ class Tool:
 
     name: str
     input: Mapping[str, Any] = field(default_factory=dict)
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUpdate:
+    """What became of a tool call."""
+
+    id: str
+    status: Literal["running", "completed", "failed"]
+    output: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the agent means to do: entries with `content` and `status`."""
+
+    entries: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a turn took, and nothing before it; None is unknown, and not nothing."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    cost: float | None = None
+    """In US dollars, as the provider reported it."""
+    model: str | None = None
+
+
+Outcome = Literal["completed", "interrupted", "failed", "limited"]
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The agent has finished its turn; `thread` is what to resume to go on with the conversation."""
+    """The turn is over. Only this says how; without it the agent crashed."""
 
     thread: str
-    usage: Mapping[str, Any] | None = None
-    """`tokens`, or `input_tokens` and `output_tokens`, and `cost`, of this turn alone."""
+    usage: Usage | Mapping[str, Any] | None = None
+    outcome: Outcome = "completed"
+    error: str = ""
+    structured: Any = None
+    """The answer in the form that was asked for, if the provider gives it."""
+    resets_at: float | None = None
+    """When a limit ends, in seconds since 1970; with the outcome `limited`."""
+    totals: Mapping[str, Any] = field(default_factory=dict)
+    """What the provider counts over the whole conversation, to be handed in with the next turn."""
 
 
-Chunk = Assistant | Tool | Done
+Chunk = Begun | Assistant | Thought | Tool | ToolUpdate | Plan | Usage | Done
+
+
+# -- what an agent may ask -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """The agent wants to use a tool and is not allowed to by itself."""
+
+    tool: str
+    input: Mapping[str, Any]
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Whether it may; `message` tells the agent why not."""
+
+    allow: bool
+    message: str = ""
+
+
+Ask = Callable[[Permission], Awaitable[Decision]]
+
+
+async def deny(permission: Permission) -> Decision:
+    return Decision(False, "nobody is there to allow it")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a prompt is to be answered. A provider leaves alone what it cannot do, as its capabilities say."""
+
+    model: str | None = None
+    system: str | None = None
+    tools: Sequence[str] | None = None
+    """The tools that may be used without asking; None leaves that to the agent program."""
+    schema: Mapping[str, Any] | None = None
+    """The JSON Schema of the answer."""
+    thread: str | None = None
+    """The name that a new conversation is to have, where the provider lets it be chosen."""
+    fork: bool = False
+    """Go on with a copy of the conversation, and leave the original as it is."""
+    totals: Mapping[str, Any] = field(default_factory=dict)
+    ask: Ask = deny
+    max_turns: int | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Added to the few variables that the agent's process gets."""
+
+    def given(self) -> dict[str, Any]:
+        """The settings that were made."""
+        fields = {name: getattr(self, name) for name in self.__slots__ if name != "ask"}
+        return {name: value for name, value in fields.items() if value not in (None, False, {})}
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a provider can do."""
+
+    resume: bool = False
+    fork: bool = False
+    names_threads: bool = False
+    """Whether a new conversation gets the name that was chosen for it."""
+    steer: bool = False
+    schema: bool = False
+    cost: bool = False
+    permissions: bool = False
+    """Whether it asks before it uses a tool that is not allowed."""
 
 
 class Provider(Protocol):
     """Drives one kind of agent; it never knows that there is a workflow.
 
-    A turn that ends well ends with `Done`. Anything else is a failure, by an exception if there is a reason
-    to tell. Closing the iterator stops the agent.
+    Every turn ends with `Done`; an iterator that ends or raises before it is an agent that crashed.
+    Closing the iterator interrupts the agent, and leaves none of its processes behind.
     """
 
+    name: str
+    capabilities: Capabilities
+
     def query(
-        self, prompt: str, cwd: str | None, resume: str | None, options: Mapping[str, Any]
+        self, prompt: str, cwd: str | None, resume: str | None, options: Options
     ) -> AsyncIterator[Chunk]:
-        """Ask in a new conversation, or go on with `resume`; `options` may have `model` and `system`."""
+        """Ask in a new conversation, or go on with the one named `resume`."""
         ...
+
+
+class Unavailable(NerveError):
+    """The program or library that a provider needs is not there; the message says how to get it."""

@@ -8,7 +8,19 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from dataclasses import dataclass, field
 from typing import Any
 
-from nerve.agents.port import Assistant, Chunk, Done, Tool
+from nerve.agents.port import (
+    Assistant,
+    Begun,
+    Capabilities,
+    Chunk,
+    Done,
+    Options,
+    Plan,
+    Thought,
+    Tool,
+    ToolUpdate,
+    Usage,
+)
 
 Answer = Any
 """A text; a chunk or a list of chunks; or an exception to raise.
@@ -38,6 +50,8 @@ class ScriptedProvider:
     `thread-2` and so on.
     """
 
+    capabilities = Capabilities(resume=True, fork=True)
+
     def __init__(self, answers: Answers, name: str = "scripted") -> None:
         if isinstance(answers, str) or not (callable(answers) or isinstance(answers, Mapping | Sequence)):
             raise TypeError(f"answers are a list, a dict of patterns or a function, not {answers!r}")
@@ -53,11 +67,11 @@ class ScriptedProvider:
             self._answers = Turns(answers)
 
     def query(
-        self, prompt: str, cwd: str | None, resume: str | None, options: Mapping[str, Any]
+        self, prompt: str, cwd: str | None, resume: str | None, options: Options
     ) -> AsyncIterator[Chunk]:
         if resume is None:
             self._threads += 1
-        call = Asked(prompt, cwd, resume, dict(options), resume or f"thread-{self._threads}")
+        call = Asked(prompt, cwd, resume, options.given(), resume or f"thread-{self._threads}")
         self.calls.append(call)
         return self._answered(call)
 
@@ -119,7 +133,7 @@ def as_chunk(part: Any) -> Chunk:
     match part:
         case Exception():
             raise part
-        case Assistant() | Tool() | Done():
+        case Begun() | Assistant() | Thought() | Tool() | ToolUpdate() | Plan() | Usage() | Done():
             return part
         case str():
             return Assistant(part)
