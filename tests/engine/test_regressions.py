@@ -323,3 +323,34 @@ async def test_what_a_sink_has_started_runs_to_its_end(session: Session) -> None
     await within(run.wait())
     ended.set()
     assert await within(asyncio.gather(*tasks)) == types(run)
+
+
+async def test_a_leaf_that_ran_beside_an_open_gate_is_taken_up_again_after_a_restart(tmp_path):
+    begun, hold = [], asyncio.Event()
+
+    def register(session):
+        async def slow(context):
+            begun.append(1)
+            await hold.wait()
+            return "done"
+
+        FunctionNode("slow", session, slow)
+
+        @session.workflow
+        async def both(ctx):
+            return await asyncio.gather(ctx.run("slow"), ctx.gate("ok?"))
+
+    async with Session(store=tmp_path / "n.db") as session:
+        register(session)
+        run = await session.start("both")
+        await run.next_gate()
+        await until(lambda: begun == [1])
+    hold.set()
+    async with Session(store=tmp_path / "n.db") as session:
+        register(session)
+        [run] = await session.recover()
+        await until(lambda: any(event.event_type == "node_completed" for event in run.events))
+        assert begun == [1, 1]
+        await run.answer("yes")
+        result, answer = await run.wait()
+        assert (result["output"], answer) == ("done", "yes")

@@ -22,7 +22,7 @@ from nerve.expr.errors import Pointing
 from nerve.spec import models
 from nerve.spec.build import NOWHERE, Builder, gate_result, inlined, kind_of, listed, times_of
 from nerve.spec.nodes import Compute, Entry, PerItem, Step
-from nerve.spec.prompting import DEFAULT, prompt_text, remembering
+from nerve.spec.checks.names import DEFAULT, prompt_text, remembering
 from nerve.spec.routes import Ending
 from nerve.spec.scope import Scope, Sight
 from nerve.spec.spaces import assert_entry, retract_entry

@@ -26,7 +26,7 @@ from nerve.engine.facts import Facts, asked_of
 from nerve.engine.records import limits_of
 from nerve.engine.show import Show
 from nerve.engine.tasks import apart, count_tasks, sentinel
-from nerve.engine.waits import gate_info, open_in
+from nerve.engine.waits import at_work, gate_info, open_in
 from nerve.engine.writer import Writer
 from nerve.errors import NerveError, StoreError
 from nerve.store.port import Definition, Row, RunRow, Store
@@ -307,7 +307,8 @@ class LocalEngine:
             raise ValueError(f"it belongs to session '{row.session}'")
         past = self.store.events(row.run)
         run = self.handle(row, past)
-        if row.state == WorkflowState.WAITING.value and not self._settled_meanwhile(row.run, past):
+        waits = row.state == WorkflowState.WAITING.value and not at_work(past)
+        if waits and not self._settled_meanwhile(row.run, past):
             self._wake_at(row.run, row.wake)
         elif row.state in (WorkflowState.WAITING.value, WorkflowState.RUNNING.value):
             self.revive(run, past)

@@ -13,7 +13,7 @@ from nerve.core.gates import gate_id, waiting
 from nerve.core.limits import message
 from nerve.core.runtime import Gate, Signal, Timer, Wait
 from nerve.core.values import decode, digest, encode
-from nerve.core.workflow.replay import ROOT, Found
+from nerve.core.workflow.replay import ASKS, CONTROL, ROOT, Found
 from nerve.core.workflow.state import GateInfo, WorkflowState
 from nerve.engine.facts import patterns_of
 from nerve.engine.records import late
@@ -311,14 +311,27 @@ def gate_info(path: str, data: dict[str, Any], at: float) -> GateInfo:
 
 def open_in(rows: Iterable[Row]) -> dict[str, Row]:
     """The events of the waits that are open after these rows, by their paths."""
-    waits: dict[str, Row] = {}
+    return {path: row for path, row in asked_in(rows).items() if row.type in OPENS.values()}
+
+
+def at_work(rows: Iterable[Row]) -> bool:
+    """Whether a leaf had begun and not ended after these rows: somebody must take it up again."""
+    return any(
+        row.type in ("node_started", "step_started") and not row.data.startswith(CONTROL)
+        for row in asked_in(rows).values()
+    )
+
+
+def asked_in(rows: Iterable[Row]) -> dict[str, Row]:
+    """The events of the calls and waits that are not over after these rows, by their paths."""
+    asked: dict[str, Row] = {}
     for row in rows:
-        if row.type in OPENS.values():
-            waits[row.path] = row
+        if row.type in ASKS:
+            asked[row.path] = row
         elif row.settles == ROOT:
-            waits.clear()
+            asked.clear()
         elif row.type == "path_reset":
-            waits = {path: kept for path, kept in waits.items() if not f"{path}/".startswith(f"{row.path}/")}
+            asked = {path: kept for path, kept in asked.items() if not f"{path}/".startswith(f"{row.path}/")}
         elif row.settles:
-            waits.pop(row.path, None)
-    return waits
+            asked.pop(row.path, None)
+    return asked

@@ -10,6 +10,9 @@ from nerve.spec import models
 from nerve.spec.checks.rules import Wrong
 from nerve.spec.walk import Found
 
+DEFAULT = "claude"
+"""The provider of a prompt that nothing names one for."""
+
 
 @dataclass(frozen=True, slots=True)
 class Known:
@@ -41,8 +44,8 @@ def prompt(each: Found, spec: models.WorkflowSpec, known: Known) -> Iterator[Wro
     node = each.spec
     assert isinstance(node, models.Prompt)
     key = "agent" if node.agent else "provider"
-    name = node.agent or node.provider or spec.provider
-    if name is not None and not known.has(name):
+    name = node.agent or node.provider or spec.provider or DEFAULT
+    if not known.has(name):
         yield ((*each.loc, key) if getattr(node, key) else each.loc), *nobody(name, known)
 
 
