@@ -1,0 +1,516 @@
+"""What every provider does, whatever agent it drives: the program is real, the API behind it a stub.
+
+Subclass `ProviderContract` and give the fixtures `provider` and `stub`; the stub takes the orders of
+`agents.stubs.steer`. What a provider cannot do, its capabilities say, and the tests of it are skipped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from process.seen import TAG, eventually, pids, read, tagged
+
+from nerve.agents.port import (
+    Assistant,
+    Begun,
+    Capabilities,
+    Chunk,
+    Decision,
+    Done,
+    Options,
+    Permission,
+    Provider,
+    Thought,
+    Tool,
+    ToolUpdate,
+    Usage,
+)
+
+SECRET = "NERVE_TEST_SECRET"
+WIDE = 'Zeilenende\u2028hier, \u00fc, \U0001f426 and\nlines\r\nof a \\ "prompt"; '
+
+
+async def allow(permission: Permission) -> Decision:
+    return Decision(True)
+
+
+class ProviderContract:
+    processes: ClassVar[bool] = True
+    """Whether a program is started: its processes, environment and arguments are looked at."""
+    streams: ClassVar[bool] = True
+    """Whether messages come in pieces."""
+    shell: ClassVar[bool] = True
+    """Whether the agent has a tool that runs a command."""
+    thinks: ClassVar[bool] = False
+    allowed: ClassVar[Sequence[str]] = ()
+    """Names for `Options.tools` that allow the shell; none skips the test of it."""
+    engine_secret: ClassVar[str] = "not for agents"
+
+    # -- what the tests stand on -------------------------------------------------------------------
+
+    @pytest.fixture
+    def provider(self) -> Provider:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def stub(self) -> Any:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def tag(self) -> str:
+        """A mark in the environment of the agent's processes, by which they are found."""
+        return uuid.uuid4().hex
+
+    @pytest.fixture
+    def cwd(self, tmp_path: Path) -> Path:
+        folder = tmp_path / "work"
+        folder.mkdir()
+        return folder
+
+    @pytest.fixture
+    def options(self, tmp_path: Path, tag: str, provider: Provider) -> Options:
+        """Settings for a program that has never run: a home of its own, and the mark."""
+        home = tmp_path / "home"
+        home.mkdir()
+        thread = str(uuid.uuid4()) if provider.capabilities.names_threads else None
+        return Options(env={"HOME": str(home), TAG: tag}, thread=thread)
+
+    @pytest.fixture
+    def ask(self, provider: Provider, cwd: Path, options: Options) -> Callable[..., Awaitable[list[Chunk]]]:
+        """Ask and hand back every chunk; keywords are changes to the options."""
+
+        async def ask(prompt: str, resume: str | None = None, **changes: Any) -> list[Chunk]:
+            changed = replace(options, **({"thread": None} if resume else {}), **changes)
+            chunks: list[Chunk] = []
+            async with aclosing(started(provider.query(prompt, str(cwd), resume, changed))) as turn:
+                async for chunk in turn:
+                    chunks.append(chunk)
+            return chunks
+
+        return ask
+
+    @pytest.fixture(autouse=True)
+    def nothing_is_left(self, tag: str) -> Any:
+        """After every test: no process of the agent, however the test ended."""
+        yield
+        deadline = time.monotonic() + 5
+        while self.processes and tagged(tag):
+            assert time.monotonic() < deadline, f"left behind: {[command(pid) for pid in tagged(tag)]}"
+            time.sleep(0.01)
+
+    # -- answering ---------------------------------------------------------------------------------
+
+    async def test_an_answer_ends_with_done(self, ask: Any) -> None:
+        chunks = await ask("[[say hello there]]")
+        assert text(chunks) == "hello there"
+        assert done(chunks).outcome == "completed"
+        assert done(chunks).error == ""
+        assert [chunk for chunk in chunks if isinstance(chunk, Done)] == chunks[-1:]
+
+    async def test_the_thread_is_known_before_anything_is_said(
+        self, ask: Any, provider: Provider, options: Options
+    ) -> None:
+        needs(provider.capabilities, "resume")
+        chunks = await ask("[[say hello]]")
+        assert isinstance(chunks[0], Begun)
+        assert done(chunks).thread == chunks[0].thread != ""
+        assert len([chunk for chunk in chunks if isinstance(chunk, Begun)]) == 1
+        if provider.capabilities.names_threads:
+            assert chunks[0].thread == options.thread
+
+    async def test_pieces_of_a_message_come_before_it_and_make_it_up(self, ask: Any) -> None:
+        if not self.streams:
+            pytest.skip("it does not stream")
+        chunks = await ask("[[say one two three four]]")
+        said = [chunk for chunk in chunks if isinstance(chunk, Assistant)]
+        assert [chunk.partial for chunk in said] == [True] * (len(said) - 1) + [False]
+        assert "".join(chunk.content for chunk in said[:-1]) == said[-1].content == "one two three four"
+        assert len(said) > 2
+
+    async def test_what_it_thinks_is_not_what_it_says(self, ask: Any) -> None:
+        if not self.thinks:
+            pytest.skip("it shows no thoughts")
+        chunks = await ask("[[think of herons]]")
+        assert "".join(chunk.content for chunk in chunks if isinstance(chunk, Thought)) == "of herons"
+        assert text(chunks) == "thought"
+
+    async def test_a_long_prompt_of_any_characters_arrives_as_it_is(self, ask: Any, stub: Any) -> None:
+        prompt = WIDE * 5000
+        assert len(prompt.encode()) > 200_000
+        chunks = await ask(prompt)
+        assert done(chunks).outcome == "completed"
+        assert any(prompt.strip() in said for heard in stub.heard for said in strings(heard.body))
+
+    async def test_a_prompt_that_looks_like_an_option_is_a_prompt(self, ask: Any) -> None:
+        chunks = await ask("--version")
+        assert text(chunks) == "heard: --version"
+
+    async def test_two_conversations_at_once_do_not_mix(self, ask: Any, provider: Provider) -> None:
+        def name() -> str | None:
+            return str(uuid.uuid4()) if provider.capabilities.names_threads else None
+
+        one, two = await asyncio.gather(
+            ask("[[say first]]", thread=name()), ask("[[say second]]", thread=name())
+        )
+        assert (text(one), text(two)) == ("first", "second")
+
+    # -- tools and permissions ---------------------------------------------------------------------
+
+    async def test_a_tool_call_and_what_became_of_it(self, ask: Any, cwd: Path) -> None:
+        self.needs_shell()
+        chunks = await ask("[[run echo made > made.txt; echo it ran]]", ask=allow)
+        call = next(chunk for chunk in chunks if isinstance(chunk, Tool))
+        updates = [chunk for chunk in chunks if isinstance(chunk, ToolUpdate)]
+        assert "made.txt" in str(call.input)
+        assert {update.id for update in updates} == {call.id} != {""}
+        assert updates[-1].status == "completed"
+        assert "it ran" in updates[-1].output
+        assert chunks.index(call) < chunks.index(updates[0])
+        assert (cwd / "made.txt").read_text() == "made\n"
+        assert "it ran" in text(chunks)
+        assert done(chunks).outcome == "completed"
+
+    async def test_a_tool_that_fails_does_not_fail_the_turn(self, ask: Any) -> None:
+        self.needs_shell()
+        chunks = await ask("[[run echo oh no; exit 3]]", ask=allow)
+        assert [chunk.status for chunk in chunks if isinstance(chunk, ToolUpdate)][-1] == "failed"
+        assert done(chunks).outcome == "completed"
+
+    async def test_a_permission_may_take_its_time(self, ask: Any, provider: Provider, cwd: Path) -> None:
+        self.needs_shell()
+        needs(provider.capabilities, "permissions")
+        asked: list[Permission] = []
+        answered = asyncio.Event()
+
+        async def think_about_it(permission: Permission) -> Decision:
+            asked.append(permission)
+            await answered.wait()
+            return Decision(True)
+
+        turn = asyncio.create_task(ask("[[run touch allowed.txt]]", ask=think_about_it))
+        await eventually(lambda: asked or turn.done())
+        assert not (cwd / "allowed.txt").exists()
+        assert not turn.done()
+        answered.set()
+        assert done(await turn).outcome == "completed"
+        assert (cwd / "allowed.txt").exists()
+        assert len(asked) == 1
+        assert "touch allowed.txt" in str(asked[0].input)
+
+    async def test_a_tool_that_is_denied_does_not_run(
+        self, ask: Any, provider: Provider, cwd: Path, stub: Any
+    ) -> None:
+        self.needs_shell()
+        needs(provider.capabilities, "permissions")
+
+        async def refuse(permission: Permission) -> Decision:
+            return Decision(False, "not on a Sunday")
+
+        chunks = await ask("[[run touch denied.txt]]", ask=refuse)
+        assert not (cwd / "denied.txt").exists()
+        assert [chunk.status for chunk in chunks if isinstance(chunk, ToolUpdate)][-1] == "failed"
+        assert done(chunks).outcome in ("completed", "interrupted")
+
+    async def test_nobody_to_ask_is_a_no(self, ask: Any, provider: Provider, cwd: Path) -> None:
+        self.needs_shell()
+        needs(provider.capabilities, "permissions")
+        await ask("[[run touch denied.txt]]")
+        assert not (cwd / "denied.txt").exists()
+
+    async def test_a_question_that_fails_is_a_no(self, ask: Any, provider: Provider, cwd: Path) -> None:
+        self.needs_shell()
+        needs(provider.capabilities, "permissions")
+
+        async def broken(permission: Permission) -> Decision:
+            raise LookupError("no such gate")
+
+        with pytest.raises(LookupError, match="no such gate"):
+            await ask("[[run touch denied.txt]]", ask=broken)
+        assert not (cwd / "denied.txt").exists()
+
+    async def test_an_allowed_tool_is_not_asked_about(self, ask: Any, cwd: Path) -> None:
+        self.needs_shell()
+        if not self.allowed:
+            pytest.skip("it has no list of allowed tools")
+        chunks = await ask("[[run touch allowed.txt]]", tools=list(self.allowed))
+        assert done(chunks).outcome == "completed"
+        assert (cwd / "allowed.txt").exists()
+
+    # -- conversations -----------------------------------------------------------------------------
+
+    async def test_a_resumed_thread_goes_on_where_it_was(self, ask: Any, provider: Provider) -> None:
+        needs(provider.capabilities, "resume")
+        first = await ask("[[say noted]] the bird is a heron")
+        second = await ask("which bird?", resume=done(first).thread)
+        assert "the bird is a heron" in text(second)
+        assert done(second).thread == done(first).thread
+        third = await ask("and now?", resume=done(first).thread)
+        assert "the bird is a heron" in text(third)
+        assert "which bird?" in text(third)
+
+    async def test_a_thread_that_does_not_exist_is_not_begun_anew(self, ask: Any, provider: Provider) -> None:
+        needs(provider.capabilities, "resume")
+        try:
+            chunks = await ask("[[say hello]]", resume=str(uuid.uuid4()))
+        except Exception as error:
+            assert str(error)
+        else:
+            assert done(chunks).outcome == "failed"
+            assert done(chunks).error
+
+    async def test_a_fork_leaves_the_original_alone(self, ask: Any, provider: Provider) -> None:
+        needs(provider.capabilities, "fork")
+        first = await ask("[[say noted]] the bird is a heron")
+        fork = await ask("[[say noted]] a fork", resume=done(first).thread, fork=True)
+        assert done(fork).thread != done(first).thread
+        original = await ask("what?", resume=done(first).thread)
+        copy = await ask("what?", resume=done(fork).thread)
+        assert "a fork" not in text(original)
+        assert "a fork" in text(copy)
+        assert "heron" in text(original)
+        assert "heron" in text(copy)
+
+    async def test_usage_is_of_the_turn_and_not_of_the_thread(self, ask: Any, provider: Provider) -> None:
+        needs(provider.capabilities, "resume")
+        first = done(await ask("[[say one]]"))
+        second = done(await ask("[[say one]]", resume=first.thread, totals=first.totals))
+        third = done(await ask("[[say one]]", resume=first.thread, totals=second.totals))
+        used = [usage(end) for end in (first, second, third)]
+        for turn in used:
+            assert turn.input_tokens
+            assert turn.output_tokens
+            assert (turn.input_tokens, turn.output_tokens) == (used[0].input_tokens, used[0].output_tokens)
+            if provider.capabilities.cost:
+                assert turn.cost == pytest.approx(used[0].cost)
+                assert turn.cost
+
+    # -- interrupting ------------------------------------------------------------------------------
+
+    async def test_closing_while_it_speaks_ends_it(
+        self, ask: Any, provider: Provider, cwd: Path, options: Options, stub: Any, tag: str
+    ) -> None:
+        turn = started(provider.query("[[hold]] about a heron", str(cwd), None, options))
+        thread = await self.until_held(turn, stub)
+        began = time.monotonic()
+        await turn.aclose()
+        assert time.monotonic() - began < 5
+        assert not tagged(tag)
+        await self.goes_on(ask, provider, thread)
+
+    async def test_cancelling_the_task_ends_it(
+        self, ask: Any, stub: Any, provider: Provider, tag: str
+    ) -> None:
+        turn = asyncio.create_task(ask("[[hold]]"))
+        await eventually(lambda: stub.holding or turn.done())
+        turn.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await turn
+        assert not tagged(tag)
+
+    async def test_closing_in_the_middle_of_a_tool_ends_the_tool(
+        self, ask: Any, provider: Provider, cwd: Path, options: Options, tag: str
+    ) -> None:
+        self.needs_shell()
+        prompt = "[[run touch begun.txt; tail -f /dev/null; touch finished.txt]]"
+        turn = started(provider.query(prompt, str(cwd), None, replace(options, ask=allow)))
+        thread = ""
+
+        async def listen() -> None:
+            nonlocal thread
+            async for chunk in turn:
+                thread = chunk.thread if isinstance(chunk, Begun) else thread
+
+        listening = asyncio.create_task(listen())
+        await eventually(lambda: (cwd / "begun.txt").exists() or listening.done())
+        listening.cancel()
+        await asyncio.gather(listening, return_exceptions=True)
+        await turn.aclose()
+        assert not tagged(tag)
+        assert not [pid for pid in pids() if os.fsencode(cwd) in os.fsencode(directory(pid))]
+        assert not (cwd / "finished.txt").exists()
+        await self.goes_on(ask, provider, thread)
+
+    async def test_closing_while_a_person_is_asked_ends_the_question(
+        self, ask: Any, provider: Provider, cwd: Path, tag: str
+    ) -> None:
+        self.needs_shell()
+        needs(provider.capabilities, "permissions")
+        asked, ended = asyncio.Event(), asyncio.Event()
+
+        async def never(permission: Permission) -> Decision:
+            asked.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+            return Decision(True)
+
+        turn = asyncio.create_task(ask("[[run touch denied.txt]]", ask=never))
+        await asyncio.wait_for(asked.wait(), 10)
+        turn.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await turn
+        assert ended.is_set()
+        assert not tagged(tag)
+        assert not (cwd / "denied.txt").exists()
+
+    async def test_a_program_that_is_killed_has_crashed_and_its_thread_goes_on(
+        self, ask: Any, provider: Provider, cwd: Path, options: Options, stub: Any, tag: str
+    ) -> None:
+        if not self.processes:
+            pytest.skip("it starts no program")
+        turn = started(provider.query("[[hold]] about a heron", str(cwd), None, options))
+        thread = await self.until_held(turn, stub)
+        for pid in tagged(tag):
+            os.kill(pid, signal.SIGKILL)
+        with pytest.raises(Exception, match=r"\S"):
+            async for chunk in turn:
+                assert not isinstance(chunk, Done)
+        await turn.aclose()
+        await self.goes_on(ask, provider, thread)
+
+    # -- failing -----------------------------------------------------------------------------------
+
+    async def test_an_error_of_the_api_is_a_failure(self, ask: Any) -> None:
+        end = done(await ask("[[error 400]]"))
+        assert end.outcome == "failed"
+        assert end.error
+
+    async def test_a_rate_limit_says_when_it_ends(self, ask: Any) -> None:
+        before = time.time()
+        end = done(await ask("[[limit 3600]]"))
+        assert end.outcome == "limited"
+        assert end.error
+        assert end.resets_at is None or before + 3500 < end.resets_at < time.time() + 3700
+
+    # -- form --------------------------------------------------------------------------------------
+
+    async def test_an_answer_in_the_form_that_was_asked_for(self, ask: Any, provider: Provider) -> None:
+        needs(provider.capabilities, "schema")
+        schema = {
+            "type": "object",
+            "properties": {"verdict": {"type": "string"}, "score": {"type": "integer"}},
+            "required": ["verdict", "score"],
+            "additionalProperties": False,
+        }
+        chunks = await ask('[[json {"verdict": "good", "score": 3}]]', schema=schema)
+        assert done(chunks).outcome == "completed"
+        assert done(chunks).structured == {"verdict": "good", "score": 3}
+
+    # -- what the program is given -----------------------------------------------------------------
+
+    async def test_the_program_sees_neither_our_environment_nor_the_prompt_in_its_arguments(
+        self,
+        provider: Provider,
+        cwd: Path,
+        options: Options,
+        stub: Any,
+        tag: str,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        if not self.processes:
+            pytest.skip("it starts no program")
+        monkeypatch.setenv(SECRET, self.engine_secret)
+        prompt = "[[hold]] a private matter"
+        turn = started(provider.query(prompt, str(cwd), None, options))
+        await self.until_held(turn, stub)
+        found = tagged(tag)
+        assert found
+        for pid in found:
+            assert SECRET.encode() not in read(pid, "environ")
+            assert b"private" not in read(pid, "cmdline")
+            assert b"private" not in read(pid, "environ")
+        await turn.aclose()
+
+    # -- helpers -----------------------------------------------------------------------------------
+
+    def needs_shell(self) -> None:
+        if not self.shell:
+            pytest.skip("it has no shell")
+
+    async def until_held(self, turn: AsyncIterator[Chunk], stub: Any) -> str:
+        """Listen until the API keeps the agent waiting; the thread it said it is."""
+        thread = ""
+
+        async def listen() -> None:
+            nonlocal thread
+            async for chunk in turn:
+                if isinstance(chunk, Begun):
+                    thread = chunk.thread
+                if isinstance(chunk, Assistant):  # the piece before the silence
+                    return
+
+        if self.streams:
+            await asyncio.wait_for(listen(), 10)
+            return thread
+        async for chunk in turn:
+            if isinstance(chunk, Begun):
+                await eventually(lambda: stub.holding)
+                return chunk.thread
+        raise AssertionError("it ended without saying that it began")
+
+    async def goes_on(self, ask: Any, provider: Provider, thread: str) -> None:
+        if provider.capabilities.resume:
+            chunks = await ask("[[say going on]]", resume=thread)
+            assert text(chunks) == "going on"
+            assert done(chunks).thread == thread
+
+
+def started(turn: AsyncIterator[Chunk]) -> Any:
+    """The iterator, which for a provider is a generator that can be closed."""
+    assert hasattr(turn, "aclose")
+    return turn
+
+
+def needs(capabilities: Capabilities, name: str) -> None:
+    if not getattr(capabilities, name):
+        pytest.skip(f"it cannot: {name}")
+
+
+def text(chunks: list[Chunk]) -> str:
+    """The last whole message."""
+    return [chunk.content for chunk in chunks if isinstance(chunk, Assistant) and not chunk.partial][-1]
+
+
+def done(chunks: list[Chunk]) -> Done:
+    assert chunks, "nothing was said"
+    assert isinstance(chunks[-1], Done), chunks[-1]
+    return chunks[-1]
+
+
+def usage(end: Done) -> Usage:
+    assert isinstance(end.usage, Usage)
+    return end.usage
+
+
+def strings(value: Any) -> list[str]:
+    """Every string in a JSON value."""
+    match value:
+        case str():
+            return [value]
+        case dict():
+            return [text for item in value.values() for text in strings(item)]
+        case list():
+            return [text for item in value for text in strings(item)]
+    return []
+
+
+def command(pid: int) -> str:
+    return read(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace")
+
+
+def directory(pid: int) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/cwd")
+    except OSError:
+        return ""
