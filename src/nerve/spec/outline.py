@@ -11,6 +11,9 @@ from nerve.spec.checks.flow import ways
 from nerve.spec.source import Loc
 from nerve.spec.walk import parts, walk
 
+END = ""
+"""The key of the end, which no box can have."""
+
 
 @dataclass(slots=True)
 class Item:
@@ -165,10 +168,10 @@ def draw(drawn: Diagram, node: models.NodeBase, prefix: str, found: list[Any], l
             key = f"{prefix}{state.name}"
             drawn.boxes[key] = state_item(state, ("states", n))
             for where, to in ways(state, (*loc, "states", n), found):
-                drawn.edges.append(Edge(key, f"{prefix}{to}" if to else "end", label(state, where)))
+                drawn.edges.append(Edge(key, f"{prefix}{to}" if to else END, label(state, where)))
             if state.terminal or not state.next:
-                drawn.edges.append(Edge(key, "end"))
-        return ["end"]
+                drawn.edges.append(Edge(key, END))
+        return [END]
     if isinstance(node, models.Sequence):
         last: list[str] = []
         for n, step in enumerate(node.steps):
@@ -207,14 +210,14 @@ def label(state: models.State, where: Loc) -> str:
 def mermaid(spec: models.WorkflowSpec) -> str:
     """The diagram as Mermaid text."""
     drawn = diagram(spec)
-    names = {key: f"n{n}" for n, key in enumerate([*drawn.boxes, "end"])}
+    names = {key: f"n{n}" for n, key in enumerate([*drawn.boxes, END])}
     lines = ["flowchart TD"]
     for key, each in drawn.boxes.items():
         lines.append(f'    {names[key]}["{quoted(each.name)}<br/><small>{quoted(each.kind)}</small>"]')
-    if any(edge.end == "end" for edge in drawn.edges):
-        lines.append(f"    {names['end']}(((end)))")
+    if any(edge.end == END for edge in drawn.edges):
+        lines.append(f"    {names[END]}(((end)))")
     for edge in drawn.edges:
-        if edge.end in names:
+        if edge.start in names and edge.end in names:
             arrow = f'-->|"{quoted(edge.label)}"|' if edge.label else "-->"
             lines.append(f"    {names[edge.start]} {arrow} {names[edge.end]}")
     return "\n".join(lines) + "\n"

@@ -1,0 +1,136 @@
+"""Parses, checks, shows and converts hostile definitions, and prints what the interpreter saw happen.
+
+python look_at_hostile.py SEED COUNT PROJECT [misbehave]
+"""
+
+import contextlib
+import io
+import json
+import os
+import socket
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from nerve.cli import checking, convert, showing
+from nerve.cli.project import Project
+from nerve.cli.usage import UsageError
+from nerve.notations import NOTATIONS
+from nerve.notations.json_steps import write_steps
+from nerve.notations.prompts import attach_prompts
+from nerve.spec.check import check
+from nerve.spec.outline import mermaid, outline
+from nerve.spec.source import Unreadable
+from nerve.spec.validate import plain_form
+from nerve.spec.workflow import DefinedWorkflow, slug  # noqa: F401 - loaded before anybody looks
+from spec.hostile import definitions
+
+WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+HARMLESS = {
+    "builtins.id",
+    "object.__getattr__",
+    "sys._getframe",
+    "os.listdir",
+    "os.scandir",
+    "sys._current_frames",
+}
+"""What looks and touches nothing."""
+
+
+class Watch:
+    """Everything that happened and was more than reading a file of the project."""
+
+    def __init__(self, project: Path) -> None:
+        self.project = str(project)
+        self.on = False
+        self.seen: Counter[str] = Counter()
+
+    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if not self.on or event in HARMLESS:
+            return
+        if event == "open":
+            path, _, flags = arguments
+            if not flags & WRITES and self.inside(path):
+                return
+        self.seen[f"{event} {str(arguments)[:100]}"] += 1
+
+    def inside(self, path: Any) -> bool:
+        """Whether a path is in the project, where we stand."""
+        return isinstance(path, int) or os.path.abspath(os.fsdecode(path)).startswith(self.project)
+
+
+def look_at(text: str, notation: str, project: Path) -> bool:
+    """Everything that is done with a definition before it is run."""
+    try:
+        document = NOTATIONS[notation].read(text, f"x.{notation}")
+    except Unreadable as error:
+        return not str(error)
+    document.notes += attach_prompts(document, project / ".nerve", project)
+    checked = check(document)
+    [problem.to_dict() for problem in checked.problems]
+    if checked.spec is None:
+        return False
+    outline(checked.spec).to_dict()
+    mermaid(checked.spec)
+    data = plain_form(checked.spec)
+    write_steps(data)
+    for other in NOTATIONS.values():
+        with contextlib.suppress(ValueError):
+            other.write(data)
+    return True
+
+
+def look_at_files() -> None:
+    """The same by the commands."""
+    for path in sorted(Path(".nerve/workflows").iterdir()):
+        for command in (checking.check, showing.show, draw, to_lisp):
+            with contextlib.suppress(UsageError, Unreadable), contextlib.redirect_stderr(io.StringIO()):
+                command(str(path))
+    checking.check()
+    Project().found  # noqa: B018
+
+
+def draw(path: str) -> None:
+    showing.show(path, mermaid=True)
+
+
+def to_lisp(path: str) -> None:
+    convert.convert(path, to="lisp")
+
+
+def misbehave() -> None:
+    """What must be seen, if somebody did it."""
+    exec("1")  # noqa: S102
+    Path("written").write_text("")
+    Path("/etc/passwd").read_text()
+    os.system("true")
+    __import__("evil")
+    with contextlib.suppress(OSError), socket.socket() as wire:
+        wire.connect(("127.0.0.1", 9))
+
+
+def main(seed: int, count: int, project: Path, *also: str) -> None:
+    os.chdir(project)
+    sys.path.insert(0, str(project))
+    watch = Watch(project)
+    sys.addaudithook(watch)
+    made = list(definitions(seed, count))
+    for number, (notation, text) in enumerate(made[:100]):
+        file = project / f".nerve/workflows/{number}.{notation}"
+        file.write_text(text, encoding="utf-8", errors="replace")
+    shown = sys.stdout
+    with contextlib.redirect_stdout(io.StringIO()):
+        for round in (made[:200], made):  # what is imported or compiled on first use is so by now
+            read = sum(look_at(text, notation, project) for notation, text in round)
+            look_at_files()
+            was, watch.on = watch.on, True
+            if not was:
+                os.write(2, b"watching\n")
+    if also:
+        misbehave()
+    watch.on = False
+    print(json.dumps({"read": read, "seen": [event for event, _ in watch.seen.most_common(30)]}), file=shown)
+
+
+main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), *sys.argv[4:])
