@@ -21,8 +21,9 @@ from nerve.core.session import Session
 from nerve.expr.errors import Pointing
 from nerve.spec import models
 from nerve.spec.build import NOWHERE, Builder, gate_result, inlined, kind_of, listed, times_of
+from nerve.spec.checks.names import DEFAULT
 from nerve.spec.nodes import Compute, Entry, PerItem, Step
-from nerve.spec.checks.names import DEFAULT, prompt_text, remembering
+from nerve.spec.prompting import prompt_text, remembering
 from nerve.spec.routes import Ending
 from nerve.spec.scope import Scope, Sight
 from nerve.spec.spaces import assert_entry, retract_entry

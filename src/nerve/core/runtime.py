@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from nerve.core.policy import NO_POLICY, Policy
 from nerve.core.result import Result
+from nerve.core.threads import Threads
 
 if TYPE_CHECKING:
     from nerve.core.nodes.base import Node
@@ -91,3 +92,22 @@ class Runtime(Protocol):
     def random(self, place: str) -> float: ...
 
     def new_id(self, place: str) -> str: ...
+
+
+class LeafSide(Protocol):
+    """What a leaf may ask of the engine while it is executed."""
+
+    again: bool
+    """Whether it had begun in an earlier process, and did not end."""
+
+    @property
+    def threads(self) -> Threads: ...
+
+    async def record(self, place: str, type: str, data: dict[str, Any]) -> None:
+        """Tell watchers something, and wait until it is on disk."""
+
+    def recorded(self, type: str) -> dict[str, Any] | None:
+        """What it told last under that name, also in an earlier process."""
+
+    async def ask(self, gate: Gate) -> Any:
+        """Ask a person, in the middle of what it does."""

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
-from nerve.core.nodes.attempt import IdleClock, attempt, guarded, heard, timed_out
+from nerve.core.nodes.attempt import IdleClock, attempt, guarded, heard
 from nerve.core.nodes.base import Role, role_of
-from nerve.core.nodes.bound import bounded
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.direct import here, retrying
+from nerve.core.nodes.inline import again
 from nerve.core.policy import NO_POLICY, Policy, Retry
 from nerve.core.result import Result
-from nerve.core.runtime import Call, Timer
+from nerve.core.runtime import Call
 from nerve.core.values import digest, encode
 from nerve.core.workflow.replay import Found
 from nerve.core.workflow.state import WorkflowState
@@ -56,6 +56,7 @@ class Calls:
             if found is not None and found.settle is not None:
                 settled = True
                 told: Result = await drive.told(found)
+                drive.threads.note(call.node_id, told)
                 return told
             if found is not None and role != "leaf":
                 drive.delivery.pump()
@@ -107,36 +108,15 @@ class Calls:
         data = records.started(call, role, text, hashed, extra)
         type = "step_started" if call.step else "node_started"
         seq = drive.journal.note(type, call.path, data, urgent=False)
-        once = role == "workflow" or call.policy.effect == "once"
+        once = role == "workflow" or call.policy.effect == "once" or getattr(call.node, "asks", False)
         return drive.journal.written_upto(seq) if once else None
 
     async def _part_of_the_body(self, call: Call, role: Role) -> Result:
-        if role == "control":
-            return await self._again(call, lambda context, _: self._enter(call, context))
-        return await self._again(call, lambda _, number: self._child(call, number))
-
-    async def _again(self, call: Call, once: Callable[[ExecutionContext, int], Awaitable[Result]]) -> Result:
-        """Attempts that are part of the body: their bounds are recorded, and between them the body sleeps."""
         assert call.context is not None
         context = call.context.child(call.path, call.input)
-        retry = call.policy.retry or ONE_TRY
-        number = 0
-        while True:
-            number += 1
-            result = await self._bounded(call, context, once(context, number))
-            if not retry.again(result, number):
-                return result
-            pause = retry.pause(number, self._drive.random(f"{call.path}~{number}"))
-            await self._drive.wait(Timer(context.take("~retry"), pause))
-
-    async def _bounded(self, call: Call, context: ExecutionContext, attempt: Awaitable[Result]) -> Result:
-        if call.policy.timeout is None:
-            return await attempt
-        try:
-            async with bounded(self._drive.wait, context.take("~timeout"), call.policy.timeout):
-                return await attempt
-        except TimeoutError:
-            return timed_out(call.policy, idle=False)
+        if role == "control":
+            return await again(context, call.policy, lambda _: self._enter(call, context))
+        return await again(context, call.policy, lambda number: self._child(call, number))
 
     async def _enter(self, call: Call, context: ExecutionContext) -> Result:
         """A control node runs as part of the body."""
@@ -161,11 +141,13 @@ class Calls:
         """A leaf runs outside the body: what it starts and emits is not part of what is replayed."""
         assert call.context is not None
         drive = self._drive
-        runtime = LeafRuntime(call.path, self._emit, self._home)
+        runtime = LeafRuntime(call.path, self._emit, self._home, drive, found is not None)
         context = call.context.child(call.path, call.input)
         context._runtime = runtime
         context.overrides = drive.overrides.get(call.path, {})
         self.running[call.path] = call
+        if found is not None and getattr(call.node, "asks", False):
+            drive.waits.withdraw(call.path)
         token = OWNER.set(None)
         try:
             if found is None and call.policy is NO_POLICY:
@@ -209,6 +191,7 @@ class Calls:
         if self._clocks:
             heard(self._clocks, call.path)
         type, data, kept = records.ended(call, result, seconds)
+        drive.threads.note(call.node_id, kept)
         alone = not control and drive.alone
         urgent = not (control or alone)
         seq = drive.journal.note(type, call.path, data, drive.settle_key(call.path), urgent=urgent)

@@ -13,6 +13,7 @@ from nerve.core.limits import Limits, message
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.result import Result
 from nerve.core.runtime import Call, Wait
+from nerve.core.threads import Threads
 from nerve.core.values import decode, encode, is_plain
 from nerve.core.workflow.context import WorkflowContext
 from nerve.core.workflow.replay import ROOT, Found, Mismatch, Record, Replay
@@ -28,7 +29,7 @@ from nerve.engine.tasks import OWNER
 from nerve.engine.waits import Waits
 from nerve.engine.writer import Writer
 from nerve.errors import LimitReached, NerveError, Rejected, StoreFull, Suspended
-from nerve.store.port import Row, RunRow
+from nerve.store.port import Row, RunRow, Store
 
 STUBBORN = 5.0
 """Seconds given to a body that was cancelled and does not end, before it is cancelled once more."""
@@ -45,6 +46,8 @@ class Host(Protocol):
     def shutting_down(self) -> bool: ...
     @property
     def facts(self) -> Facts: ...
+    @property
+    def store(self) -> Store: ...
     def child_id(self, parent: str, path: str) -> str: ...
     def child_ended(self, parent: str, path: str, attempt: int) -> bool: ...
     async def run_child(self, parent: Drive, call: Call, attempt: int) -> Result: ...
@@ -74,6 +77,7 @@ class Drive:
         self.doubts: list[str] = []
         self.asked_anew: list[str] = []
         """Paths that the body asks for on replay and the journal does not have."""
+        self.threads = Threads()
         self.main: asyncio.Task[None] | None = None
         self.loop = asyncio.get_running_loop()
         self._scope = contextvars.copy_context()
@@ -397,6 +401,14 @@ class Drive:
             return
         if found is None or found.settle is None or found.settle.kind != "drop":
             self.note(type, path, {}, None if settled else self.settle_key(path))
+
+    def free_path(self, path: str) -> str:
+        """A path for something a leaf asks for: after a restart it may ask for more than it did."""
+        taken = {row.path for row in self.host.store.events(self.run.run_id) if row.path.startswith(path)}
+        number = 1
+        while (free := path if number == 1 else f"{path}[{number}]") in taken or free in self.run._gates:
+            number += 1
+        return free
 
     def settle_key(self, path: str) -> str:
         return settle_key(path, self._resets) if self._resets else path

@@ -72,6 +72,34 @@ class Waits:
                 drive.abandon(wait.path, f"{kind_of(wait)}_cancelled", found, settled)
             raise
 
+    async def beside(self, gate: Gate) -> Any:
+        """A gate that a leaf opens in the middle of what it does; the body knows nothing of it."""
+        drive = self._drive
+        gate.path = drive.free_path(gate.path)
+        opened = self._opened(gate, "", None)
+        try:
+            return await opened.future
+        except asyncio.CancelledError:
+            if gate.path in self._open and not drive.detached:
+                self._close(gate.path)
+                drive.note("gate_cancelled", gate.path, {}, drive.settle_key(gate.path))
+            raise
+
+    def withdraw(self, path: str) -> None:
+        """The gates that a leaf had opened are over: it begins again and asks for itself."""
+        drive = self._drive
+        for place, row in open_in(drive.host.store.events(drive.run.run_id)).items():
+            if place.startswith(f"{path}/") and row.type == "gate_waiting":
+                drive.note("gate_cancelled", place, {}, drive.settle_key(place))
+                drive.run._gates.pop(place, None)
+
+    def recorded(self, path: str, type: str) -> dict[str, Any] | None:
+        """The data of the last event of a type at a path."""
+        drive = self._drive
+        rows = drive.host.store.events(drive.run.run_id)
+        found = [row for row in rows if row.path == path and row.type == type]
+        return decode(found[-1].data) if found else None
+
     def _opened(self, wait: Wait, hashed: str, found: Found | None) -> OpenWait:
         drive, run = self._drive, self._drive.run
         if found is None:
@@ -201,6 +229,7 @@ class Waits:
             and keeps_waiting(next(iter(self._open.values())))
             and delivery.replay is None
             and self._drive.barrier is None
+            and not self._drive.calls.running
             and self._drive.journal.committed == self._drive.journal.seq
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
 from nerve.core.event import Sink, is_reserved
@@ -14,7 +14,7 @@ from nerve.core.nodes.direct import DirectRuntime
 from nerve.core.nodes.inline import inlined
 from nerve.core.policy import NO_POLICY, Policy
 from nerve.core.result import Result, output_of
-from nerve.core.runtime import Call, Runtime, Wait
+from nerve.core.runtime import Call, LeafSide, Runtime, Wait
 from nerve.core.values import digest
 
 if TYPE_CHECKING:
@@ -108,6 +108,11 @@ class ExecutionContext:
         if is_reserved(event_type):
             raise ValueError(f"'{event_type}' is written by the engine only; emit another name")
         self.runtime.emit(self.path, event_type, data or {})
+
+    @property
+    def leaf(self) -> LeafSide:
+        """What only a leaf may use: durable notes, questions in the middle, conversations with agents."""
+        return cast("LeafSide", self.runtime)
 
     def now(self) -> datetime:
         return self.runtime.now(self.path)

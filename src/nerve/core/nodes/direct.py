@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Awaitable
 from datetime import UTC, datetime
+from functools import cached_property
 from random import random
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -17,6 +18,7 @@ from nerve.core.nodes.attempt import IdleClock, attempt, heard
 from nerve.core.policy import Retry
 from nerve.core.result import Result
 from nerve.core.runtime import Call, Gate, Signal, Timer, Wait
+from nerve.core.threads import Threads
 
 if TYPE_CHECKING:
     from nerve.core.nodes.context import ExecutionContext
@@ -29,6 +31,9 @@ Home = tuple[int, asyncio.AbstractEventLoop | None]
 class DirectRuntime:
     """Executes at once, in the caller's own task; waits end by `receive_input` or by their timeout."""
 
+    again = False
+    """Whether a leaf had begun in an earlier process."""
+
     def __init__(
         self, sink: Sink | None, workflow_id: str = "", run_id: str = "", home: Home | None = None
     ) -> None:
@@ -36,6 +41,22 @@ class DirectRuntime:
         self._home = home or here()
         self._shown: asyncio.Future[None] | None = None
         self._clocks: dict[str, IdleClock] = {}
+
+    @cached_property
+    def threads(self) -> Threads:
+        return Threads()
+
+    async def record(self, place: str, type: str, data: dict[str, Any]) -> None:
+        """Tell something, and wait until it is on disk where there is one."""
+        self.emit(place, type, data)
+
+    def recorded(self, type: str) -> dict[str, Any] | None:
+        """What a leaf told last under that name, in this process or an earlier one."""
+        return None
+
+    async def ask(self, gate: Gate) -> Any:
+        """A gate in the middle of a leaf."""
+        return await self._gate(gate)
 
     async def call(self, call: Call) -> Result:
         assert call.context is not None

@@ -94,10 +94,11 @@ class Replay:
         rows = without_reset(rows)
         settled = {row.path for row in rows if row.settles and row.settles != ROOT}
         leaves = {row.path for row in rows if row.type in ASKS and not row.data.startswith(CONTROL)}
+        acting = {row.path for row in rows if row.path in leaves and acts(row)}
         dropped = {row.path for row in rows if row.type in DROPS}
         counts: dict[tuple[str, str], int] = {}
         for row in rows:
-            if covered(row, settled):
+            if covered(row, settled) or below(row.path, acting):
                 continue
             if row.type == "node_retrying":
                 self._retries.setdefault(row.path, []).append(decode(row.data) | {"at": row.at})
@@ -211,6 +212,19 @@ def recorded(data: dict[str, Any]) -> str:
     if "input" in data:
         return encode(data["input"], canonical=True)
     return encode({name: data[name] for name in COMPARED if name in data}, canonical=True)
+
+
+def acts(row: Row) -> bool:
+    """Whether the row says that a leaf has begun, and not a child run, whose attempts are the body's."""
+    return row.type in ("node_started", "step_started") and '"child":' not in row.data.partition('"hash"')[0]
+
+
+def below(path: str, leaves: set[str]) -> bool:
+    """Whether a path lies below a leaf: what a leaf asks for itself is no affair of the body."""
+    while path := path.rpartition("/")[0]:
+        if path in leaves:
+            return True
+    return False
 
 
 def covered(row: Row, settled: set[str]) -> bool:
