@@ -1,0 +1,208 @@
+"""The provider `codex`: every query is a process of its own.
+
+A process for each turn, and not one for all: closing a turn may then kill whatever it left running, without
+a word to the others; the environment and folder can differ from turn to turn; and the fourth of a second
+that it takes to start is nothing beside what a model takes. What a thread knows is on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Literal, Self
+
+from nerve.agents.codex import program
+from nerve.agents.codex.approvals import Question, question
+from nerve.agents.codex.reading import Reading
+from nerve.agents.codex.rpc import CodexEnded, Message, Peer, Refused
+from nerve.agents.codex.strict import is_strict
+from nerve.agents.port import Begun, Capabilities, Chunk, Decision, Done, Options
+from nerve.process.environment import child_env
+from nerve.process.talk import talk
+
+INTERRUPT = 2.0
+"""Seconds that an interrupted turn gets to end by itself."""
+GRACE = 2.0
+"""Seconds from TERM to KILL for the processes."""
+
+Sandbox = Literal["read-only", "workspace-write", "danger-full-access"]
+Approval = Literal["untrusted", "on-request", "never"]
+
+
+class CodexProvider:
+    """Codex, by `codex app-server`.
+
+    `approval` says when it asks (`untrusted`: before every command that does more than read), `sandbox` what
+    it may do without; None leaves either to the user's settings. `home` is its CODEX_HOME, the user's by
+    default. `config` are settings as in its config.toml; they show in the list of processes: no secrets.
+    `env` is for Codex itself and kept from the commands it runs; `Options.env` is for both. `base_url` and
+    `env_key`, the name of the variable with the key, are those of any server that has the Responses API.
+    """
+
+    name = "codex"
+    capabilities = Capabilities(resume=True, fork=True, schema=True, permissions=True)
+
+    def __init__(
+        self,
+        model: str | None = None,
+        *,
+        sandbox: Sandbox | None = "workspace-write",
+        approval: Approval | None = "on-request",
+        home: str | os.PathLike[str] | None = None,
+        config: Mapping[str, Any] | None = None,
+        env: Mapping[str, str] | None = None,
+        base_url: str | None = None,
+        env_key: str | None = None,
+        program: str | None = None,
+    ) -> None:
+        self._model, self._sandbox, self._approval = model, sandbox, approval
+        self._home, self._program = home, program
+        self._env = dict(env or {})
+        if env_key and env_key not in self._env and env_key in os.environ:
+            self._env[env_key] = os.environ[env_key]
+        self._config = {**own_provider(base_url, env_key), **hidden(self._env), **(config or {})}
+
+    async def query(
+        self, prompt: str, cwd: str | None, resume: str | None, options: Options
+    ) -> AsyncIterator[Chunk]:
+        begun = ""
+        try:
+            async with self._opened(cwd, options) as peer:
+                thread = await self._thread(peer, cwd, resume, options)
+                async with Turn(peer, thread, prompt, options) as turn:
+                    while turn.reading.done is None:
+                        for chunk in await turn.hear():
+                            begun = chunk.thread if isinstance(chunk, Begun) else begun
+                            yield chunk
+        except Refused as error:
+            yield Done(begun or resume or "", outcome="failed", error=str(error))
+
+    @asynccontextmanager
+    async def _opened(self, cwd: str | None, options: Options) -> AsyncIterator[Peer]:
+        command = program.argv(program.found(self._program), self._config)
+        env = child_env({**program.own_home(self._home), **self._env, **options.env})
+        async with talk(command, cwd=cwd, env=env, grace=GRACE) as lines:
+            peer = Peer(lines)
+            me = {"name": "nerve", "title": "nerve", "version": "0"}
+            await peer.request("initialize", {"clientInfo": me})
+            peer.notify("initialized")
+            yield peer
+
+    async def _thread(self, peer: Peer, cwd: str | None, resume: str | None, options: Options) -> Message:
+        settings = {
+            "cwd": program.absolute(cwd),
+            "model": options.model or self._model,
+            "sandbox": self._sandbox,
+            "approvalPolicy": self._approval,
+            "approvalsReviewer": "user",
+            "developerInstructions": options.system,
+        }
+        params = {name: value for name, value in settings.items() if value is not None}
+        if resume is None:
+            return await peer.request("thread/start", params)
+        method = "thread/fork" if options.fork else "thread/resume"
+        return await peer.request(method, {"threadId": resume, "excludeTurns": True, **params})
+
+
+class Turn:
+    """One prompt and what comes of it; leaving it early interrupts it."""
+
+    def __init__(self, peer: Peer, thread: Message, prompt: str, options: Options) -> None:
+        self._peer, self._options, self._prompt = peer, options, prompt
+        self._questions: dict[Any, asyncio.Task[None]] = {}
+        self._model = thread.get("model")
+        self.reading = Reading(thread["thread"]["id"], "", self._model)
+
+    async def __aenter__(self) -> Self:
+        thread, schema = self.reading.thread, self._options.schema
+        params: Message = {"threadId": thread, "input": [{"type": "text", "text": self._prompt}]}
+        if schema is not None and is_strict(schema):
+            params["outputSchema"] = schema
+        elif schema is not None:
+            params["input"].append({"type": "text", "text": in_words(schema)})
+        answer = await self._peer.request("turn/start", params)
+        self.reading = Reading(thread, answer["turn"]["id"], self._model, schema is not None)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for asked in self._questions.values():
+            asked.cancel()
+        await asyncio.gather(*self._questions.values(), return_exceptions=True)
+        if self.reading.done is None:
+            await self._interrupt()
+
+    async def _interrupt(self) -> None:
+        params = {"threadId": self.reading.thread, "turnId": self.reading.turn}
+        self._peer.ask_only("turn/interrupt", params)
+        try:
+            async with asyncio.timeout(INTERRUPT):
+                while self.reading.done is None:
+                    message = await self._peer.message()
+                    list(self.reading.take(message["method"], message.get("params") or {}))
+        except (TimeoutError, CodexEnded):
+            pass  # the processes are ended now, in any case
+
+    async def hear(self) -> list[Chunk]:
+        """What the next message says; a question is put to whom it concerns meanwhile."""
+        message = await self._next()
+        method, params = message["method"], message.get("params") or {}
+        if "id" in message:
+            self._asked(message["id"], method, params)
+            return []
+        if method == "serverRequest/resolved" and (asked := self._questions.pop(params["requestId"], None)):
+            asked.cancel()
+        return list(self.reading.take(method, params))
+
+    async def _next(self) -> Message:
+        if not self._questions:
+            return await self._peer.message()
+        message = asyncio.create_task(self._peer.message())
+        try:
+            while not message.done():
+                await asyncio.wait({message, *self._questions.values()}, return_when=asyncio.FIRST_COMPLETED)
+                for number, asked in list(self._questions.items()):
+                    if asked.done():
+                        del self._questions[number]
+                        asked.result()
+            return message.result()
+        finally:
+            message.cancel()
+
+    def _asked(self, number: Any, method: str, params: Message) -> None:
+        match question(method, params, self.reading.items):
+            case Question() as asked:
+                self._questions[number] = asyncio.create_task(self._put(number, asked))
+            case None:
+                self._peer.refuse(number, method)
+            case answer:
+                self._peer.answer(number, answer)
+
+    async def _put(self, number: Any, asked: Question) -> None:
+        if asked.permission.tool in (self._options.tools or ()):
+            decision = Decision(True)
+        else:
+            decision = await self._options.ask(asked.permission)
+        self._peer.answer(number, asked.answer(decision))
+
+
+def own_provider(base_url: str | None, env_key: str | None) -> dict[str, Any]:
+    """The settings for a server of one's own."""
+    if base_url is None:
+        return {}
+    server = {"name": "nerve", "base_url": base_url, "wire_api": "responses"}
+    if env_key:
+        server["env_key"] = env_key
+    settings = {f"model_providers.nerve.{name}": value for name, value in server.items()}
+    return {"model_provider": "nerve", **settings}
+
+
+def hidden(env: Mapping[str, str]) -> dict[str, Any]:
+    """Keep what is for Codex itself, its key for one, from the commands that it runs."""
+    return {"shell_environment_policy.exclude": sorted(env)} if env else {}
+
+
+def in_words(schema: Mapping[str, Any]) -> str:
+    return "Answer with JSON only, and of this JSON Schema:\n" + json.dumps(schema, ensure_ascii=False)
