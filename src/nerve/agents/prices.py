@@ -15,8 +15,9 @@ def cost_of(usage: Usage, provider: str) -> float | None:
     a model of one's own may have the name of one that costs. The four counts of tokens are apart, as in
     `Usage`: `input_tokens` are those that were neither read from a cache nor written to it.
     """
-    vendor, _, model = (usage.model or "").rpartition(":")
-    vendor = vendor or VENDORS.get(provider, "")
+    vendor, colon, model = (usage.model or "").partition(":")
+    if not colon:
+        vendor, model = VENDORS.get(provider, ""), vendor
     if not vendor or not model or usage.input_tokens is None or usage.output_tokens is None:
         return None
     try:

@@ -1,0 +1,98 @@
+"""A stub of the Chat Completions API, which OpenAI and many others speak; it only streams."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import Any
+
+from agents.stubs.server import Heard, Reply, StubServer
+from agents.stubs.steer import Order, order_of, pieces
+
+USED = {
+    "prompt_tokens": 120,
+    "prompt_tokens_details": {"cached_tokens": 20},
+    "completion_tokens": 12,
+    "total_tokens": 132,
+}
+
+
+class ChatStub(StubServer):
+    """Every answer takes 120 tokens in, of which 20 from a cache, and 12 out."""
+
+    def answer(self, heard: Heard, reply: Reply) -> None:
+        if not heard.path.endswith("/chat/completions"):
+            return reply.json({"object": "list", "data": []})
+        order = order_of(*conversation(heard.body["messages"]))
+        match order.kind:
+            case "error":
+                return reply.json({"error": {"message": "the stub says no"}}, int(order.text))
+            case "limit":
+                headers = {"retry-after": order.text} if order.text else {}
+                return reply.json({"error": {"message": "Rate limit reached"}}, 429, headers)
+        return Streamed(heard.body, reply).answer(order)
+
+
+class Streamed:
+    """One answer, chunk by chunk."""
+
+    def __init__(self, body: dict[str, Any], reply: Reply) -> None:
+        self.reply = reply
+        self.frame = {"id": f"chat-{uuid.uuid4().hex}", "created": 1, "model": body.get("model")}
+        reply.start_stream()
+
+    def answer(self, order: Order) -> None:
+        match order.kind:
+            case "hold":
+                self.send({"content": "wait "})
+                return self.reply.hold()
+            case "think":
+                for piece in pieces(order.text):
+                    self.send({"reasoning_content": piece})
+                self.say("thought")
+            case "run":
+                self.say("running it", None)
+                self.call("shell", json.dumps({"command": order.text}))
+            case "call":
+                name, _, given = order.text.partition(" ")
+                self.call(name, given or "{}")
+            case _:
+                self.say(order.text)
+        self.reply.event(None, self.chunk([], usage=USED))
+        self.reply.event(None, "[DONE]")
+        return None
+
+    def say(self, text: str, end: str | None = "stop") -> None:
+        for piece in pieces(text):
+            self.send({"content": piece})
+        if end:
+            self.send({}, end)
+
+    def call(self, name: str, given: str) -> None:
+        function = {"name": name, "arguments": given}
+        called = {"index": 0, "id": f"call_{uuid.uuid4().hex[:12]}", "type": "function", "function": function}
+        self.send({"tool_calls": [called]})
+        self.send({}, "tool_calls")
+
+    def send(self, delta: dict[str, Any], end: str | None = None) -> None:
+        choice = {"index": 0, "delta": {"role": "assistant", **delta}, "finish_reason": end}
+        self.reply.event(None, self.chunk([choice]))
+
+    def chunk(self, choices: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+        return {**self.frame, "object": "chat.completion.chunk", "choices": choices, **more}
+
+
+def conversation(messages: list[dict[str, Any]]) -> tuple[list[str], list[str]]:
+    """What the user said, and the results of tools since the last of it."""
+    said: list[str] = []
+    results: list[str] = []
+    for message in messages:
+        if message["role"] == "user":
+            said, results = [*said, text_of(message["content"])], []
+        elif message["role"] == "tool":
+            results.append(text_of(message["content"]))
+    return said, results
+
+
+def text_of(given: Any) -> str:
+    return given if isinstance(given, str) else "".join(part.get("text", "") for part in given or [])
