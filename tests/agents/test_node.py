@@ -63,6 +63,7 @@ async def test_messages_and_tool_calls_are_told_as_they_come_and_the_result_name
         ("output_chunk", {"stream": "assistant", "text": "One."}),
         ("tool_call", {"name": "Bash", "input": {"command": "ls"}}),
         ("output_chunk", {"stream": "assistant", "text": "Two."}),
+        ("usage", usage),
     ]
 
 

@@ -277,11 +277,11 @@ async def test_a_workflow_is_called_as_a_child_with_its_parameters(session: Sess
 async def test_what_a_step_must_have_done_is_checked_before_it_is_believed(
     session: Session, tmp_path: Any
 ) -> None:
-    made = tmp_path / "made.txt"
-    write = {"kind": "bash", "command": f"printf x > {made}", "expect": [{"file": str(made)}]}
+    session.project = tmp_path
+    write = {"kind": "bash", "command": "printf x > made.txt", "expect": [{"file": "made.txt"}]}
     assert await outcome(session, write) == ""
-    claim = {"kind": "bash", "command": "true", "expect": [{"file": str(tmp_path / "not")}]}
-    with pytest.raises(WorkflowFailed, match=r"expected file .*not, which is not there"):
+    claim = {"kind": "bash", "command": "true", "expect": [{"file": "not.txt"}]}
+    with pytest.raises(WorkflowFailed, match=r"expected file not.txt, which is not there"):
         await outcome(session, claim)
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from nerve.core.values import decode, encode
 
-KEYS = frozenset({"prompt", "resume", "model", "cwd", "artifacts"})
+TEXTS = ("prompt", "resume", "model", "cwd", "artifacts")
+KEYS = frozenset({*TEXTS, "schema", "permissions"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,17 +23,26 @@ class Request:
     cwd: str | None = None
     artifacts: str | None = None
     """A folder that must exist when the agent is asked."""
+    schema: Mapping[str, Any] | None = None
+    """The JSON Schema of the answer."""
+    permissions: Mapping[str, Any] | None = None
+    explicit: bool = False
+    """Whether it says itself which conversation to go on with, if any."""
 
     @classmethod
     def of(cls, given: Any) -> Request:
         """A string is the prompt; an object of exactly our keys is a request; other values become text."""
         if is_request(given):
-            return cls(**{key: as_text(value) for key, value in given.items() if value is not None})
+            texts = {key: as_text(given[key]) for key in TEXTS if given.get(key) is not None}
+            schema, permissions = given.get("schema"), given.get("permissions")
+            return cls(**texts, schema=schema, permissions=permissions, explicit=True)
         return cls(as_prompt(given))
 
 
 def is_request(given: Any) -> bool:
-    return isinstance(given, dict) and isinstance(given.get("prompt"), str) and given.keys() <= KEYS
+    if not isinstance(given, dict) or not isinstance(given.get("prompt"), str) or not given.keys() <= KEYS:
+        return False
+    return all(isinstance(given.get(key), dict | None) for key in ("schema", "permissions"))
 
 
 def as_prompt(given: Any) -> str:

@@ -55,6 +55,10 @@ class WorkflowEventType(StrEnum):
     OUTPUT_CHUNK = "output_chunk"
     TOOL_CALL = "tool_call"
     USAGE = "usage"
+    PLAN = "plan"
+    PERMISSION = "permission"
+    AGENT_THREAD = "agent_thread"
+    PROVIDER_LIMITED = "provider_limited"
     SKIPPED = "skipped"
     LOG = "log"
 

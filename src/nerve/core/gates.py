@@ -25,6 +25,7 @@ def waiting(gate: Gate, identity: str, deadline: float | None) -> dict[str, Any]
         "node_id": gate.node_id,
         "input_preview": gate.input_preview,
         "note": gate.note,
+        "action": dict(gate.action) if gate.action is not None else None,
         "timeout": gate.timeout,
         "deadline": deadline,
     }

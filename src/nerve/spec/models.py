@@ -91,6 +91,10 @@ class Prompt(NodeBase):
     """The agent's conversation to go on with: `shared`, `fresh` for a new one, or the name of another."""
     role: Name | None = None
     """Who answers: expressions see the last answer as `roles.<role>`."""
+    output_schema: dict[str, Any] | None = None
+    """The JSON Schema of the answer, which is the output then."""
+    permissions: dict[str, Any] | None = None
+    """What the agent may do by itself: patterns under `allow`, `ask` and `deny`, and `otherwise`."""
     tag: Name | None = None
     """The request id under which the answer is asserted as a fact."""
     detach: bool = False

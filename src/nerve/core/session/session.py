@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from nerve.agents.accounts import Accounts
 from nerve.core.event import Sink
 from nerve.core.limits import Limits
 from nerve.core.nodes.base import ControlNode, Node
@@ -35,7 +36,7 @@ class Session:
     """Names and runs. `store` is None for memory, a path for a SQLite file, or a store.
 
     `providers` answer the prompts of workflows that were written down, and `project` is the folder in which
-    those look for prompts and agents.
+    those look for prompts and agents; `slots` says how many agents of a provider may work at once.
 
     In memory it can be used as it is; with a file, as an async context manager: leaving it parks the
     open runs, and `recover()` goes on with them.
@@ -48,6 +49,7 @@ class Session:
         *,
         providers: Mapping[str, Provider] | None = None,
         project: str | os.PathLike[str] | None = None,
+        slots: Mapping[str, int] | None = None,
     ) -> None:
         self.name = name
         self.providers: dict[str, Provider] = dict(providers or {})
@@ -55,6 +57,8 @@ class Session:
         self.nodes: dict[str, Any] = {}
         self.graphs: dict[str, Any] = {}
         self.workflows: dict[str, Any] = {}
+        self.accounts = Accounts(slots)
+        """How many agents of each provider work at once, and which providers are limited."""
         self._agents: dict[str, Any] = {}
         self._space: Space | None = None
         self._store = store

@@ -1,0 +1,55 @@
+"""Accounts: how many agents of a provider work at once, and until when its limit holds everybody."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from weakref import WeakValueDictionary
+
+SLOTS = 4
+"""Agents of one provider that work at the same time, where nothing else is said."""
+PAUSES = (60.0, 120.0, 300.0, 900.0)
+"""Seconds to wait for the end of a limit that does not say when it ends, one time after the other."""
+
+
+class Accounts:
+    """What all runs of a session share when they ask agents."""
+
+    def __init__(self, slots: Mapping[str, int] | None = None) -> None:
+        self.slots = dict(slots or {})
+        self.limited: dict[str, float] = {}
+        """Providers that refuse everybody, and until when, in seconds since 1970."""
+        self._times: dict[str, int] = {}
+        self._free: dict[str, asyncio.Semaphore] = {}
+        self._threads: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def turn(self, provider: str, thread: str | None) -> AsyncIterator[None]:
+        """One turn of one conversation: in a slot of the provider, and never beside another of the thread."""
+        free = self._free.setdefault(provider, asyncio.Semaphore(self.slots.get(provider, SLOTS)))
+        alone = self._threads.setdefault(thread, asyncio.Lock()) if thread else asyncio.Lock()
+        async with alone, free:
+            yield
+
+    def limit(self, provider: str, until: float | None) -> float:
+        """A provider refuses until then; gives when it is worth asking again."""
+        times = self._times[provider] = self._times.get(provider, 0) + 1
+        pause = PAUSES[min(times, len(PAUSES)) - 1]
+        self.limited[provider] = max(until or time.time() + pause, self.limited.get(provider, 0.0))
+        return self.limited[provider]
+
+    async def open(self, provider: str, tell: Callable[[float], Awaitable[None]]) -> None:
+        """Return when the provider is not limited; `tell` is called once with the time if it is."""
+        told = False
+        while (until := self.limited.get(provider, 0.0)) > (now := time.time()):
+            if not told:
+                await tell(until)
+                told = True
+            await asyncio.sleep(until - now)
+
+    def answered(self, provider: str) -> None:
+        """The provider has answered: what limited it is over."""
+        if self._times.pop(provider, None) is not None:
+            self.limited.pop(provider, None)

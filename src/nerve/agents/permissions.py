@@ -1,0 +1,96 @@
+"""Permissions: what an agent may do by itself, what never, and what a person must allow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from hashlib import sha256
+from typing import Any, Literal
+
+from nerve.core.values import encode
+
+Verdict = Literal["allow", "ask", "deny"]
+
+
+@dataclass(frozen=True, slots=True)
+class Permissions:
+    """Patterns of tools: `Read`, `mcp__*`, or with what they are used on, `Bash(git *)`.
+
+    What is denied is denied, whatever else says; what nothing mentions is `otherwise`.
+    """
+
+    allow: tuple[str, ...] = ()
+    ask: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+    otherwise: Verdict = "ask"
+
+    @classmethod
+    def of(cls, given: Permissions | Mapping[str, Any] | None) -> Permissions:
+        if given is None or isinstance(given, Permissions):
+            return given or cls()
+        unknown = [name for name in given if name not in cls.__slots__]
+        if unknown:
+            raise ValueError(f"permissions have no '{unknown[0]}'; they have {', '.join(cls.__slots__)}")
+        lists = {name: tuple(given.get(name, ())) for name in ("allow", "ask", "deny")}
+        return cls(**lists, otherwise=given.get("otherwise", "ask"))
+
+    def verdict(self, tool: str, input: Mapping[str, Any]) -> Verdict:
+        for name in ("deny", "ask", "allow"):
+            if any(fits(pattern, tool, input) for pattern in getattr(self, name)):
+                return name  # type: ignore[return-value]
+        return self.otherwise
+
+
+def fits(pattern: str, tool: str, input: Mapping[str, Any]) -> bool:
+    """Whether a pattern means this use of a tool; `Bash(git *)` means one command, not several."""
+    name, _, inner = pattern.partition("(")
+    if not fnmatchcase(tool, name.strip()):
+        return False
+    if not inner:
+        return True
+    used_on = subject(input)
+    chained = any(sign in used_on for sign in (";", "&", "|", "`", "$(", "\n", ">", "<"))
+    return fnmatchcase(used_on, inner.removesuffix(")")) and not chained
+
+
+def subject(input: Mapping[str, Any]) -> str:
+    """What a tool is used on: a command, a file, an address."""
+    for key in ("command", "file_path", "path", "url", "pattern"):
+        if isinstance(value := input.get(key), str):
+            return value
+        if isinstance(value, list):
+            return " ".join(map(str, value))
+    return encode(dict(input))
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Exactly what a person is asked to allow; the answer counts for this and nothing else."""
+
+    tool: str
+    input: Mapping[str, Any] = field(default_factory=dict)
+    cwd: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        told = {"tool": self.tool, "input": dict(self.input), "cwd": self.cwd}
+        return {**told, "hash": sha256(encode(told, canonical=True).encode()).hexdigest()}
+
+
+def question(agent: str, action: Action, reason: str = "") -> str:
+    """What is asked, with everything that would be run."""
+    lines = [f"{agent} wants to use {action.tool}:", "", *shown(action.input)]
+    if reason:
+        lines += ["", f"The agent says: {reason}"]
+    return "\n".join(lines)
+
+
+def shown(input: Mapping[str, Any]) -> Iterable[str]:
+    """Every field in full, characters that a screen would hide or obey written out."""
+    for key, value in input.items():
+        text = value if isinstance(value, str) else encode(value)
+        yield f"    {key}: {visible(text)}"
+
+
+def visible(text: str) -> str:
+    return "".join(c if c.isprintable() or c == "\n" else f"\\u{ord(c):04x}" for c in text)

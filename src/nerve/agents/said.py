@@ -1,0 +1,117 @@
+"""What an agent says in one turn: told to watchers as it comes, and kept for the result."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from nerve.agents.port import (
+    Assistant,
+    Begun,
+    Chunk,
+    Done,
+    Plan,
+    Thought,
+    Tool,
+    ToolUpdate,
+    Usage,
+)
+from nerve.core.nodes.context import ExecutionContext
+from nerve.core.values import encode
+from nerve.errors import NerveError
+
+CHUNK_LIMIT = 100_000
+"""Characters of one message or tool call that an event keeps."""
+OUTPUT_LIMIT = 1_000_000
+"""Characters of the answer that the result keeps."""
+
+
+class AgentEnded(NerveError):
+    """The agent ended without saying that it was done."""
+
+
+@dataclass(slots=True)
+class Said:
+    """What an agent has said so far in a turn."""
+
+    context: ExecutionContext
+    provider: str
+    thread: str | None = None
+    messages: list[str] = field(default_factory=list)
+    tools: int = 0
+    usage: Usage | Mapping[str, Any] | None = None
+    done: Done | None = None
+    size: int = 0
+    dropped: int = 0
+
+    async def listen(self, chunks: AsyncIterator[Chunk]) -> Done:
+        """Take in what is said until the turn is over; the iterator is closed in any case."""
+        try:
+            async for chunk in chunks:
+                if isinstance(chunk, Begun):
+                    await self.begun(chunk.thread)
+                else:
+                    self.take(chunk)
+                if self.done is not None:
+                    return self.done
+        finally:
+            if (close := getattr(chunks, "aclose", None)) is not None:
+                await close()
+        raise AgentEnded("the agent ended without saying that it was done; what it said may be incomplete")
+
+    async def begun(self, thread: str) -> None:
+        """The conversation has a name, and with it it can be gone on with after a crash."""
+        if thread != self.thread:
+            self.thread = thread
+            told = {"thread": thread, "provider": self.provider}
+            await self.context.leaf.record(self.context.path, "agent_thread", told)
+
+    def take(self, chunk: Chunk) -> None:
+        emit = self.context.emit
+        match chunk:
+            case Assistant(content, partial=True):
+                emit("output_chunk", {"stream": "partial", **bounded(content)})
+            case Assistant(content):
+                self.keep(content)
+                emit("output_chunk", {"stream": "assistant", **bounded(content)})
+            case Thought(content):
+                emit("output_chunk", {"stream": "thought", **bounded(content)})
+            case Tool(name, given, id):
+                self.tools += 1
+                told = {"name": name, "input": bounded_input(dict(given))}
+                emit("tool_call", told | ({"id": id} if id else {}))
+            case ToolUpdate(id, status, output):
+                emit("tool_call", {"id": id, "status": status, **bounded(output)})
+            case Plan(entries):
+                emit("plan", {"entries": [dict(entry) for entry in entries]})
+            case Usage():
+                self.usage = chunk
+            case Done():
+                self.done = chunk
+                self.usage = chunk.usage or self.usage
+            case _:
+                raise TypeError(f"a provider gives the chunks of its port, not {chunk!r:.200}")
+
+    def keep(self, content: str) -> None:
+        room = max(0, OUTPUT_LIMIT - self.size)
+        self.dropped += max(0, len(content) - room)
+        self.size += len(content)
+        if room:
+            self.messages.append(content[:room])
+
+    @property
+    def output(self) -> str:
+        return "\n\n".join(self.messages)
+
+
+def bounded(text: str) -> dict[str, Any]:
+    """A text as an event keeps it, and how much of it was left out."""
+    if len(text) <= CHUNK_LIMIT:
+        return {"text": text}
+    return {"text": text[:CHUNK_LIMIT], "dropped_characters": len(text) - CHUNK_LIMIT}
+
+
+def bounded_input(given: dict[str, Any]) -> dict[str, Any]:
+    text = encode(given)
+    return given if len(text) <= CHUNK_LIMIT else bounded(text)

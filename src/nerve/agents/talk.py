@@ -1,0 +1,170 @@
+"""A talk with an agent: turns in one conversation, until there is an answer or a reason why not."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from nerve.agents.accounts import Accounts
+from nerve.agents.answers import TRIES, once_more, problem_of, read_answer, with_schema
+from nerve.agents.ledger import added, entry
+from nerve.agents.permissions import Action, Permissions, question
+from nerve.agents.port import Capabilities, Decision, Done, Options, Permission, Provider
+from nerve.agents.request import Request
+from nerve.agents.said import Said
+from nerve.core.nodes.context import ExecutionContext
+from nerve.core.result import Result
+from nerve.core.runtime import Gate
+
+INTERRUPTED = (
+    "You were interrupted before you were done. Go on with your task; if it is done already, give your final"
+    " answer again. The task was:\n\n"
+)
+
+
+@dataclass(slots=True)
+class Talk:
+    """What one step asks of an agent, and what has come of it so far."""
+
+    context: ExecutionContext
+    name: str
+    provider: Provider
+    request: Request
+    options: Options
+    permissions: Permissions
+    accounts: Accounts
+    fallback: Provider | None = None
+    thread: str | None = None
+    usage: dict[str, Any] = field(default_factory=dict)
+    totals: Mapping[str, Any] = field(default_factory=dict)
+    said: list[Said] = field(default_factory=list)
+
+    async def result(self) -> Result:
+        """The answer, in the form that was asked for."""
+        schema = self.request.schema
+        prompt = self.begin()
+        for _ in range(TRIES if schema else 1):
+            done = await self.turn(with_schema(prompt, schema) if schema and not self.can.schema else prompt)
+            if done.outcome != "completed":
+                return self.ended(Result.failed(done.error or done.outcome, OUTCOMES[done.outcome]))
+            if schema is None:
+                return self.ended(Result.ok())
+            answer, problem = (
+                (done.structured, "") if done.structured is not None else read_answer(self.output)
+            )
+            problem = problem or problem_of(answer, schema)
+            if not problem:
+                return self.ended(Result.ok(answer))
+            prompt = once_more(problem, schema)
+        return self.ended(Result.failed(f"the answer does not fit its schema: {problem}", "SchemaMismatch"))
+
+    @property
+    def can(self) -> Capabilities:
+        return getattr(self.provider, "capabilities", Capabilities(resume=True))
+
+    @property
+    def output(self) -> str:
+        return self.said[-1].output if self.said else ""
+
+    def begin(self) -> str:
+        """Which conversation to go on with, and the prompt for it."""
+        before = self.context.leaf.recorded("agent_thread") if self.context.leaf.again else None
+        if before is not None and self.can.resume and before.get("provider") == self.provider.name:
+            self.thread = before["thread"]
+            return INTERRUPTED + self.request.prompt
+        self.thread = self.request.resume
+        return self.request.prompt
+
+    async def turn(self, prompt: str) -> Done:
+        """One turn; a limit of the provider holds everybody who asks it, until it is over."""
+        while True:
+            await self.accounts.open(self.provider.name, self.tell_limit)
+            async with self.accounts.turn(self.provider.name, self.thread):
+                done = await self.listen(prompt)
+            if done.outcome != "limited":
+                self.accounts.answered(self.provider.name)
+                return done
+            self.accounts.limit(self.provider.name, done.resets_at)
+            if self.fallback is not None and self.fallback is not self.provider:
+                self.context.emit(
+                    "log", {"message": f"{self.provider.name} is limited: {self.fallback.name} is asked"}
+                )
+                self.provider, self.thread, self.totals = self.fallback, None, {}
+
+    async def listen(self, prompt: str) -> Done:
+        request, chosen = self.request, None
+        if self.thread is None and self.can.names_threads:
+            chosen = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{self.context.idempotency_key}{len(self.said)}"))
+        said = Said(self.context, self.provider.name, self.thread)
+        self.said.append(said)
+        if chosen is not None:
+            await said.begun(chosen)
+        options = self.with_thread(chosen)
+        if request.artifacts:
+            make_folder(request.cwd, request.artifacts)
+        done = await said.listen(self.provider.query(prompt, request.cwd, self.thread, options))
+        self.thread, self.totals = done.thread, done.totals
+        told = entry(said.usage, self.provider.name, request.model)
+        if told:
+            self.context.emit("usage", told)
+            self.usage = added(self.usage, told)
+        return done
+
+    def with_thread(self, chosen: str | None) -> Options:
+        totals = self.totals or self.context.leaf.threads.totals.get(self.thread or "", {})
+        return replace(self.options, thread=chosen, totals=totals, ask=self.ask)
+
+    async def tell_limit(self, until: float) -> None:
+        at = datetime.fromtimestamp(until).astimezone().strftime("%H:%M")
+        told = {"provider": self.provider.name, "until": until}
+        message = f"held: {self.provider.name} limit until {at}"
+        await self.context.leaf.record(self.context.path, "provider_limited", told | {"message": message})
+
+    async def ask(self, wanted: Permission) -> Decision:
+        """What the permissions say, or a person."""
+        verdict = self.permissions.verdict(wanted.tool, wanted.input)
+        if verdict != "ask":
+            self.context.emit("permission", {"tool": wanted.tool, "verdict": verdict})
+            return Decision(
+                verdict == "allow", "" if verdict == "allow" else "the workflow does not allow it"
+            )
+        action = Action(wanted.tool, wanted.input, self.request.cwd or "")
+        gate = Gate(
+            f"{self.context.path}/permission",
+            question(self.name, action, wanted.reason),
+            ["allow", "deny"],
+            node_id=self.name,
+            action=action.to_dict(),
+        )
+        answer = await self.context.leaf.ask(gate)
+        return Decision(answer == "allow", "" if answer == "allow" else "a person said no")
+
+    def ended(self, result: Result) -> Result:
+        """The result with all that is to be known of the talk."""
+        if result.output is None:
+            result["output"] = self.output
+        told: dict[str, Any] = {
+            "provider": self.provider.name,
+            "thread": self.thread,
+            "model": self.request.model,
+            "tools": sum(said.tools for said in self.said),
+        }
+        if self.usage:
+            told["usage"] = self.usage
+        if self.totals:
+            told["totals"] = dict(self.totals)
+        if dropped := sum(said.dropped for said in self.said):
+            told["dropped_characters"] = dropped
+        result["attributes"] = told
+        return result
+
+
+def make_folder(cwd: str | None, folder: str) -> None:
+    Path(cwd or ".", folder).mkdir(parents=True, exist_ok=True)
+
+
+OUTCOMES = {"interrupted": "Interrupted", "failed": "AgentFailed", "limited": "ProviderLimited"}

@@ -1,0 +1,336 @@
+"""A talk with an agent: conversations that go on, answers in a form, permissions, limits, and restarts."""
+
+import asyncio
+import time
+
+import pytest
+
+from core.workflow.support import until, within
+from nerve import ExecutionContext, Session
+from nerve.agents import AgentNode, Assistant, Begun, Capabilities, Done, Permission, Usage
+from nerve.testing import ScriptedProvider
+
+SCHEMA = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
+
+
+class Agent:
+    """A provider whose turns are functions of (prompt, resume, options), each giving chunks."""
+
+    name = "agent"
+    capabilities = Capabilities(resume=True, fork=True, names_threads=True, permissions=True)
+
+    def __init__(self, *turns):
+        self.turns, self.calls = list(turns), []
+
+    async def query(self, prompt, cwd, resume, options):
+        self.calls.append((prompt, resume, options))
+        turn = self.turns[min(len(self.calls), len(self.turns)) - 1]
+        async for chunk in turn(prompt, resume, options):
+            yield chunk
+
+
+async def says(prompt, resume, options):
+    yield Assistant("fine")
+    yield Done(resume or options.thread or "t")
+
+
+def saying(*chunks):
+    async def turn(prompt, resume, options):
+        for chunk in chunks:
+            yield chunk
+
+    return turn
+
+
+async def executed(node, given="Do it"):
+    return await node.execute(ExecutionContext(input=given))
+
+
+async def test_calls_of_one_agent_go_on_with_its_conversation():
+    session = Session()
+    agent = Agent(says)
+    AgentNode("dev", session, agent)
+
+    @session.workflow
+    async def twice(ctx):
+        await ctx.run("dev", "one")
+        await ctx.run("dev", "two")
+
+    await (await session.start("twice")).wait()
+    (_, first, options), (_, second, _) = agent.calls
+    assert first is None
+    assert second == options.thread
+
+
+async def test_a_fresh_agent_begins_anew_each_time_and_a_forking_one_copies():
+    session = Session()
+    fresh, forking = Agent(says), Agent(says)
+    AgentNode("fresh", session, fresh, thread="fresh")
+    AgentNode("forking", session, forking, thread="fork")
+
+    @session.workflow
+    async def twice(ctx):
+        for name in ("fresh", "forking"):
+            await ctx.run(name, "one")
+            await ctx.run(name, "two")
+
+    await (await session.start("twice")).wait()
+    assert [resume for _, resume, _ in fresh.calls] == [None, None]
+    assert [options.fork for _, _, options in forking.calls] == [False, True]
+
+
+async def test_the_name_of_a_conversation_is_on_disk_before_it_begins(tmp_path):
+    async with Session(store=tmp_path / "n.db") as session:
+        seen = []
+
+        async def look(prompt, resume, options):
+            rows = session.engine.store.events(run.run_id)
+            seen.extend(row.data for row in rows if row.type == "agent_thread")
+            yield Done(options.thread)
+
+        AgentNode("dev", session, Agent(look))
+
+        @session.workflow
+        async def body(ctx):
+            await asyncio.sleep(0)
+            return (await ctx.run("dev", "x"))["attributes"]["thread"]
+
+        run = await session.start("body")
+        thread = await run.wait()
+        assert len(seen) == 1
+        assert thread in seen[0]
+
+
+async def test_a_step_that_was_cut_off_goes_on_in_its_own_conversation_after_a_restart(tmp_path):
+    begun = asyncio.Event()
+
+    async def hangs(prompt, resume, options):
+        yield Begun(options.thread)
+        begun.set()
+        await asyncio.Event().wait()
+
+    def register(session, agent):
+        AgentNode("dev", session, agent)
+
+        @session.workflow
+        async def body(ctx):
+            return (await ctx.run("dev", "Build it"))["output"]
+
+    first, second = Agent(hangs), Agent(says)
+    async with Session(store=tmp_path / "n.db") as session:
+        register(session, first)
+        await session.start("body")
+        await within(begun.wait())
+    async with Session(store=tmp_path / "n.db") as session:
+        register(session, second)
+        [run] = await session.recover()
+        assert await within(run.wait()) == "fine"
+    prompt, resume, _ = second.calls[0]
+    assert resume == first.calls[0][2].thread
+    assert prompt.startswith("You were interrupted")
+    assert "Build it" in prompt
+
+
+async def test_an_answer_in_a_form_is_checked_and_asked_for_again_with_the_problem():
+    provider = ScriptedProvider(["no json", '{"ok": 1}', '```json\n{"ok": true}\n```'])
+    node = AgentNode("judge", provider=provider, output_schema=SCHEMA)
+    result = await executed(node)
+    assert result.output == {"ok": True}
+    prompts = [call.prompt for call in node.provider.calls]
+    assert "JSON Schema" in prompts[0]
+    assert "is not JSON" in prompts[1]
+    assert "1 is not of type 'boolean' at ['ok']" in prompts[2]
+
+
+async def test_an_answer_that_never_fits_fails_after_three_tries():
+    node = AgentNode("judge", provider=ScriptedProvider(lambda call: "nope"), output_schema=SCHEMA)
+    result = await executed(node)
+    assert (result.success, result.error_type) == (False, "SchemaMismatch")
+    assert len(node.provider.calls) == 3
+
+
+def test_a_schema_that_is_none_is_refused():
+    with pytest.raises(ValueError, match="output_schema is no JSON Schema"):
+        AgentNode("judge", provider=ScriptedProvider([]), output_schema={"type": "nonsense"})
+
+
+async def asking(prompt, resume, options):
+    decision = await options.ask(Permission("Bash", {"command": "rm -rf build"}, "to clean up"))
+    yield Assistant(f"{decision.allow} {decision.message}".strip())
+    yield Done(options.thread)
+
+
+@pytest.mark.parametrize(
+    ("permissions", "said"),
+    [
+        ({"allow": ["Bash(rm *)"]}, "True"),
+        ({"deny": ["Bash"], "allow": ["*"]}, "False the workflow does not allow it"),
+        ({"otherwise": "deny"}, "False the workflow does not allow it"),
+    ],
+)
+async def test_permissions_decide_by_pattern(permissions, said):
+    node = AgentNode("dev", provider=Agent(asking), permissions=permissions)
+    assert (await executed(node)).output == said
+
+
+async def test_what_must_be_asked_opens_a_gate_that_shows_exactly_what_will_run():
+    session = Session()
+    AgentNode("dev", session, Agent(asking))
+
+    @session.workflow
+    async def body(ctx):
+        return (await ctx.run("dev", "x"))["output"]
+
+    run = await session.start("body")
+    gate = await within(run.next_gate())
+    assert "rm -rf build" in gate.prompt
+    assert gate.choices == ["allow", "deny"]
+    event = next(event for event in run.events if event.event_type == "gate_waiting")
+    assert event.data["action"]["input"] == {"command": "rm -rf build"}
+    assert len(event.data["action"]["hash"]) == 64
+    await run.answer("allow")
+    assert await within(run.wait()) == "True"
+
+
+async def test_a_gate_in_the_middle_of_an_agent_is_asked_again_after_a_restart(tmp_path):
+    def register(session):
+        AgentNode("dev", session, Agent(asking))
+
+        @session.workflow
+        async def body(ctx):
+            return (await ctx.run("dev", "x"))["output"]
+
+    async with Session(store=tmp_path / "n.db") as session:
+        register(session)
+        run = await session.start("body")
+        await within(run.next_gate())
+    async with Session(store=tmp_path / "n.db") as session:
+        register(session)
+        [run] = await session.recover()
+        await until(lambda: [gate.path for gate in run.pending_gates] == ["/dev/permission[2]"])
+        await run.answer("deny")
+        assert await within(run.wait()) == "False a person said no"
+
+
+async def test_an_agent_that_failed_or_was_interrupted_is_never_a_success():
+    for outcome, kind in (("failed", "AgentFailed"), ("interrupted", "Interrupted")):
+        node = AgentNode(
+            "dev", provider=Agent(saying(Assistant("half"), Done("t", outcome=outcome, error="why")))
+        )
+        result = await executed(node)
+        assert (result.success, result.error_type, result.error, result.output) == (
+            False,
+            kind,
+            "why",
+            "half",
+        )
+
+
+async def test_a_limit_holds_everybody_who_asks_the_provider_until_it_is_over():
+    session = Session()
+    soon = time.time() + 0.2
+    agent = Agent(saying(Done("t", outcome="limited", resets_at=soon)), says)
+    AgentNode("one", session, agent)
+    AgentNode("two", session, agent)
+
+    @session.workflow
+    async def body(ctx):
+        return (await ctx.run(ctx.input, "x"))["output"]
+
+    first = await session.start("body", "one")
+    await until(lambda: session.accounts.limited)
+    second = await session.start("body", "two")
+    assert await within(first.wait()) == "fine"
+    assert await within(second.wait()) == "fine"
+    assert time.time() >= soon
+    told = [
+        event.data
+        for run in (first, second)
+        for event in run.events
+        if event.event_type == "provider_limited"
+    ]
+    assert [data["provider"] for data in told] == ["agent", "agent"]
+    assert told[0]["message"].startswith("held: agent limit until ")
+    assert session.accounts.limited == {}
+
+
+async def test_a_fallback_is_asked_while_the_provider_is_limited():
+    limited = Agent(saying(Done("t", outcome="limited", resets_at=time.time() + 60)))
+    node = AgentNode("dev", provider=limited, fallback=ScriptedProvider(["from the other"]))
+    result = await executed(node)
+    assert (result.output, result.attributes["provider"]) == ("from the other", "scripted")
+
+
+async def test_no_more_agents_work_at_once_than_there_are_slots():
+    session = Session(slots={"agent": 2})
+    working, most = 0, 0
+
+    async def counts(prompt, resume, options):
+        nonlocal working, most
+        working += 1
+        most = max(most, working)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        working -= 1
+        yield Done(options.thread)
+
+    AgentNode("dev", session, Agent(counts), thread="fresh")
+
+    @session.workflow
+    async def body(ctx):
+        await ctx.run_parallel([("dev", str(n)) for n in range(6)])
+
+    await within((await session.start("body")).wait())
+    assert most == 2
+
+
+async def test_usage_says_whether_its_cost_was_reported_or_is_not_known():
+    turn = saying(Done("t", Usage(10, 5, 2, 1, cost=0.5, model="m")))
+    result = await executed(AgentNode("dev", provider=Agent(turn)))
+    assert result.attributes["usage"] == {
+        "input_tokens": 10,
+        "output_tokens": 5,
+        "cache_read_tokens": 2,
+        "cache_write_tokens": 1,
+        "cost": 0.5,
+        "model": "m",
+        "cost_source": "reported",
+    }
+    unknown = saying(Done("t", Usage(10, 5, model="a-model-of-ours")))
+    result = await executed(AgentNode("dev", provider=Agent(unknown)))
+    assert result.attributes["usage"]["cost_source"] == "unknown"
+    assert "cost" not in result.attributes["usage"]
+
+
+async def test_what_a_provider_counts_over_a_conversation_comes_back_with_the_next_turn(tmp_path):
+    async def counting(prompt, resume, options):
+        yield Done(resume or options.thread, totals={"cost": options.totals.get("cost", 0) + 1})
+
+    def register(session, agent):
+        AgentNode("dev", session, agent)
+
+        @session.workflow
+        async def body(ctx):
+            await ctx.run("dev", "one")
+            await ctx.gate("go on?")
+            await ctx.run("dev", "two")
+
+    async with Session(store=tmp_path / "n.db") as session:
+        register(session, Agent(counting))
+        run = await session.start("body")
+        await within(run.next_gate())
+    agent = Agent(counting)
+    async with Session(store=tmp_path / "n.db") as session:
+        register(session, agent)
+        [run] = await session.recover()
+        await run.answer("yes")
+        await within(run.wait())
+    assert agent.calls[0][2].totals == {"cost": 1}
+
+
+async def test_a_provider_can_be_named_and_an_unknown_one_is_an_error_that_lists_them():
+    session = Session(providers={"claude": ScriptedProvider(["hi"])})
+    node = AgentNode("dev", session, "claude")
+    assert (await node.execute(ExecutionContext(session, "x"))).output == "hi"
+    result = await AgentNode("other", session, "clod").execute(ExecutionContext(session, "x"))
+    assert "there is no provider 'clod'. There are: claude" in result.error
