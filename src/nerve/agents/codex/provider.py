@@ -11,7 +11,7 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Literal, Self
 
 from nerve.agents.codex import program
@@ -27,6 +27,9 @@ INTERRUPT = 2.0
 """Seconds that an interrupted turn gets to end by itself."""
 GRACE = 2.0
 """Seconds from TERM to KILL for the processes."""
+PAUSES = (0.2, 0.4, 0.8, None)
+"""Seconds before another start: of several that are the first in a home at once, all but one may give up."""
+OURSELVES = {"name": "nerve", "title": "nerve", "version": "0"}
 
 Sandbox = Literal["read-only", "workspace-write", "danger-full-access"]
 Approval = Literal["untrusted", "on-request", "never"]
@@ -82,12 +85,20 @@ class CodexProvider:
 
     @asynccontextmanager
     async def _opened(self, cwd: str | None, options: Options) -> AsyncIterator[Peer]:
+        """A program that is ready to be asked."""
         command = program.argv(program.found(self._program), self._config)
         env = child_env({**program.own_home(self._home), **self._env, **options.env})
-        async with talk(command, cwd=cwd, env=env, grace=GRACE) as lines:
-            peer = Peer(lines)
-            me = {"name": "nerve", "title": "nerve", "version": "0"}
-            await peer.request("initialize", {"clientInfo": me})
+        async with AsyncExitStack() as stack:
+            for pause in PAUSES:
+                peer = Peer(await stack.enter_async_context(talk(command, cwd=cwd, env=env, grace=GRACE)))
+                try:
+                    await peer.request("initialize", {"clientInfo": OURSELVES})
+                    break
+                except CodexEnded:
+                    if pause is None:
+                        raise
+                await stack.aclose()
+                await asyncio.sleep(pause)
             peer.notify("initialized")
             yield peer
 
@@ -170,6 +181,7 @@ class Turn:
             return message.result()
         finally:
             message.cancel()
+            await asyncio.wait({message})
 
     def _asked(self, number: Any, method: str, params: Message) -> None:
         match question(method, params, self.reading.items):
