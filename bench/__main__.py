@@ -13,7 +13,18 @@ from pathlib import Path
 
 import apsw
 
-from bench import expression, growth, replay, w1_sequence, w2_crowd, w3_gate, w4_restart, w5_parked, w6_import
+from bench import (
+    declarative,
+    expression,
+    growth,
+    replay,
+    w1_sequence,
+    w2_crowd,
+    w3_gate,
+    w4_restart,
+    w5_parked,
+    w6_import,
+)
 from bench.measure import Line, folder, sync_ms
 
 WORKLOADS: dict[str, Callable[[int, Path], list[Line]]] = {
@@ -26,6 +37,7 @@ WORKLOADS: dict[str, Callable[[int, Path], list[Line]]] = {
     "growth": growth.measure,
     "replay": replay.measure,
     "expr": expression.measure,
+    "spec": declarative.measure,
 }
 FEWEST = 5
 ROW = "{:<7} {:<78} {:>9} {:>9} {:<13} {:>6}  {:<18} {}"
