@@ -83,7 +83,7 @@ class Reply(BaseHTTPRequestHandler):
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
 
-    do_GET = do_HEAD = do_POST
+    do_GET = do_HEAD = do_POST  # noqa: N815
 
     def json(self, value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
         data = b"" if self.command == "HEAD" else json.dumps(value).encode()

@@ -2,7 +2,7 @@
 
     [[say TEXT]]     answer with the text, in pieces
     [[think TEXT]]   think the text, then answer `thought`
-    [[run COMMAND]]  call the shell tool with the command; the next order is for the request that brings its result
+    [[run COMMAND]]  call the shell tool; the next order is for the request that brings its result
     [[call NAME {…}]] call any tool with the given input
     [[json {…}]]     answer with this value where a schema was given
     [[hold]]         say `wait `, then say nothing more until the client goes away

@@ -1,0 +1,148 @@
+"""What the lines that Claude Code prints mean, as chunks of the port."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from nerve.agents.port import Assistant, Begun, Chunk, Done, Outcome, Thought, Tool, ToolUpdate, Usage
+
+LIMITS = (429, 529)
+"""The answers of the API that say: not now."""
+LIMITED = re.compile(
+    r"\b(hit|reached) your .{0,40}limit\b|\b(usage|rate) limit\b|\bresets (at )?\d", re.IGNORECASE
+)
+NO_SUCH = "No conversation found"
+ANSWER_TOOL = "StructuredOutput"
+"""The tool by which the program takes an answer that has a schema; it does nothing."""
+COUNTS = {
+    "input_tokens": "input_tokens",
+    "output_tokens": "output_tokens",
+    "cache_read_tokens": "cache_read_input_tokens",
+    "cache_write_tokens": "cache_creation_input_tokens",
+}
+
+
+class Lines:
+    """One turn as it is read, line by line; `done` is set by the line that ends it."""
+
+    def __init__(self, totals: Mapping[str, Any], resumed: bool) -> None:
+        self._totals, self._resumed = totals, resumed
+        self._model: str | None = None
+        self._calls: dict[str, Mapping[str, Any]] = {}
+        self._resets_at: float | None = None
+        self.done: Done | None = None
+
+    def take(self, line: Mapping[str, Any]) -> Iterator[Chunk]:
+        match line:
+            case {"type": "system", "subtype": "init", "session_id": str(thread)}:
+                self._model = line.get("model")
+                yield Begun(thread)
+            case {"type": "stream_event", "event": dict(event)} if not line.get("parent_tool_use_id"):
+                yield from piece(event)
+            case {"type": "assistant", "message": dict(message)} if not line.get("is_api_error_message"):
+                yield from self._message(message, bool(line.get("parent_tool_use_id")))
+            case {"type": "user", "message": {"content": list(blocks)}}:
+                yield from results(blocks)
+            case {"type": "rate_limit_event", "rate_limit_info": {"status": "rejected", "resetsAt": resets}}:
+                self._resets_at = float(resets)
+            case {"type": "result", "session_id": str()}:
+                self.done = self._ended(line)
+                yield self.done
+
+    @property
+    def missing(self) -> bool:
+        """Whether the conversation to go on with does not exist."""
+        return self.done is not None and self._model is None and NO_SUCH in self.done.error
+
+    def _message(self, message: Mapping[str, Any], of_helper: bool) -> Iterator[Chunk]:
+        """A message comes in lines of one block each; what an agent of its own says is not its answer."""
+        for block in message.get("content") or ():
+            match block:
+                case {"type": "text", "text": str(text)} if text and not of_helper:
+                    yield Assistant(text)
+                case {"type": "thinking", "thinking": str(text)} if text and not of_helper:
+                    yield Thought(text)
+                case {"type": "tool_use", "name": str(name), "id": str(id)} if name != ANSWER_TOOL:
+                    yield Tool(name, block.get("input") or {}, id)
+        used = message.get("usage")
+        if isinstance(used, Mapping) and used != self._calls.get(message.get("id", "")):
+            self._calls[message.get("id", "")] = used
+            yield self._so_far()
+
+    def _so_far(self) -> Usage:
+        """What the calls of the API took up to now; the figures of the end are better."""
+        counts = {
+            name: sum(used.get(key) or 0 for used in self._calls.values()) for name, key in COUNTS.items()
+        }
+        return Usage(**counts, model=self._model)
+
+    def _ended(self, line: Mapping[str, Any]) -> Done:
+        outcome, error = outcome_of(line)
+        total = line.get("total_cost_usd")
+        return Done(
+            line["session_id"],
+            self._used(line.get("usage") or {}, total),
+            outcome,
+            error,
+            line.get("structured_output"),
+            self._resets_at if outcome == "limited" else None,
+            self._totals if total is None else {"cost_usd": total},
+        )
+
+    def _used(self, used: Mapping[str, Any], total: float | None) -> Usage:
+        return Usage(
+            **{name: used.get(key) for name, key in COUNTS.items()}, cost=self._cost(total), model=self._model
+        )
+
+    def _cost(self, total: float | None) -> float | None:
+        """The program counts the cost of the whole conversation, also of one that it forks."""
+        if total is None or (self._resumed and "cost_usd" not in self._totals):
+            return None
+        before = self._totals.get("cost_usd", 0.0) if self._resumed else 0.0
+        return total - before if total >= before else total
+
+
+def piece(event: Mapping[str, Any]) -> Iterator[Chunk]:
+    match event:
+        case {"type": "content_block_delta", "delta": {"type": "text_delta", "text": str(text)}} if text:
+            yield Assistant(text, partial=True)
+
+
+def results(blocks: list[Any]) -> Iterator[Chunk]:
+    for block in blocks:
+        match block:
+            case {"type": "tool_result", "tool_use_id": str(id)} if not structured(block):
+                status: Any = "failed" if block.get("is_error") else "completed"
+                yield ToolUpdate(id, status, text_of(block.get("content")))
+
+
+def structured(block: Mapping[str, Any]) -> bool:
+    return block.get("content") == "Structured output provided successfully"
+
+
+def text_of(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else []
+    return "\n".join(part.get("text") or f"[{part.get('type')}]" for part in parts if isinstance(part, dict))
+
+
+def outcome_of(line: Mapping[str, Any]) -> tuple[Outcome, str]:
+    """How a turn ended, from its last line; neither `subtype` nor the exit code say it."""
+    reason = line.get("terminal_reason") or ("" if line.get("is_error") else "completed")
+    if not line.get("is_error") and reason == "completed":
+        return "completed", ""
+    error = error_of(line) or reason.replace("_", " ") or "it failed and does not say why"
+    if reason.startswith("aborted"):
+        return "interrupted", error
+    if line.get("api_error_status") in LIMITS or (reason == "api_error" and LIMITED.search(error)):
+        return "limited", error
+    return "failed", error
+
+
+def error_of(line: Mapping[str, Any]) -> str:
+    errors = "; ".join(str(error) for error in line.get("errors") or ())
+    result = line.get("result")
+    return errors or (result.strip() if isinstance(result, str) and line.get("is_error") else "")
