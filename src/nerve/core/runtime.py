@@ -47,10 +47,10 @@ class Gate:
     """Why the last answer was not good enough, when the gate asks again."""
     auto: str | None = None
     """The answer the gate gives itself at once."""
-    action: Mapping[str, Any] | None = None
-    """Exactly what is to be allowed, with its hash; the answer counts for nothing else."""
     receivers: list[Any] | None = None
     """Where a context without a run leaves the future that `receive_input` settles."""
+    action: Mapping[str, Any] | None = None
+    """Exactly what is to be allowed, with its hash; the answer counts for nothing else."""
 
 
 @dataclass(slots=True)
