@@ -1,0 +1,83 @@
+"""What an agent is asked."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nerve.router import Offered, build_router_prompt
+from nerve.router.prompt import answer_schema
+from nerve.spec.models import Input
+
+REVIEW = Offered("code-review", "Reviews a change.\n  Use it before merging.")
+SHIP = Offered(
+    "ship",
+    "Ships a version",
+    {
+        "number": Input(type="integer", required=True, description="Which\nversion"),
+        "where": Input(choices=["test", "live"]),
+        "hosts": Input(type="array"),
+    },
+)
+
+
+@pytest.mark.requirement("S3-12")
+def test_without_workflows_the_prompt_is_the_message_itself() -> None:
+    assert build_router_prompt("hello {there}", []) == "hello {there}"
+
+
+@pytest.mark.requirement("S3-12")
+def test_the_prompt_has_the_workflows_the_quoted_request_and_how_to_answer() -> None:
+    prompt = build_router_prompt("look at my change", [REVIEW, SHIP])
+    head, _, rest = prompt.partition("## Available Workflows")
+    offered, _, rest = rest.partition("## User Request")
+    request, _, instructions = rest.partition("## Instructions")
+    assert head.startswith("# Router\n")
+    assert offered.strip().splitlines() == [
+        "- **code-review**: Reviews a change. Use it before merging.",
+        "- **ship**: Ships a version",
+    ]
+    assert request.strip() == '"look at my change"'
+    assert "exactly: WORKFLOW: {workflow-name}" in instructions
+    for fact in ("summary", "conversation", "ask", "confident", "match"):
+        assert fact in instructions
+
+
+def test_an_agent_that_fills_in_fields_is_told_the_inputs() -> None:
+    prompt = build_router_prompt("ship it", [REVIEW, SHIP], form=True)
+    assert "  - input `number` (integer, required): Which version\n" in prompt
+    assert '  - input `where` (string, one of ["test", "live"])\n' in prompt
+    assert "WORKFLOW:" not in prompt
+
+
+@given(st.text(), st.text())
+def test_whatever_is_written_stands_in_the_prompt_as_it_is(text: str, description: str) -> None:
+    for braces in ("", "{workflows}", "{text}", "{instructions}"):
+        prompt = build_router_prompt(text + braces, [Offered("x", description + braces)])
+        assert f'"{text}{braces}"\n\n## Instructions' in prompt
+        assert prompt.count("# Router\n\nA user has") == 1 + (text + description).count(
+            "# Router\n\nA user has"
+        )
+
+
+def test_the_schema_is_closed_and_every_key_is_required() -> None:
+    schema = answer_schema([REVIEW, SHIP, Offered("other", "", {"number": Input(type="string")})])
+    assert schema["required"] == ["workflow", "inputs", "intent", "reply", "question"]
+    assert schema["properties"]["workflow"]["enum"] == ["code-review", "ship", "other", None]
+    inputs = schema["properties"]["inputs"]
+    assert inputs["properties"] == {
+        "number": {"type": ["integer", "string", "null"]},
+        "where": {"type": ["string", "null"]},
+        "hosts": {"type": ["string", "null"]},
+    }
+    for each in (schema, inputs):
+        assert each["additionalProperties"] is False
+        assert each["required"] == list(each["properties"])
+    json.dumps(schema)
+
+
+@pytest.mark.parametrize("name", ["", "two words", "a\nb"])
+def test_a_workflow_is_offered_under_a_name_that_fits_into_a_line(name: str) -> None:
+    with pytest.raises(ValueError, match="without spaces"):
+        Offered(name)

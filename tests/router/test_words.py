@@ -1,0 +1,126 @@
+"""Deciding offline, by words."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nerve.router import Chosen, Conversation, Decision, Offered, Question
+from nerve.router.words import decide_by_words, scores, stem
+
+WORKFLOWS = [
+    Offered(
+        "code-review", "Reviews a change and comments on it. Use when the user wants a second look at a diff."
+    ),
+    Offered("feature-development", "Builds a feature from plan to pull request. Use for new functionality."),
+    Offered("deploy", "Ships a version to production"),
+    Offered("fix_bug", "Finds and mends a bug, with a test"),
+]
+NAMES = [each.name for each in WORKFLOWS]
+words = st.sampled_from(
+    "code review reviews deploy bug fix feature new version to production the please not ? what plan test".split()
+)
+texts = st.lists(words, max_size=8).map(" ".join)
+
+
+def decide(text: str) -> Decision:
+    return decide_by_words(text, WORKFLOWS)
+
+
+@pytest.mark.parametrize(
+    ("text", "workflow"),
+    [
+        ("deploy", "deploy"),
+        ("Deploy the app", "deploy"),
+        ("please run the code-review now", "code-review"),
+        ("code review of my branch", "code-review"),
+        ("reviewing the code would be good", "code-review"),
+        ("ship version 3 to production and deploy", "deploy"),
+        ("start fix_bug: the login is broken", "fix_bug"),
+        ("there is a bug to fix in the login", "fix_bug"),
+        ("I want a new feature: build dark mode", "feature-development"),
+    ],
+)
+def test_the_words_of_a_name_or_description_choose_a_workflow(text: str, workflow: str) -> None:
+    decision = decide(text)
+    assert isinstance(decision, Chosen), decision
+    assert (decision.workflow, decision.intent, decision.by) == (workflow, text, "words")
+
+
+def test_it_says_that_it_was_decided_offline_and_by_which_words() -> None:
+    decision = decide("deploy version 3 with a test")
+    assert decision.reason == (
+        "decided offline, by words: 'deploy' has 10 (deploy 3, version 1, called by name 6); next, 'fix_bug' has 1 (test 1)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "candidates", "why"),
+    [
+        ("review the feature", ("code-review", "feature-development"), "several fit about as well"),
+        ("I plan to go shopping", ("feature-development",), "too little speaks for it (1 of 4 points)"),
+        ("what does deploy do", ("deploy",), "the text is a question"),
+        ("can you deploy the version?", ("deploy",), "the text is a question"),
+        ("don't deploy the version", ("deploy",), "the text may say what is not wanted"),
+        ("good morning", tuple(NAMES), "no word of the text is in a name or a description"),
+        ("", tuple(NAMES), "no word of the text is in a name or a description"),
+    ],
+)
+def test_it_asks_when_it_is_unsure_and_says_why(text: str, candidates: tuple[str, ...], why: str) -> None:
+    decision = decide(text)
+    assert isinstance(decision, Question), decision
+    assert decision.candidates == candidates
+    assert why in decision.question
+    assert why in decision.reason
+    assert all(f"'{name}'" in decision.question for name in candidates)
+
+
+def test_without_workflows_there_is_nothing_to_ask() -> None:
+    decision = decide_by_words("deploy", [])
+    assert isinstance(decision, Conversation)
+    assert "no workflows" in decision.reply
+
+
+def test_a_name_that_is_part_of_another_is_still_called_by_itself() -> None:
+    offered = [Offered("code-review"), Offered("code-review-fast")]
+    for text, name in [
+        ("run code-review on it", "code-review"),
+        ("code-review-fast please", "code-review-fast"),
+    ]:
+        decision = decide_by_words(text, offered)
+        assert isinstance(decision, Chosen)
+        assert decision.workflow == name
+
+
+def test_a_workflow_whose_name_is_a_command_word_can_be_called() -> None:
+    decision = decide_by_words("run start please", [Offered("start"), Offered("stop-it")])
+    assert isinstance(decision, Chosen)
+    assert decision.workflow == "start"
+
+
+@pytest.mark.parametrize("group", [("tests", "testing", "tested", "test"), ("change", "changes", "changing")])
+def test_the_forms_of_a_word_are_one(group: tuple[str, ...]) -> None:
+    assert len({stem(word) for word in group}) == 1
+
+
+@given(texts, st.permutations(WORKFLOWS))
+def test_the_order_of_the_workflows_decides_nothing(text: str, others: list[Offered]) -> None:
+    one, other = decide(text), decide_by_words(text, others)
+    assert type(one) is type(other)
+    if isinstance(one, Chosen):
+        assert isinstance(other, Chosen)
+        assert one.workflow == other.workflow
+
+
+@given(texts)
+def test_what_is_chosen_has_the_most_points_by_far(text: str) -> None:
+    decision = decide(text)
+    best, second, *_ = scores(text, WORKFLOWS)
+    if isinstance(decision, Chosen):
+        assert decision.workflow == best.name
+        assert best.points >= 4
+        assert second.points < best.points * 0.6
+
+
+@given(st.text())
+def test_any_text_is_decided(text: str) -> None:
+    assert isinstance(decide(text), Decision)
