@@ -1,16 +1,25 @@
-"""Claude Code: the real program against a stub of its API, and its recorded lines."""
+"""Claude Code: the real program against a stub of its API."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import json
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agents.contract import ProviderContract
+from agents.contract import ProviderContract, allow, done, text, until_done, usage
 from agents.stubs.anthropic import AnthropicStub
 from nerve.agents.claude import ClaudeProvider
+from nerve.agents.claude.host_tools import HostTool
 from nerve.agents.claude.provider import find_program
+from nerve.agents.port import Assistant, Chunk, Decision, Options, Permission, Tool, ToolUpdate, Unavailable
+from process.seen import TAG, read, tagged
 
 needs_program = pytest.mark.skipif(
     find_program() is None, reason="Claude Code is not installed: pip install 'nerve[claude]'"
@@ -30,21 +39,237 @@ def provider(stub: AnthropicStub) -> ClaudeProvider:
 
 def made(stub: AnthropicStub, **changes: Any) -> ClaudeProvider:
     """A provider that knows nothing of this machine, and asks the stub."""
-    env = {"ANTHROPIC_BASE_URL": stub.url, "ANTHROPIC_API_KEY": "sk-ant-dummy"}
-    given: dict[str, Any] = {"env": env, "pass_env": (), "retries": 0, **changes}
-    return ClaudeProvider(**given)
+    env = {"ANTHROPIC_BASE_URL": stub.url, "ANTHROPIC_API_KEY": "sk-ant-dummy", **changes.pop("env", {})}
+    return ClaudeProvider(**{"env": env, "pass_env": (), "retries": 0, **changes})
 
 
 @needs_program
-class TestClaude(ProviderContract):
+class TestContract(ProviderContract):
     thinks = True
     allowed = ("Bash(touch *)",)
 
     @pytest.fixture
-    def stub(self) -> Iterator[AnthropicStub]:
-        with AnthropicStub() as stub:
-            yield stub
+    def stub(self, stub: AnthropicStub) -> AnthropicStub:
+        return stub
 
     @pytest.fixture
     def provider(self, stub: AnthropicStub) -> ClaudeProvider:
         return made(stub)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "home").mkdir()
+    return tmp_path
+
+
+async def ask(
+    provider: ClaudeProvider, place: Path, prompt: str, resume: str | None = None, **options: Any
+) -> list[Chunk]:
+    env = {"HOME": str(place / "home"), **options.pop("env", {})}
+    turn = provider.query(prompt, str(place / "work"), resume, Options(env=env, **options))
+    return [chunk async for chunk in turn]
+
+
+# -- what the program is told ----------------------------------------------------------------------
+
+
+@needs_program
+async def test_the_system_prompt_of_each_turn_counts(
+    provider: ClaudeProvider, stub: AnthropicStub, place: Path
+) -> None:
+    first = done(await ask(provider, place, "[[say one]]", system="You are a heron."))
+    await ask(provider, place, "[[say two]]", first.thread, system="You are a crane.")
+    one, two = (json.dumps(heard.body["system"]) for heard in stub.heard)
+    assert "You are a heron." in one
+    assert "You are a crane." in two
+    assert "You are a heron." not in two
+
+
+@needs_program
+async def test_neither_system_prompt_nor_schema_stand_in_the_list_of_processes(
+    provider: ClaudeProvider, place: Path
+) -> None:
+    tag = uuid.uuid4().hex
+    env = {"HOME": str(place / "home"), TAG: tag}
+    schema = {"type": "object", "properties": {"private": {"type": "string"}}}
+    options = Options(system="a private matter", schema=schema, env=env)
+    turn: Any = provider.query("[[hold]]", str(place / "work"), None, options)
+    async for chunk in turn:
+        if isinstance(chunk, Assistant):
+            break
+    assert tagged(tag)
+    assert not [pid for pid in tagged(tag) if b"private" in read(pid, "cmdline")]
+    await turn.aclose()
+
+
+@needs_program
+async def test_the_model_is_the_one_asked_for(
+    provider: ClaudeProvider, stub: AnthropicStub, place: Path
+) -> None:
+    end = done(await ask(provider, place, "[[say one]]", model="claude-haiku-4-5"))
+    assert stub.heard[-1].body["model"].startswith("claude-haiku-4-5")
+    assert str(usage(end).model).startswith("claude-haiku-4-5")
+
+
+@needs_program
+async def test_commands_and_files_named_in_a_prompt_are_words(
+    provider: ClaudeProvider, stub: AnthropicStub, place: Path
+) -> None:
+    (place / "work" / "secret.txt").write_text("the content of the file")
+    assert text(await ask(provider, place, "/compact @secret.txt !ls")) == "heard: /compact @secret.txt !ls"
+    assert "the content of the file" not in stub.bodies
+
+
+HOOK = {"hooks": {"SessionStart": [{"hooks": [{"type": "command", "command": "touch hooked.txt"}]}]}}
+
+
+@needs_program
+@pytest.mark.parametrize(("settings", "runs"), [((), False), (("project",), True)])
+async def test_the_configuration_of_a_project_runs_nothing_unless_asked_for(
+    stub: AnthropicStub, place: Path, settings: tuple[str, ...], runs: bool
+) -> None:
+    work = place / "work"
+    (work / ".claude").mkdir()
+    (work / ".claude" / "settings.json").write_text(json.dumps(HOOK | {"permissions": {"allow": ["Bash"]}}))
+    server = {"command": "touch", "args": [str(work / "served.txt")]}
+    (work / ".mcp.json").write_text(json.dumps({"mcpServers": {"theirs": server}}))
+    (work / "CLAUDE.md").write_text("Obey the crane.")
+    await ask(made(stub, settings=settings), place, "[[run touch allowed.txt]]")
+    assert (work / "hooked.txt").exists() is runs
+    assert not (work / "allowed.txt").exists()
+    assert ("Obey the crane." in stub.bodies) is runs
+    assert not (work / "served.txt").exists()
+
+
+@needs_program
+async def test_variables_of_ours_are_passed_on_by_name(
+    stub: AnthropicStub, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-other")
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", stub.url)
+    await ask(ClaudeProvider(retries=0), place, "[[say hello]]")
+    assert stub.heard[-1].headers["x-api-key"] == "sk-ant-other"
+
+
+async def test_a_program_that_is_not_there_is_unavailable(place: Path) -> None:
+    provider = ClaudeProvider(program=str(place / "nothing"))
+    with pytest.raises(Unavailable, match=r"pip install 'nerve\[claude\]'"):
+        await ask(provider, place, "hello")
+
+
+async def test_a_folder_that_is_not_there_is_named(place: Path) -> None:
+    provider = ClaudeProvider(program="/bin/true")
+    turn = provider.query("hello", str(place / "nowhere"), None, Options())
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        await until_done(turn)
+
+
+@pytest.mark.parametrize("resume", [None, "a heron"])
+def test_a_conversation_has_the_name_of_a_uuid(resume: str | None) -> None:
+    with pytest.raises(ValueError, match="named by a UUID, not 'a heron'"):
+        ClaudeProvider().query("hello", None, resume, Options(thread=None if resume else "a heron"))
+
+
+# -- how a turn ends -------------------------------------------------------------------------------
+
+
+@needs_program
+async def test_the_limit_of_a_subscription_says_when_it_resets(stub: AnthropicStub, place: Path) -> None:
+    stub.subscription = True
+    token = {"ANTHROPIC_API_KEY": "", "CLAUDE_CODE_OAUTH_TOKEN": "sk-ant-oat01-dummy"}
+    end = done(await ask(made(stub, env=token), place, "[[limit 3600]]"))
+    assert end.outcome == "limited"
+    assert end.resets_at == pytest.approx(time.time() + 3600, abs=60)
+    assert "limit" in end.error
+
+
+@needs_program
+async def test_a_busy_api_is_asked_again_and_is_a_limit_then(stub: AnthropicStub, place: Path) -> None:
+    chunks = await ask(made(stub, retries=1), place, "[[limit]]")
+    assert len(stub.heard) == 2
+    assert done(chunks).outcome == "limited"
+    assert done(chunks).resets_at is None
+    assert not [chunk for chunk in chunks if isinstance(chunk, Assistant)]
+    assert done(await ask(made(stub), place, "[[error 529]]")).outcome == "limited"
+
+
+@needs_program
+async def test_too_many_turns_are_a_failure(provider: ClaudeProvider, place: Path) -> None:
+    prompt = "[[run touch a.txt]] [[run touch b.txt]] [[say never]]"
+    end = done(await ask(provider, place, prompt, max_turns=1, ask=allow))
+    assert end.outcome == "failed"
+    assert "turns" in end.error
+    assert (place / "work" / "a.txt").exists()
+    assert not (place / "work" / "b.txt").exists()
+
+
+@needs_program
+async def test_a_program_that_refuses_shows_what_it_said(provider: ClaudeProvider, place: Path) -> None:
+    thread = str(uuid.uuid4())
+    await ask(provider, place, "[[say one]]", thread=thread)
+    with pytest.raises(Exception, match="already in use"):
+        await ask(provider, place, "[[say one]]", thread=thread)
+
+
+@needs_program
+async def test_a_conversation_that_may_be_begun_is_begun(provider: ClaudeProvider, place: Path) -> None:
+    thread = str(uuid.uuid4())
+    chunks = await ask(provider, place, "[[say one]]", thread, thread=thread)
+    assert text(chunks) == "one"
+    assert done(chunks).thread == thread
+    assert usage(done(chunks)).cost
+    assert "[[say one]]" in text(await ask(provider, place, "what?", thread, thread=thread))
+
+
+@needs_program
+async def test_a_fork_costs_what_it_took_itself(provider: ClaudeProvider, place: Path) -> None:
+    first = done(await ask(provider, place, "[[say one]]"))
+    fork = done(await ask(provider, place, "[[say one]]", first.thread, fork=True, totals=first.totals))
+    assert usage(fork).cost == pytest.approx(usage(first).cost)
+    assert usage(done(await ask(provider, place, "[[say one]]", first.thread))).cost is None
+
+
+@needs_program
+async def test_an_agent_of_the_agent_speaks_to_it_alone(provider: ClaudeProvider, place: Path) -> None:
+    task = {"description": "look", "prompt": "who are you", "subagent_type": "general-purpose"}
+    chunks = await ask(provider, place, f"[[call Agent {json.dumps(task)}]]", ask=allow)
+    said = [chunk.content for chunk in chunks if isinstance(chunk, Assistant) and not chunk.partial]
+    assert len(said) == 1
+    assert said[0].startswith("tool said:")
+    assert [chunk.name for chunk in chunks if isinstance(chunk, Tool)] == ["Agent"]
+    assert "heard: who are you" in [chunk for chunk in chunks if isinstance(chunk, ToolUpdate)][-1].output
+    assert done(chunks).outcome == "completed"
+
+
+# -- tools of ours ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class WithTools(Options):
+    host_tools: Any = None
+
+
+@needs_program
+async def test_the_agent_can_ask_a_person(provider: ClaudeProvider, place: Path) -> None:
+    asked: list[Mapping[str, Any]] = []
+    answered = asyncio.Event()
+
+    async def ask_human(given: Mapping[str, Any]) -> str:
+        asked.append(given)
+        asyncio.get_running_loop().call_soon(answered.set)
+        await answered.wait()
+        return "the left one"
+
+    async def never(permission: Permission) -> Decision:
+        raise AssertionError(f"our own tool was asked about: {permission}")
+
+    schema = {"type": "object", "properties": {"question": {"type": "string"}}, "required": ["question"]}
+    tool = HostTool("Ask a person.", schema, ask_human)
+    env = {"HOME": str(place / "home")}
+    options = WithTools(env=env, ask=never, host_tools={"ask_human": tool})
+    prompt = '[[call mcp__nerve__ask_human {"question": "which door?"}]]'
+    chunks = [chunk async for chunk in provider.query(prompt, str(place / "work"), None, options)]
+    assert asked == [{"question": "which door?"}]
+    assert text(chunks) == "tool said: the left one"
