@@ -91,7 +91,8 @@ async def test_the_folder_for_artifacts_is_there_when_the_agent_is_asked(tmp_pat
 async def test_a_folder_that_cannot_be_made_is_a_failure_and_nobody_is_asked(tmp_path):
     (tmp_path / "file").write_text("")
     provider = ScriptedProvider(["never"])
-    result, _ = await asked(provider, {"prompt": "Plan", "artifacts": str(tmp_path / "file" / "x")})
+    request = {"prompt": "Plan", "cwd": str(tmp_path), "artifacts": "file/x"}
+    result, _ = await asked(provider, request)
     assert not result.success
     assert result.error_type == "NotADirectoryError"
     assert provider.calls == []

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -142,11 +142,67 @@ async def test_agents_and_workflows_of_that_name_are_not_there(project: Path, na
         assert told.startswith("refused"), told
 
 
+OUTSIDE: dict[str, Callable[[Path], str]] = {
+    "above": lambda project: "../outside/secret.md",
+    "absolute": lambda project: str(project.parent / "outside/secret.md"),
+    "system": lambda project: "/etc/passwd",
+    "far above": lambda project: "../" * 20 + "etc/passwd",
+    "from below": lambda project: ".archon/../../outside/secret.md",
+    "a link": lambda project: "link.md",
+    "through a link": lambda project: "links/secret.md",
+    "null": lambda project: "a\\u0000b",
+    "long": lambda project: "x" * 5000,
+}
+
+
+@pytest.mark.parametrize("where", OUTSIDE)
+@pytest.mark.parametrize("written", ["in the file", "by somebody"])
+async def test_a_file_outside_is_never_what_was_expected(project: Path, where: str, written: str) -> None:
+    (project / "link.md").symlink_to(project.parent / "outside/secret.md")
+    (project / "links").symlink_to(project.parent / "outside")
+    file = OUTSIDE[where](project)
+    source = file if written == "in the file" else f"{{{{ '{file}' }}}}"
+    told = await attempt(project, {"body": prompt(expect=[{"file": source}])})
+    assert told.startswith(("failed", "refused")), told
+
+
 async def test_a_file_inside_is_what_was_expected(project: Path) -> None:
     (project / "here.md").write_text("x")
     (project / "link.md").symlink_to("here.md")
     checks = [{"file": "here.md"}, {"file": "link.md"}, {"file": str(project / "here.md")}]
     assert await attempt(project, {"body": prompt(expect=checks)}) == "completed"
+
+
+@pytest.mark.parametrize("folder", ["artifacts", "logs"])
+async def test_folders_that_are_links_out_of_the_project_are_not_written_to(
+    project: Path, folder: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (project / ".archon" / folder).symlink_to(project.parent / "outside")
+    told = await attempt(project, {"body": prompt()})
+    if folder == "artifacts":
+        assert told.startswith("failed")
+        assert "leads out of" in told
+    else:
+        assert told == "completed"
+        assert "leads out of" in caplog.text
+
+
+@pytest.mark.parametrize("where", ["..", "../outside", "/tmp", "links"])
+async def test_a_request_by_somebody_makes_no_folder_outside(project: Path, where: str) -> None:
+    (project / "links").symlink_to(project.parent / "outside")
+    asked = {"prompt": "x", "artifacts": f"{where}/made"}
+    told = await attempt(project, {"body": {"kind": "call", "target": "claude", "input": asked}})
+    assert told.startswith("failed")
+    assert not list(project.parent.rglob("made"))
+
+
+@pytest.mark.parametrize("where", ["..", "../outside", "/", "links", "x/../.."])
+async def test_a_folder_by_somebody_is_one_of_the_project(project: Path, where: str) -> None:
+    (project / "links").symlink_to(project.parent / "outside")
+    body = {"kind": "bash", "command": "pwd", "cwd": f"{{{{ '{where}' }}}}"}
+    told = await attempt(project, {"body": body})
+    assert told.startswith("failed")
+    assert "leads out of" in told
 
 
 async def test_an_agent_file_that_is_a_link_out_of_the_project_is_not_read(project: Path) -> None:

@@ -38,7 +38,7 @@ class Permissions:
     def verdict(self, tool: str, input: Mapping[str, Any]) -> Verdict:
         for name in ("deny", "ask", "allow"):
             if any(fits(pattern, tool, input) for pattern in getattr(self, name)):
-                return name  # type: ignore[return-value]
+                return name
         return self.otherwise
 
 

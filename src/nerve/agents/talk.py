@@ -17,6 +17,7 @@ from nerve.agents.port import Capabilities, Decision, Done, Options, Permission,
 from nerve.agents.request import Request
 from nerve.agents.said import Said
 from nerve.core.nodes.context import ExecutionContext
+from nerve.core.paths import inside
 from nerve.core.result import Result
 from nerve.core.runtime import Gate
 
@@ -164,7 +165,7 @@ class Talk:
 
 
 def make_folder(cwd: str | None, folder: str) -> None:
-    Path(cwd or ".", folder).mkdir(parents=True, exist_ok=True)
+    inside(Path(cwd or "."), folder).mkdir(parents=True, exist_ok=True)
 
 
 OUTCOMES = {"interrupted": "Interrupted", "failed": "AgentFailed", "limited": "ProviderLimited"}

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from nerve.core.event import WorkflowEvent, log
+from nerve.core.paths import inside
 from nerve.core.values import encode
 
 _STARTS = frozenset({"node_started", "step_started"})
@@ -41,17 +42,22 @@ class JsonlLog:
     """A sink that writes the workflow, its leaf steps, and what agents say and call.
 
     The file always holds a beginning of the log, without a gap. Trouble with it is logged once and never
-    harms the run; then, and after a restart, `catch_up` with the run's events writes what is missing.
+    harms the run; then, and after a restart, `catch_up` with the run's events writes what is missing. With a
+    `project`, nothing is written outside of it.
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], workflow_name: str | None = None, root: str = ""
+        self,
+        path: str | os.PathLike[str],
+        workflow_name: str | None = None,
+        root: str = "",
+        project: Path | None = None,
     ) -> None:
         self.path = Path(path)
         self.behind = False
         """Whether something could not be written and is still missing."""
         self._lines = Lines(workflow_name, root)
-        self._file = File(self.path)
+        self._file = File(self.path, project)
         self._lock = threading.Lock()
         self._begun = self._told = False
         self._recalled_upto = 0
@@ -185,8 +191,8 @@ class Lines:
 class File:
     """Lines appended to a file that other threads and processes may write too."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, project: Path | None = None) -> None:
+        self._path, self._project = path, project
         self._size = 0
         self.last_seq = 0
 
@@ -210,6 +216,8 @@ class File:
 
     @contextmanager
     def _opened(self) -> Iterator[int]:
+        if self._project is not None:
+            inside(self._project, self._path.absolute())
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
             file = os.open(self._path, flags, 0o666)

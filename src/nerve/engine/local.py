@@ -151,7 +151,7 @@ class LocalEngine:
         if (folder := run.workflow.logs) is not None:
             from nerve.engine.jsonl import JsonlLog, log_file
 
-            log = JsonlLog(log_file(folder, run.run_id), run.workflow_id)
+            log = JsonlLog(log_file(folder, run.run_id), run.workflow_id, project=self._session.project)
             if not run.is_complete and (events := [run._event(row) for row in past]):
                 log.catch_up(events)
             run._sinks.append(log)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar, cast
 
 from nerve.core.nodes.base import ControlNode, Names, Node
@@ -17,11 +18,12 @@ from nerve.core.nodes.control.reduce_node import ReduceNode
 from nerve.core.nodes.control.switch_node import SwitchNode
 from nerve.core.nodes.control.while_node import WhileNode, WhileState
 from nerve.core.nodes.graph import Graph
+from nerve.core.paths import inside
 from nerve.core.policy import Policy, Retry
 from nerve.core.result import Result
 from nerve.spec import models
 from nerve.spec.evidence import Expected
-from nerve.spec.nodes import Compute, Entry, PerItem, Sequence, StateBody, Step
+from nerve.spec.nodes import Compute, Entry, Judged, PerItem, Sequence, StateBody, Step
 from nerve.spec.prompting import prompt_entry
 from nerve.spec.routes import Routes
 from nerve.spec.scope import Scope, Sight
@@ -96,7 +98,7 @@ class Builder:
         def make(sight: Sight) -> Entry:
             command, values = command_of(spec.command, sight)
             env = {key: text(value, sight) for key, value in spec.env.items()}
-            cwd = self.names.project / text(spec.cwd or "", sight)
+            cwd = folder_of(self.names.project, spec.cwd or "", sight)
             return Entry(BashNode(name, None, command, cwd, env | values), fill(spec.input, sight))
 
         return make
@@ -105,7 +107,7 @@ class Builder:
         def make(sight: Sight) -> Entry:
             prompt = text(spec.prompt, sight)
             gate = GateNode(name, NOWHERE, prompt, spec.options, spec.timeout, choices=spec.choices)
-            return Entry(inlined(gate), sight["given"], after=lambda result: gate_result(spec, result))
+            return Entry(Judged(gate, lambda result: gate_result(spec, result)), sight["given"])
 
         return make
 
@@ -287,6 +289,11 @@ def found(names: Names, target: str) -> Node:
     if node is None:
         raise ValueError(f"Agent not found: {target}")
     return node
+
+
+def folder_of(project: Path, written: str, sight: Sight) -> Path:
+    """Where a command runs: any folder the author names; a value filled in must stay in the project."""
+    return inside(project, text(written, sight)) if "{{" in written else project / written
 
 
 def listed(over: str, sight: Sight) -> list[Any]:

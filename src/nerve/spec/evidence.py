@@ -10,6 +10,7 @@ from typing import Any
 from nerve.core.nodes.base import Node
 from nerve.core.nodes.bash import BashNode
 from nerve.core.nodes.context import ExecutionContext
+from nerve.core.paths import inside
 from nerve.core.result import Result
 from nerve.spec import models
 from nerve.spec.nodes import Entry, Inline, beside
@@ -61,7 +62,10 @@ class FileCheck(Node):
 
     async def execute(self, context: ExecutionContext) -> Result:
         file: Any = context.input
-        size = await asyncio.to_thread(size_of, project_of(context) / file)
+        try:
+            size = await asyncio.to_thread(size_of, project_of(context), file)
+        except ValueError as error:
+            return Result.failed(f"expected file {file}, but {error}", "NotAsExpected")
         if size:
             return Result.ok(size)
         what = "is empty" if size == 0 else "is not there"
@@ -72,8 +76,10 @@ def project_of(context: ExecutionContext) -> Path:
     return context.session.project if context.session is not None else Path()
 
 
-def size_of(path: Path) -> int | None:
+def size_of(project: Path, file: str) -> int | None:
+    """The size of a file of the project; ValueError for one outside of it."""
     try:
+        path = inside(project, file)
         return path.stat().st_size if path.is_file() else None
     except OSError:
         return None
