@@ -2,6 +2,7 @@
 
 import re
 import time
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -14,8 +15,8 @@ NAMES = [each.name for each in WORKFLOWS]
 SEED = re.compile(r"^WORKFLOW:\s*(\S+)", re.MULTILINE)
 
 parts = st.sampled_from(
-    ["WORKFLOW:", "WORK", "WORKFLOW", ":", " ", "    ", "\n", "\r\n", "deploy", "review", "nope", "`deploy`", ".",
-     "```", "~~~", "````", "> ", '"', "Sure", "\t"]
+    ["WORKFLOW:", "WORK", "WORKFLOW", ":", " ", "    ", "\n", "\r\n", "deploy", "review", "nope", "`deploy`",
+     ".", "```", "~~~", "````", "> ", '"', "Sure", "\t"]
 )  # fmt: skip
 answers = st.lists(parts, max_size=14).map("".join)
 plain = answers.filter(lambda text: "``" not in text and "~~~" not in text)
@@ -23,7 +24,7 @@ plain = answers.filter(lambda text: "``" not in text and "~~~" not in text)
 
 def pieces(answer: str, cuts: list[int]) -> list[str]:
     at = sorted({cut % (len(answer) + 1) for cut in cuts} | {0, len(answer)})
-    return [answer[a:b] for a, b in zip(at, at[1:], strict=False)]
+    return [answer[a:b] for a, b in pairwise(at)]
 
 
 def shown_of(answer: list[str]) -> tuple[str, Listener]:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -89,8 +90,8 @@ async def test_a_conversation_can_go_on() -> None:
 async def test_a_conversation_is_shown_while_it_comes() -> None:
     said = [
         Begun("t"), Thought("hm"), Assistant("Hel", partial=True), Assistant("lo\nWO", partial=True),
-        Assistant("rld", partial=True), Assistant("Hello\nWOrld!"), Tool("Read"), Assistant("More."), Usage(3, 4),
-        Done("t"),
+        Assistant("rld", partial=True), Assistant("Hello\nWOrld!"), Tool("Read"), Assistant("More."),
+        Usage(3, 4), Done("t"),
     ]  # fmt: skip
     shown, decision = await all_of("hi", ScriptedProvider([said]))
     assert shown == ["Hel", "lo\n", "WOrld", "!", "\n\nMore."]
@@ -116,7 +117,7 @@ async def test_the_line_and_what_is_behind_it_are_never_shown() -> None:
 )
 def test_pieces_put_together_are_the_reply_however_they_were_cut(answer: str, cuts: list[int]) -> None:
     at = sorted({cut % (len(answer) + 1) for cut in cuts} | {0, len(answer)})
-    said = [Assistant(answer[a:b], partial=True) for a, b in zip(at, at[1:], strict=False)]
+    said = [Assistant(answer[a:b], partial=True) for a, b in pairwise(at)]
     said = [*said, Assistant(answer)] if answer else said
     shown, decision = asyncio.run(all_of("hi", ScriptedProvider([said])))
     whole = asyncio.run(route("hi", WORKFLOWS, ScriptedProvider([answer])))

@@ -17,7 +17,21 @@ WORKFLOWS = [
 ]
 NAMES = [each.name for each in WORKFLOWS]
 words = st.sampled_from(
-    "code review reviews deploy bug fix feature new version to production the please not ? what plan test".split()
+    [
+        "code",
+        "reviews",
+        "deploy",
+        "bug",
+        "fix",
+        "feature",
+        "new",
+        "version",
+        "the",
+        "please",
+        "not",
+        "?",
+        "what",
+    ]
 )
 texts = st.lists(words, max_size=8).map(" ".join)
 
@@ -49,7 +63,8 @@ def test_the_words_of_a_name_or_description_choose_a_workflow(text: str, workflo
 def test_it_says_that_it_was_decided_offline_and_by_which_words() -> None:
     decision = decide("deploy version 3 with a test")
     assert decision.reason == (
-        "decided offline, by words: 'deploy' has 10 (deploy 3, version 1, called by name 6); next, 'fix_bug' has 1 (test 1)"
+        "decided offline, by words: 'deploy' has 10 (deploy 3, version 1, called by name 6);"
+        " next, 'fix_bug' has 1 (test 1)"
     )
 
 

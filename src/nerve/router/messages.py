@@ -63,9 +63,9 @@ class Messages:
         if kind == "tool_call" and self.mode == "stream":
             return [tool_call(str(data.get("name")), data.get("input"))]
         if kind == "gate_waiting":
-            return [*self._flush(), gate(data)]
-        if kind == "state_entered":
-            return self._flush()
+            return [*self._flush(), *self._started(event), gate(data)]
+        if kind == "state_entered" and not event.path:
+            return [*self._flush(), *self._entered(str(data.get("state")))]
         return self._lifecycle(event)
 
     def _lifecycle(self, event: WorkflowEvent) -> list[str]:
@@ -90,9 +90,18 @@ class Messages:
 
     def _started(self, event: WorkflowEvent) -> list[str]:
         step = step_of(event.path, self.workflow.steps)
-        if step is None and not self.workflow.steps and not event.data.get("control"):
+        leaf = event.event_type != "gate_waiting" and not event.data.get("control")
+        if step is None and not self.workflow.steps and leaf:
             step = event.path
-        if step is None or step in self._begun:
+        return self._begin(step) if step is not None else []
+
+    def _entered(self, state: str) -> list[str]:
+        """A state is a step that may have no events of its own."""
+        times = sum(step_name(step) == state for step in self._begun)
+        return self._begin(f"/{state}[{times + 1}]" if times else f"/{state}")
+
+    def _begin(self, step: str) -> list[str]:
+        if step in self._begun:
             return []
         self._begun.append(step)
         name, steps = step_name(step), list(self.workflow.steps)

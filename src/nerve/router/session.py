@@ -13,6 +13,7 @@ from nerve.notations.discovery import Found
 from nerve.router import routing
 from nerve.router.decision import Chosen, Conversation, Decision, Offered
 from nerve.router.messages import starting
+from nerve.spec import models
 from nerve.spec.validate import validate
 from nerve.spec.workflow import DefinedWorkflow, slug
 
@@ -36,7 +37,21 @@ def offered(workflow: Workflow) -> Offered:
 def offers_in(found: Found) -> list[Offered]:
     """The workflows of a project's files; one that could not be loaded is not offered."""
     read = [validate(each.document)[0] for each in found.workflows]
-    return [Offered(slug(spec.name), spec.description, spec.inputs) for spec in read if spec is not None]
+    return [
+        Offered(slug(spec.name), spec.description, spec.inputs, tuple(steps_of(spec.body)))
+        for spec in read
+        if spec is not None
+    ]
+
+
+def steps_of(body: models.NodeBase) -> list[str]:
+    """The steps that a body shows before it runs."""
+    match body:
+        case models.Machine(states=states):
+            return [state.name for state in states]
+        case models.Sequence(steps=steps) | models.Graph(steps=steps):
+            return [step.id for step in steps if step.id]
+    return [body.id] if body.id else []
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,8 @@ STOP = COMMANDS | frozenset(
         r"\w+",
         """about all an and any are as at be been but by can could did do does for from get go had has have he
         hello her hi his how i if in into is it its just let like make may me more need no not of on or our
-        out she should so some than thank thanks that their them then there these they this to up us use used user
-        want wants was we were what when where which who why will with would yes you your""",
+        out she should so some than thank thanks that their them then there these they this to up us use used
+        user want wants was we were what when where which who why will with would yes you your""",
     )
 )
 """Words that stand in any text."""
