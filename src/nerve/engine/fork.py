@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from nerve.core.values import decode, encode
-from nerve.core.workflow.replay import ASKS, CONTROL, DROPS, ROOT, without_reset
+from nerve.core.workflow.replay import ASKS, CONTROL, DROPS, ROOT, within, without_reset
 from nerve.core.workflow.replay import Row as AnyRow
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import WorkflowState
@@ -92,7 +92,7 @@ def open_children(past: Iterable[AnyRow], at: str | None) -> list[tuple[str, str
         (row.path, decode(row.data)["child"])
         for row in past
         if row.type in ASKS and '"child":' in row.data and "child" in decode(row.data)
-        if row.path not in settled and not (at is not None and f"{row.path}/".startswith(f"{at}/"))
+        if row.path not in settled and not (at is not None and within(row.path, at))
     ]
 
 
@@ -113,7 +113,7 @@ def kept(rows: Iterable[AnyRow], at: str | None) -> list[Row]:
     around = ancestors(at) if at else set()
 
     def takes_over(row: AnyRow) -> bool:
-        if at is not None and (row.path == at or row.path.startswith(at + "/")):
+        if at is not None and within(row.path, at):
             return False
         if row.type in DROPS or row.type in ("node_retrying", "path_reset") or row.path in late:
             return False

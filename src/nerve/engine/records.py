@@ -11,7 +11,7 @@ from nerve.core.nodes.base import Role
 from nerve.core.result import Result, Settled
 from nerve.core.runtime import Call
 from nerve.core.values import decode, encode, is_plain
-from nerve.core.workflow.replay import ASKS, CONTROL, Row
+from nerve.core.workflow.replay import ASKS, CONTROL, Row, within
 from nerve.errors import NotJson
 from nerve.store.port import VALUE_LIMIT
 
@@ -104,7 +104,7 @@ def resets_in(rows: Iterable[Row]) -> list[tuple[str, int]]:
 def settle_key(path: str, resets: Sequence[tuple[str, int]]) -> str:
     """A path settles once, and once more after each reset of it."""
     for place, seq in reversed(resets):
-        if path == place or path.startswith(place + "/"):
+        if within(path, place):
             return f"{path}#{seq}"
     return path
 

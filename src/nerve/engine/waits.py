@@ -13,7 +13,7 @@ from nerve.core.gates import gate_id, waiting
 from nerve.core.limits import message
 from nerve.core.runtime import Gate, Signal, Timer, Wait
 from nerve.core.values import decode, digest, encode
-from nerve.core.workflow.replay import ASKS, CONTROL, ROOT, Found
+from nerve.core.workflow.replay import ASKS, CONTROL, ROOT, Found, within
 from nerve.core.workflow.state import GateInfo, WorkflowState
 from nerve.engine.facts import patterns_of
 from nerve.engine.records import late
@@ -360,7 +360,7 @@ def asked_in(rows: Iterable[Row]) -> dict[str, Row]:
         elif row.settles == ROOT:
             asked.clear()
         elif row.type == "path_reset":
-            asked = {path: kept for path, kept in asked.items() if not f"{path}/".startswith(f"{row.path}/")}
+            asked = {path: kept for path, kept in asked.items() if not within(path, row.path)}
         elif row.settles:
             asked.pop(row.path, None)
     return asked

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -103,6 +103,17 @@ class Compute(Inline):
         return Result.ok(self.compute(context))
 
 
+class Judged(Inline):
+    """A node, and what its result comes to; a policy sees only that."""
+
+    def __init__(self, node: Node, judge: Callable[[Result], Result]) -> None:
+        super().__init__(node.id)
+        self.node, self.judge = node, judge
+
+    async def execute(self, context: ExecutionContext) -> Result:
+        return self.judge(await self.node.execute(context))
+
+
 class PerItem(Inline):
     """The body of a map, in a scope of its own for each item."""
 
@@ -112,8 +123,8 @@ class PerItem(Inline):
 
     async def execute(self, context: ExecutionContext) -> Result:
         pair = context.input
-        body = self.build(self.scope.inside(item=pair["item"], index=pair["index"]))
-        return await body.execute(context.with_input(pair["item"]))
+        scope = self.scope.inside(pair["item"], pair["index"])
+        return await joined(scope, self.build(scope).execute(context.with_input(pair["item"])))
 
 
 class StateBody(Inline):
@@ -126,23 +137,37 @@ class StateBody(Inline):
     async def execute(self, context: ExecutionContext) -> Result:
         if self.body is None:
             return Result.ok(output_of(context.input))
-        try:
-            return await self.body.execute(context)
-        finally:
-            await join(self.scope)
+        return await joined(self.scope, self.body.execute(context))
 
 
-async def join(scope: Scope) -> None:
-    """Wait for the prompts that nobody waits for."""
-    while scope.detached:
-        _, task = scope.detached.popitem()
-        try:
-            await task
-        except asyncio.CancelledError:
-            for other in scope.detached.values():
-                other.cancel()
-            task.cancel()
-            raise
+async def joined(scope: Scope, body: Awaitable[Result]) -> Result:
+    """The result of a body, when the prompts that it sent are answered; one that failed unheard counts."""
+    try:
+        result = await body
+        failures = [failure for tag in list(scope.detached) if (failure := await join(scope, tag))]
+    except asyncio.CancelledError:
+        await give_up(scope)
+        raise
+    return failures[0] if failures and result.success else result
+
+
+async def join(scope: Scope, tag: str) -> Result | None:
+    """Wait for a prompt that was sent; its failure, if nobody has been told of that."""
+    result = await scope.detached[tag]
+    del scope.detached[tag]
+    heard = tag in scope.heard
+    scope.heard.discard(tag)
+    return None if heard or result.success else result
+
+
+async def give_up(scope: Scope) -> None:
+    """End what was sent: whoever sent it has no time left."""
+    tasks = list(scope.detached.values())
+    scope.detached.clear()
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)
 
 
 def beside(path: str, name: str, count: int = 1) -> str:

@@ -10,14 +10,12 @@ from nerve.core.nodes.base import Names
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.result import Result
 from nerve.spec import models
-from nerve.spec.nodes import Entry, Inline, beside
+from nerve.spec.checks.names import DEFAULT
+from nerve.spec.nodes import Entry, Inline, beside, join
 from nerve.spec.scope import Scope, Sight
 from nerve.spec.spaces import AssertNode, RequestNode, answered, request
 from nerve.spec.values import fill
 from nerve.spec.variables import compile_prompt, variables_of
-
-DEFAULT = "claude"
-"""The provider of a prompt that nothing names one for."""
 
 
 def prompt_entry(spec: models.Prompt, name: str, sight: Sight, names: Names) -> Entry:
@@ -28,11 +26,17 @@ def prompt_entry(spec: models.Prompt, name: str, sight: Sight, names: Names) -> 
     if node is None:
         raise ValueError(f"Agent not found: {agent}")
     text = prompt_text(spec, sight)
-    asked = asking(spec, scope, text) if getattr(node, "takes_request", False) else text
-    after = remembering(spec, scope)
-    if not spec.detach:
-        return Entry(node, asked, after=after)
-    return Entry(Detached(name, spec.tag or name, spec.role or agent, scope, Entry(node, asked, after=after)))
+
+    def ask() -> Entry:
+        asked = asking(spec, scope, text) if getattr(node, "takes_request", False) else text
+        return Entry(node, asked, after=remembering(spec, scope))
+
+    before = None if spec.thread == "fresh" else scope.talking.get(spec.thread)
+    if spec.detach:
+        return Entry(
+            Detached(name, spec, scope, request(scope, spec.tag or name, spec.role or agent, text), ask)
+        )
+    return ask() if before is None or before.done() else Entry(InTurn(name, before, ask))
 
 
 def prompt_text(spec: models.Prompt, sight: Sight) -> str:
@@ -50,6 +54,8 @@ def asking(spec: models.Prompt, scope: Scope, text: str) -> dict[str, Any]:
         "resume": resume,
         "model": spec.model or scope.model,
         "artifacts": scope.facts.artifacts if scope.facts.folder else None,
+        "schema": spec.output_schema,
+        "permissions": spec.permissions,
     }
     return {key: value for key, value in asked.items() if value is not None}
 
@@ -58,6 +64,8 @@ def remembering(spec: models.Prompt, scope: Scope) -> Callable[[Result], Result]
     """Keeps the thread that the next prompt goes on with, and what the role has said."""
 
     def after(result: Result) -> Result:
+        if "skipped" in result.attributes:
+            return result
         if thread := result.attributes.get("thread"):
             scope.threads["shared" if spec.thread == "fresh" else spec.thread] = thread
         if spec.role and result.success:
@@ -67,25 +75,55 @@ def remembering(spec: models.Prompt, scope: Scope) -> Callable[[Result], Result]
     return after
 
 
-class Detached(Inline):
-    """A prompt that is sent and not waited for; request and answer are facts that others can see."""
+class InTurn(Inline):
+    """A prompt in a conversation in which another one is still being answered."""
 
-    def __init__(self, name: str, tag: str, who: str, scope: Scope, made: Entry) -> None:
+    def __init__(self, name: str, before: asyncio.Task[Result], ask: Callable[[], Entry]) -> None:
         super().__init__(name)
-        self.tag, self.who, self.scope, self.made = tag, who, scope, made
+        self.before, self.ask = before, ask
 
     async def execute(self, context: ExecutionContext) -> Result:
-        scope = self.scope
-        fact = request(scope.facts.id, self.tag, self.who, self.made.input)
-        await context.call(RequestNode("_request"), fact, path=beside(context.path, "request"))
-        if (earlier := scope.detached.pop(self.tag, None)) is not None:
-            await earlier
-        scope.detached[self.tag] = asyncio.ensure_future(self._answer(context, context.path))
+        await asyncio.wait([self.before])
+        made = self.ask()
+        result = await context.call(made.node, made.input, path=context.path)
+        return made.after(result) if made.after else result
+
+
+class Detached(Inline):
+    """A prompt that is sent and not waited for; request and answer are facts that others can see.
+
+    In one conversation the next is asked when the one before is answered.
+    """
+
+    def __init__(
+        self, name: str, spec: models.Prompt, scope: Scope, request: list[Any], ask: Callable[[], Entry]
+    ) -> None:
+        super().__init__(name)
+        self.spec, self.scope, self.request, self.ask = spec, scope, request, ask
+        self.tag: str = request[-1]["request-id"]
+
+    async def execute(self, context: ExecutionContext) -> Result:
+        scope, thread = self.scope, self.spec.thread
+        failure = await join(scope, self.tag) if self.tag in scope.detached else None
+        if failure is not None:
+            return failure
+        told = await context.call(RequestNode("_request"), self.request, path=beside(context.path, "request"))
+        if not told.success:
+            return told
+        before = scope.talking.get(thread) if thread != "fresh" else None
+        task = asyncio.ensure_future(self._answer(context, context.path, before))
+        scope.detached[self.tag] = scope.talking["shared" if thread == "fresh" else thread] = task
         return Result.ok(None)
 
-    async def _answer(self, context: ExecutionContext, path: str) -> None:
-        result = await context.call(self.made.node, self.made.input, path=path)
-        if self.made.after:
-            self.made.after(result)
-        fact = answered(self.scope.facts.id, self.tag, self.who, result)
-        await context.call(AssertNode("_response"), fact, path=beside(path, "response"))
+    async def _answer(
+        self, context: ExecutionContext, path: str, before: asyncio.Task[Result] | None
+    ) -> Result:
+        if before is not None and not before.done():
+            await asyncio.wait([before])
+        made = self.ask()
+        result = await context.call(made.node, made.input, path=path)
+        if made.after:
+            made.after(result)
+        fact = answered(self.request, result)
+        told = await context.call(AssertNode("_response"), fact, path=beside(path, "response"))
+        return result if told.success else told

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nerve.core.result import Result
@@ -61,24 +61,29 @@ class Scope:
     leaving: bool = False
     """Whether a `goto` is on its way out of the body of its state."""
     target: str | None = None
-    detached: dict[str, asyncio.Task[Any]] = field(default_factory=dict)
-    """Prompts that nobody has waited for yet, by their tags."""
+    detached: dict[str, asyncio.Task[Result]] = field(default_factory=dict)
+    """Prompts that were sent and are not joined yet, by their tags."""
+    heard: set[str] = field(default_factory=set)
+    """The tags whose answers somebody has waited for."""
+    talking: dict[str, asyncio.Task[Result]] = field(default_factory=dict)
+    """The last prompt that was sent into a conversation and not waited for."""
+    place: str = ""
+    """Which item of which map this is, so that tags in one are not those in another."""
 
-    def inside(self, **given: Any) -> Scope:
-        """The scope of one item of a map."""
-        return Scope(
-            self.input,
-            self.inputs,
-            self.facts,
-            self.initial,
-            ChainMap({}, self.done),
-            self.roles,
-            dict(self.threads),
-            self.provider,
-            self.model,
-            self.hyphens,
-            {**self.given, **given},
+    def inside(self, item: Any, index: int) -> Scope:
+        """The scope of one item of a map: its results and its conversations are its own."""
+        return replace(
+            self.beside(),
+            done=ChainMap({}, self.done),
+            given={**self.given, "item": item, "index": index},
+            detached={},
+            heard=set(),
+            place=f"{self.place}[{index}]",
         )
+
+    def beside(self) -> Scope:
+        """The scope of a branch beside others: its conversations are its own, all else is shared."""
+        return replace(self, threads={}, talking={}, leaving=False, target=None)
 
     def record(self, id: str | None, result: Result) -> None:
         if id is not None:

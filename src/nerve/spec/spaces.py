@@ -58,7 +58,8 @@ def signal(spec: models.Retract | models.Condition, sight: Sight) -> list[Any]:
 def pattern(condition: models.Condition, sight: Sight) -> list[Any]:
     """What a condition looks for."""
     if condition.response is not None:
-        label, named = known.response_pattern(condition.response, sight.scope.facts.id).to_json()
+        scope = sight.scope
+        label, named = known.response_pattern(condition.response + scope.place, scope.facts.id).to_json()
         return [label, {**named, "text": "?value"}]
     return signal(condition, sight) if condition.signal is not None else holes(condition.fact, sight)
 
@@ -83,14 +84,17 @@ class RequestNode(Node):
         return Result.ok(context.input)
 
 
-def request(run: str, tag: str, role: str, asked: Any) -> list[Any]:
-    prompt = asked["prompt"] if isinstance(asked, dict) and "prompt" in asked else asked
-    return known.agent_request(run, tag, role, prompt).to_json()
+def request(scope: Scope, tag: str, role: str, prompt: str) -> list[Any]:
+    return known.agent_request(scope.facts.id, tag + scope.place, role, prompt).to_json()
 
 
-def answered(run: str, tag: str, role: str, result: Result) -> list[Any]:
+def answered(request: list[Any], result: Result) -> list[Any]:
+    """The fact that a request was answered."""
+    asked = request[-1]
     error = None if result.success else result.error
-    return known.agent_response(tag, result.output, run, role, error).to_json()
+    return known.agent_response(
+        asked["request-id"], result.output, asked["run"], asked["agent"], error
+    ).to_json()
 
 
 def wait_entry(spec: models.Wait, name: str, sight: Sight) -> Entry:
@@ -100,14 +104,19 @@ def wait_entry(spec: models.Wait, name: str, sight: Sight) -> Entry:
     named = {
         condition.name or str(n): pattern(condition, sight) for n, condition in enumerate(spec.any, start=1)
     }
-    return Entry(Looking(name, spec, named), sight["given"], after=lambda result: heard(result, sight.scope))
+    return Entry(Looking(name, spec, named, sight.scope), sight["given"])
 
 
 def heard(result: Result, scope: Scope) -> Result:
     """Remember what a role has answered, also when the answer came from outside."""
     fact = result.attributes.get("fact")
-    if result.success and fact and fact[0] == "agent-response" and isinstance(fact[-1], dict):
-        scope.roles[fact[-1].get("agent", "")] = fact[-1].get("text")
+    if not fact or fact[0] != "agent-response" or not isinstance(fact[-1], dict):
+        return result
+    answer = fact[-1]
+    if answer.get("run") == scope.facts.id:
+        scope.heard.add(str(answer.get("request-id")))
+    if result.success:
+        scope.roles[answer.get("agent", "")] = answer.get("text")
     return result
 
 
@@ -126,9 +135,9 @@ class Sleep(Inline):
 class Looking(Inline):
     """Waits for the first of several facts, or tests whether one is there."""
 
-    def __init__(self, name: str, spec: models.Wait, patterns: dict[str, list[Any]]) -> None:
+    def __init__(self, name: str, spec: models.Wait, patterns: dict[str, list[Any]], scope: Scope) -> None:
         super().__init__(name)
-        self.spec, self.patterns = spec, patterns
+        self.spec, self.patterns, self.scope = spec, patterns, scope
 
     async def execute(self, context: ExecutionContext) -> Result:
         timeout = 0.0 if self.spec.test else self.spec.timeout
@@ -137,7 +146,7 @@ class Looking(Inline):
             seen: dict[str, Any] = await context.wait(wait)
         except TimeoutError:
             return self._late(timeout)
-        return Result.ok(True, seen) if self.spec.test else self._seen(seen)
+        return heard(Result.ok(True, seen) if self.spec.test else self._seen(seen), self.scope)
 
     def _late(self, timeout: float | None) -> Result:
         if self.spec.test:

@@ -18,6 +18,7 @@ from nerve.spec import models
 from nerve.spec.build import Builder
 from nerve.spec.checks.names import Known, unknown
 from nerve.spec.checks.rules import fits
+from nerve.spec.nodes import joined
 from nerve.spec.scope import Facts, Scope
 from nerve.spec.source import Document, Problem, Unreadable
 from nerve.spec.validate import canonical, hash_of
@@ -128,7 +129,7 @@ class DefinedWorkflow(Workflow):
         scope = self.scope(context)
         root = self.builder(scope, self.session).step(self.spec.body)
         call = Call("", root, self.name, context.input, context=context.execution)
-        result = await inlined(call)
+        result = await joined(scope, inlined(call))
         if result.error_type == "Rejected":
             raise Rejected(context.run_id, result.error)
         if not result.success:

@@ -79,6 +79,12 @@ class ExecutionContext:
         """The path of the next thing of that name in here; taking it is what numbers it."""
         return take(self.path, self._counts, name)
 
+    def aside(self, name: str) -> str:
+        """The path of the next thing of that name beside here: what lies below a leaf is over when it is."""
+        count = self._counts[f"~{name}"] = self._counts.get(f"~{name}", 0) + 1
+        path = f"{self.path or '/'}~{name}"
+        return path if count == 1 else f"{path}[{count}]"
+
     def call(
         self,
         node: Node,

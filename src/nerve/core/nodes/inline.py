@@ -21,29 +21,38 @@ async def inlined(call: Call) -> Result:
     """Execute the node of a call in here; on replay it decides again, from the same results."""
     assert call.context is not None
     context = call.context.child(call.path, call.input)
-    return await again(context, call.policy, lambda _: guarded(call.node, context))
+    return await again(context, call.policy, lambda _: guarded(call.node, context), context.aside)
 
 
 async def again(
-    context: ExecutionContext, policy: Policy, once: Callable[[int], Awaitable[Result]]
+    context: ExecutionContext,
+    policy: Policy,
+    once: Callable[[int], Awaitable[Result]],
+    take: Callable[[str], str] | None = None,
 ) -> Result:
-    """Attempts that are part of the body: their bounds are recorded, and between them the body sleeps."""
+    """Attempts that are part of the body: their bounds are recorded, and between them the body sleeps.
+
+    `take` gives the paths of both: below what is settled as a whole, beside what is not.
+    """
+    take = take or (lambda name: context.take(f"~{name}"))
     retry = policy.retry or ONE_TRY
     number = 0
     while True:
         number += 1
-        result = await within(context, policy, once(number))
+        result = await within(context, policy, once(number), take)
         if not retry.again(result, number):
             return result
         pause = retry.pause(number, context.runtime.random(f"{context.path}~{number}"))
-        await context.wait(Timer(context.take("~retry"), pause))
+        await context.wait(Timer(take("retry"), pause))
 
 
-async def within(context: ExecutionContext, policy: Policy, attempt: Awaitable[Result]) -> Result:
+async def within(
+    context: ExecutionContext, policy: Policy, attempt: Awaitable[Result], take: Callable[[str], str]
+) -> Result:
     if policy.timeout is None:
         return await attempt
     try:
-        async with bounded(context.wait, context.take("~timeout"), policy.timeout):
+        async with bounded(context.wait, take("timeout"), policy.timeout):
             return await attempt
     except TimeoutError:
         return timed_out(policy, idle=False)

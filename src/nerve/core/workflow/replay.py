@@ -154,15 +154,13 @@ class Replay:
 
     def forget(self, path: str) -> None:
         """Drop what is recorded at and below a path: it is run again."""
-        below = path + "/"
 
-        def within(key: Key) -> bool:
-            place = key if isinstance(key, str) else key[0]
-            return place == path or place.startswith(below)
+        def gone(key: Key) -> bool:
+            return within(key if isinstance(key, str) else key[0], path)
 
-        self._asks = {key: record for key, record in self._asks.items() if not within(key)}
-        self._ends = {key: record for key, record in self._ends.items() if not within(key)}
-        self._records = [record for record in self._records[self._next :] if not within(record.key)]
+        self._asks = {key: record for key, record in self._asks.items() if not gone(key)}
+        self._ends = {key: record for key, record in self._ends.items() if not gone(key)}
+        self._records = [record for record in self._records[self._next :] if not gone(record.key)]
         self._next = 0
 
     def made(self, key: Key) -> Record | None:
@@ -244,10 +242,10 @@ def without_reset(rows: list[Row]) -> list[Row]:
     """The rows without those at or below a path that was reset later."""
     resets = [row for row in rows if row.type == "path_reset"]
     for reset in resets:
-        below = reset.path + "/"
-        rows = [
-            row
-            for row in rows
-            if row.seq >= reset.seq or not (row.path == reset.path or row.path.startswith(below))
-        ]
+        rows = [row for row in rows if row.seq >= reset.seq or not within(row.path, reset.path)]
     return rows
+
+
+def within(path: str, place: str) -> bool:
+    """Whether a path is a place, lies below it, or beside it as its checks and retries do."""
+    return path.startswith(place) and (len(path) == len(place) or path[len(place)] in "/~")
