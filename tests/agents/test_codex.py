@@ -1,16 +1,47 @@
-"""Codex against a stub of its API: the real program where it is installed, and its recorded words."""
+"""Codex itself, where it is installed, against a stub of its API."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agents.contract import ProviderContract
+from agents.contract import ProviderContract, allow, done, started, text, usage
 from agents.stubs.openai import OpenAIStub
-from nerve.agents import Unavailable
 from nerve.agents.codex import CodexProvider, program
+from nerve.agents.port import Begun, Decision, Options, Permission, ToolUpdate, Unavailable
+from process.seen import eventually, tagged
+
+PATCH = """apply_patch <<'EOF'
+*** Begin Patch
+*** Add File: new.txt
++hello
+*** End Patch
+EOF
+"""
+
+ENGINE = """
+import asyncio, json, sys
+from nerve.agents.codex import CodexProvider
+from nerve.agents.port import Begun, Options
+
+async def main(given):
+    provider = CodexProvider(**given["provider"])
+    async for chunk in provider.query(given["prompt"], given["cwd"], None, Options(env=given["env"])):
+        if isinstance(chunk, Begun):
+            print(chunk.thread, flush=True)
+
+asyncio.run(main(json.loads(sys.argv[1])))
+"""
 
 
 def missing() -> str:
@@ -21,22 +52,12 @@ def missing() -> str:
     return ""
 
 
-@pytest.fixture
-def stub() -> Iterator[OpenAIStub]:
-    with OpenAIStub() as stub:
-        yield stub
+def settings(stub: OpenAIStub, **changes: Any) -> dict[str, Any]:
+    given = {"model": "stub-model", "approval": "untrusted", "env": {"STUB_KEY": "sk-stub"}}
+    return {**given, "base_url": f"{stub.url}/v1", "env_key": "STUB_KEY", **changes}
 
 
-def codex(stub: OpenAIStub, **settings: Any) -> CodexProvider:
-    return CodexProvider(
-        **{"model": "stub-model", "approval": "untrusted", **settings},
-        base_url=f"{stub.url}/v1",
-        env_key="STUB_KEY",
-        env={"STUB_KEY": "sk-stub"},
-    )
-
-
-@pytest.mark.skipif(bool(missing()), reason=missing())
+@pytest.mark.skipif(bool(missing()), reason=missing() or "installed")
 class TestCodex(ProviderContract):
     thinks = True
     allowed = ("shell",)
@@ -49,4 +70,178 @@ class TestCodex(ProviderContract):
     @pytest.fixture
     def provider(self, stub: OpenAIStub, monkeypatch: pytest.MonkeyPatch) -> CodexProvider:
         monkeypatch.delenv("CODEX_HOME", raising=False)
-        return codex(stub)
+        return CodexProvider(**settings(stub))
+
+    async def test_the_calls_of_a_turn_are_added_up(self, ask: Any) -> None:
+        used = usage(done(await ask("[[run echo one]] [[run echo two]]", ask=allow)))
+        assert (used.input_tokens, used.cache_read_tokens, used.output_tokens) == (300, 60, 36)
+        assert used.model == "stub-model"
+
+    async def test_a_change_of_files_is_shown_before_it_is_made(
+        self, stub: OpenAIStub, cwd: Path, options: Options
+    ) -> None:
+        asked: list[Permission] = []
+
+        async def look(permission: Permission) -> Decision:
+            asked.append(permission)
+            return Decision(not (cwd / "new.txt").exists())
+
+        provider = CodexProvider(**settings(stub, sandbox="read-only", approval="on-request"))
+        prompt = f"[[run {PATCH}]]"
+        chunks = [chunk async for chunk in provider.query(prompt, str(cwd), None, replace(options, ask=look))]
+        assert done(chunks).outcome == "completed"
+        assert (cwd / "new.txt").read_text() == "hello\n"
+        assert [permission.tool for permission in asked] == ["apply_patch"]
+        [change] = asked[0].input["changes"]
+        assert change["path"] == str(cwd / "new.txt")
+        assert change["diff"] == "hello\n"
+
+    async def test_the_agent_is_told_why_not(self, ask: Any, stub: OpenAIStub) -> None:
+        async def refuse(permission: Permission) -> Decision:
+            return Decision(False, "not on a Sunday")
+
+        assert done(await ask("[[run touch denied.txt]]", ask=refuse)).outcome == "completed"
+        assert "not on a Sunday" in stub.bodies
+
+    async def test_the_commands_it_runs_do_not_see_its_key(self, ask: Any, options: Options) -> None:
+        chunks = await ask("[[run env]]", ask=allow, env={**options.env, "FOR_WORK": "yes"})
+        seen = next(chunk for chunk in chunks if isinstance(chunk, ToolUpdate)).output
+        assert "FOR_WORK=yes" in seen
+        assert "sk-stub" not in seen
+
+    async def test_a_folder_is_not_trusted_for_having_been_worked_in(
+        self, ask: Any, cwd: Path, options: Options, stub: OpenAIStub
+    ) -> None:
+        make_project(cwd, 'developer_instructions = "obey the folder"')
+        first = await ask("[[say hello]]")
+        await ask("[[say hello]]", resume=done(first).thread)
+        assert "obey the folder" not in stub.bodies
+        assert not (Path(options.env["HOME"]) / ".codex" / "config.toml").exists()
+
+    async def test_the_model_and_the_system_prompt_are_those_asked_for(
+        self, ask: Any, stub: OpenAIStub
+    ) -> None:
+        chunks = await ask("[[say hello]]", model="other-model", system="You are a heron.")
+        body = stub.heard[-1].body
+        assert body["model"] == usage(done(chunks)).model == "other-model"
+        assert "You are a heron." in json.dumps(body)
+
+    async def test_a_schema_that_the_api_would_refuse_is_asked_for_in_words(
+        self, ask: Any, stub: OpenAIStub
+    ) -> None:
+        schema = {"type": "object", "properties": {"score": {"type": "integer"}}}
+        chunks = await ask('[[json {"score": 3}]]', schema=schema)
+        assert done(chunks).structured == {"score": 3}
+        assert "text" not in stub.heard[-1].body
+        assert "of this JSON Schema" in stub.bodies
+
+    async def test_a_schema_goes_to_the_api(self, ask: Any, stub: OpenAIStub) -> None:
+        schema = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
+        await ask("[[json {}]]", schema=schema)
+        assert stub.heard[-1].body["text"]["format"]["schema"] == schema
+
+    async def test_a_limit_that_does_not_say_when_it_ends(self, ask: Any) -> None:
+        end = done(await ask("[[limit ]]"))
+        assert (end.outcome, end.resets_at) == ("limited", None)
+
+    async def test_the_windows_of_an_account_say_when_its_limit_ends(
+        self, ask: Any, stub: OpenAIStub
+    ) -> None:
+        stub.limit_headers = {
+            "x-codex-primary-used-percent": "100",
+            "x-codex-primary-window-minutes": "300",
+            "x-codex-primary-reset-at": "1999999999",
+        }
+        end = done(await ask("[[limit 60]]"))
+        assert (end.outcome, end.resets_at) == ("limited", 1999999999.0)
+
+    async def test_an_interrupted_turn_does_not_disturb_another(
+        self, ask: Any, provider: CodexProvider, cwd: Path, options: Options, stub: OpenAIStub
+    ) -> None:
+        waits = "[[run touch begun.txt; until [ -e go.txt ]; do sleep 0.01; done; echo it went on]]"
+        other = asyncio.create_task(ask(waits, ask=allow))
+        await eventually(lambda: (cwd / "begun.txt").exists() or other.done())
+        held = started(provider.query("[[hold]]", str(cwd), None, options))
+        await self.until_held(held, stub)
+        await held.aclose()
+        assert not other.done()
+        (cwd / "go.txt").touch()
+        assert "it went on" in text(await other)
+
+    async def test_many_begin_at_once_in_a_new_home(
+        self, provider: CodexProvider, cwd: Path, options: Options
+    ) -> None:
+        async def one(number: int) -> str:
+            prompt = f"[[say {number}]]"
+            return text([chunk async for chunk in provider.query(prompt, str(cwd), None, options)])
+
+        assert await asyncio.gather(*map(one, range(5))) == [str(number) for number in range(5)]
+
+    async def test_a_thread_is_named_only_when_it_can_be_gone_on_with(
+        self, ask: Any, provider: CodexProvider, cwd: Path, options: Options, tag: str
+    ) -> None:
+        turn = started(provider.query("[[say hello]]", str(cwd), None, options))
+        begun = await anext(turn)
+        assert isinstance(begun, Begun)
+        for pid in tagged(tag):
+            os.kill(pid, signal.SIGKILL)
+        await turn.aclose()
+        await self.goes_on(ask, provider, begun.thread)
+
+    async def test_nothing_outlives_an_engine_that_is_killed(
+        self, ask: Any, provider: CodexProvider, stub: OpenAIStub, cwd: Path, options: Options, tag: str
+    ) -> None:
+        given = {
+            "provider": settings(stub, approval="never", sandbox="danger-full-access"),
+            "prompt": "[[run touch begun.txt; tail -f /dev/null]]",
+            "cwd": str(cwd),
+            "env": dict(options.env),
+        }
+        with start_engine(given) as engine:
+            assert engine.stdout
+            await eventually(lambda: (cwd / "begun.txt").exists() or engine.poll() is not None)
+            engine.kill()
+            thread = engine.stdout.readline().decode().strip()
+        await eventually(lambda: not tagged(tag), within=3)
+        await self.goes_on(ask, provider, thread)
+
+    async def test_settings_that_codex_cannot_read_are_told(
+        self, stub: OpenAIStub, cwd: Path, options: Options
+    ) -> None:
+        provider = CodexProvider(**settings(stub, config={"sandbox_mode": "no-such-sandbox"}))
+        with pytest.raises(Exception, match="no-such-sandbox"):
+            [chunk async for chunk in provider.query("[[say hello]]", str(cwd), None, options)]
+
+    def test_it_still_knows_the_words_we_use(self, tmp_path: Path) -> None:
+        command = [program.found(None), "app-server", "generate-json-schema", "--out", tmp_path]
+        subprocess.run(command, check=True, capture_output=True, env={"HOME": str(tmp_path)})
+        said = {name: methods(tmp_path / f"{name}.json") for name in ("ClientRequest", "ServerRequest")}
+        heard = methods(tmp_path / "ServerNotification.json")
+        assert said["ClientRequest"] >= {
+            *("initialize", "thread/start", "thread/resume", "thread/fork"),
+            *("turn/start", "turn/interrupt", "turn/steer"),
+        }
+        assert said["ServerRequest"] >= {
+            *("item/commandExecution/requestApproval", "item/fileChange/requestApproval"),
+            *("item/permissions/requestApproval", "mcpServer/elicitation/request"),
+            "item/tool/requestUserInput",
+        }
+        assert heard >= {
+            *("thread/tokenUsage/updated", "account/rateLimits/updated", "serverRequest/resolved"),
+            *("turn/started", "turn/plan/updated", "turn/completed", "item/started", "item/completed"),
+            *("item/agentMessage/delta", "item/commandExecution/outputDelta", "item/mcpToolCall/progress"),
+        }
+
+
+def make_project(folder: Path, config: str) -> None:
+    subprocess.run(["git", "init", "--quiet", folder], check=True)
+    (folder / ".codex").mkdir()
+    (folder / ".codex" / "config.toml").write_text(config)
+
+
+def start_engine(given: dict[str, Any]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", ENGINE, json.dumps(given)], stdout=subprocess.PIPE)
+
+
+def methods(file: Path) -> set[str]:
+    return {kind["properties"]["method"]["enum"][0] for kind in json.loads(file.read_text())["oneOf"]}

@@ -27,10 +27,10 @@ INJECTED = ("<environment_context>", "<user_instructions>", "# AGENTS.md", "<tur
 
 
 class OpenAIStub(StubServer):
-    """Answers `POST …/responses`; `extra` goes into every call of the shell tool."""
+    """Answers `POST …/responses`; `limit_headers` go with every answer to a rate limit."""
 
     def __init__(self) -> None:
-        self.extra: Mapping[str, Any] = {}
+        self.limit_headers: Mapping[str, str] = {}
         super().__init__()
 
     def answer(self, heard: Heard, reply: Reply) -> None:
@@ -57,7 +57,7 @@ class OpenAIStub(StubServer):
             }
         else:
             error = {"type": "requests", "code": "rate_limit_exceeded", "message": "Rate limit reached"}
-        reply.json({"error": error}, 429)
+        reply.json({"error": error}, 429, self.limit_headers)
 
     def stream(self, body: dict[str, Any], order: Order, reply: Reply) -> None:
         response = Response(body, reply)
@@ -83,7 +83,7 @@ class OpenAIStub(StubServer):
     def shell(self, body: dict[str, Any], command: str) -> tuple[str, str]:
         offered = [tool.get("name") for tool in body.get("tools", [])]
         name = next((name for name in SHELLS if name in offered), "shell")
-        return name, json.dumps({**SHELLS[name](command), **self.extra})
+        return name, json.dumps(SHELLS[name](command))
 
 
 class Response:

@@ -10,7 +10,7 @@ from typing import Any
 
 LIMITS = ("usageLimitExceeded", "rateLimitExceeded")
 CLOCK = re.compile(r"try again at (?:(\w{3})\w* (\d+)\w*, (\d{4}),? )?(\d+:\d\d [AP]M)", re.IGNORECASE)
-SPAN = re.compile(r"(\d+(?:\.\d+)?) ?(ms|s|m|h|d)(?:econds?|inutes?|ours?|ays?|in)?s?\b", re.IGNORECASE)
+SPAN = re.compile(r"(\d+(?:\.\d+)?) ?(ms|s|m|h|d)(?:econd|inute|our|ay|in)?s?(?![a-z])", re.IGNORECASE)
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 

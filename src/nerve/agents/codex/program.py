@@ -44,11 +44,11 @@ def toml(value: Any) -> str:
     """A JSON value in TOML, on one line."""
     match value:
         case Mapping():
-            return "{" + ", ".join(f"{json.dumps(key)} = {toml(item)}" for key, item in value.items()) + "}"
+            return "{" + ", ".join(f"{toml(key)} = {toml(item)}" for key, item in value.items()) + "}"
         case list() | tuple():
             return "[" + ", ".join(toml(item) for item in value) + "]"
         case bool() | int() | float() | str():
-            return json.dumps(value).replace("\x7f", "\\u007f")
+            return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     raise TypeError(f"a setting of codex is a text, a number, a truth, a list or a table, not {value!r}")
 
 
@@ -58,5 +58,5 @@ def own_home(home: str | os.PathLike[str] | None) -> dict[str, str]:
     return {"CODEX_HOME": path} if path else {}
 
 
-def absolute(folder: str | None) -> str | None:
-    return os.path.abspath(folder) if folder else None
+def absolute(folder: str) -> str:
+    return os.path.abspath(folder)

@@ -104,7 +104,6 @@ class CodexProvider:
 
     async def _thread(self, peer: Peer, cwd: str | None, resume: str | None, options: Options) -> Message:
         settings = {
-            "cwd": program.absolute(cwd),
             "model": options.model or self._model,
             "sandbox": self._sandbox,
             "approvalPolicy": self._approval,
@@ -113,9 +112,10 @@ class CodexProvider:
         }
         params = {name: value for name, value in settings.items() if value is not None}
         if resume is None:
+            # It was started in its folder. One named here would be trusted for ever, with all its settings.
             return await peer.request("thread/start", params)
-        method = "thread/fork" if options.fork else "thread/resume"
-        return await peer.request(method, {"threadId": resume, "excludeTurns": True, **params})
+        old = {"threadId": resume, "excludeTurns": True, "cwd": program.absolute(cwd or ".")}
+        return await peer.request("thread/fork" if options.fork else "thread/resume", {**old, **params})
 
 
 class Turn:
@@ -197,7 +197,15 @@ class Turn:
             decision = Decision(True)
         else:
             decision = await self._options.ask(asked.permission)
+        if decision.message and not decision.allow:
+            self._say(f"This was not allowed: {decision.message}")  # a refusal itself carries no words
         self._peer.answer(number, asked.answer(decision))
+
+    def _say(self, text: str) -> None:
+        """Put in a word while the turn goes on."""
+        thread, turn = self.reading.thread, self.reading.turn
+        params = {"threadId": thread, "expectedTurnId": turn, "input": [{"type": "text", "text": text}]}
+        self._peer.ask_only("turn/steer", params)
 
 
 def own_provider(base_url: str | None, env_key: str | None) -> dict[str, Any]:

@@ -1,0 +1,418 @@
+"""What Codex said once, recorded, and what is made of it; none of this needs the program."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import tomllib
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nerve.agents.codex import CodexProvider, program, provider
+from nerve.agents.codex.approvals import Question, question
+from nerve.agents.codex.limits import is_limit, resets_at
+from nerve.agents.codex.reading import Reading
+from nerve.agents.codex.rpc import CodexEnded
+from nerve.agents.codex.strict import is_strict
+from nerve.agents.port import (
+    Assistant,
+    Begun,
+    Chunk,
+    Decision,
+    Done,
+    Options,
+    Permission,
+    Plan,
+    Thought,
+    Tool,
+    ToolUpdate,
+    Unavailable,
+    Usage,
+)
+
+TRANSCRIPTS = Path(__file__).parent / "transcripts" / "codex"
+
+
+class Recorded:
+    """The lines of a transcript, one after the other, and what was said to them."""
+
+    def __init__(self, lines: Sequence[bytes]) -> None:
+        self._lines = iter(lines)
+        self.sent: list[dict[str, Any]] = []
+
+    def send(self, line: bytes) -> None:
+        self.sent.append(json.loads(line))
+
+    async def line(self) -> bytes:
+        await asyncio.sleep(0)  # what was asked meanwhile is answered first, as it was
+        return next(self._lines, b"")
+
+    async def ended(self) -> str:
+        return "\x1b[31mERROR\x1b[0m out of memory"
+
+
+class Replay:
+    """Asks a provider whose program is a recording."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._patch = monkeypatch
+        self.recorded = Recorded([])
+
+    async def __call__(self, lines: Sequence[bytes], **options: Any) -> list[Chunk]:
+        self.recorded = Recorded(lines)
+
+        @asynccontextmanager
+        async def talk(*_: Any, **__: Any) -> AsyncIterator[Recorded]:
+            yield self.recorded
+
+        self._patch.setattr(provider, "talk", talk)
+        self._patch.setattr(provider, "PAUSES", (None,))
+        resume = options.pop("resume", None)
+        turn = CodexProvider(program="sh").query("the prompt", None, resume, Options(**options))
+        return [chunk async for chunk in turn]
+
+    def answers(self) -> list[Any]:
+        return [message["result"] for message in self.recorded.sent if "result" in message]
+
+
+@pytest.fixture
+def replay(monkeypatch: pytest.MonkeyPatch) -> Replay:
+    return Replay(monkeypatch)
+
+
+def transcript(name: str) -> list[bytes]:
+    return (TRANSCRIPTS / f"{name}.jsonl").read_bytes().splitlines(keepends=True)
+
+
+def whole(chunks: list[Chunk]) -> list[Chunk]:
+    """Without the pieces, the beginning and the end."""
+    return [
+        chunk
+        for chunk in chunks
+        if not isinstance(chunk, Begun | Done) and not (isinstance(chunk, Assistant) and chunk.partial)
+    ]
+
+
+def end(chunks: list[Chunk]) -> Done:
+    assert isinstance(chunks[0], Begun)
+    assert isinstance(chunks[-1], Done)
+    assert chunks[0].thread == chunks[-1].thread != ""
+    return chunks[-1]
+
+
+async def allow(permission: Permission) -> Decision:
+    return Decision(True)
+
+
+# -- recordings ------------------------------------------------------------------------------------
+
+
+async def test_an_answer_with_its_pieces_and_usage(replay: Replay) -> None:
+    chunks = await replay(transcript("answer"))
+    assert chunks[1:-1] == [
+        Assistant("hello ", partial=True),
+        Assistant("there", partial=True),
+        Assistant("hello there"),
+    ]
+    assert end(chunks).outcome == "completed"
+    assert end(chunks).usage == Usage(100, 12, 20, 0, model="stub-model")
+
+
+async def test_a_warning_fails_nothing(replay: Replay) -> None:
+    lines = transcript("answer")
+    assert any(b'"method": "warning"' in line for line in lines)
+    assert end(await replay(lines)).error == ""
+
+
+async def test_thoughts_come_whole(replay: Replay) -> None:
+    chunks = await replay(transcript("thought"))
+    assert whole(chunks) == [Thought("of herons"), Assistant("thought")]
+
+
+async def test_a_tool_that_is_asked_about_and_allowed(replay: Replay) -> None:
+    asked: list[Permission] = []
+
+    async def look(permission: Permission) -> Decision:
+        asked.append(permission)
+        return Decision(True)
+
+    chunks = await replay(transcript("tool"), ask=look)
+    call, update, _ = whole(chunks)
+    assert isinstance(call, Tool)
+    assert call.name == asked[0].tool == "shell"
+    assert call.input == {"command": "/bin/bash -lc 'echo made; exit 0'", "cwd": "/home/dev/project"}
+    assert update == ToolUpdate(call.id, "completed", "made\n")
+    assert asked[0].input["command"] == call.input["command"]
+    assert replay.answers() == [{"decision": "accept"}]
+
+
+async def test_two_calls_of_the_model_are_one_usage(replay: Replay) -> None:
+    assert end(await replay(transcript("tool"), ask=allow)).usage == Usage(200, 24, 40, 0, model="stub-model")
+
+
+async def test_a_tool_that_fails(replay: Replay) -> None:
+    chunks = await replay(transcript("tool_failed"), ask=allow)
+    update = whole(chunks)[1]
+    assert isinstance(update, ToolUpdate)
+    assert (update.status, update.output) == ("failed", "oh no\n")
+    assert end(chunks).outcome == "completed"
+
+
+async def test_a_tool_that_is_refused_with_a_reason(replay: Replay) -> None:
+    chunks = await replay(transcript("denied"))
+    update = whole(chunks)[1]
+    assert isinstance(update, ToolUpdate)
+    assert update.status == "failed"
+    assert replay.answers() == [{"decision": "decline"}]
+    said = next(message for message in replay.recorded.sent if message["method"] == "turn/steer")
+    assert "nobody is there" in said["params"]["input"][0]["text"]
+
+
+async def test_a_tool_on_the_list_is_not_asked_about(replay: Replay) -> None:
+    await replay(transcript("tool"), tools=["shell"])
+    assert replay.answers() == [{"decision": "accept"}]
+
+
+async def test_the_changes_of_files_are_what_is_asked_about(replay: Replay) -> None:
+    asked: list[Permission] = []
+
+    async def look(permission: Permission) -> Decision:
+        asked.append(permission)
+        return Decision(True)
+
+    chunks = await replay(transcript("patch"), ask=look)
+    [change] = asked[0].input["changes"]
+    assert (asked[0].tool, change["path"], change["diff"]) == (
+        "apply_patch",
+        "/home/dev/project/new.txt",
+        "hello\n",
+    )
+    assert [type(chunk) for chunk in whole(chunks)] == [Tool, ToolUpdate, Assistant]
+
+
+async def test_an_error_of_the_api(replay: Replay) -> None:
+    over = end(await replay(transcript("error")))
+    assert over.outcome == "failed"
+    assert "the stub says no" in over.error
+    assert over.usage is None
+
+
+async def test_limits(replay: Replay) -> None:
+    used_up = end(await replay(transcript("usage_limit")))
+    assert (used_up.outcome, "usage limit" in used_up.error) == ("limited", True)
+    assert used_up.resets_at is not None
+    assert used_up.resets_at > time.time()
+    too_fast = end(await replay(transcript("rate_limit")))
+    assert (too_fast.outcome, too_fast.resets_at) == ("limited", None)
+
+
+async def test_the_usage_of_an_earlier_turn_is_not_of_this_one(replay: Replay) -> None:
+    lines = transcript("resumed")
+    assert sum(b"tokenUsage/updated" in line for line in lines) == 2
+    over = end(await replay(lines, resume="any"))
+    assert over.usage == Usage(100, 12, 20, 0, model="stub-model")
+    assert over.totals["inputTokens"] == 240
+
+
+async def test_a_connection_that_is_made_again_is_no_error(replay: Replay) -> None:
+    lines = transcript("reconnected")
+    assert any(b'"willRetry": true' in line for line in lines)
+    chunks = await replay(lines)
+    assert whole(chunks) == [Assistant("at last")]
+    assert end(chunks).outcome == "completed"
+
+
+async def test_an_answer_in_a_form(replay: Replay) -> None:
+    schema = {"type": "object", "properties": {"score": {"type": "integer"}}}
+    assert end(await replay(transcript("formed"), schema=schema)).structured == {"score": 3}
+    assert end(await replay(transcript("formed"))).structured is None
+
+
+@pytest.mark.parametrize("name", sorted(file.stem for file in TRANSCRIPTS.glob("*.jsonl")))
+async def test_a_recording_that_is_cut_off_anywhere_is_a_crash(name: str, replay: Replay) -> None:
+    lines = transcript(name)
+    for cut in range(len(lines)):
+        with pytest.raises(CodexEnded, match="before the turn was over: ERROR out of memory"):
+            await replay(
+                [*lines[:cut], lines[cut][:-9]], ask=allow, resume="any" if name == "resumed" else None
+            )
+
+
+async def test_what_is_no_message_is_a_crash(replay: Replay) -> None:
+    for line in (b"Segmentation fault\n", b"[1]\n", b"\xff\xfe\n"):
+        with pytest.raises(CodexEnded, match="codex said what is no"):
+            await replay([line])
+
+
+async def test_a_request_that_is_refused_fails_the_turn(replay: Replay) -> None:
+    lines = [
+        b'{"id":1,"result":{}}\n',
+        b'{"id":2,"error":{"code":-32600,"message":"no rollout found for thread id gone"}}\n',
+    ]
+    assert await replay(lines, resume="gone") == [
+        Done("gone", outcome="failed", error="no rollout found for thread id gone")
+    ]
+
+
+# -- single words ----------------------------------------------------------------------------------
+
+
+def told(method: str, **params: Any) -> list[Chunk]:
+    return list(Reading("t", "n").take(method, {"threadId": "t", "turnId": "n", **params}))
+
+
+def test_plans_in_the_words_of_the_port() -> None:
+    plan = [{"step": "look", "status": "completed"}, {"step": "leap", "status": "inProgress"}]
+    assert told("turn/plan/updated", plan=plan) == [
+        Plan([{"content": "look", "status": "completed"}, {"content": "leap", "status": "in_progress"}])
+    ]
+
+
+def test_tools_of_other_kinds() -> None:
+    item = {
+        "type": "mcpToolCall",
+        "id": "c",
+        "server": "wf",
+        "tool": "run",
+        "status": "completed",
+        "arguments": {"name": "x"},
+        "result": {"content": [{"type": "text", "text": "it ran"}]},
+    }
+    assert told("item/completed", item=item) == [
+        Tool("mcp__wf__run", {"name": "x"}, "c"),
+        ToolUpdate("c", "completed", "it ran"),
+    ]
+    search = {"type": "webSearch", "id": "s", "query": "herons", "action": None}
+    assert told("item/completed", item=search) == [
+        Tool("web_search", {"query": "herons"}, "s"),
+        ToolUpdate("s", "completed"),
+    ]
+    assert told("item/commandExecution/outputDelta", itemId="c", delta="half") == [
+        ToolUpdate("c", "running", "half")
+    ]
+
+
+def test_what_is_not_known_and_what_is_of_another_thread_says_nothing() -> None:
+    assert told("item/completed", item={"type": "somethingNew", "id": "x"}) == []
+    assert told("thread/somethingNew") == []
+    assert told("item/agentMessage/delta", threadId="other", delta="x") == []
+
+
+def test_an_outcome_that_is_not_known_is_a_failure() -> None:
+    [over] = told("turn/completed", turn={"id": "n", "status": "somethingNew"})
+    assert isinstance(over, Done)
+    assert (over.outcome, over.error) == ("failed", "the turn ended as somethingNew")
+
+
+def test_what_is_asked_and_how_it_is_answered() -> None:
+    wanted = {"network": {"enabled": True}}
+    asked = question("item/permissions/requestApproval", {"permissions": wanted, "cwd": "/p"}, {})
+    assert isinstance(asked, Question)
+    assert asked.permission == Permission("request_permissions", {"permissions": wanted, "cwd": "/p"})
+    assert asked.answer(Decision(True))["permissions"] == wanted
+    assert asked.answer(Decision(False))["permissions"] == {}
+    form = {"requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}}}
+    assert question("mcpServer/elicitation/request", form, {}) == {"action": "decline"}
+    plain = question("mcpServer/elicitation/request", {"serverName": "wf", "message": "Run it?"}, {})
+    assert isinstance(plain, Question)
+    assert plain.permission == Permission("mcp__wf", {}, "Run it?")
+    assert plain.answer(Decision(False)) == {"action": "decline"}
+    assert question("attestation/generate", {}, {}) is None
+
+
+NOON = datetime(2026, 11, 15, 12, 0, 30).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("message", "ends"),
+    [
+        ("You've hit your usage limit. Try later, or try again at 2:13 PM.", datetime(2026, 11, 15, 14, 14)),
+        ("try again at 9:05\u202fAM.", datetime(2026, 11, 16, 9, 6)),
+        ("or try again at Nov 20th, 2026 2:13 PM.", datetime(2026, 11, 20, 14, 14)),
+        ("Please try again in 20s.", datetime(2026, 11, 15, 12, 0, 50)),
+        ("try again in 1 day 2 hours 5 minutes.", datetime(2026, 11, 16, 14, 5, 30)),
+        ("Please try again in 6m30s", datetime(2026, 11, 15, 12, 7)),
+    ],
+)
+def test_the_end_of_a_limit_in_words(message: str, ends: datetime) -> None:
+    assert resets_at({}, message, NOON) == ends.timestamp()
+
+
+def test_the_end_of_a_limit_by_the_windows_that_are_used_up() -> None:
+    windows = {
+        "primary": {"usedPercent": 100, "resetsAt": 1000},
+        "secondary": {"usedPercent": 100, "resetsAt": 2000},
+    }
+    assert resets_at(windows, "", NOON) == 2000
+    assert resets_at({**windows, "secondary": {"usedPercent": 40, "resetsAt": 2000}}, "", NOON) == 1000
+    assert resets_at({}, "exceeded retry limit, last status: 429", NOON) is None
+    assert resets_at({}, "try again at Nov 99th, 2026 2:13 PM", NOON) is None
+
+
+@pytest.mark.parametrize(
+    ("info", "limit"),
+    [
+        ("usageLimitExceeded", True),
+        ("rateLimitExceeded", True),
+        ({"responseTooManyFailedAttempts": {"httpStatusCode": 429}}, True),
+        ({"httpConnectionFailed": {"httpStatusCode": 401}}, False),
+        ("contextWindowExceeded", False),
+        (None, False),
+    ],
+)
+def test_which_errors_are_limits(info: Any, limit: bool) -> None:
+    assert is_limit({"codexErrorInfo": info}) is limit
+
+
+# -- schemas, settings, the program ----------------------------------------------------------------
+
+
+def test_which_schemas_the_api_takes() -> None:
+    number = {"type": "integer", "minimum": 1}
+    closed = {"type": "object", "properties": {"a": number}, "required": ["a"], "additionalProperties": False}
+    assert is_strict(closed)
+    assert is_strict({**closed, "properties": {"a": {"type": "array", "items": closed}}})
+    assert not is_strict({**closed, "required": []})
+    assert not is_strict({**closed, "properties": {"a": {"type": "object"}}})
+    assert not is_strict({**closed, "properties": {"a": {"oneOf": [number]}}})
+    assert not is_strict({"type": "array", "items": closed})
+
+
+plain = st.recursive(
+    st.booleans() | st.integers(-(2**62), 2**62) | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text('ab." é', max_size=4), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@given(plain)
+def test_settings_are_written_as_codex_reads_them(value: Any) -> None:
+    written = program.toml(value)
+    assert "\n" not in written
+    assert tomllib.loads(f"x = {written}") == {"x": value}
+
+
+def test_a_program_that_is_not_there_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "bundled", lambda: None)
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(Unavailable, match=r"pip install 'nerve\[codex\]'"):
+        program.found(None)
+    with pytest.raises(Unavailable, match="no program /nowhere/codex"):
+        program.found("/nowhere/codex")
+
+
+def test_a_named_key_is_taken_from_our_environment_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STUB_KEY", "sk-ours")
+    made = CodexProvider(base_url="http://127.0.0.1:1/v1", env_key="STUB_KEY")
+    assert made._env == {"STUB_KEY": "sk-ours"}
+    assert "sk-ours" not in str(program.argv("codex", made._config))
