@@ -29,6 +29,19 @@ def test_leaves_are_stubs_and_gates_take_their_first_choice(do, project) -> None
     assert not (project / ".nerve/nerve.db").exists()
 
 
+@pytest.mark.parametrize("folder", [".nerve", ".archon"])
+def test_a_walk_stores_nothing(folder, do, project) -> None:
+    file = project / folder / "workflows/deep.yaml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(
+        "name: deep\ndescription: d\nbody: {kind: sequence, steps: ["
+        "{kind: prompt, id: p, text: 'Write to $ARTIFACTS_DIR'}, {kind: workflow, workflow: parent}]}\n"
+    )
+    before = sorted(project.rglob("*"))
+    assert do("run", "deep", "--dry-run").code == 0
+    assert sorted(project.rglob("*")) == before
+
+
 def test_the_walk_as_one_json_object(do) -> None:
     done = do("run", "ship", "hello", "--count=3", "--dry-run", "--json", "--answer", "approve=no")
     told = done.json

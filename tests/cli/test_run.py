@@ -24,6 +24,17 @@ def test_a_workflow_of_the_project_runs_and_prints_its_result(do, project) -> No
     assert (project / ".nerve/nerve.db").is_file()
 
 
+@pytest.mark.requirement("S3-22")
+def test_progress_names_the_step_and_who_did_it(do, project) -> None:
+    (project / "two.yaml").write_text(
+        "name: two\ndescription: d\nprovider: notifier\n"
+        "nodes: [{id: plan, prompt: Plan it}, {id: build, bash: echo built, depends_on: [plan]}]\n"
+    )
+    done = do("run", "two.yaml", "--with", "nodes.py")
+    assert "[plan] ✓ told Plan it (notifier, " in done.err
+    assert "[build] ✓ built (0." in done.err
+
+
 def test_a_file_runs_and_a_text_is_printed_as_it_is(do, project) -> None:
     (project / "hello.lisp").write_text('(workflow hello (state start (action (log "hi"))) )')
     assert do("run", ".nerve/workflows/shout.yaml").out == "loud\n\n"

@@ -16,7 +16,7 @@ from nerve import FunctionNode, Graph, Session, WorkflowEvent, WorkflowRun
 from nerve.agents import AgentNode
 from nerve.core.nodes.control import LoopNode
 from nerve.core.workflow import Workflow
-from nerve.engine.jsonl import JsonlLog, log_file
+from nerve.engine.jsonl import JsonlLog, log_file, name_of
 from nerve.testing import ScriptedProvider
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
@@ -122,6 +122,36 @@ async def test_a_real_run_of_agents_is_logged_and_complete_when_waited_for(sessi
     assert [line["seq"] for line in written(path)] == sorted({line["seq"] for line in written(path)})
 
 
+@pytest.mark.requirement("S3-22")
+async def test_a_step_is_called_by_its_own_name_and_not_by_that_of_its_agent(tmp_path):
+    folder = tmp_path / ".archon"
+    (folder / "workflows").mkdir(parents=True)
+    steps = "{id: plan, prompt: Plan}, {id: implement, prompt: Do, depends_on: [plan]}"
+    (folder / "workflows/feature.yaml").write_text(f"name: feature\ndescription: d\nnodes: [{steps}]\n")
+    session = Session(providers={"claude": ScriptedProvider(["a plan", "done"])}, project=tmp_path)
+    session.load(folder / "workflows/feature.yaml")
+    run = await session.start("feature")
+    await run.wait()
+    assert fields(folder / f"logs/{run.run_id}.jsonl", "type", "step", "step_index")[1:-1] == [
+        (type, step, index)
+        for index, step in enumerate(["plan", "implement"])
+        for type in ("step_start", "assistant", "step_complete")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "node_id", "name"),
+    [
+        ("/plan", "claude", "plan"),
+        ("/loop/loop[2]/work[3]", "claude", "work"),
+        ("/upload[fallback]", "other", "upload"),
+        ("/plan~expect", "expect", "expect"),
+    ],
+)
+def test_the_name_of_a_step_is_the_last_of_its_path(path, node_id, name):
+    assert name_of(event(2, "node_started", path, node_id=node_id)) == name
+
+
 async def test_control_nodes_are_not_logged_and_steps_inside_them_have_no_index(session, path):
     def echo(context):
         return context.input
@@ -137,10 +167,10 @@ async def test_control_nodes_are_not_logged_and_steps_inside_them_have_no_index(
         ("workflow_start", None, None),
         ("step_start", "first", 0),
         ("step_complete", "first", 0),
-        ("step_start", "inner", None),
-        ("step_complete", "inner", None),
-        ("step_start", "inner", None),
-        ("step_complete", "inner", None),
+        ("step_start", "again", None),
+        ("step_complete", "again", None),
+        ("step_start", "again", None),
+        ("step_complete", "again", None),
         ("step_start", "last", 1),
         ("step_complete", "last", 1),
         ("workflow_complete", None, None),

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from nerve.core.view import RunView
 from nerve.core.workflow import WorkflowEvent
+from nerve.engine.jsonl import name_of
 
 SYMBOLS = {
     "pending": ("○", "dim"),
@@ -139,9 +140,10 @@ def gist(event: WorkflowEvent) -> str:
 def plain(event: WorkflowEvent) -> str | None:
     """An event as a line of its own, for pipes and files; None for those nobody needs there."""
     data = event.data
-    name = data.get("node_id", "")
-    if name.startswith("_") or name == "expect":
+    done_by = data.get("node_id", "")
+    if done_by.startswith("_") or done_by == "expect":
         return None
+    name = name_of(event)
     match event.event_type:
         case "workflow_started":
             return f"[workflow] {event.workflow_id} started"
@@ -156,5 +158,6 @@ def plain(event: WorkflowEvent) -> str | None:
             return f"[{name}] ↻ again"
         case "node_completed" | "node_error" | "node_timeout" | "step_completed" | "step_failed":
             symbol = "✓" if data.get("success") else "✗"
-            return f"[{name}] {symbol} {gist(event)} ({seconds(event):.1f}s)"
+            by = f"{done_by}, " if done_by not in ("", name) else ""
+            return f"[{name}] {symbol} {gist(event)} ({by}{seconds(event):.1f}s)"
     return None

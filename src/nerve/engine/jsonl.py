@@ -274,8 +274,10 @@ def as_line(line: Line) -> str:
 
 
 def name_of(event: WorkflowEvent) -> str:
-    name = event.data.get("step_id") or event.data.get("node_id") or event.path.rsplit("/", 1)[-1]
-    return str(name)
+    """What a step is called: by its own name, and not by that of the agent that does it."""
+    last = re.sub(r"\[\w+\]$", "", event.path.rsplit("/", 1)[-1])
+    beside = event.data.get("node_id") if "~" in last else None  # what is done about a step, not a step
+    return str(beside or last)
 
 
 def text(value: Any) -> str:

@@ -30,6 +30,8 @@ class DefinedWorkflow(Workflow):
 
     builder: type[Builder] = Builder
     """What builds its nodes; a rehearsal has another."""
+    logged: bool = True
+    """Whether its runs have a log; a rehearsal has none."""
 
     def __init__(
         self,
@@ -62,7 +64,7 @@ class DefinedWorkflow(Workflow):
     @property
     def logs(self) -> Path | None:
         assert self.session is not None
-        return self.session.project / self.spec.folder / "logs" if self.spec.folder else None
+        return self.session.project / self.spec.folder / "logs" if self.logged and self.spec.folder else None
 
     @property
     def steps(self) -> list[str]:
