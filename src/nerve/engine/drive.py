@@ -428,7 +428,7 @@ class Drive:
             self.host.parked(self)
 
     def _row(self) -> RunRow:
-        return self.host.row(self.run, self.final or self.run._state, self.waits.next_deadline, self.start)
+        return self.host.row(self.run, self.final or self.run._state, self.waits.wake, self.start)
 
     # -- pause ---------------------------------------------------------------------------------
 

@@ -308,7 +308,8 @@ class LocalEngine:
         past = self.store.events(row.run)
         run = self.handle(row, past)
         waits = row.state == WorkflowState.WAITING.value and not at_work(past)
-        if waits and not self._settled_meanwhile(row.run, past):
+        late = row.wake is not None and row.wake <= time.time()
+        if waits and not late and not self._settled_meanwhile(row.run, past):
             self._wake_at(row.run, row.wake)
         elif row.state in (WorkflowState.WAITING.value, WorkflowState.RUNNING.value):
             self.revive(run, past)

@@ -221,6 +221,13 @@ class Waits:
         return min((wait.deadline for wait in self._open.values() if wait.deadline is not None), default=None)
 
     @property
+    def wake(self) -> float | None:
+        """When somebody must look after the run, if it is not in memory: at once, unless it only waits."""
+        delivery = self._drive.delivery
+        quiet = len(self._open) == len(delivery.tasks) == delivery.blocked
+        return self.next_deadline if quiet else time.time()
+
+    @property
     def only_one(self) -> bool:
         """Whether all there is of the body is one task, which waits for the outside."""
         delivery = self._drive.delivery

@@ -1,0 +1,51 @@
+"""A run that waits in one place and works in another is taken up as one that works."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+from typing import Any
+
+from nerve import FunctionNode, Session, WorkflowContext
+
+
+async def test_a_body_with_work_left_is_taken_up_although_it_waits_too(tmp_path: Path) -> None:
+    """The process dies when one of two tasks has its result and has not yet asked for what comes next."""
+    done: list[int] = []
+
+    def register(session: Session) -> None:
+        def work(context: Any) -> Any:
+            done.append(context.input)
+            if context.input == 2:
+                shutil.copyfile(tmp_path / "nerve.db", tmp_path / "dead.db")
+                shutil.copyfile(tmp_path / "nerve.db-wal", tmp_path / "dead.db-wal")
+            return context.input
+
+        FunctionNode("work", session, work)
+
+        @session.workflow
+        async def main(ctx: WorkflowContext) -> Any:
+            async def several() -> None:
+                for n in (1, 2, 3):
+                    await ctx.run("work", n)
+
+            task = asyncio.ensure_future(several())
+            answer = await ctx.gate("Go on?")
+            await task
+            return answer
+
+    async with Session("s", tmp_path / "nerve.db") as session:
+        register(session)
+        run = await session.start("main")
+        while done != [1, 2, 3]:
+            await asyncio.sleep(0)
+    done.clear()
+    async with Session("s", tmp_path / "dead.db") as session:
+        register(session)
+        (run,) = await session.recover()
+        async with asyncio.timeout(5):
+            while done != [2, 3]:
+                await asyncio.sleep(0)
+        await run.answer("yes")
+        assert await run.wait() == "yes"
