@@ -6,9 +6,9 @@ import asyncio
 import os
 import socket
 import subprocess
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import IO
+from typing import IO, Any
 
 from nerve.process.command import _order
 from nerve.process.environment import child_env
@@ -106,7 +106,7 @@ async def talk(
     supervisor = Supervisor(shim, control)
     program = Talk(shim, limit)
     try:
-        await program.connect()
+        await _whole(program.connect())
         program.pid = await supervisor.start(packed, argv, cwd)
         yield program
     finally:
@@ -114,6 +114,20 @@ async def talk(
             await supervisor.end()
         finally:
             await program.close()
+
+
+async def _whole(work: Coroutine[Any, Any, None]) -> None:
+    """Finish it even if cancelled meanwhile: a pipe that is connected by half cannot be let go."""
+    task = asyncio.create_task(work)
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            cancelled = True
+    task.result()
+    if cancelled:
+        raise asyncio.CancelledError
 
 
 class Supervisor:
@@ -150,15 +164,14 @@ class Supervisor:
     async def end(self) -> None:
         """Ask for the end of the tree; cancelled or not, only return when it is gone."""
         self._ask()
-        cancelled = False
-        while self._shim.poll() is None:
-            try:
-                await asyncio.sleep(0.002)
-            except asyncio.CancelledError:
-                cancelled = True
-        self._control.close()
-        if cancelled:
-            raise asyncio.CancelledError
+        try:
+            await _whole(self._gone())
+        finally:
+            self._control.close()
+
+    async def _gone(self) -> None:
+        while self._shim.poll() is None:  # noqa: ASYNC110 - a process sets no event
+            await asyncio.sleep(0.002)
 
     def _ask(self) -> None:
         try:
