@@ -228,7 +228,35 @@ async def test_a_fork_costs_what_it_took_itself(provider: ClaudeProvider, place:
     first = done(await ask(provider, place, "[[say one]]"))
     fork = done(await ask(provider, place, "[[say one]]", first.thread, fork=True, totals=first.totals))
     assert usage(fork).cost == pytest.approx(usage(first).cost)
-    assert usage(done(await ask(provider, place, "[[say one]]", first.thread))).cost is None
+
+
+@needs_program
+async def test_what_a_turn_took_is_counted_once(provider: ClaudeProvider, place: Path) -> None:
+    first = done(await ask(provider, place, "[[say one]]"))
+    failed = done(await ask(provider, place, "[[error 400]]", first.thread, totals=first.totals))
+    assert (usage(failed).input_tokens, usage(failed).cost) == (0, 0)
+    third = done(await ask(provider, place, "[[say one]]", first.thread, totals=failed.totals))
+    assert third.outcome == "completed"
+    assert usage(third).cost == pytest.approx(usage(first).cost)
+    unknown = done(await ask(provider, place, "[[say one]]", first.thread))
+    assert usage(unknown).cost == pytest.approx(usage(first).cost)
+
+
+@needs_program
+async def test_a_turn_that_was_cut_off_is_counted_with_the_next(
+    provider: ClaudeProvider, place: Path
+) -> None:
+    first = done(await ask(provider, place, "[[say one]]"))
+    options = Options(env={"HOME": str(place / "home")}, ask=allow)
+    prompt = "[[run touch begun.txt]] [[hold]]"
+    turn: Any = provider.query(prompt, str(place / "work"), first.thread, options)
+    async for chunk in turn:
+        if isinstance(chunk, ToolUpdate):
+            break
+    await turn.aclose()
+    third = done(await ask(provider, place, "[[say one]]", first.thread, totals=first.totals))
+    assert usage(third).input_tokens == 200
+    assert usage(third).cost == pytest.approx(2 * usage(first).cost)
 
 
 @needs_program
@@ -241,6 +269,7 @@ async def test_an_agent_of_the_agent_speaks_to_it_alone(provider: ClaudeProvider
     assert [chunk.name for chunk in chunks if isinstance(chunk, Tool)] == ["Agent"]
     assert "heard: who are you" in [chunk for chunk in chunks if isinstance(chunk, ToolUpdate)][-1].output
     assert done(chunks).outcome == "completed"
+    assert usage(done(chunks)).input_tokens == 300
 
 
 # -- tools of ours ---------------------------------------------------------------------------------

@@ -71,11 +71,11 @@ def conversation(messages: list[dict[str, Any]]) -> tuple[list[str], list[str]]:
         given = message["content"]
         blocks = [{"type": "text", "text": given}] if isinstance(given, str) else given
         found = [text_of(block["content"]) for block in blocks if block["type"] == "tool_result"]
-        text = "".join(block["text"] for block in blocks if block["type"] == "text")
+        texts = [REMINDER.sub("", block["text"]).strip() for block in blocks if block["type"] == "text"]
         if found:
             results += found
-        elif text := REMINDER.sub("", text).strip():
-            said, results = [*said, text], []
+        elif any(texts):  # more than one, where a prompt was not answered before the next came
+            said, results = [*said, *filter(None, texts)], []
     return said, results
 
 

@@ -22,6 +22,13 @@ COUNTS = {
     "cache_read_tokens": "cache_read_input_tokens",
     "cache_write_tokens": "cache_creation_input_tokens",
 }
+TOTALS = {
+    "input_tokens": "inputTokens",
+    "output_tokens": "outputTokens",
+    "cache_read_tokens": "cacheReadInputTokens",
+    "cache_write_tokens": "cacheCreationInputTokens",
+    "cost": "costUSD",
+}
 
 
 class Lines:
@@ -80,28 +87,43 @@ class Lines:
 
     def _ended(self, line: Mapping[str, Any]) -> Done:
         outcome, error = outcome_of(line)
-        total = line.get("total_cost_usd")
+        totals = counted(line.get("modelUsage")) or self._totals
         return Done(
             line["session_id"],
-            self._used(line.get("usage") or {}, total),
+            self._used(line, totals),
             outcome,
             error,
             line.get("structured_output"),
             self._resets_at if outcome == "limited" else None,
-            self._totals if total is None else {"cost_usd": total},
+            totals,
         )
 
-    def _used(self, used: Mapping[str, Any], total: float | None) -> Usage:
-        return Usage(
-            **{name: used.get(key) for name, key in COUNTS.items()}, cost=self._cost(total), model=self._model
-        )
+    def _used(self, line: Mapping[str, Any], totals: Mapping[str, Any]) -> Usage:
+        """What was not counted yet. The program counts over the conversation, also over one that it forks.
 
-    def _cost(self, total: float | None) -> float | None:
-        """The program counts the cost of the whole conversation, also of one that it forks."""
-        if total is None or (self._resumed and "cost_usd" not in self._totals):
-            return None
-        before = self._totals.get("cost_usd", 0.0) if self._resumed else 0.0
-        return total - before if total >= before else total
+        So a turn that was cut off is in the next one. `usage` leaves out what its own agents took.
+        """
+        if not self._resumed or self._totals:
+            before = self._totals if self._resumed else {}
+            return Usage(
+                **{name: grown(totals.get(name, 0), before.get(name, 0)) for name in TOTALS},
+                model=self._model,
+            )
+        if used := counted(line.get("model_usage_since_last_result")):
+            return Usage(**used, model=self._model)
+        told = line.get("usage") or {}
+        return Usage(**{name: told.get(key) for name, key in COUNTS.items()}, model=self._model)
+
+
+def counted(models: Any) -> dict[str, Any]:
+    """The counts of all models together; none if there are no models."""
+    used = list(models.values()) if isinstance(models, dict) else []
+    return {name: sum(model.get(key) or 0 for model in used) for name, key in TOTALS.items()} if used else {}
+
+
+def grown(total: Any, before: Any) -> Any:
+    """What came to a count, which begins again at nothing if the program lost it."""
+    return total - before if total >= before else total
 
 
 def piece(event: Mapping[str, Any]) -> Iterator[Chunk]:
