@@ -1,0 +1,183 @@
+"""Agents that speak ACP: a small one of ours, and Claude's adapter where it is installed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.contract import ProviderContract, allow, done, text, usage
+from agents.stubs.anthropic import AnthropicStub
+from agents.stubs.chat import ChatStub
+from nerve.agents.acp import AcpProvider
+from nerve.agents.port import Assistant, Chunk, Options, Permission, Tool, ToolUpdate, Unavailable, Usage
+
+pytest.importorskip("acp", reason="agent-client-protocol is not installed: pip install 'nerve[acp]'")
+
+AGENT = str(Path(__file__).parent / "stubs" / "acp_agent.py")
+
+
+class TestSmallAgent(ProviderContract):
+    thinks = True
+    allowed = ("execute",)
+
+    @pytest.fixture
+    def stub(self) -> Iterator[ChatStub]:
+        with ChatStub() as stub:
+            yield stub
+
+    @pytest.fixture
+    def provider(self, stub: ChatStub) -> AcpProvider:
+        return AcpProvider([sys.executable, AGENT, f"{stub.url}/v1"])
+
+    async def test_a_running_total_of_money_is_told_as_what_the_turn_cost(self, ask: Any) -> None:
+        first = done(await ask("[[say one]]"))
+        second = done(await ask("[[run true]]", resume=first.thread, totals=first.totals, ask=allow))
+        assert usage(first) == Usage(100, 12, 20, None, pytest.approx(0.0005), "heron")
+        assert usage(second).cost == pytest.approx(0.001)
+        assert second.totals == {"cost": pytest.approx(0.0015)}
+
+    async def test_the_agents_own_name_of_a_tool_allows_it_too(self, ask: Any, cwd: Path) -> None:
+        await ask("[[run touch allowed.txt]]", tools=["shell"])
+        assert (cwd / "allowed.txt").exists()
+
+    async def test_a_mode_is_set(self, ask: Any, provider: AcpProvider, cwd: Path) -> None:
+        provider.mode = "yolo"
+        await ask("[[run touch allowed.txt]]")
+        assert (cwd / "allowed.txt").exists()
+
+    async def test_a_model_is_chosen_from_those_it_has(self, ask: Any) -> None:
+        assert usage(done(await ask("[[say one]]", model="stork"))).model == "stork"
+        end = done(await ask("[[say one]]", model="ostrich"))
+        assert (end.outcome, "there is no model ostrich" in end.error) == ("failed", True)
+
+    async def test_the_system_prompt_goes_before_the_first_prompt(self, ask: Any, stub: Any) -> None:
+        first = await ask("[[say yes]]", system="You know birds.")
+        await ask("[[say yes]]", system="You know birds.", resume=done(first).thread)
+        assert stub.heard[0].body["messages"][0]["content"] == "You know birds.\n[[say yes]]"
+        assert stub.heard[1].body["messages"][-1]["content"] == "[[say yes]]"
+
+    async def test_a_tool_is_told_when_its_input_is_known(self, ask: Any) -> None:
+        chunks = await ask("[[run echo one]]", ask=allow)
+        tools = [chunk for chunk in chunks if isinstance(chunk, Tool | ToolUpdate)]
+        assert [type(chunk) for chunk in tools] == [Tool, ToolUpdate]
+        assert (tools[0].name, tools[0].input) == ("execute", {"command": "echo one"})
+
+    async def test_a_question_shows_what_will_run(self, ask: Any) -> None:
+        asked: list[Permission] = []
+
+        async def look(permission: Permission) -> Any:
+            asked.append(permission)
+            return await allow(permission)
+
+        await ask("[[run echo one]]", ask=look)
+        assert asked == [Permission("execute", {"command": "echo one"}, "`echo one`")]
+
+    async def test_a_thread_is_not_forked_in_silence(self, ask: Any) -> None:
+        first = done(await ask("[[say noted]]"))
+        end = done(await ask("[[say yes]]", resume=first.thread, fork=True))
+        assert (end.outcome, end.thread) == ("failed", first.thread)
+
+    async def test_a_rate_limit_tells_its_end_where_the_agent_does(self, ask: Any) -> None:
+        assert done(await ask("[[limit 3600]]")).resets_at
+        assert done(await ask("[[limit ]]")).resets_at is None
+
+
+class TestAgentThatLoads:
+    """It cannot resume a session, only load it, and then tells all of it again; and it prints a banner."""
+
+    async def test_what_was_said_before_is_known_and_not_said_again(self, tmp_path: Path) -> None:
+        with ChatStub() as stub:
+            provider = AcpProvider([sys.executable, AGENT, f"{stub.url}/v1", "--load", "--rude"])
+            options = Options(env={"HOME": str(tmp_path)})
+
+            async def ask(prompt: str, thread: str | None = None) -> list[Chunk]:
+                return [chunk async for chunk in provider.query(prompt, str(tmp_path), thread, options)]
+
+            first = await ask("[[say noted]] the bird is a heron")
+            second = await ask("which bird?", done(first).thread)
+        assert text(second) == "heard: [[say noted]] the bird is a heron | which bird?"
+        assert len([c for c in second if isinstance(c, Assistant) and not c.partial]) == 1
+
+
+class TestClaudeAgentAcp(ProviderContract):
+    """The real adapter, of npm's @agentclientprotocol/claude-agent-acp; it needs Node 22."""
+
+    allowed = ("Bash",)
+
+    @pytest.fixture
+    def stub(self) -> Iterator[AnthropicStub]:
+        with AnthropicStub() as stub:
+            yield stub
+
+    @pytest.fixture
+    def provider(self, stub: AnthropicStub) -> AcpProvider:
+        program = shutil.which("claude-agent-acp")
+        if program is None:
+            pytest.skip(
+                "claude-agent-acp is not installed: npm install @agentclientprotocol/claude-agent-acp"
+            )
+        env = {
+            "ANTHROPIC_BASE_URL": stub.url,
+            "ANTHROPIC_API_KEY": "sk-ant-only-for-a-stub",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "CLAUDE_CODE_MAX_RETRIES": "0",
+            "DISABLE_AUTOUPDATER": "1",
+        }
+        return AcpProvider([program], env)
+
+
+# -- what goes wrong before a turn -----------------------------------------------------------------
+
+
+async def test_an_agent_that_is_not_there_is_unavailable() -> None:
+    with pytest.raises(Unavailable, match="no-such-agent"):
+        _ = [chunk async for chunk in AcpProvider(["no-such-agent"]).query("hello", None, None, Options())]
+
+
+async def test_a_program_that_ends_at_once_is_no_answer() -> None:
+    provider = AcpProvider(["bash", "-c", "echo no licence >&2; exit 3"])
+    with pytest.raises(Exception, match="no licence"):
+        _ = [chunk async for chunk in provider.query("hello", None, None, Options())]
+
+
+async def test_an_agent_of_another_version_is_refused(tmp_path: Path) -> None:
+    hello = json.dumps({"jsonrpc": "2.0", "id": 0, "result": {"protocolVersion": 2}})
+    provider = AcpProvider(["bash", "-c", f"read; echo '{hello}'; cat"])
+    said = [chunk async for chunk in provider.query("hello", str(tmp_path), None, Options())]
+    assert done(said).outcome == "failed"
+    assert "version 2" in done(said).error
+
+
+async def test_an_agent_that_must_be_told_how_to_authenticate_says_how(tmp_path: Path) -> None:
+    hello = {"protocolVersion": 1, "authMethods": [{"id": "by-key", "name": "Key"}]}
+    refusal = {"jsonrpc": "2.0", "id": 1, "error": {"code": -32000, "message": "Authentication required"}}
+    first = json.dumps({"jsonrpc": "2.0", "id": 0, "result": hello})
+    script = f"read; echo '{first}'; read; echo '{json.dumps(refusal)}'; cat"
+    turn = AcpProvider(["bash", "-c", script]).query("hello", str(tmp_path), None, Options())
+    end = done([chunk async for chunk in turn])
+    assert end.outcome == "failed"
+    assert "by-key" in end.error
+
+
+@pytest.mark.parametrize("command", ["gemini --acp", []])
+def test_a_command_is_a_list(command: Any) -> None:
+    with pytest.raises(ValueError, match="a list"):
+        AcpProvider(command)
+
+
+async def test_a_named_variable_of_ours_is_handed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HERON_KEY", "grey")
+    monkeypatch.setenv("STORK_KEY", "white")
+    file = tmp_path / "env"
+    provider = AcpProvider(["bash", "-c", f"env > {file}; exit 3"], {"OWN": "1"}, pass_env=["HERON_KEY"])
+    with pytest.raises(Exception, match="ended"):
+        _ = [chunk async for chunk in provider.query("hello", None, None, Options(env={"MORE": "2"}))]
+    lines = file.read_text().splitlines()
+    assert {"HERON_KEY=grey", "OWN=1", "MORE=2"} <= set(lines)
+    assert "STORK_KEY=white" not in lines
