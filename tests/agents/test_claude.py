@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import random
+import signal
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -302,3 +305,34 @@ async def test_the_agent_can_ask_a_person(provider: ClaudeProvider, place: Path)
     chunks = [chunk async for chunk in provider.query(prompt, str(place / "work"), None, options)]
     assert asked == [{"question": "which door?"}]
     assert text(chunks) == "tool said: the left one"
+
+
+# -- cut off at any moment -------------------------------------------------------------------------
+
+
+@needs_program
+@pytest.mark.full
+async def test_a_turn_cut_off_at_any_moment_leaves_nothing_and_goes_on(
+    provider: ClaudeProvider, stub: AnthropicStub, place: Path
+) -> None:
+    draw = random.Random(4)
+    thread, said = str(uuid.uuid4()), 0
+    for round in range(100):
+        tag = uuid.uuid4().hex
+        env = {"HOME": str(place / "home"), TAG: tag}
+        options = Options(env=env, thread=thread, ask=allow)
+        prompt = f"[[run touch {round}.txt]] [[say done {round}]]"
+        turn: Any = provider.query(prompt, str(place / "work"), thread, options)
+        listening = asyncio.create_task(until_done(turn))
+        await asyncio.wait([listening], timeout=draw.random() * 1.2)
+        for pid in tagged(tag) if draw.random() < 0.5 else ():
+            os.kill(pid, signal.SIGKILL)
+        listening.cancel()
+        await asyncio.gather(listening, return_exceptions=True)
+        await turn.aclose()
+        assert not tagged(tag)
+        chunks = await ask(provider, place, f"[[say {round}]]", thread, thread=thread)
+        assert (text(chunks), done(chunks).outcome) == (str(round), "completed")
+        said += 1
+    heard = text(await ask(provider, place, "what was said?", thread))
+    assert all(f"[[say {round}]]" in heard for round in range(said))

@@ -52,8 +52,8 @@ class Lines:
                 yield from self._message(message, bool(line.get("parent_tool_use_id")))
             case {"type": "user", "message": {"content": list(blocks)}}:
                 yield from results(blocks)
-            case {"type": "rate_limit_event", "rate_limit_info": {"status": "rejected", "resetsAt": resets}}:
-                self._resets_at = float(resets)
+            case {"type": "rate_limit_event", "rate_limit_info": {"status": "rejected", "resetsAt": int(at)}}:
+                self._resets_at = float(at)
             case {"type": "result", "session_id": str()}:
                 self.done = self._ended(line)
                 yield self.done
@@ -65,23 +65,23 @@ class Lines:
 
     def _message(self, message: Mapping[str, Any], of_helper: bool) -> Iterator[Chunk]:
         """A message comes in lines of one block each; what an agent of its own says is not its answer."""
-        for block in message.get("content") or ():
+        for block in listed(message.get("content")):
             match block:
                 case {"type": "text", "text": str(text)} if text and not of_helper:
                     yield Assistant(text)
                 case {"type": "thinking", "thinking": str(text)} if text and not of_helper:
                     yield Thought(text)
                 case {"type": "tool_use", "name": str(name), "id": str(id)} if name != ANSWER_TOOL:
-                    yield Tool(name, block.get("input") or {}, id)
-        used = message.get("usage")
-        if isinstance(used, Mapping) and used != self._calls.get(message.get("id", "")):
-            self._calls[message.get("id", "")] = used
-            yield self._so_far()
+                    yield Tool(name, mapped(block.get("input")), id)
+        match message:
+            case {"id": str(id), "usage": dict(used)} if used != self._calls.get(id):
+                self._calls[id] = used
+                yield self._so_far()
 
     def _so_far(self) -> Usage:
         """What the calls of the API took up to now; the figures of the end are better."""
         counts = {
-            name: sum(used.get(key) or 0 for used in self._calls.values()) for name, key in COUNTS.items()
+            name: sum(number(used.get(key)) for used in self._calls.values()) for name, key in COUNTS.items()
         }
         return Usage(**counts, model=self._model)
 
@@ -111,14 +111,14 @@ class Lines:
             )
         if used := counted(line.get("model_usage_since_last_result")):
             return Usage(**used, model=self._model)
-        told = line.get("usage") or {}
+        told = mapped(line.get("usage"))
         return Usage(**{name: told.get(key) for name, key in COUNTS.items()}, model=self._model)
 
 
 def counted(models: Any) -> dict[str, Any]:
     """The counts of all models together; none if there are no models."""
-    used = list(models.values()) if isinstance(models, dict) else []
-    return {name: sum(model.get(key) or 0 for model in used) for name, key in TOTALS.items()} if used else {}
+    used = [mapped(model) for model in mapped(models).values()]
+    return {name: sum(number(model.get(key)) for model in used) for name, key in TOTALS.items() if used}
 
 
 def grown(total: Any, before: Any) -> Any:
@@ -147,13 +147,13 @@ def structured(block: Mapping[str, Any]) -> bool:
 def text_of(content: Any) -> str:
     if isinstance(content, str):
         return content
-    parts = content if isinstance(content, list) else []
-    return "\n".join(part.get("text") or f"[{part.get('type')}]" for part in parts if isinstance(part, dict))
+    parts = [mapped(part) for part in listed(content)]
+    return "\n".join(str(part.get("text") or f"[{part.get('type')}]") for part in parts)
 
 
 def outcome_of(line: Mapping[str, Any]) -> tuple[Outcome, str]:
     """How a turn ended, from its last line; neither `subtype` nor the exit code say it."""
-    reason = line.get("terminal_reason") or ("" if line.get("is_error") else "completed")
+    reason = str(line.get("terminal_reason") or ("" if line.get("is_error") else "completed"))
     if not line.get("is_error") and reason == "completed":
         return "completed", ""
     error = error_of(line) or reason.replace("_", " ") or "it failed and does not say why"
@@ -165,6 +165,21 @@ def outcome_of(line: Mapping[str, Any]) -> tuple[Outcome, str]:
 
 
 def error_of(line: Mapping[str, Any]) -> str:
-    errors = "; ".join(str(error) for error in line.get("errors") or ())
+    errors = "; ".join(str(error) for error in listed(line.get("errors")))
     result = line.get("result")
     return errors or (result.strip() if isinstance(result, str) and line.get("is_error") else "")
+
+
+# A program of another version may say things in another form: what is not understood is left out.
+
+
+def listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def mapped(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def number(value: Any) -> Any:
+    return value if isinstance(value, int | float) else 0

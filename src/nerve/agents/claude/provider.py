@@ -41,6 +41,8 @@ FIXED = {
 """A turn is the whole life of the process: nothing may be left to go on after it."""
 OUT_OF_PLACE = ("AskUserQuestion", "CronCreate", "Monitor", "ScheduleWakeup")
 """Tools that need a person at a terminal, or wait for something after the turn."""
+GRACE = 5.0
+"""Seconds that the program has to write down its conversation when it is told to end."""
 MISSING = "Claude Code is not installed: pip install 'nerve[claude]', or put `claude` on the PATH"
 
 
@@ -101,7 +103,7 @@ class ClaudeProvider:
 
         argv = [await self._found(), *self._arguments(options, thread, resume, tools), *self._extra_args]
         try:
-            async with talk(argv, cwd=cwd, env=self._environment(options)) as program:
+            async with talk(argv, cwd=cwd, env=self._environment(options), grace=GRACE) as program:
                 await Turn(program, lines, options.ask, tools, unless_missing).run(prompt, begin(options))
         except (FileNotFoundError, PermissionError) as error:
             if error.filename != argv[0]:

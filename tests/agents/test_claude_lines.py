@@ -1,0 +1,189 @@
+"""What the recorded lines of Claude Code mean, on machines without the program too."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agents.contract import done, usage
+from nerve.agents.claude.lines import Lines, outcome_of
+from nerve.agents.claude.turn import parsed
+from nerve.agents.port import Assistant, Begun, Chunk, Done, Thought, Tool, ToolUpdate, Usage
+
+KEPT = Path(__file__).parent / "transcripts" / "claude"
+RUN = {"command": "echo made > made.txt; echo it ran", "description": "what the stub wants"}
+DENIED = {"command": "touch denied.txt", "description": "what the stub wants"}
+A_TURN = {"command": "touch a.txt", "description": "what the stub wants"}
+
+
+def read(name: str, totals: dict[str, Any] | None = None, resumed: bool = False) -> list[Chunk]:
+    lines = Lines(totals or {}, resumed)
+    kept = (KEPT / f"{name}.jsonl").read_bytes().splitlines()
+    return [chunk for line in kept for chunk in lines.take(parsed(line))]
+
+
+def between(chunks: list[Chunk]) -> list[Any]:
+    """What is said between the beginning and the end, with short names for the ids of tools."""
+    assert isinstance(chunks[0], Begun)
+    assert chunks[0].thread == done(chunks).thread
+    ids = [chunk.id for chunk in chunks if isinstance(chunk, Tool)]
+    said: list[Any] = []
+    for chunk in chunks[1:-1]:
+        match chunk:
+            case Tool(name, given, id):
+                said.append(Tool(name, given, str(ids.index(id))))
+            case ToolUpdate(id, status, output):
+                said.append(ToolUpdate(str(ids.index(id)), status, output))
+            case Usage():
+                pass
+            case _:
+                said.append(chunk)
+    return said
+
+
+def pieces(*texts: str) -> list[Assistant]:
+    return [*(Assistant(text, partial=True) for text in texts), Assistant("".join(texts))]
+
+
+SAID: dict[str, list[Chunk]] = {
+    "answer": [*pieces("one ", "two")],
+    "thought": [Thought("of herons"), *pieces("thought")],
+    "tool": [
+        *pieces("running ", "it"),
+        Tool("Bash", RUN, "0"),
+        ToolUpdate("0", "completed", "it ran"),
+        *pieces("tool ", "said: ", "it ", "ran"),
+    ],
+    "denied": [
+        *pieces("running ", "it"),
+        Tool("Bash", DENIED, "0"),
+        ToolUpdate("0", "failed", "nobody is there to allow it"),
+        *pieces("tool ", "said: ", "nobody ", "is ", "there ", "to ", "allow ", "it"),
+    ],
+    "schema": [],
+    "max_turns": [
+        *pieces("running ", "it"),
+        Tool("Bash", A_TURN, "0"),
+        ToolUpdate("0", "completed", "(Bash completed with no output)"),
+    ],
+    "api_error": [],
+    "busy": [],
+    "overloaded": [],
+    "subscription": [],
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_what_is_said(name: str) -> None:
+    assert between(read(name)) == SAID[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "outcome", "error"),
+    [
+        ("answer", "completed", ""),
+        ("denied", "completed", ""),
+        ("schema", "completed", ""),
+        ("max_turns", "failed", "Reached maximum number of turns (1)"),
+        ("api_error", "failed", "API Error: 400 the stub says no"),
+        ("busy", "limited", "429"),
+        ("overloaded", "limited", "529"),
+        ("subscription", "limited", "You've hit your 5-hour limit"),
+        ("missing", "failed", "No conversation found"),
+    ],
+)
+def test_how_it_ends(name: str, outcome: str, error: str) -> None:
+    end = done(read(name))
+    assert end.outcome == outcome
+    assert error in end.error
+    assert bool(end.error) is (outcome != "completed")
+
+
+def test_an_answer_with_a_schema_is_handed_over() -> None:
+    assert done(read("schema")).structured == {"score": 3}
+
+
+def test_only_a_limit_resets() -> None:
+    assert done(read("subscription")).resets_at
+    assert done(read("busy")).resets_at is None
+
+
+def test_cost_and_tokens_are_differences_of_what_the_program_counts() -> None:
+    first = done(read("tool"))
+    assert first.usage == Usage(200, 14, 40, 20, pytest.approx(0.001188), "claude-opus-5-5")
+    half = {name: value / 2 for name, value in first.totals.items()}
+    assert usage(done(read("tool", half, resumed=True))).cost == pytest.approx(0.000594)
+    assert usage(done(read("tool", half, resumed=True))).input_tokens == 100
+    double = {name: value * 2 for name, value in first.totals.items()}
+    assert usage(done(read("tool", double, resumed=True))).cost == pytest.approx(0.001188)
+
+
+def test_usage_grows_while_the_turn_goes_on() -> None:
+    told = [chunk for chunk in read("tool") if isinstance(chunk, Usage)]
+    assert [chunk.input_tokens for chunk in told] == [100, 200]
+    assert [chunk.output_tokens for chunk in told] == [7, 14]
+
+
+@pytest.mark.parametrize(
+    ("line", "outcome"),
+    [
+        ({"is_error": False, "subtype": "success"}, "completed"),
+        ({"is_error": True, "subtype": "success"}, "failed"),
+        ({"is_error": True, "subtype": "success", "terminal_reason": "completed"}, "failed"),
+        ({"is_error": False, "subtype": "success", "terminal_reason": "max_turns"}, "failed"),
+        ({"is_error": False, "subtype": "success", "terminal_reason": "something new"}, "failed"),
+        ({"is_error": True, "terminal_reason": "aborted_streaming"}, "interrupted"),
+        ({"is_error": False, "terminal_reason": "aborted_tools"}, "interrupted"),
+        ({"is_error": True, "terminal_reason": "api_error", "result": "resets at 3pm"}, "limited"),
+        ({"is_error": True, "terminal_reason": "api_error", "api_error_status": 500}, "failed"),
+        ({"is_error": True, "terminal_reason": "budget_exhausted", "api_error_status": None}, "failed"),
+    ],
+)
+def test_neither_the_subtype_nor_one_flag_alone_says_how_it_ended(line: dict[str, Any], outcome: str) -> None:
+    found, error = outcome_of(line)
+    assert found == outcome
+    assert bool(error) is (outcome != "completed")
+
+
+def test_a_helper_says_nothing_to_us_but_uses_tools_that_are_seen() -> None:
+    block = {"type": "tool_use", "id": "t", "name": "Read", "input": {"file_path": "a"}}
+    message = {"id": "m", "content": [{"type": "text", "text": "a secret"}, block]}
+    line = {"type": "assistant", "message": message, "parent_tool_use_id": "p"}
+    delta = {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "a secret"}}
+    lines = Lines({}, False)
+    assert list(lines.take(line)) == [Tool("Read", {"file_path": "a"}, "t")]
+    assert list(lines.take({"type": "stream_event", "event": delta, "parent_tool_use_id": "p"})) == []
+
+
+LINES = [line for file in sorted(KEPT.glob("*.jsonl")) for line in file.read_text().splitlines()]
+ODD = st.sampled_from(
+    [None, True, 7, "word", [], [None], [{}], {}, {"type": "text"}, {"content": 3}, {"m": 1}]
+)
+
+
+@settings(max_examples=500)
+@given(st.sampled_from(LINES), st.data())
+def test_a_line_of_another_form_is_read_as_far_as_it_is_known(line: str, data: st.DataObject) -> None:
+    changed = json.loads(line)
+    place = changed
+    while True:
+        key = data.draw(
+            st.sampled_from(sorted(place) if isinstance(place, dict) else list(range(len(place))))
+        )
+        if not isinstance(place[key], dict | list) or not place[key] or data.draw(st.booleans()):
+            place[key] = data.draw(ODD)
+            break
+        place = place[key]
+    lines = Lines({}, False)
+    for chunk in lines.take(changed):
+        assert not isinstance(chunk, Done) or lines.done is chunk
+
+
+@given(st.binary())
+def test_what_is_no_json_is_passed_over(line: bytes) -> None:
+    assert list(Lines({}, False).take(parsed(line))) == []
