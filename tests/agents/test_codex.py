@@ -168,6 +168,14 @@ class TestCodex(ProviderContract):
         (cwd / "go.txt").touch()
         assert "it went on" in text(await other)
 
+    async def test_turns_of_one_thread_wait_for_each_other(self, ask: Any) -> None:
+        thread = done(await ask("[[say noted]]")).thread
+        turns = [ask(f"[[say noted]] turn {number}", resume=thread) for number in range(2)]
+        assert [done(chunks).outcome for chunks in await asyncio.gather(*turns)] == ["completed"] * 2
+        remembered = text(await ask("what?", resume=thread))
+        assert "turn 0" in remembered
+        assert "turn 1" in remembered
+
     async def test_many_begin_at_once_in_a_new_home(
         self, provider: CodexProvider, cwd: Path, options: Options
     ) -> None:

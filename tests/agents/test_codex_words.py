@@ -306,6 +306,36 @@ def test_what_is_not_known_and_what_is_of_another_thread_says_nothing() -> None:
     assert told("item/agentMessage/delta", threadId="other", delta="x") == []
 
 
+def test_what_a_sub_agent_wants_to_change_is_known_when_it_asks() -> None:
+    reading = Reading("t", "n")
+    item = {
+        "type": "fileChange",
+        "id": "c",
+        "status": "inProgress",
+        "changes": [{"path": "/p/a", "diff": "x"}],
+    }
+    assert list(reading.take("item/started", {"threadId": "sub", "turnId": "m", "item": item})) == []
+    asked = question("item/fileChange/requestApproval", {"threadId": "sub", "itemId": "c"}, reading.items)
+    assert isinstance(asked, Question)
+    assert asked.permission.input == {"changes": item["changes"]}
+
+
+def test_the_tokens_of_sub_agents_count() -> None:
+    reading = Reading("t", "n")
+    for thread, turn, given in (("t", "n", 100), ("sub", "m", 30)):
+        spent = {"inputTokens": given, "cachedInputTokens": 0, "outputTokens": 1}
+        told = {"total": {**spent, "inputTokens": given + 1000}, "last": spent}
+        list(
+            reading.take(
+                "thread/tokenUsage/updated", {"threadId": thread, "turnId": turn, "tokenUsage": told}
+            )
+        )
+    [over] = reading.take("turn/completed", {"threadId": "t", "turn": {"id": "n", "status": "completed"}})
+    assert isinstance(over, Done)
+    assert isinstance(over.usage, Usage)
+    assert over.usage.input_tokens == 130
+
+
 def test_an_outcome_that_is_not_known_is_a_failure() -> None:
     [over] = told("turn/completed", turn={"id": "n", "status": "somethingNew"})
     assert isinstance(over, Done)

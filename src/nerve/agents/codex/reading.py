@@ -31,6 +31,8 @@ class Reading:
                 self._spent.take(params["threadId"], params["tokenUsage"])
         elif method == "account/rateLimits/updated":
             self._windows = {**self._windows, **known(params["rateLimits"])}
+        elif method == "item/started" and params["threadId"] != self.thread:
+            self.items[params["item"]["id"]] = params["item"]  # a sub-agent's, that may be asked about
         elif params.get("threadId") == self.thread and turn_of(params) == self.turn:
             yield from self._told(method, params)
 
