@@ -57,7 +57,7 @@ async def test_messages_and_tool_calls_are_told_as_they_come_and_the_result_name
         "thread": "t-9",
         "model": "sonnet",
         "tools": 1,
-        "usage": usage,
+        "usage": {**usage, "turns": 1, "agents": 1},
     }
     assert events == [
         ("output_chunk", {"stream": "assistant", "text": "One."}),

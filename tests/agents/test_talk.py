@@ -295,6 +295,8 @@ async def test_usage_says_whether_its_cost_was_reported_or_is_not_known():
         "cost": 0.5,
         "model": "m",
         "cost_source": "reported",
+        "turns": 1,
+        "agents": 1,
     }
     unknown = saying(Done("t", Usage(10, 5, model="a-model-of-ours")))
     result = await executed(AgentNode("dev", provider=Agent(unknown)))
@@ -334,3 +336,64 @@ async def test_a_provider_can_be_named_and_an_unknown_one_is_an_error_that_lists
     assert (await node.execute(ExecutionContext(session, "x"))).output == "hi"
     result = await AgentNode("other", session, "clod").execute(ExecutionContext(session, "x"))
     assert "there is no provider 'clod'. There are: claude" in result.error
+
+
+async def spending(session, times=3):
+    AgentNode("dev", session, Agent(saying(Done("t", Usage(10, 5, cost=0.5)))), thread="fresh")
+
+    @session.workflow
+    async def body(ctx):
+        for _ in range(times):
+            await ctx.run("dev", "x")
+        return "done"
+
+
+@pytest.mark.parametrize(
+    ("budget", "raised"),
+    [
+        ({"turns": 2}, {"turns": 3}),
+        ({"agents": 2}, {"agents": 9}),
+        ({"tokens": 30}, {"tokens": 99}),
+        ({"cost": 1}, {"cost": 2}),
+    ],
+)
+async def test_a_spent_budget_holds_the_run_and_raising_it_goes_on(budget, raised):
+    session = Session()
+    await spending(session)
+    run = await session.start("body", limits=budget)
+    await until(lambda: run.held is not None)
+    name = next(iter(budget))
+    assert f"the run's budget is spent: {name} used: " in run.held["message"]
+    await run.resume(limits=raised)
+    assert await within(run.wait()) == "done"
+
+
+async def test_the_budget_of_a_day_holds_every_run_also_after_a_restart(tmp_path):
+    async with Session(store=tmp_path / "n.db", budget={"cost": 1}) as session:
+        await spending(session, times=2)
+        assert await within((await session.start("body")).wait()) == "done"
+        run = await session.start("body")
+        await until(lambda: run.held is not None)
+        assert "today's budget of the session is spent: cost used: 1 of 1" in run.held["message"]
+    async with Session(store=tmp_path / "n.db", budget={"cost": 1}) as session:
+        await spending(session, times=2)
+        other = await session.start("body")
+        await until(lambda: other.held is not None)
+        session.budget = {"cost": 5}
+        await other.resume()
+        assert await within(other.wait()) == "done"
+
+
+async def test_child_runs_spend_what_their_parent_has_left():
+    session = Session()
+    await spending(session, times=2)
+
+    @session.workflow
+    async def parent(ctx):
+        await ctx.run_workflow("body")
+        return await ctx.run_workflow("body")
+
+    run = await session.start("parent", limits={"turns": 3})
+    await until(lambda: run.held is not None)
+    assert "turns used: 1 of 1" in run.held["message"]
+    assert run.held["run_id"] != run.run_id

@@ -154,8 +154,8 @@ class Talk:
             "model": self.request.model,
             "tools": sum(said.tools for said in self.said),
         }
-        if self.usage:
-            told["usage"] = self.usage
+        if self.said:
+            told["usage"] = {**self.usage, "turns": len(self.said), "agents": 1}
         if self.totals:
             told["totals"] = dict(self.totals)
         if dropped := sum(said.dropped for said in self.said):

@@ -7,12 +7,14 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 DEPTH = 16
-_UNBOUNDED = (None,) * 5
+BUDGETS = ("tokens", "cost", "turns", "agents")
+"""What is spent: a run whose budget is used up is held, and goes on when it is raised."""
+_UNBOUNDED = (None,) * 7
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """None is no limit. Reaching `tokens` or `cost` holds the run; reaching any other fails it."""
+    """None is no limit. Reaching one of the last four, the budgets, holds the run; any other fails it."""
 
     steps: int | None = None
     iterations: int | None = None
@@ -23,6 +25,11 @@ class Limits:
     """How deep workflows may call workflows."""
     tokens: int | None = None
     cost: float | None = None
+    """In US dollars."""
+    turns: int | None = None
+    """How often agents are asked."""
+    agents: int | None = None
+    """How many steps are done by agents."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -47,7 +54,15 @@ class Limits:
     @property
     def counted(self) -> bool:
         """Whether anything that calls are counted against is bounded."""
-        return (self.steps, self.iterations, self.errors, self.tokens, self.cost) != _UNBOUNDED
+        bounds = self.steps, self.iterations, self.errors, self.tokens, self.cost, self.turns, self.agents
+        return bounds != _UNBOUNDED
+
+    def left(self, usage: Usage) -> dict[str, float]:
+        """What is left of the budgets that there are."""
+        bounds = {name: getattr(self, name) for name in BUDGETS}
+        return {
+            name: max(0, bound - getattr(usage, name)) for name, bound in bounds.items() if bound is not None
+        }
 
     def raised(self, by: Limits | Mapping[str, Any]) -> Limits:
         """These limits with those of `by` where they are set."""
@@ -68,9 +83,11 @@ class Usage:
     errors: int = 0
     tokens: int = 0
     cost: float = 0.0
+    turns: int = 0
+    agents: int = 0
 
     def spend(self, usage: Any) -> None:
-        """Add the `usage` of one result: `tokens` or `input_tokens` and `output_tokens`, and `cost`."""
+        """Add the `usage` of one result: `tokens` or `input_tokens` and `output_tokens`, `cost`, `turns` …"""
         if usage is None or not isinstance(usage, Mapping):
             return
         tokens = usage.get("tokens")
@@ -78,6 +95,8 @@ class Usage:
             tokens = number(usage.get("input_tokens")) + number(usage.get("output_tokens"))
         self.tokens += int(number(tokens))
         self.cost += number(usage.get("cost"))
+        self.turns += int(number(usage.get("turns")))
+        self.agents += int(number(usage.get("agents")))
 
     def reached(self, limits: Limits) -> str | None:
         """The name of the counting limit that the next step would go beyond."""
@@ -91,11 +110,15 @@ class Usage:
 
     def spent(self, limits: Limits) -> str | None:
         """The name of the budget that is used up."""
-        if limits.tokens is not None and self.tokens >= limits.tokens:
-            return "tokens"
-        if limits.cost is not None and self.cost >= limits.cost:
-            return "cost"
+        for name in BUDGETS:
+            bound = getattr(limits, name)
+            if bound is not None and getattr(self, name) >= bound:
+                return name
         return None
+
+    def to_dict(self) -> dict[str, float]:
+        """What counts against budgets."""
+        return {name: value for name in BUDGETS if (value := getattr(self, name))}
 
 
 def number(value: Any) -> float:

@@ -65,7 +65,7 @@ class Calls:
             if found is None:
                 if role != "control":
                     drive.usage.steps += 1
-                if drive.limits.counted:
+                if drive.limits.counted or drive.host.day is not None:
                     await self._within_limits(path)
                 begun = True
                 if (written := self._started(call, role, text, hashed)) is not None:
@@ -98,7 +98,10 @@ class Calls:
         drive = self._drive
         drive.check_limits(path)
         while name := drive.usage.spent(drive.limits):
-            drive.hold_for_budget(name, path)
+            drive.hold_for_budget(name, path, drive.usage, drive.limits)
+            await drive.turn_live()
+        while (day := drive.host.day) is not None and (name := day.spent()):
+            drive.hold_for_budget(name, path, day.usage, day.limits, "today's budget of the session")
             await drive.turn_live()
 
     def _started(self, call: Call, role: Role, text: str, hashed: str) -> Awaitable[None] | None:
@@ -187,7 +190,7 @@ class Calls:
         drive, control = self._drive, role == "control"
         if not control:
             drive.usage.errors += not result["success"]
-            drive.usage.spend(result["attributes"].get("usage"))
+            drive.spend(result["attributes"].get("usage"), by_child=role == "workflow")
         if self._clocks:
             heard(self._clocks, call.path)
         type, data, kept = records.ended(call, result, seconds)

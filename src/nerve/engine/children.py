@@ -62,15 +62,18 @@ def refused(name: str, lineage: list[str], depth: int) -> Result | None:
 
 def made(parent: Drive, workflow: Workflow, call: Call, run_id: str) -> WorkflowRun:
     depth = min(workflow.limits.depth, parent.limits.depth)
-    limits = workflow.limits.raised({"depth": depth})
+    left = parent.limits.left(parent.usage)
+    own = {name: bound for name in left if (bound := getattr(workflow.limits, name)) is not None}
+    bounds = {name: min(value, own.get(name, value)) for name, value in left.items()}
+    limits = workflow.limits.raised({"depth": depth, **bounds})
     return WorkflowRun(workflow, call.input, call.params, run_id=run_id, limits=limits)
 
 
 def result_of(child: WorkflowRun) -> Result:
     usage = child.view.usage
     attributes: dict[str, object] = {"run_id": child.run_id}
-    if usage.tokens or usage.cost:
-        attributes["usage"] = {"tokens": usage.tokens, "cost": usage.cost}
+    if used := usage.to_dict():
+        attributes["usage"] = used
     if child._state is WorkflowState.COMPLETED:
         return Result.ok(child._result, attributes)
     if child._state is WorkflowState.CANCELLED:

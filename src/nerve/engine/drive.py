@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from nerve.core.limits import Limits, message
+from nerve.core.limits import Limits, Usage, message
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.result import Result
 from nerve.core.runtime import Call, Wait
@@ -25,6 +25,7 @@ from nerve.engine.emits import Emits
 from nerve.engine.facts import Facts
 from nerve.engine.journal import Journal
 from nerve.engine.records import lenient_upto, resets_in, resumed, settle_key, tally
+from nerve.engine.spending import Day
 from nerve.engine.tasks import OWNER
 from nerve.engine.waits import Waits
 from nerve.engine.writer import Writer
@@ -48,6 +49,8 @@ class Host(Protocol):
     def facts(self) -> Facts: ...
     @property
     def store(self) -> Store: ...
+    @property
+    def day(self) -> Day | None: ...
     def child_id(self, parent: str, path: str) -> str: ...
     def child_ended(self, parent: str, path: str, attempt: int) -> bool: ...
     async def run_child(self, parent: Drive, call: Call, attempt: int) -> Result: ...
@@ -302,14 +305,28 @@ class Drive:
         )
         return False
 
-    def hold_for_budget(self, name: str, path: str) -> None:
+    def spend(self, usage: Any, by_child: bool) -> None:
+        """Count what a step took, for the run and for the day; what a child took, the day has counted."""
+        if usage is not None:
+            self.usage.spend(usage)
+            if not by_child and (day := self.host.day) is not None:
+                day.spend(usage)
+
+    def hold_for_budget(
+        self, name: str, path: str, usage: Usage, limits: Limits, whose: str = "the run's budget"
+    ) -> None:
         """Let nothing new begin until the budget is raised; what runs is finished and recorded."""
         if self.barrier is not None:
             return
         self.barrier = self.loop.create_future()
-        used, bound = getattr(self.usage, name), getattr(self.limits, name)
+        used, bound = getattr(usage, name), getattr(limits, name)
+        ways = (
+            f"resume(limits={{'{name}': …}})"
+            if limits is self.limits
+            else f"session.budget = {{'{name}': …}}"
+        )
         self._held(
-            "budget", f"{name} used: {used:g} of {bound:g}. Go on with resume(limits={{'{name}': …}}).", path
+            "budget", f"{whose} is spent: {name} used: {used:g} of {bound:g}. Go on with {ways}.", path
         )
         self._note_held()
 

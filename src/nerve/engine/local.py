@@ -9,9 +9,10 @@ import os
 import time
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
+from nerve.core.limits import Limits
 from nerve.core.nodes.base import Names
 from nerve.core.result import Result
 from nerve.core.runtime import Call
@@ -25,6 +26,7 @@ from nerve.engine.drive import Drive
 from nerve.engine.facts import Facts, asked_of
 from nerve.engine.records import limits_of
 from nerve.engine.show import Show
+from nerve.engine.spending import Day
 from nerve.engine.tasks import apart, count_tasks, sentinel
 from nerve.engine.waits import at_work, gate_info, open_in
 from nerve.engine.writer import Writer
@@ -42,6 +44,14 @@ ABOUT = ("label", "branch", "conversation")
 OPEN = [state.value for state in WorkflowState if state not in FINAL]
 
 
+class LeftAlone(NamedTuple):
+    """A run that is open and was not taken up."""
+
+    run: str
+    workflow: str
+    reason: str
+
+
 class LocalEngine:
     """One per session. Everything that happens to a run happens in here, on one event loop."""
 
@@ -49,7 +59,7 @@ class LocalEngine:
         self.store, self._session, self._name = store, session, session_name
         self.drives: dict[str, Drive] = {}
         self.known: WeakValueDictionary[str, WorkflowRun] = WeakValueDictionary()
-        self.left_alone: list[RunRow] = []
+        self.left_alone: list[LeftAlone] = []
         """Open runs that the last `recover()` found and could not take up."""
         self.commands = Commands(self)
         self._show = Show()
@@ -62,6 +72,7 @@ class LocalEngine:
         self._sentinel: asyncio.Task[None] | None = None
         self._writer: Writer | None = None
         self._facts: Facts | None = None
+        self._day: Day | None = None
         self._definitions: dict[str, Workflow | None] = {}
         self.closed = False
 
@@ -75,6 +86,16 @@ class LocalEngine:
             self._sentinel = sentinel(loop)
             self._writer = Writer(self.store)
         return self._writer
+
+    @property
+    def day(self) -> Day | None:
+        """What may be spent today, if anything says so."""
+        budget: Limits | None = getattr(self._session, "budget", None)
+        if budget is None:
+            return None
+        if self._day is None or self._day.limits is not budget:
+            self._day = Day(budget, self.store, self._name)
+        return self._day
 
     @property
     def facts(self) -> Facts:
@@ -102,6 +123,8 @@ class LocalEngine:
         for timer in self._timers.values():
             timer.cancel()
         self._show.close()
+        if self._facts is not None:
+            self._facts.space.close()
         if self._writer is not None:
             await self._writer.drained()
             self._writer.close()
@@ -192,6 +215,8 @@ class LocalEngine:
                 leaving = self.leaving[run_id] = apart(leave(drive))
                 leaving.add_done_callback(lambda _: self.leaving.pop(run_id, None))
         self._parked.pop(run_id, None)
+        if drive.run.is_complete and self._facts is not None:
+            self._facts.forget(run_id)
 
     def ended(self, run: WorkflowRun, state: WorkflowState) -> None:
         """A run that nobody drives has come to its end."""
@@ -233,12 +258,16 @@ class LocalEngine:
         self._timers.pop(run_id, None)
         row = self.store.run(run_id)
         if row is not None and row.state == WorkflowState.WAITING.value and not self.shutting_down:
-            self.revive(self.handle(row))
+            try:
+                self.revive(self.handle(row))
+            except ValueError as error:
+                log.warning("run %s is left alone: %s", run_id, error)
 
     def revive(self, run: WorkflowRun, past: list[Row] | None = None) -> Drive:
         """Rebuild a run from its journal and go on."""
         if (drive := self.drives.get(run.run_id)) is not None:
             return drive
+        self.ready(run)
         past = past or self.store.events(run.run_id)
         drive = Drive(self, run, decode(past[0].data), limits_of(past), past)
         self._own(drive)
@@ -250,6 +279,10 @@ class LocalEngine:
             drive.note("workflow_changed", "", {"definition": definition})
         drive.begin()
         return drive
+
+    def ready(self, run: WorkflowRun) -> None:
+        """Raise ValueError for a run that would go on and find that what its workflow calls is not there."""
+        self._session.check_names(run.workflow)
 
     def handle(self, row: RunRow, past: list[Row] | None = None) -> WorkflowRun:
         """The run of a row, as its users hold it; the same object as long as anybody holds it."""
@@ -298,7 +331,7 @@ class LocalEngine:
                 runs.append(self.take_up(row))
             except (ValueError, StoreError) as error:
                 log.warning("run %s is left alone: %s", row.run, error)
-                self.left_alone.append(row)
+                self.left_alone.append(LeftAlone(row.run, row.workflow, str(error)))
         return runs
 
     def take_up(self, row: RunRow) -> WorkflowRun:
@@ -307,13 +340,23 @@ class LocalEngine:
             raise ValueError(f"it belongs to session '{row.session}'")
         past = self.store.events(row.run)
         run = self.handle(row, past)
+        if row.state in (WorkflowState.WAITING.value, WorkflowState.RUNNING.value):
+            self.ready(run)
         waits = row.state == WorkflowState.WAITING.value and not at_work(past)
         late = row.wake is not None and row.wake <= time.time()
         if waits and not late and not self._settled_meanwhile(row.run, past):
             self._wake_at(row.run, row.wake)
         elif row.state in (WorkflowState.WAITING.value, WorkflowState.RUNNING.value):
             self.revive(run, past)
+        elif row.state in (WorkflowState.PAUSED.value, WorkflowState.HELD.value):
+            self._watch(row.run, past)
         return run
+
+    def _watch(self, run_id: str, past: list[Row]) -> None:
+        """Let a run that stands still keep what comes meanwhile."""
+        for row in open_in(past).values():
+            if row.type == "signal_waiting":
+                self.facts.look(run_id, row.path, asked_of(decode(row.data)))
 
     def _settled_meanwhile(self, run_id: str, past: list[Row]) -> bool:
         """Whether a fact is there that settles a wait; other waits for facts are woken when theirs come."""
@@ -327,6 +370,11 @@ class LocalEngine:
             self._show.show(run, rows)
         if self._facts is not None:
             self._facts.shown(run, rows)
+
+    def defined(self, workflow: Workflow) -> None:
+        """There is a new workflow: whoever watches may see it."""
+        if self._facts is not None:
+            self._facts.defined(workflow)
 
     def workflows(self) -> list[Workflow]:
         return [

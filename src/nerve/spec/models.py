@@ -359,6 +359,8 @@ class LimitsSpec(Model):
     depth: Annotated[int, Field(ge=0)] | None = None
     tokens: Annotated[int, Field(ge=0)] | None = None
     cost: Seconds | None = None
+    turns: Annotated[int, Field(ge=0)] | None = None
+    agents: Annotated[int, Field(ge=0)] | None = None
 
 
 class WorkflowSpec(Model):

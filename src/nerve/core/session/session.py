@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from nerve.agents.port import Provider
     from nerve.core.session.space import Space
     from nerve.engine.local import LocalEngine
+    from nerve.notations.config import Config
     from nerve.spec.workflow import DefinedWorkflow
     from nerve.store.port import Definition, Store
 
@@ -36,7 +38,8 @@ class Session:
     """Names and runs. `store` is None for memory, a path for a SQLite file, or a store.
 
     `providers` answer the prompts of workflows that were written down, and `project` is the folder in which
-    those look for prompts and agents; `slots` says how many agents of a provider may work at once.
+    those look for prompts and agents. `slots` says how many agents of a provider may work at once, `budget`
+    what all runs together may spend in a day: `tokens`, `cost`, `turns`, `agents`.
 
     In memory it can be used as it is; with a file, as an async context manager: leaving it parks the
     open runs, and `recover()` goes on with them.
@@ -50,6 +53,7 @@ class Session:
         providers: Mapping[str, Provider] | None = None,
         project: str | os.PathLike[str] | None = None,
         slots: Mapping[str, int] | None = None,
+        budget: Limits | Mapping[str, Any] | None = None,
     ) -> None:
         self.name = name
         self.providers: dict[str, Provider] = dict(providers or {})
@@ -57,6 +61,7 @@ class Session:
         self.nodes: dict[str, Any] = {}
         self.graphs: dict[str, Any] = {}
         self.workflows: dict[str, Any] = {}
+        self._budget = None if budget is None else Limits.of(budget)
         self.accounts = Accounts(slots)
         """How many agents of each provider work at once, and which providers are limited."""
         self._agents: dict[str, Any] = {}
@@ -103,6 +108,17 @@ class Session:
     def pinned(self, definition: Definition) -> Workflow | None:
         """A workflow as a run was started from it, if it was written down."""
         return loading.pinned(self, definition)
+
+    def check_names(self, workflow: Workflow) -> None:
+        """Raise Unreadable for what a workflow that was written down calls and nobody has."""
+        loading.check_names(self, workflow)
+
+    @cached_property
+    def config(self) -> Config:
+        """What the project says about its workflows and providers; Unreadable if it is wrong."""
+        from nerve.notations.config import project_config
+
+        return project_config(self.project)
 
     @property
     def dataspace(self) -> Space:
@@ -172,6 +188,15 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    @property
+    def budget(self) -> Limits | None:
+        """What all runs together may spend in a day; then they are held until it is raised."""
+        return self._budget
+
+    @budget.setter
+    def budget(self, budget: Limits | Mapping[str, Any] | None) -> None:
+        self._budget = None if budget is None else Limits.of(budget)
 
     async def close(self) -> None:
         """Park the open runs where they are and let go of the store."""

@@ -1,0 +1,61 @@
+"""Spending: what all runs of a session have used today."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any
+
+from nerve.core.limits import Limits, Usage
+from nerve.core.values import decode
+from nerve.store.port import Row, Store
+
+
+class Day:
+    """The budget of a day, and what is used of it; at midnight, local time, it begins anew."""
+
+    def __init__(
+        self, limits: Limits, store: Store, session: str, now: Callable[[], float] = time.time
+    ) -> None:
+        self.limits, self._now = limits, now
+        self._store, self._session = store, session
+        self._ends = 0.0
+        self._usage = Usage()
+
+    @property
+    def usage(self) -> Usage:
+        if self._now() >= self._ends:
+            begins, self._ends = day_of(self._now())
+            self._usage = used_since(begins, self._store, self._session)
+        return self._usage
+
+    def spend(self, usage: Any) -> None:
+        self.usage.spend(usage)
+
+    def spent(self) -> str | None:
+        return self.usage.spent(self.limits)
+
+
+def day_of(at: float) -> tuple[float, float]:
+    """When the day of a moment begins and ends."""
+    begins = datetime.fromtimestamp(at).astimezone().replace(hour=0, minute=0, second=0, microsecond=0)
+    return begins.timestamp(), begins.timestamp() + 24 * 60 * 60
+
+
+def used_since(begins: float, store: Store, session: str) -> Usage:
+    """What the journals say of the runs that were open since then."""
+    usage = Usage()
+    for row in store.runs(session=session):
+        if row.ended is None or row.ended >= begins:
+            for told in usages(store.events(row.run), begins):
+                usage.spend(told)
+    return usage
+
+
+def usages(rows: Iterable[Row], begins: float) -> Iterable[Any]:
+    for row in rows:
+        if row.at >= begins and row.settles and '"usage"' in row.data:
+            attributes = decode(row.data).get("result", {}).get("attributes", {})
+            if "run_id" not in attributes:  # what a child used, its own journal says
+                yield attributes.get("usage")
