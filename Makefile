@@ -5,7 +5,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 JOBS ?= 2
 
-.PHONY: env demo test test-full check format bench clean
+AGENTS := $(VENV)/.agents
+
+.PHONY: env demo test test-agents test-full check format schemas bench clean
 
 env: $(STAMP)
 
@@ -26,6 +28,18 @@ demo: env
 test: env
 	$(BIN)/python -m pytest -q -n $(JOBS) -m "not full" $(ARGS)
 
+# Claude Code, Codex, an ACP agent and LLM libraries: about 900 MB, so only where it is asked for.
+$(AGENTS): $(STAMP)
+	@if command -v uv >/dev/null 2>&1; then \
+		uv pip install --quiet --python $(BIN)/python -e ".[claude,codex,acp,llm]"; \
+	else \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[claude,codex,acp,llm]"; \
+	fi
+	@touch $(AGENTS)
+
+test-agents: $(AGENTS)
+	$(BIN)/python -m pytest -q -n $(JOBS) -m "not full" tests/agents $(ARGS)
+
 test-full: env
 	HYPOTHESIS_PROFILE=default $(BIN)/python -m pytest -q -m full $(ARGS)
 
@@ -38,6 +52,9 @@ check: env
 format: env
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
+
+schemas: env
+	$(BIN)/python -m nerve.spec.schema
 
 bench: env
 	$(BIN)/python -m bench $(ARGS)

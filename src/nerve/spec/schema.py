@@ -165,6 +165,8 @@ AGENT: Schema = {
     "role": FILLED,
     "thread": FILLED,
     "args": OBJECT,
+    "output_schema": OBJECT,
+    "permissions": OBJECT,
 }
 CONTEXT: Schema = {"enum": ["fresh", "shared"]}
 GATE: Schema = {

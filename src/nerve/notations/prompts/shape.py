@@ -11,7 +11,7 @@ from nerve.spec.source import Map, Place, Problem, Seq
 
 WORKFLOW_KEYS = ("name", "description", "provider", "model", "inputs", "limits", "context", "metadata")
 NODE_KEYS = ("description", "when", "retry", "timeout", "idle_timeout", "on_error", "effect", "expect")
-AGENT_KEYS = ("provider", "model", "agent", "role", "thread", "args")
+AGENT_KEYS = ("provider", "model", "agent", "role", "thread", "args", "output_schema", "permissions")
 TYPES = ("string", "number", "integer", "boolean", "array", "object", "any")
 DEFAULT_PROVIDER = "claude"
 
