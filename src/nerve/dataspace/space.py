@@ -70,6 +70,10 @@ class Dataspace:
         """The facts that fit, in the order in which they were asserted."""
         return list(self._facts.values()) if pattern is None else [found.fact for found in self.find(pattern)]
 
+    def fact(self, id: str) -> Fact | None:
+        """The fact with this id, if it is there."""
+        return self._facts.get(id)
+
     def find(self, pattern: Patternish) -> list[Found]:
         """The facts that fit, with what was captured of each."""
         pattern = Pattern.of(pattern)

@@ -19,6 +19,7 @@ from nerve.store.port import Append, FactRow, Row
 
 if TYPE_CHECKING:
     from nerve.core.workflow.run import WorkflowRun
+    from nerve.core.workflow.workflow import Workflow
     from nerve.engine.local import LocalEngine
 
 Patterns = Mapping[str, Sequence[Any]]
@@ -52,6 +53,8 @@ class Facts:
     ) -> list[Change]:
         """Retract and assert; returns when that is on disk, and every wait that it settles is too."""
         changes = self.space.propose(asserted, retracted, by)
+        for change in changes:
+            self._projection.forget(change)
         if changes:
             await asyncio.shield(self.keep(changes))
         return changes
@@ -113,18 +116,32 @@ class Facts:
         """The facts that somebody asserted, without what is read from the journals."""
         return [fact_of(row) for row in self._engine.store.facts(self._session, label)]
 
+    def kept_as(self, id: str) -> Fact | None:
+        """The fact with this id, if somebody asserted it."""
+        fact = self.space.fact(id)
+        return None if fact is None or self.is_reading(fact) else fact
+
+    def is_reading(self, fact: Fact) -> bool:
+        """Whether a fact is read from the journals and asserted by nobody."""
+        return self._projection.made(fact)
+
     def shown(self, run: WorkflowRun, rows: Iterable[Row]) -> None:
         """Something about a run is on disk."""
         self._projection.take(run, rows)
 
+    def defined(self, workflow: Workflow) -> None:
+        """There is a new workflow, or a new version of one."""
+        if self._projection.begun:
+            self._projection.define([workflow])
+
     def _project(self) -> None:
         """From the first look on, what can be read of runs and workflows is among the facts."""
         engine = self._engine
-        self._projection.define(engine.workflows())
         if not self._projection.begun:
             self._projection.begin(
                 (engine.handle(row), engine.store.events(row.run)) for row in engine.recent()
             )
+        self._projection.define(engine.workflows())
 
     # -- waiting -------------------------------------------------------------------------------
 

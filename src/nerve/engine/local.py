@@ -282,7 +282,8 @@ class LocalEngine:
 
     def ready(self, run: WorkflowRun) -> None:
         """Raise ValueError for a run that would go on and find that what its workflow calls is not there."""
-        self._session.check_names(run.workflow)
+        if run.run_id not in self.drives:
+            self._session.check_names(run.workflow)
 
     def handle(self, row: RunRow, past: list[Row] | None = None) -> WorkflowRun:
         """The run of a row, as its users hold it; the same object as long as anybody holds it."""

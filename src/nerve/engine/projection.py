@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from nerve.core.values import decode
+from nerve.core.workflow.replay import CONTROL, within
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.workflow import Workflow
 from nerve.dataspace import Change, Dataspace, Fact, Record, exactly
@@ -15,6 +17,8 @@ from nerve.store.port import Row
 
 LINES = 1000
 """How many lines of all logs are facts at once."""
+ENDED = 1000
+"""How many runs that have ended are facts at once."""
 
 SAYS = {
     "workflow_started": "started",
@@ -47,7 +51,32 @@ STATUS = {
     "workflow_resumed": "running",
     "workflow_held": "held",
 }
+OVER = ("completed", "failed", "cancelled")
 WAITS = ("gate_waiting", "signal_waiting", "timer_started")
+
+
+@dataclass(slots=True)
+class Standing:
+    """Where a run stands, as its journal tells it."""
+
+    run: str
+    workflow: str
+    label: str
+    parent: tuple[str, str] | None = None
+    """The run that called it, and the path there."""
+    status: str = "running"
+    step: str | None = None
+    awaits: dict[str, Any] = field(default_factory=dict)
+
+    def record(self) -> Record:
+        awaits = list(self.awaits.values())
+        return workflow_state(
+            self.run, self.workflow, self.seen, label=self.label, step=self.step, awaits=awaits or None
+        )
+
+    @property
+    def seen(self) -> str:
+        return "waiting" if self.status == "running" and self.awaits else self.status
 
 
 class Projection:
@@ -56,7 +85,8 @@ class Projection:
     def __init__(self, space: Dataspace, tell: Callable[[], None]) -> None:
         self._space, self._tell = space, tell
         self.begun = False
-        self._states: dict[str, dict[str, Any]] = {}
+        self._standing: dict[str, Standing] = {}
+        self._ended: deque[tuple[str, Record]] = deque()
         self._lines: deque[Record] = deque()
         self._defined: dict[str, str] = {}
         self._made: dict[str, Fact] = {}
@@ -64,13 +94,25 @@ class Projection:
     def facts(self) -> list[Fact]:
         return list(self._made.values())
 
+    def made(self, fact: Fact) -> bool:
+        """Whether a fact comes from here."""
+        return self._made.get(fact.id) is fact
+
+    def forget(self, change: Change) -> None:
+        """Somebody has taken back a fact of here, or put one in its place."""
+        self._made.pop(change.fact.id, None)
+
     def define(self, workflows: Iterable[Workflow]) -> None:
-        """A definition for every workflow there is."""
+        """A definition for every workflow there is; one that was asserted is that already."""
         for workflow in workflows:
             hashed, source, _ = workflow.definition()
-            if self._defined.get(workflow.name) != hashed and not workflow.name.startswith("_"):
-                self._defined[workflow.name] = hashed
-                self._put(workflow_definition(workflow.name, workflow.kind, source, hashed))
+            if self._defined.get(workflow.name) == hashed or workflow.name.startswith("_"):
+                continue
+            self._defined[workflow.name] = hashed
+            record = workflow_definition(workflow.name, workflow.kind, source, hashed)
+            there = self._asserted(record)
+            if there is None or there.record.get("source") != source:
+                self._put(record)
 
     def begin(self, runs: Iterable[tuple[WorkflowRun, Iterable[Row]]]) -> None:
         self.begun = True
@@ -81,43 +123,76 @@ class Projection:
         """Read what a run has written."""
         if not self.begun:
             return
-        before = dict(self._states.get(run.run_id, {}))
+        standing = self._standing.get(run.run_id)
+        before = standing.record() if standing is not None else None
         for row in rows:
             self._read(run, row)
-        now = self._states.get(run.run_id)
-        if now is not None and now != before:
-            self._put(workflow_state(run.run_id, run.workflow_id, label=run.label, **self._told(now)))
+        standing = self._standing.get(run.run_id)
+        if standing is not None and standing.record() != before:
+            self._stands(standing)
+        if standing is not None and standing.status in OVER:
+            self._over(run)
 
-    def _told(self, state: dict[str, Any]) -> dict[str, Any]:
-        awaits = list(state["awaits"].values())
-        waiting = state["status"] == "running" and bool(awaits)
-        return {
-            "status": "waiting" if waiting else state["status"],
-            "step": state["step"],
-            "awaits": awaits or None,
-        }
+    def _stands(self, standing: Standing) -> None:
+        """Say where a run stands; whoever called it waits as long as it does."""
+        self._put(standing.record())
+        place = standing.parent
+        parent = self._standing.get(place[0]) if place is not None else None
+        if place is None or parent is None or parent.status in OVER:
+            return
+        before = dict(parent.awaits)
+        if standing.seen in ("waiting", "held"):
+            parent.awaits[place[1]] = {"run": standing.run, "path": place[1]}
+        else:
+            parent.awaits.pop(place[1], None)
+        if parent.awaits != before:
+            self._stands(parent)
+
+    def _over(self, run: WorkflowRun) -> None:
+        """Of the runs that have ended, the oldest are not shown any more."""
+        self._ended.append((run.run_id, instance_of(run)))
+        while len(self._ended) > ENDED:
+            gone, instance = self._ended.popleft()
+            standing = self._standing.pop(gone, None)
+            for record in (instance, *([standing.record()] if standing else [])):
+                if (fact := self._made.get(record.id)) is not None and fact.record == record:
+                    self._drop(record)
 
     def _read(self, run: WorkflowRun, row: Row) -> None:
         if row.type == "workflow_started":
-            self._states[run.run_id] = {"status": "running", "step": None, "awaits": {}}
-            self._instance(run)
-        state = self._states.setdefault(run.run_id, {"status": "running", "step": None, "awaits": {}})
-        state["status"] = STATUS.get(row.type, state["status"])
-        if row.type in ("node_started", "step_started", "state_entered"):
-            state["step"] = decode(row.data).get("state") if row.type == "state_entered" else row.path
-        elif row.type in WAITS:
-            state["awaits"] = {**state["awaits"], row.path: awaited(row)}
-        elif row.settles and row.path in state["awaits"]:
-            state["awaits"] = {path: told for path, told in state["awaits"].items() if path != row.path}
-        elif row.type in ("workflow_completed", "workflow_failed", "workflow_cancelled"):
-            state["awaits"] = {}
-        if row.type in SAYS and "/_" not in row.path and not row.data.startswith('{"control":true'):
+            start = decode(row.data)
+            parent = (start["parent"], start["parent_path"]) if "parent_path" in start else None
+            self._standing[run.run_id] = Standing(run.run_id, run.workflow_id, run.label, parent)
+            if not str(start.get("key") or "").startswith("instance:"):
+                self._instance(run)
+        state = self._standing.get(run.run_id)
+        if state is None:
+            state = self._standing[run.run_id] = Standing(run.run_id, run.workflow_id, run.label)
+        state.status = STATUS.get(row.type, state.status)
+        if row.type in ("node_started", "step_started") and "~" not in row.path:
+            state.step = row.path
+        elif row.type == "state_entered":
+            state.step = decode(row.data).get("state")
+        elif row.type in WAITS and '"guard":true' not in row.data:
+            state.awaits[row.path] = awaited(row)
+        elif row.type == "path_reset":
+            state.awaits = {path: told for path, told in state.awaits.items() if not within(path, row.path)}
+        elif row.settles:
+            state.awaits.pop(row.path, None)
+        if state.status in OVER:
+            state.awaits = {}
+        if row.type in SAYS and not ("/_" in row.path or "~" in row.path or row.data.startswith(CONTROL)):
             self._say(run, row)
 
     def _instance(self, run: WorkflowRun) -> None:
-        context = {**run._params, **({"input": run.input} if run.input is not None else {})}
-        made = workflow_instance(run.workflow_id, run.label, run.branch, context)
-        self._put(Record(made.label, made.fields, {**made.named, "run": run.run_id}))
+        """Unless an instance with its name was asserted."""
+        made = instance_of(run)
+        if self._asserted(made) is None:
+            self._put(made)
+
+    def _asserted(self, record: Record) -> Fact | None:
+        fact = self._space.fact(record.id)
+        return fact if fact is not None and not self.made(fact) else None
 
     def _say(self, run: WorkflowRun, row: Row) -> None:
         data = decode(row.data)
@@ -149,6 +224,12 @@ class Told(dict[str, Any]):
 
     def __missing__(self, key: str) -> str:
         return ""
+
+
+def instance_of(run: WorkflowRun) -> Record:
+    context = {**run._params, **({"input": run.input} if run.input is not None else {})}
+    made = workflow_instance(run.workflow_id, run.label, run.branch, context)
+    return Record(made.label, made.fields, {**made.named, "run": run.run_id})
 
 
 def awaited(row: Row) -> Any:

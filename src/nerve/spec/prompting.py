@@ -8,12 +8,13 @@ from typing import Any
 
 from nerve.core.nodes.base import Names
 from nerve.core.nodes.context import ExecutionContext
+from nerve.core.nodes.facts import AssertNode
 from nerve.core.result import Result
 from nerve.spec import models
 from nerve.spec.checks.names import DEFAULT
 from nerve.spec.nodes import Entry, Inline, beside, join
 from nerve.spec.scope import Scope, Sight
-from nerve.spec.spaces import AssertNode, RequestNode, answered, request
+from nerve.spec.spaces import RequestNode, answered, request
 from nerve.spec.values import fill
 from nerve.spec.variables import compile_prompt, variables_of
 

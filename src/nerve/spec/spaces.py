@@ -6,6 +6,7 @@ from typing import Any
 
 from nerve.core.nodes.base import Names, Node
 from nerve.core.nodes.context import ExecutionContext
+from nerve.core.nodes.facts import AssertNode, RetractNode, space_of
 from nerve.core.result import Result
 from nerve.core.runtime import Signal, Timer
 from nerve.dataspace import known, literal
@@ -13,23 +14,6 @@ from nerve.spec import models
 from nerve.spec.nodes import Entry, Inline
 from nerve.spec.scope import Scope, Sight
 from nerve.spec.values import evaluate, fill, text
-
-
-class AssertNode(Node):
-    """Asserts the fact it is given; asserting it again changes nothing."""
-
-    async def execute(self, context: ExecutionContext) -> Result:
-        space: Any = getattr(context.session, "dataspace", None)
-        await space.assert_fact(context.input, by=context.run_id)
-        return Result.ok(context.input)
-
-
-class RetractNode(Node):
-    """Takes back the facts that match what it is given."""
-
-    async def execute(self, context: ExecutionContext) -> Result:
-        space: Any = getattr(context.session, "dataspace", None)
-        return Result.ok(len(await space.retract(context.input, by=context.run_id)))
 
 
 def assert_entry(spec: models.Assert, name: str, sight: Sight, names: Names) -> Entry:
@@ -77,7 +61,7 @@ class RequestNode(Node):
     """Says that an agent is asked; its answer to an earlier request of that name is taken back."""
 
     async def execute(self, context: ExecutionContext) -> Result:
-        space: Any = getattr(context.session, "dataspace", None)
+        space = space_of(context)
         _, named = context.input
         await space.retract(known.response_pattern(named["request-id"], named["run"]), by=context.run_id)
         await space.assert_fact(context.input, by=context.run_id)

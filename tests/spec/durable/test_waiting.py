@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from engine.conftest import until
 from nerve import FunctionNode, Session, WorkflowContext
 
 
@@ -38,14 +39,11 @@ async def test_a_body_with_work_left_is_taken_up_although_it_waits_too(tmp_path:
     async with Session("s", tmp_path / "nerve.db") as session:
         register(session)
         run = await session.start("main")
-        while done != [1, 2, 3]:
-            await asyncio.sleep(0)
+        await until(lambda: done == [1, 2, 3])
     done.clear()
     async with Session("s", tmp_path / "dead.db") as session:
         register(session)
         (run,) = await session.recover()
-        async with asyncio.timeout(5):
-            while done != [2, 3]:
-                await asyncio.sleep(0)
+        await until(lambda: done == [2, 3])
         await run.answer("yes")
         assert await run.wait() == "yes"

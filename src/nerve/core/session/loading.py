@@ -4,60 +4,94 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nerve.core.nodes.base import Node
 from nerve.core.workflow.workflow import Workflow
 
 if TYPE_CHECKING:
+    from nerve.agents.port import Provider
     from nerve.core.session.session import Session
     from nerve.spec.checks.names import Known
-    from nerve.spec.source import Document
+    from nerve.spec.models import WorkflowSpec
+    from nerve.spec.source import Document, Problem
     from nerve.spec.workflow import DefinedWorkflow
     from nerve.store.port import Definition
 
+NOTATIONS = ("json", "yaml", "lisp")
 KINDS = {"claude-code": "claude"}
 """Other names that people use for a provider."""
+EXTRAS = ("acp", "claude", "codex", "llm")
+"""The providers that come with an extra of the package."""
+
+
+class Read(NamedTuple):
+    """A workflow that was read and found right."""
+
+    name: str
+    spec: WorkflowSpec
+    document: Document
+    problems: list[Problem]
 
 
 def load(session: Session, given: str | os.PathLike[str], notation: str | None = None) -> DefinedWorkflow:
     """Read a workflow from a file or a text, check it, and register it."""
     from nerve.notations import open_document
-    from nerve.spec.check import check
-    from nerve.spec.workflow import DefinedWorkflow, refuse
 
-    document, folder = open_document(given, session.project, notation)
+    return define(session, read(*open_document(given, session.project, notation)))
+
+
+def read_text(session: Session, text: str, notation: str | None = None) -> Read:
+    """Read a workflow from a text, which is never taken for the name of a file, and check it."""
+    from nerve.notations import read as read_source
+    from nerve.notations.prompts import attach_prompts
+
+    document = read_source(text, notation=notation)
+    document.notes += attach_prompts(document, session.project, session.project)
+    return read(document, "")
+
+
+def read(document: Document, folder: str) -> Read:
+    from nerve.spec.check import check
+    from nerve.spec.workflow import refuse, slug
+
     checked = check(document)
     refuse(checked.problems)
     assert checked.spec is not None
-    forget(session, document, checked.spec.name)
     spec = checked.spec.model_copy(update={"folder": folder})
-    workflow = DefinedWorkflow(spec, session, document)
-    workflow.problems = checked.problems
+    return Read(slug(spec.name), spec, document, checked.problems)
+
+
+def define(session: Session, given: Read) -> DefinedWorkflow:
+    """Register a workflow, in place of an older one; runs that are open keep what they were started from."""
+    from nerve.spec.workflow import DefinedWorkflow
+
+    if isinstance(session.workflows.get(given.name), DefinedWorkflow):
+        session.delete_workflow(given.name)
+    workflow = DefinedWorkflow(given.spec, session, given.document)
+    workflow.problems = given.problems
+    if session._engine is not None:
+        session._engine.defined(workflow)
     return workflow
-
-
-def forget(session: Session, document: Document, name: str) -> None:
-    """Make room for a workflow that is loaded again; runs that are open keep what they were started from."""
-    from nerve.spec.workflow import DefinedWorkflow, slug
-
-    known = session.workflows.get(slug(name))
-    if isinstance(known, DefinedWorkflow):
-        session.delete_workflow(slug(name))
 
 
 def pinned(session: Session, definition: Definition) -> DefinedWorkflow | None:
     """A workflow as a run was started from it, whatever its file says today; None if it is Python code."""
-    if definition.notation not in ("json", "yaml", "lisp"):
+    if definition.notation not in NOTATIONS:
         return None
     from nerve.core.values import decode
+    from nerve.notations import read as read_source
     from nerve.spec.models import WorkflowSpec
-    from nerve.spec.source import Document, Map
+    from nerve.spec.source import Document, Map, Unreadable
     from nerve.spec.workflow import DefinedWorkflow
 
     data = decode(definition.canonical)
-    document = Document(Map(data), definition.notation, text=definition.source)
     spec = WorkflowSpec.model_validate(data)
+    file = f"<{definition.workflow}>"
+    try:
+        document = read_source(definition.source, file, definition.notation)
+    except Unreadable:
+        document = Document(Map(data), definition.notation, file, definition.source)
     return DefinedWorkflow(spec, session, document, register=False)
 
 
@@ -83,22 +117,69 @@ def make_agent(session: Session, name: str) -> Node | None:
 
     file = discover_agents(session.project).get(name)
     driven_by = file.provider or "claude" if file else name
-    provider = session.providers.get(KINDS.get(driven_by, driven_by))
+    provider = provider_of(session, KINDS.get(driven_by, driven_by))
     if provider is None:
         return None
     cwd = str(session.project.absolute())
     return AgentNode(name, None, provider, file.model if file else None, file.text() if file else None, cwd)
 
 
+def provider_of(session: Session, name: str) -> Provider | None:
+    """A provider that the session was given, or else one that an installed package offers, made once.
+
+    Raises UnknownProvider or Unavailable for one that is offered and cannot be made.
+    """
+    from nerve.agents import registry
+
+    if name not in session.providers:
+        settings = session.config.providers.get(name)
+        if settings is None and name not in registry.names():
+            return None
+        session.providers[name] = registry.make(name, settings)
+    return session.providers[name]
+
+
 def known(session: Session) -> Known:
+    from nerve.agents.port import Unavailable
+    from nerve.agents.registry import UnknownProvider
     from nerve.spec.checks.names import Known
 
+    why: dict[str, str] = {}
+
+    def has(name: str) -> bool:
+        try:
+            return find(session, name) is not None
+        except (Unavailable, UnknownProvider) as error:
+            why[name] = f"{error}."
+            return False
+
+    def getting(name: str) -> str:
+        return why.get(name) or installing(KINDS.get(name, name))
+
     names = [*session.nodes, *session.graphs, *session.workflows, *session.providers]
-    return Known(lambda name: find(session, name) is not None, list(session.workflows), names)
+    return Known(has, list(session.workflows), names, session.config.refusal, getting)
+
+
+def installing(name: str) -> str:
+    return f"Install it: pip install 'nerve[{name}]'." if name in EXTRAS else ""
 
 
 def check_start(session: Session, workflow: Workflow, params: Mapping[str, Any] | None) -> dict[str, Any]:
     """The parameters of a run that may start: inputs as declared, and every name in it known."""
     checked = workflow.check_params(params or {})
-    workflow.check_names(lambda: known(session))
+    if workflow.kind in NOTATIONS and (why := session.config.refusal(workflow.name)):
+        raise ValueError(why)
+    check_names(session, workflow)
     return checked
+
+
+def check_names(session: Session, workflow: Workflow) -> None:
+    """Raise Unreadable for names that nobody has, in a workflow or in one that it calls."""
+    seen: set[str] = set()
+    open_ = [workflow]
+    while open_:
+        each = open_.pop()
+        seen.add(each.name)
+        each.check_names(lambda: known(session))
+        found = [session.get_workflow(name) for name in each.calls if name not in seen]
+        open_ += [called for called in found if called is not None]

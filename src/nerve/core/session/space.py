@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+import logging
+from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
+from nerve.core.nodes.graph import suggest
+from nerve.core.session import loading
 from nerve.core.workflow.run import WorkflowRun
-from nerve.dataspace import Change, Fact, Pattern, Record
-from nerve.dataspace.known import DEFINITION, INSTANCE
+from nerve.core.workflow.workflow import Workflow
+from nerve.dataspace import Change, Fact, Pattern, Record, exactly
+from nerve.dataspace.known import DEFINITION, INSTANCE, LOG, STATE
 from nerve.dataspace.observers import Observation
+from nerve.errors import NerveError
+from nerve.spec.workflow import DefinedWorkflow
 
 if TYPE_CHECKING:
     from nerve.core.session.session import Session
+    from nerve.engine.facts import Facts
+
+log = logging.getLogger("nerve")
+
+READINGS = (STATE, LOG)
+"""What can be seen of runs and is said by nobody but them."""
 
 
 class Space:
@@ -41,63 +53,135 @@ class Space:
         return self._session.engine.facts.observe(pattern)
 
     async def _assert(self, record: Record, by: str) -> Change | None:
-        session = self._session
+        if record.label in READINGS:
+            raise ValueError(f"'{record.label}' is read from the journals of runs; nobody can assert it")
         if record.label == DEFINITION:
-            session.load(str(record.get("source") or ""), record.get("notation"))
-        elif (
-            record.label == INSTANCE
-            and session.get_workflow(definition := str(record.get("definition"))) is None
-        ):
-            raise ValueError(f"there is no workflow '{definition}' to start")
-        changes = await session.engine.facts.change(asserted=[record], by=by)
+            return await self._define(record, by)
         if record.label == INSTANCE:
-            await self.start(record)
+            return await self._instance(record, by)
+        changes = await self._facts.change(asserted=[record], by=by)
         return changes[0] if changes else None
 
+    async def _define(self, record: Record, by: str) -> Change | None:
+        """Define a workflow; what cannot be read, or is not what it says it is, is not asserted."""
+        read = self._read(record)
+        named = Record(DEFINITION, record.fields, {**record.named, "id": read.name})
+        changes = await self._facts.change(asserted=[named], by=by)
+        loading.define(self._session, read)
+        return changes[0] if changes else None
+
+    def _read(self, record: Record) -> loading.Read:
+        source, notation = record.get("source"), record.get("notation")
+        if not isinstance(source, str) or not source.strip():
+            raise ValueError("a workflow-definition needs a :source, the text of the workflow")
+        if notation is not None and not isinstance(notation, str):
+            raise ValueError(f"the :notation of a workflow-definition is a name, not {notation!r}")
+        read = loading.read_text(self._session, source, notation)
+        if (id := record.get("id")) is not None and id not in (read.name, read.spec.name):
+            raise ValueError(f"the workflow-definition '{id}' has the source of '{read.spec.name}'")
+        if not isinstance(self._session.workflows.get(read.name), DefinedWorkflow | None):
+            self._session.validate_unique_id(read.name, "workflow")
+        return read
+
+    async def _instance(self, record: Record, by: str) -> Change | None:
+        """Start a run; one that could not start is not asserted."""
+        workflow, _, given = self._asked(record)
+        loading.check_start(self._session, workflow, given)
+        there = self._facts.kept_as(record.id)
+        if there is not None and there.record != record:
+            raise ValueError(
+                f"the instance '{record.get('label')}' of '{workflow.name}' is there already,"
+                f" as {there.record}. Retract it first, or take another label."
+            )
+        changes = await self._facts.change(asserted=[record], by=by) if there is None else []
+        fact = changes[0].fact if changes else there
+        if fact is not None:
+            await self.start(fact)
+        return changes[0] if changes else None
+
+    def _asked(self, record: Record) -> tuple[Workflow, Any, dict[str, Any]]:
+        """The workflow, the input and the parameters of an instance."""
+        definition, context = record.get("definition"), record.get("context")
+        workflow = self._session.get_workflow(str(definition))
+        if workflow is None:
+            known = suggest(str(definition), self._session.workflows)
+            raise ValueError(f"there is no workflow '{definition}' to start{known}")
+        if not isinstance(context, Mapping | None):
+            raise ValueError(f"the :context of a workflow-instance is an object, not {context!r}")
+        for name in ("label", "branch"):
+            if not isinstance(record.get(name), str | None):
+                raise ValueError(f"the :{name} of a workflow-instance is a text, not {record.get(name)!r}")
+        given: dict[str, Any] = dict(context or {})
+        return workflow, given.pop("input", None), given
+
     async def _retract(self, pattern: Pattern, by: str) -> list[Fact]:
-        changes = await self._session.engine.facts.change(retracted=[pattern], by=by)
+        """What is only read from journals stays, but for an instance: taking that back stops its run."""
+        facts = self._facts
+        named = pattern.json[0] == INSTANCE
+        found = [
+            fact
+            for fact in (facts.present(pattern) if named else facts.space.facts(pattern))
+            if fact.record.label == INSTANCE or not facts.is_reading(fact)
+        ]
+        readings = {fact.id for fact in found if facts.is_reading(fact)}
+        changes = await facts.change(retracted=[exactly(fact.record) for fact in found], by=by)
         for change in changes:
-            if change.fact.record.label == INSTANCE:
-                await self._stop(change.fact.record)
+            await self._gone(change.fact, change.fact.id in readings)
         return [change.fact for change in changes]
 
-    async def start(self, record: Record) -> WorkflowRun:
+    async def _gone(self, fact: Fact, reading: bool) -> None:
+        if fact.record.label == DEFINITION:
+            known = self._session.workflows.get(str(fact.record.get("id")))
+            if isinstance(known, DefinedWorkflow) and known.definition()[1] == fact.record.get("source"):
+                self._session.delete_workflow(known.name)
+        elif fact.record.label == INSTANCE:
+            await self._stop(fact, reading)
+
+    async def start(self, fact: Fact) -> WorkflowRun:
         """Start the run of an instance, if it has none yet; the fact is the key."""
-        context: Any = record.get("context") or {}
-        given = dict(context)
+        workflow, input, given = self._asked(fact.record)
+        label: Any = fact.record.get("label")
+        branch: Any = fact.record.get("branch")
         return await self._session.start(
-            str(record.get("definition")),
-            given.pop("input", None),
-            given,
-            key=key_of(record),
-            label=record.get("label"),
-            branch=record.get("branch"),
+            workflow.name, input, given, key=key_of(fact), label=label, branch=branch
         )
 
-    async def _stop(self, record: Record) -> None:
-        row = self._session.engine.store.run_by_key(self._session.name, key_of(record))
-        run = self._session.get_workflow_run(row.run if row else str(record.get("run") or "-"))
+    async def _stop(self, fact: Fact, reading: bool) -> None:
+        row = self._session.engine.store.run_by_key(self._session.name, key_of(fact))
+        id = fact.record.get("run") if reading else row.run if row is not None else None
+        run = self._session.get_workflow_run(str(id)) if id is not None else None
         if run is not None and not run.is_complete:
             await run.stop("its workflow-instance was retracted")
 
     def define_all(self) -> None:
-        """Define again what facts define, after a restart."""
-        for fact in self._session.engine.facts.kept(DEFINITION):
-            self._session.load(str(fact.record.get("source") or ""), fact.record.get("notation"))
+        """Define again what facts define, after a restart; what the process has loaded itself counts more."""
+        for fact in self._facts.kept(DEFINITION):
+            try:
+                read = self._read(fact.record)
+                if read.name not in self._session.workflows:
+                    loading.define(self._session, read)
+            except (ValueError, NerveError) as error:
+                log.warning("the workflow-definition '%s' is left alone: %s", fact.record.get("id"), error)
 
     async def start_all(self) -> list[WorkflowRun]:
         """Start the instances that were asserted and not started before a crash."""
-        engine = self._session.engine
-        waiting = [fact.record for fact in engine.facts.kept(INSTANCE)]
-        return [
-            await self.start(record)
-            for record in waiting
-            if engine.store.run_by_key(self._session.name, key_of(record)) is None
-        ]
+        engine, runs = self._session.engine, []
+        for fact in self._facts.kept(INSTANCE):
+            if engine.store.run_by_key(self._session.name, key_of(fact)) is None:
+                try:
+                    runs.append(await self.start(fact))
+                except (ValueError, NerveError) as error:
+                    log.warning("the %s is left alone: %s", fact.record, error)
+        return runs
+
+    @property
+    def _facts(self) -> Facts:
+        return self._session.engine.facts
 
 
-def key_of(record: Record) -> str:
-    return f"instance:{record.id}"
+def key_of(fact: Fact) -> str:
+    """One run for each time that an instance was asserted anew."""
+    return f"instance:{fact.id}:{fact.version}"
 
 
 def begun(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:

@@ -13,6 +13,7 @@ from nerve.core.gates import check_choices
 from nerve.core.nodes.base import Names, Node, policy_of
 from nerve.core.nodes.bound import bounded
 from nerve.core.nodes.context import ExecutionContext, recovering
+from nerve.core.nodes.facts import AssertNode, RetractNode, plain
 from nerve.core.nodes.graph import suggest
 from nerve.core.policy import NO_POLICY, Effect, OnError, Policy, Retry
 from nerve.core.result import Result
@@ -126,9 +127,19 @@ class WorkflowContext:
     def wait_signal(
         self, label: str, key: str | None = None, timeout: float | None = None
     ) -> Coroutine[Any, Any, Any]:
-        """Wait until `run.signal(label, value, key)` is called; gives the value."""
+        """Wait for a signal, which may be there already; gives its value. Without a key, any key will do."""
         self._attached()
         return answered(self.execution, Signal(self.execution.take(label), label, key, timeout))
+
+    def assert_fact(self, fact: Any) -> Coroutine[Any, Any, None]:
+        """Assert a fact, as text, as JSON or as a record; returns when it is on disk."""
+        self._attached()
+        return asserted(self._call(AssertNode("assert"), "assert", plain(fact)))
+
+    def retract_fact(self, pattern: Any) -> Coroutine[Any, Any, int]:
+        """Take back the facts that fit; gives how many there were."""
+        self._attached()
+        return retracted(self._call(RetractNode("retract"), "retract", plain(pattern)))
 
     def now(self) -> datetime:
         return self.execution.now()
@@ -194,6 +205,15 @@ async def settle(call: Call) -> Result:
 
 async def answered(context: ExecutionContext, wait: Wait) -> Any:
     return await context.runtime.wait(wait)
+
+
+async def asserted(call: Call) -> None:
+    await settle(call)
+
+
+async def retracted(call: Call) -> int:
+    count: int = (await settle(call)).output
+    return count
 
 
 async def child_value(call: Call) -> Any:
