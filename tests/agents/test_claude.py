@@ -10,7 +10,6 @@ import signal
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,8 @@ import pytest
 
 from agents.contract import ProviderContract, allow, done, text, until_done, usage
 from agents.stubs.anthropic import AnthropicStub
+from nerve.agents import HostTool
 from nerve.agents.claude import ClaudeProvider
-from nerve.agents.claude.host_tools import HostTool
 from nerve.agents.claude.provider import find_program
 from nerve.agents.port import Assistant, Chunk, Decision, Options, Permission, Tool, ToolUpdate, Unavailable
 from process.seen import TAG, read, tagged
@@ -278,11 +277,6 @@ async def test_an_agent_of_the_agent_speaks_to_it_alone(provider: ClaudeProvider
 # -- tools of ours ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class WithTools(Options):
-    host_tools: Any = None
-
-
 @needs_program
 async def test_the_agent_can_ask_a_person(provider: ClaudeProvider, place: Path) -> None:
     asked: list[Mapping[str, Any]] = []
@@ -300,7 +294,7 @@ async def test_the_agent_can_ask_a_person(provider: ClaudeProvider, place: Path)
     schema = {"type": "object", "properties": {"question": {"type": "string"}}, "required": ["question"]}
     tool = HostTool("Ask a person.", schema, ask_human)
     env = {"HOME": str(place / "home")}
-    options = WithTools(env=env, ask=never, host_tools={"ask_human": tool})
+    options = Options(env=env, ask=never, host_tools={"ask_human": tool})
     prompt = '[[call mcp__nerve__ask_human {"question": "which door?"}]]'
     chunks = [chunk async for chunk in provider.query(prompt, str(place / "work"), None, options)]
     assert asked == [{"question": "which door?"}]

@@ -397,3 +397,25 @@ async def test_child_runs_spend_what_their_parent_has_left():
     await until(lambda: run.held is not None)
     assert "turns used: 1 of 1" in run.held["message"]
     assert run.held["run_id"] != run.run_id
+
+
+async def test_an_agent_can_ask_a_person_itself():
+    async def asks(prompt, resume, options):
+        answer = await options.host_tools["ask_human"].call({"question": "Which one?", "choices": ["a", "b"]})
+        yield Assistant(f"they said {answer}")
+        yield Done(options.thread)
+
+    session = Session()
+    agent = Agent(asks)
+    agent.capabilities = Capabilities(names_threads=True, host_tools=True)
+    AgentNode("dev", session, agent)
+
+    @session.workflow
+    async def body(ctx):
+        return (await ctx.run("dev", "x"))["output"]
+
+    run = await session.start("body")
+    gate = await within(run.next_gate())
+    assert (gate.prompt, gate.choices) == ("dev asks:\n\nWhich one?", ["a", "b"])
+    await run.answer("b")
+    assert await within(run.wait()) == "they said b"

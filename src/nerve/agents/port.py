@@ -121,6 +121,15 @@ async def deny(permission: Permission) -> Decision:
 
 
 @dataclass(frozen=True, slots=True)
+class HostTool:
+    """A tool of ours that the agent may call; `call` may take as long as a person takes to answer."""
+
+    description: str
+    schema: Mapping[str, Any]
+    call: Callable[[Mapping[str, Any]], Awaitable[str]]
+
+
+@dataclass(frozen=True, slots=True)
 class Options:
     """How a prompt is to be answered. A provider leaves alone what it cannot do, as its capabilities say."""
 
@@ -136,13 +145,14 @@ class Options:
     """Go on with a copy of the conversation, and leave the original as it is."""
     totals: Mapping[str, Any] = field(default_factory=dict)
     ask: Ask = deny
+    host_tools: Mapping[str, HostTool] = field(default_factory=dict)
     max_turns: int | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     """Added to the few variables that the agent's process gets."""
 
     def given(self) -> dict[str, Any]:
         """The settings that were made."""
-        fields = {name: getattr(self, name) for name in self.__slots__ if name != "ask"}
+        fields = {name: getattr(self, name) for name in self.__slots__ if name not in ("ask", "host_tools")}
         return {name: value for name, value in fields.items() if value not in (None, False, {})}
 
 
@@ -159,6 +169,8 @@ class Capabilities:
     cost: bool = False
     permissions: bool = False
     """Whether it asks before it uses a tool that is not allowed."""
+    host_tools: bool = False
+    """Whether it can call tools of ours."""
 
 
 class Provider(Protocol):

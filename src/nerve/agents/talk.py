@@ -12,8 +12,8 @@ from typing import Any
 from nerve.agents.accounts import Accounts
 from nerve.agents.answers import TRIES, once_more, problem_of, read_answer, with_schema
 from nerve.agents.ledger import added, entry
-from nerve.agents.permissions import Action, Permissions, question
-from nerve.agents.port import Capabilities, Decision, Done, Options, Permission, Provider
+from nerve.agents.permissions import Action, Permissions, question, visible
+from nerve.agents.port import Capabilities, Decision, Done, HostTool, Options, Permission, Provider
 from nerve.agents.request import Request
 from nerve.agents.said import Said
 from nerve.core.nodes.context import ExecutionContext
@@ -25,6 +25,16 @@ INTERRUPTED = (
     "You were interrupted before you were done. Go on with your task; if it is done already, give your final"
     " answer again. The task was:\n\n"
 )
+
+ASKING = "Ask the person you work for, when only they can decide. Waits until they answer."
+QUESTION = {
+    "type": "object",
+    "properties": {
+        "question": {"type": "string"},
+        "choices": {"type": "array", "items": {"type": "string"}},
+    },
+    "required": ["question"],
+}
 
 
 @dataclass(slots=True)
@@ -40,6 +50,8 @@ class Talk:
     accounts: Accounts
     fallback: Provider | None = None
     thread: str | None = None
+    begun_again: str | None = None
+    """The conversation that a crash cut off: it is gone on with, or begun if there is nothing of it."""
     usage: dict[str, Any] = field(default_factory=dict)
     totals: Mapping[str, Any] = field(default_factory=dict)
     said: list[Said] = field(default_factory=list)
@@ -75,7 +87,7 @@ class Talk:
         """Which conversation to go on with, and the prompt for it."""
         before = self.context.leaf.recorded("agent_thread") if self.context.leaf.again else None
         if before is not None and self.can.resume and before.get("provider") == self.provider.name:
-            self.thread = before["thread"]
+            self.thread = self.begun_again = before["thread"]
             return INTERRUPTED + self.request.prompt
         self.thread = self.request.resume
         return self.request.prompt
@@ -117,7 +129,10 @@ class Talk:
 
     def with_thread(self, chosen: str | None) -> Options:
         totals = self.totals or self.context.leaf.threads.totals.get(self.thread or "", {})
-        return replace(self.options, thread=chosen, totals=totals, ask=self.ask)
+        tools = {"ask_human": HostTool(ASKING, QUESTION, self.ask_human)} if self.can.host_tools else {}
+        return replace(
+            self.options, thread=chosen or self.begun_again, totals=totals, ask=self.ask, host_tools=tools
+        )
 
     async def tell_limit(self, until: float) -> None:
         at = datetime.fromtimestamp(until).astimezone().strftime("%H:%M")
@@ -143,6 +158,17 @@ class Talk:
         )
         answer = await self.context.leaf.ask(gate)
         return Decision(answer == "allow", "" if answer == "allow" else "a person said no")
+
+    async def ask_human(self, given: Mapping[str, Any]) -> str:
+        """The agent asks a person: an ordinary gate, with the agent's words marked as such."""
+        choices = given.get("choices")
+        gate = Gate(
+            f"{self.context.path}/question",
+            f"{self.name} asks:\n\n{visible(str(given.get('question', '')))}",
+            [str(choice) for choice in choices] if isinstance(choices, list) and choices else None,
+            node_id=self.name,
+        )
+        return str(await self.context.leaf.ask(gate))
 
     def ended(self, result: Result) -> Result:
         """The result with all that is to be known of the talk."""

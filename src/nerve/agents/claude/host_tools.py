@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
+
+from nerve.agents.port import HostTool
 
 SERVER = "nerve"
 PREFIX = f"mcp__{SERVER}__"
-
-
-@dataclass(frozen=True, slots=True)
-class HostTool:
-    """A tool that we run; `call` may take as long as a person takes to answer."""
-
-    description: str
-    schema: Mapping[str, Any]
-    call: Callable[[Mapping[str, Any]], Awaitable[str]]
 
 
 class HostTools:

@@ -58,7 +58,7 @@ class ClaudeProvider:
 
     name = "claude"
     capabilities = Capabilities(
-        resume=True, fork=True, names_threads=True, schema=True, cost=True, permissions=True
+        resume=True, fork=True, names_threads=True, schema=True, cost=True, permissions=True, host_tools=True
     )
 
     def __init__(
@@ -92,7 +92,7 @@ class ClaudeProvider:
         """Whether there was such a conversation; if it may be begun instead, nothing is told of that."""
         begins = resume is not None and resume == options.thread and not options.fork
         lines = Lines(options.totals, resumed=resume is not None)
-        tools = HostTools(getattr(options, "host_tools", {}))
+        tools = HostTools(options.host_tools)
         missing = False
 
         def unless_missing(chunk: Chunk) -> None:
