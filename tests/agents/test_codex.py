@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -192,7 +193,8 @@ class TestCodex(ProviderContract):
         begun = await anext(turn)
         assert isinstance(begun, Begun)
         for pid in tagged(tag):
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         await turn.aclose()
         await self.goes_on(ask, provider, begun.thread)
 

@@ -322,9 +322,9 @@ def test_what_a_sub_agent_wants_to_change_is_known_when_it_asks() -> None:
 
 def test_the_tokens_of_sub_agents_count() -> None:
     reading = Reading("t", "n")
-    for thread, turn, given in (("t", "n", 100), ("sub", "m", 30)):
-        spent = {"inputTokens": given, "cachedInputTokens": 0, "outputTokens": 1}
-        told = {"total": {**spent, "inputTokens": given + 1000}, "last": spent}
+    for thread, turn, tokens in (("t", "n", 100), ("sub", "m", 30)):
+        spent = {"inputTokens": tokens, "cachedInputTokens": 0, "outputTokens": 1}
+        told = {"total": {**spent, "inputTokens": tokens + 1000}, "last": spent}
         list(
             reading.take(
                 "thread/tokenUsage/updated", {"threadId": thread, "turnId": turn, "tokenUsage": told}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Literal, Self
 
@@ -29,6 +29,8 @@ GRACE = 2.0
 """Seconds from TERM to KILL for the processes."""
 PAUSES = (0.2, 0.4, 0.8, None)
 """Seconds before another start: of several that are the first in a home at once, all but one may give up."""
+TAKEN = 10.0
+"""Seconds that a turn waits for another of the same thread."""
 OURSELVES = {"name": "nerve", "title": "nerve", "version": "0"}
 
 Sandbox = Literal["read-only", "workspace-write", "danger-full-access"]
@@ -115,7 +117,8 @@ class CodexProvider:
             # It was started in its folder. One named here would be trusted for ever, with all its settings.
             return await peer.request("thread/start", params)
         old = {"threadId": resume, "excludeTurns": True, "cwd": program.absolute(cwd or ".")}
-        return await peer.request("thread/fork" if options.fork else "thread/resume", {**old, **params})
+        method = "thread/fork" if options.fork else "thread/resume"
+        return await free(lambda: peer.request(method, {**old, **params}))
 
 
 class Turn:
@@ -206,6 +209,18 @@ class Turn:
         thread, turn = self.reading.thread, self.reading.turn
         params = {"threadId": thread, "expectedTurnId": turn, "input": [{"type": "text", "text": text}]}
         self._peer.ask_only("turn/steer", params)
+
+
+async def free(ask: Callable[[], Awaitable[Message]]) -> Message:
+    """Wait for a thread that another process has: after a crash, one that is just about to end."""
+    deadline = asyncio.get_running_loop().time() + TAKEN
+    while True:
+        try:
+            return await ask()
+        except Refused as error:
+            if "active writer" not in str(error) or asyncio.get_running_loop().time() > deadline:
+                raise
+        await asyncio.sleep(0.1)
 
 
 def own_provider(base_url: str | None, env_key: str | None) -> dict[str, Any]:
