@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from agents.stubs.anthropic import AnthropicStub
 from agents.stubs.chat import ChatStub
 from nerve.agents.acp import AcpProvider
 from nerve.agents.port import Assistant, Chunk, Options, Permission, Tool, ToolUpdate, Unavailable, Usage
+from process.seen import eventually
 
 pytest.importorskip("acp", reason="agent-client-protocol is not installed: pip install 'nerve[acp]'")
 
@@ -40,7 +42,9 @@ class TestSmallAgent(ProviderContract):
         second = done(await ask("[[run true]]", resume=first.thread, totals=first.totals, ask=allow))
         assert usage(first) == Usage(100, 12, 20, None, pytest.approx(0.0005), "heron")
         assert usage(second).cost == pytest.approx(0.001)
-        assert second.totals == {"cost": pytest.approx(0.0015)}
+        failed = done(await ask("[[error 400]]", resume=first.thread, totals=second.totals))
+        assert failed.totals == second.totals
+        assert second.totals["cost"] == pytest.approx(0.0015)
 
     async def test_the_agents_own_name_of_a_tool_allows_it_too(self, ask: Any, cwd: Path) -> None:
         await ask("[[run touch allowed.txt]]", tools=["shell"])
@@ -83,6 +87,12 @@ class TestSmallAgent(ProviderContract):
         end = done(await ask("[[say yes]]", resume=first.thread, fork=True))
         assert (end.outcome, end.thread) == ("failed", first.thread)
 
+    async def test_a_thread_that_may_be_begun_is_begun_where_it_is_lost(self, ask: Any) -> None:
+        lost = str(uuid.uuid4())
+        chunks = await ask("[[say hello]]", resume=lost, thread=lost)
+        assert text(chunks) == "hello"
+        assert done(chunks).thread != lost
+
     async def test_a_rate_limit_tells_its_end_where_the_agent_does(self, ask: Any) -> None:
         assert done(await ask("[[limit 3600]]")).resets_at
         assert done(await ask("[[limit ]]")).resets_at is None
@@ -109,6 +119,16 @@ class TestClaudeAgentAcp(ProviderContract):
     """The real adapter, of npm's @agentclientprotocol/claude-agent-acp; it needs Node 22."""
 
     allowed = ("Bash",)
+
+    @pytest.fixture(autouse=True)
+    def home(self, tmp_path: Path) -> None:
+        self.sessions = tmp_path / "home" / ".claude" / "projects"
+
+    async def until_held(self, turn: Any, stub: Any) -> str:
+        """It says its first words before it writes the session down."""
+        thread = await super().until_held(turn, stub)
+        await eventually(lambda: any(self.sessions.glob(f"*/{thread}.jsonl")))
+        return thread
 
     @pytest.fixture
     def stub(self) -> Iterator[AnthropicStub]:

@@ -69,6 +69,10 @@ class LlmContract(ProviderContract):
         said = [chunk async for chunk in again.query("which?", str(cwd), first.thread, Options())]
         assert "the bird is a heron" in text(said)
 
+    async def test_a_thread_that_was_named_but_not_begun_is_begun(self, ask: Any) -> None:
+        chunks = await ask("[[say hello]]", resume="one", thread="one")
+        assert (text(chunks), done(chunks).thread) == ("hello", "one")
+
     async def test_a_prompt_that_failed_is_there_once_when_it_is_asked_again(
         self, ask: Any, stub: Any, provider: Any
     ) -> None:

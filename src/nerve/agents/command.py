@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
@@ -19,16 +20,24 @@ class CommandProvider:
     """Writes the system prompt, if any, and the prompt to the command's input; what it prints is the answer.
 
     An exit code other than 0 is a failure. The command keeps no conversation, so nothing can be resumed.
+    `env` is added to the few variables that its processes get; `pass_env` names variables of ours that they
+    get too.
     """
 
     name = "command"
     capabilities = Capabilities()
 
-    def __init__(self, argv: Sequence[str], env: Mapping[str, str] | None = None, grace: float = 5.0) -> None:
+    def __init__(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str] | None = None,
+        pass_env: Sequence[str] = (),
+        grace: float = 5.0,
+    ) -> None:
         if isinstance(argv, str) or not argv:
             raise ValueError(f"a command is a list of a program and its arguments, not {argv!r}")
         self.argv = [str(word) for word in argv]
-        self.env, self.grace = dict(env or {}), grace
+        self.env, self.pass_env, self.grace = dict(env or {}), tuple(pass_env), grace
 
     def query(
         self, prompt: str, cwd: str | None, resume: str | None, options: Options
@@ -65,11 +74,12 @@ class Turn:
 
     async def ended(self, heard: Callable[[str, str], None]) -> Exit:
         provider = self.provider
+        named = {name: os.environ[name] for name in provider.pass_env if name in os.environ}
         try:
             return await run_command(
                 provider.argv,
                 cwd=self.cwd,
-                env=child_env({**provider.env, **self.options.env}),
+                env=child_env({**named, **provider.env, **self.options.env}),
                 stdin=self.input.encode(errors="replace"),
                 on_output=heard,
                 keep=ANSWER,

@@ -107,7 +107,11 @@ class Turn:
         if self.resumed is None:
             return []
         data = await asyncio.to_thread(self.provider.history.read, self.resumed)
-        return None if data is None else ModelMessagesTypeAdapter.validate_json(data)
+        if data is not None:
+            earlier: list[ModelMessage] = ModelMessagesTypeAdapter.validate_json(data)
+            return earlier
+        # Asked to go on with the thread under the name it was to get: it was never begun, so it is now.
+        return [] if self.resumed == self.options.thread else None
 
     async def _keep(self, messages: list[ModelMessage]) -> None:
         from pydantic_ai.messages import ModelMessagesTypeAdapter

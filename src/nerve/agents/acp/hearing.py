@@ -157,13 +157,13 @@ def text_of(content: Any) -> str:
     return ""
 
 
-def usage_of(tokens: Json | None, cost: float | None, model: str | None) -> Usage | None:
+def usage_of(tokens: Json | None, model: str | None) -> Usage:
     """The tokens of a turn, each counted once.
 
     Some agents count what is read from a cache as input too, some do not; their total tells which.
     """
     if tokens is None:
-        return None if cost is None else Usage(cost=cost, model=model)
+        return Usage(model=model)
     given, out, total = tokens["inputTokens"], tokens["outputTokens"], tokens.get("totalTokens") or 0
     read, write = tokens.get("cachedReadTokens"), tokens.get("cachedWriteTokens")
     cached = (read or 0) + (write or 0)
@@ -172,11 +172,4 @@ def usage_of(tokens: Json | None, cost: float | None, model: str | None) -> Usag
     thought = tokens.get("thoughtTokens") or 0
     if thought and total == given + out + cached + thought:
         out += thought
-    return Usage(given, out, read, write, cost, model)
-
-
-def spent(total: float | None, before: Any) -> float | None:
-    """The part of a running total that is new; a total that has become less was begun anew."""
-    if total is None or not isinstance(before, int | float) or total < before:
-        return total
-    return total - before
+    return Usage(given, out, read, write, model=model)

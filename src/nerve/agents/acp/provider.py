@@ -6,11 +6,13 @@ import asyncio
 import importlib
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from nerve.agents.acp.client import Client, Lines, plain
-from nerve.agents.acp.hearing import Json, spent, usage_of
+from nerve.agents.acp.hearing import Json, usage_of
 from nerve.agents.acp.limits import ended
+from nerve.agents.acp.money import spent
 from nerve.agents.port import Begun, Capabilities, Chunk, Done, Options, Outcome, Unavailable
 from nerve.agents.stream import Tell, told
 from nerve.errors import NerveError
@@ -21,6 +23,7 @@ START = 60.0
 """Seconds that an agent has for saying hello."""
 INTERRUPT = 2.0
 """Seconds that an interrupted agent has for ending its turn by itself."""
+NOT_FOUND = -32002
 ENDS: Mapping[str, tuple[Outcome, str]] = {
     "end_turn": ("completed", ""),
     "cancelled": ("interrupted", "the turn was cancelled"),
@@ -112,16 +115,13 @@ class Turn:
             answer = await self._answer(acp, connection, client)
         except (acp.RequestError, Unable) as error:
             client.finish()
-            return ended(self.thread, error, self.methods)
+            return replace(ended(self.thread, error, self.methods), totals=self.options.totals)
         client.finish()
-        total = client.hearing.cost
-        cost = spent(total, self.options.totals.get("cost"))
-        outcome, why = ENDS.get(
-            answer["stopReason"], ("failed", f"the agent ended with {answer['stopReason']}")
-        )
-        totals = dict(self.options.totals) if total is None else {**self.options.totals, "cost": total}
-        usage = usage_of(answer.get("usage"), cost, model)
-        return Done(self.thread, usage, outcome, why, totals=totals)
+        stop = answer["stopReason"]
+        outcome, why = ENDS.get(stop, ("failed", f"the agent ended with '{stop}'"))
+        usage = usage_of(answer.get("usage"), model)
+        cost, totals = spent(client.hearing.cost, usage, self.options.totals)
+        return Done(self.thread, replace(usage, cost=cost), outcome, why, totals=totals)
 
     async def _open(self, acp: Any, connection: Any) -> str | None:
         """Say hello and open the session; gives the model, if the agent says which."""
@@ -135,17 +135,29 @@ class Turn:
         self.methods = [method["id"] for method in hello.get("authMethods") or ()]
         if self.provider.auth:
             await connection.authenticate(self.provider.auth)
-        session = await self._session(connection, hello.get("agentCapabilities") or {})
+        session = await self._session(acp, connection, hello.get("agentCapabilities") or {})
         return await self._set_up(connection, session)
 
-    async def _session(self, connection: Any, can: Json) -> Json:
+    async def _session(self, acp: Any, connection: Any, can: Json) -> Json:
         if self.resumed is None:
-            session = plain(await connection.new_session(self.cwd, mcp_servers=[]))
-            self.thread = session["sessionId"]
-            return session
+            return await self._begun(connection)
         if self.options.fork:
             raise Unable("sessions of ACP agents are not forked")
-        where = {"session_id": self.resumed, "cwd": self.cwd, "mcp_servers": []}
+        try:
+            return await self._resumed(connection, can)
+        except acp.RequestError as error:
+            # With the thread named as the one to begin as well, one that was lost in a crash begins anew.
+            if self.options.thread != self.resumed or not unknown(error):
+                raise
+            return await self._begun(connection)
+
+    async def _begun(self, connection: Any) -> Json:
+        session = plain(await connection.new_session(self.cwd, mcp_servers=[]))
+        self.thread, self.resumed = session["sessionId"], None
+        return session
+
+    async def _resumed(self, connection: Any, can: Json) -> Json:
+        where = {"session_id": self.thread, "cwd": self.cwd, "mcp_servers": []}
         if (can.get("sessionCapabilities") or {}).get("resume") is not None:
             return plain(await connection.resume_session(**where))
         if can.get("loadSession"):
@@ -161,7 +173,8 @@ class Turn:
         if choice is None:
             return self.options.model
         if self.options.model is None:
-            return str(choice.get("currentValue") or "") or None
+            current = choice.get("currentValue")
+            return None if current == "default" else current
         await connection.set_config_option(choice["id"], self.thread, self.options.model)
         return self.options.model
 
@@ -210,6 +223,10 @@ def ourselves(acp: Any) -> dict[str, Any]:
 def given_env(env: Mapping[str, str], names: Sequence[str], more: Mapping[str, str]) -> dict[str, str]:
     passed = {name: os.environ[name] for name in names if name in os.environ}
     return child_env({**passed, **env, **more})
+
+
+def unknown(error: Any) -> bool:
+    return error.code == NOT_FOUND or "not found" in str(error).lower()
 
 
 def gone(program: str, stderr: str) -> str:
