@@ -68,6 +68,24 @@ def test_a_run_of_a_python_workflow_needs_its_file(do) -> None:
     assert do("resume", run, "--with", "flows.py", "--answer", "gate=Bob").out == "noise\nBob {}\n"
 
 
+def test_a_run_whose_agent_is_missing_is_not_touched(do) -> None:
+    run = run_of(do("run", "ship", "hello", "--count=3", "--with", "nodes.py"))
+    before = listed(do)
+    for options in ([], ["--with-changes"]):
+        done = do("resume", run, *options, "--answer", "approve=yes")
+        assert (done.code, done.out) == (2, "")
+        assert ":13:46: Agent not found: notifier." in done.err
+        assert "--with FILE" in done.err
+        assert listed(do) == before
+    done = do("resume", run, "--with", "nodes.py", "--answer", "approve=yes")
+    assert (done.code, json.loads(done.out)["said"]) == (0, "told hello")
+
+
+def test_a_run_that_is_over_needs_nobody(do) -> None:
+    run = do("run", "ship", "hello", "--count=3", "--with", "nodes.py", "--answer", "approve=yes", "--json")
+    assert do("resume", run.json["run_id"]).code == 0
+
+
 def test_a_held_run_is_exit_code_4_and_names_the_way_on(do, project) -> None:
     flow = project / "flow.py"
     text = "def register(s):\n    @s.workflow\n    async def f(ctx):\n        return await ctx.gate('A?')\n"

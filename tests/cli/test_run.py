@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from nerve.agents import Unavailable
 from nerve.core.session import Session
 
 READY = ("--with", "nodes.py", "--count=3")
@@ -209,6 +210,68 @@ def test_a_workflow_that_is_switched_off_is_not_run_by_its_name(do, project) -> 
     done = do("run", "shout")
     assert (done.code, done.out) == (2, "")
     assert "workflow 'shout' is switched off in .nerve/config.json" in done.err
+
+
+@pytest.mark.requirement("S2-22")
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        ('{"workflows": {"asking": {"visible_to": ["plan"]}}}', "workflow 'asking' is visible to plan only"),
+        ('{"workflows": {"asking": {"visible_to": []}}}', "workflow 'asking' is visible to nobody"),
+        ('{"workflows": {"asking": {"enabled": false}}}', "workflow 'asking' is switched off in"),
+    ],
+)
+def test_a_workflow_calls_only_what_it_may(config, why, do, project) -> None:
+    (project / ".nerve/config.json").write_text(config)
+    for verb in ("check", "run"):
+        done = do(verb, "parent")
+        assert done.code == (1 if verb == "check" else 2)
+        assert f".nerve/workflows/parent.yaml:6:45: {why}" in done.out + done.err
+    assert not (project / ".nerve/nerve.db").exists()
+
+
+def test_a_workflow_that_is_named_may_call(do, project) -> None:
+    (project / ".nerve/config.json").write_text('{"workflows": {"asking": {"visible_to": ["parent"]}}}')
+    assert do("run", "parent", "--answer", "colour=red").out == "child said red\n"
+
+
+@pytest.mark.parametrize("target", ["shout", ".nerve/workflows/shout.yaml"])
+def test_a_project_that_is_switched_off_runs_nothing(target, do, project) -> None:
+    (project / ".nerve/config.json").write_text('{"enabled": false}')
+    done = do("run", target)
+    assert (done.code, done.out) == (2, "")
+    assert "workflow 'shout' is switched off in .nerve/config.json" in done.err
+
+
+def test_a_wrong_configuration_is_told_with_its_place(do, project) -> None:
+    (project / ".nerve/config.json").write_text('{"enabled": 1}')
+    done = do("run", "shout")
+    assert (done.code, done.err) == (2, ".nerve/config.json:1:13: enabled must be true or false\n")
+
+
+def test_a_provider_that_is_not_installed_is_told_with_how_to_get_it(do, project, monkeypatch) -> None:
+    monkeypatch.setattr("nerve.agents.registry.names", list)
+    (project / "ask.yaml").write_text("name: ask\ndescription: d\nbody: {kind: prompt, text: Hello}\n")
+    assert do("check", "ask.yaml").out == "1 workflow, no problems\n"
+    done = do("run", "ask.yaml")
+    assert (done.code, done.err) == (
+        2,
+        "ask.yaml:3:7: Agent not found: claude. Install it: pip install 'nerve[claude]'.\n",
+    )
+
+
+def test_a_provider_that_cannot_be_made_says_why(do, project, monkeypatch) -> None:
+    def make(name, settings):
+        raise Unavailable("codex is not installed: pip install 'nerve[codex]', or put codex on PATH")
+
+    monkeypatch.setattr("nerve.agents.registry.names", lambda: ["codex"])
+    monkeypatch.setattr("nerve.agents.registry.make", make)
+    (project / "ask.yaml").write_text(
+        "name: ask\ndescription: d\nprovider: codex\nbody: {kind: prompt, text: Hello}\n"
+    )
+    done = do("run", "ask.yaml")
+    assert done.code == 2
+    assert "Agent not found: codex. codex is not installed: pip install 'nerve[codex]'" in done.err
 
 
 def test_a_store_that_another_process_owns_is_said(do, project) -> None:

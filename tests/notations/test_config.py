@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from nerve.notations.config import Config, WorkflowSettings, read_config
+from nerve.notations.config import Config, WorkflowSettings, project_config, read_config
 from nerve.spec.source import Unreadable
 
 SEED = """{
@@ -37,6 +37,40 @@ def test_what_is_not_mentioned_is_enabled_and_seen_by_all() -> None:
     assert Config().may_call("anybody", "anything")
 
 
+@pytest.mark.parametrize(
+    ("workflow", "caller", "why"),
+    [
+        ("feature-dev", "deploy", "workflow 'feature-dev' is visible to plan, build only"),
+        ("feature-dev", "plan", ""),
+        ("feature-dev", "feature-dev", ""),
+        ("feature-dev", None, ""),
+        ("old", None, "workflow 'old' is switched off in .nerve/config.json"),
+        ("other", "deploy", ""),
+    ],
+)
+@pytest.mark.requirement("S2-22")
+def test_a_refusal_says_who_may(workflow, caller, why) -> None:
+    assert read_config(SEED).refusal(workflow, caller) == why
+
+
+def test_a_configuration_has_the_settings_of_providers() -> None:
+    config = read_config('{"providers": {"gemini": {"kind": "acp", "command": ["gemini"]}}}')
+    assert config.providers == {"gemini": {"kind": "acp", "command": ["gemini"]}}
+    with pytest.raises(Unreadable, match="1:26: provider 'gemini' must be an object"):
+        read_config('{"providers": {"gemini": 3}}')
+
+
+def test_the_configuration_of_a_folder_is_read_or_is_the_default(tmp_path) -> None:
+    assert project_config(tmp_path) == project_config(tmp_path / "gone") == Config()
+    (tmp_path / ".nerve").mkdir()
+    (tmp_path / ".nerve/config.json").write_text('{"enabled": false}')
+    assert not project_config(tmp_path).enabled
+    (tmp_path / ".nerve/config.json").unlink()
+    (tmp_path / ".nerve/config.json").mkdir()
+    with pytest.raises(Unreadable, match=r"\.nerve/config\.json:1:1: this cannot be read"):
+        project_config(tmp_path)
+
+
 def test_an_empty_list_is_seen_by_nobody() -> None:
     assert not read_config('{"workflows": {"a": {"visible_to": []}}}').may_call("plan", "a")
 
@@ -59,10 +93,10 @@ def test_every_problem_is_told_with_its_place() -> None:
         )
     assert [str(problem).removeprefix(".nerve/config.json:") for problem in caught.value.problems] == [
         "1:2: the configuration has no key 'enable'. Did you mean 'enabled'?"
-        " Keys are: enabled, workflows_dir, workflows.",
+        " Keys are: enabled, workflows_dir, workflows, providers.",
         "2:13: enabled must be true or false",
         "3:22: workflow 'a' has no key 'visible'. Did you mean 'visible_to'? Keys are: enabled, visible_to.",
-        "4:22: visible_to of workflow 'b' must be a list of agents",
+        "4:22: visible_to of workflow 'b' must be a list of workflows",
         "4:36: workflow 'c' must be an object",
     ]
 

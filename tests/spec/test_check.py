@@ -134,7 +134,7 @@ async def test_nothing_of_a_workflow_with_unknown_names_is_run() -> None:
     ("params", "message"),
     [
         ({}, "needs the input 'n' \\(integer\\)"),
-        ({"n": "x"}, "input 'n' must be a integer, not 'x'"),
+        ({"n": "x"}, "input 'n' must be an integer, not 'x'"),
         ({"n": 1, "m": 2}, "has no input 'm'. It has: n, mood"),
         ({"n": 1, "mood": "odd"}, "input 'mood' must be one of \\['good'\\], not 'odd'"),
     ],

@@ -7,20 +7,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from nerve.agents import registry
 from nerve.cli.exits import COMPLETED, FAILED
 from nerve.cli.project import Code, Project
 from nerve.cli.run import Flag
 from nerve.cli.usage import UsageError
+from nerve.core.session.loading import EXTRAS, KINDS
 from nerve.notations import open_document
 from nerve.notations.agents import discover_agents
 from nerve.spec.check import check as check_document
-from nerve.spec.checks.names import Known, unknown
+from nerve.spec.checks.names import CHILD, Known, barred, unknown
 from nerve.spec.source import Document, Problem, Unreadable
 from nerve.spec.walk import walk
 from nerve.spec.workflow import slug
 
-PROVIDERS = ("claude", "claude-code", "codex")
-"""Providers that need no word in the project."""
 NOTHING = "No workflows found. Create workflows in .nerve/workflows/, or name a file."
 
 
@@ -108,19 +108,28 @@ class Checking:
         checked = check_document(document)
         problems = list(checked.problems)
         if checked.spec is not None:
-            problems += self.strangers(document, checked.spec)
+            problems += self.names(document, checked.spec)
         self.found.problems += sorted(set(problems))
 
-    def strangers(self, document: Document, spec: Any) -> Iterator[Problem]:
-        """Names that the project does not have; a Python file may still bring them, so they are no errors."""
-        for loc, message, fix in unknown(spec, list(walk(spec.body)), self.known(slug(spec.name))):
+    def names(self, document: Document, spec: Any) -> Iterator[Problem]:
+        """Workflows that may not be called, and names that the project does not have.
+
+        A Python file may still bring those, so they are no errors.
+        """
+        own, found = slug(spec.name), list(walk(spec.body))
+        known = self.known(own)
+        for loc, message, fix in barred(own, found, known):
+            yield document.problem(loc, message, fix)
+        for loc, message, fix in unknown(spec, found, known):
             yield replace(document.problem(loc, message, fix), severity="warning")
 
     def known(self, own: str) -> Known:
         workflows = [own, *(slug(each.name) for each in self.project.found.workflows)]
         agents = [agent.name for agent in discover_agents(self.project.folder).agents]
-        names = [*agents, *workflows, *PROVIDERS]
-        return Known(lambda name: name.removeprefix("workflow:") in names, workflows, names)
+        config = self.project.config
+        providers = [*KINDS, *EXTRAS, *registry.names(), *config.providers]
+        names = [*agents, *workflows, *providers]
+        return Known(lambda name: name.removeprefix(CHILD) in names, workflows, names, config.refusal)
 
 
 def counted(number: int, what: str) -> str:

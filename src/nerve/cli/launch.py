@@ -15,7 +15,7 @@ from rich.console import Console
 from nerve.cli import code
 from nerve.cli.answers import Answers
 from nerve.cli.exits import INTERRUPTED
-from nerve.cli.project import STORE, Code, File, Project, called
+from nerve.cli.project import STORE, Code, File, Project
 from nerve.cli.telling import tell
 from nerve.cli.usage import UsageError
 from nerve.cli.watch import Outcome, Watch
@@ -102,17 +102,17 @@ def load(session: Session, project: Project, target: File | Code) -> Workflow:
     """The workflow that is meant, with those of the project that it calls."""
     if isinstance(target, Code):
         return from_code(session, target)
-    if target.found is not None and not project.config.is_enabled(target.found.name):
-        raise UsageError(f"workflow '{target.found.name}' is switched off in .nerve/config.json.")
     workflow = session.load(target.path)
+    if why := project.config.refusal(workflow.name):
+        raise UsageError(f"{why}.")
     load_called(session, project, workflow)
     return workflow
 
 
 def load_called(session: Session, project: Project, workflow: DefinedWorkflow) -> None:
     """Load the workflows of the project that this one calls, and those that they call."""
-    for name in called(workflow.spec):
-        if session.find(name) is None and (found := project.enabled(name)) is not None:
+    for name in workflow.calls:
+        if session.find(name) is None and (found := project.exactly(name)) is not None:
             load_called(session, project, session.load(found.path))
 
 

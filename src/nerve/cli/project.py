@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,15 +10,11 @@ from pathlib import Path
 from nerve.cli.usage import UsageError
 from nerve.core.nodes.graph import suggest
 from nerve.notations import SUFFIXES
-from nerve.notations.config import Config, read_config
+from nerve.notations.config import Config, project_config
 from nerve.notations.discovery import Found, FoundWorkflow, discover
-from nerve.notations.files import Refused, read_inside
-from nerve.spec import models
-from nerve.spec.walk import walk
 from nerve.spec.workflow import slug
 
 STORE = Path(".nerve/nerve.db")
-CONFIG = ".nerve/config.json"
 SHOWN = 20
 """Names that an error lists."""
 
@@ -48,12 +44,7 @@ class Project:
     @cached_property
     def config(self) -> Config:
         """The configuration; Unreadable if it is wrong."""
-        try:
-            return read_config(read_inside(self.folder, self.folder / CONFIG), CONFIG)
-        except FileNotFoundError:
-            return Config()
-        except (OSError, Refused) as error:
-            raise UsageError(f"{CONFIG} cannot be read: {error}.") from None
+        return project_config(self.folder)
 
     @cached_property
     def found(self) -> Found:
@@ -91,11 +82,9 @@ class Project:
         stop = "" if close.endswith("?") else "."
         raise UsageError(f"there is no file and no workflow '{name}'{close}{stop} {there}")
 
-    def enabled(self, name: str) -> FoundWorkflow | None:
-        """The workflow of exactly that id, if the project lets it be used."""
-        matching = (each for each in self.found.workflows if name == slug(each.name))
-        found = next(matching, None)
-        return found if found is not None and self.config.is_enabled(name) else None
+    def exactly(self, name: str) -> FoundWorkflow | None:
+        """The workflow of exactly that id."""
+        return next((each for each in self.found.workflows if name == slug(each.name)), None)
 
 
 def names_in(folder: Path) -> list[str]:
@@ -103,16 +92,6 @@ def names_in(folder: Path) -> list[str]:
         return [path.name for path in folder.iterdir() if path.suffix.lower() in SUFFIXES]
     except OSError:
         return []
-
-
-def called(spec: models.WorkflowSpec) -> Iterator[str]:
-    """The names a workflow calls that may be those of other workflows."""
-    for each in walk(spec.body):
-        match each.spec:
-            case models.WorkflowCall(workflow=name):
-                yield name
-            case models.Call(target=target):
-                yield target.removeprefix("workflow:")
 
 
 def listed(names: Iterable[str]) -> str:

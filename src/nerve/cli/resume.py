@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +17,8 @@ from nerve.cli.usage import UsageError
 from nerve.cli.watch import Outcome
 from nerve.core.session import Session
 from nerve.core.workflow import WorkflowRun, WorkflowState
-from nerve.spec.source import Unreadable
+from nerve.core.workflow.workflow import Workflow
+from nerve.spec.source import Problem, Unreadable
 from nerve.spec.workflow import DefinedWorkflow
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 HOW_MANY = 5
 """Runs that an error lists."""
+NAMED = "If a file has it, name that: --with FILE."
 
 
 def resume(
@@ -84,6 +87,8 @@ async def taken_up(session: Session, project: Project, row: RunRow) -> WorkflowR
         workflow = session.engine.workflow(row)
         if isinstance(workflow, DefinedWorkflow):
             load_called(session, project, workflow)
+        if row.ended is None:
+            check_names(session, workflow)
         run = session.engine.take_up(row)
     except Unreadable:
         raise
@@ -96,18 +101,33 @@ async def taken_up(session: Session, project: Project, row: RunRow) -> WorkflowR
 
 async def changed(session: Session, project: Project, row: RunRow) -> WorkflowRun:
     """The run with the workflow as it is today; what that asks for differently is run again."""
-    if session.get_workflow(row.workflow) is None and (found := project.enabled(row.workflow)) is not None:
+    if session.get_workflow(row.workflow) is None and (found := project.exactly(row.workflow)) is not None:
         load_called(session, project, session.load(found.path))
     workflow = session.get_workflow(row.workflow)
     if workflow is None:
         raise UsageError(f"workflow '{row.workflow}' is not in this project: name its file, --with FILE.")
     run = session.engine.handle(row)
+    if not run.is_complete:
+        check_names(session, workflow)
     run._workflow = workflow
     if run.state in (WorkflowState.RUNNING, WorkflowState.WAITING):
         await run.pause()
     if not run.is_complete:
         await go_on(run, with_changes=True)
     return run
+
+
+def check_names(session: Session, workflow: Workflow) -> None:
+    """Say which agents of a run are missing, before anything is done to it."""
+    try:
+        session.check_names(workflow)
+    except Unreadable as error:
+        raise Unreadable([hinted(problem) for problem in error.problems]) from None
+
+
+def hinted(problem: Problem) -> Problem:
+    missing = problem.message.startswith("Agent not found")
+    return replace(problem, fix=f"{problem.fix} {NAMED}") if missing else problem
 
 
 async def go_on(run: WorkflowRun, with_changes: bool = False) -> None:

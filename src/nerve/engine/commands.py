@@ -15,7 +15,7 @@ from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import GateInfo, WorkflowState
 from nerve.engine.drive import Drive
 from nerve.engine.journal import Journal
-from nerve.engine.records import resets_in, resumed, settle_key
+from nerve.engine.records import resets_in, resumed, settle_key, start_of
 from nerve.engine.waits import answered, open_in, received
 from nerve.errors import NerveError
 
@@ -108,6 +108,9 @@ class Commands:
     ) -> None:
         if run._state not in STANDS:
             raise RuntimeError(f"Cannot resume run in state {run.state.value}")
+        if with_changes:
+            drive = self._engine.renew(run, drive)
+        self._engine.ready(run)
         if drive is not None:
             await drive.journal.written_upto(drive.resume(limits, with_changes))
         else:
@@ -204,6 +207,7 @@ class Commands:
             held = run._held or {}
             if path and path != held["path"]:
                 raise ValueError(f"run '{run.run_id}' is held at '{held['path'] or '/'}', not at '{path}'")
+            self._engine.ready(run)
             if drive is None:
                 await self._decided(run, held["path"], decision, value)
             elif decision != "retry":
@@ -235,7 +239,7 @@ class Commands:
         if (leaving := engine.leaving.get(run.run_id)) is not None:
             await asyncio.wait([leaving])
         past = engine.store.events(run.run_id)
-        start = decode(past[0].data)
+        start = start_of(past)
         journal = Journal(
             run.run_id,
             past[-1].seq,

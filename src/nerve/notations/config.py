@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from nerve.core.nodes.graph import suggest
+from nerve.notations.files import Refused, read_inside
 from nerve.notations.json_text import read_json
 from nerve.spec.source import Map, Place, Problem, Seq, Unreadable
 
+FILE = ".nerve/config.json"
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -20,7 +23,7 @@ class WorkflowSettings:
 
     enabled: bool = True
     visible_to: tuple[str, ...] | None = None
-    """The agents that may call it as `workflow:<id>`; None is everybody, an empty list nobody."""
+    """The workflows that may call it; None is all of them, an empty list none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +34,25 @@ class Config:
     workflows_dir: str | None = None
     """A folder of workflows below the project's folder, beside those that are always looked in."""
     workflows: Mapping[str, WorkflowSettings] = field(default_factory=lambda: NOTHING)
+    providers: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: NOTHING)
+    """The settings of providers, by the names that workflows call them."""
 
     def is_enabled(self, workflow: str) -> bool:
         return self.enabled and self.of(workflow).enabled
 
-    def may_call(self, agent: str, workflow: str) -> bool:
-        """Whether an agent may call `workflow:<id>`."""
+    def may_call(self, caller: str, workflow: str) -> bool:
+        """Whether one workflow may call another."""
+        return not self.refusal(workflow, caller)
+
+    def refusal(self, workflow: str, caller: str | None = None) -> str:
+        """Why a workflow may not be started, or be called by another one; empty if it may."""
+        if not self.is_enabled(workflow):
+            return f"workflow '{workflow}' is switched off in {FILE}"
         seen_by = self.of(workflow).visible_to
-        return self.is_enabled(workflow) and (seen_by is None or agent in seen_by)
+        if caller is None or seen_by is None or caller in seen_by or caller == workflow:
+            return ""
+        listed = f"{', '.join(seen_by)} only" if seen_by else "nobody"
+        return f"workflow '{workflow}' is visible to {listed}"
 
     def of(self, workflow: str) -> WorkflowSettings:
         return self.workflows.get(workflow, DEFAULT)
@@ -47,7 +61,17 @@ class Config:
 DEFAULT = WorkflowSettings()
 
 
-def read_config(text: str, file: str = ".nerve/config.json") -> Config:
+def project_config(folder: Path) -> Config:
+    """The configuration of a project; `Unreadable` if it is wrong, and the default if there is none."""
+    try:
+        return read_config(read_inside(folder, folder / FILE))
+    except (FileNotFoundError, NotADirectoryError):
+        return Config()
+    except (OSError, Refused) as error:
+        raise Unreadable([Problem(FILE, Place(), f"this cannot be read: {error}")]) from None
+
+
+def read_config(text: str, file: str = FILE) -> Config:
     """The configuration a text says; raises `Unreadable` with every problem and its place."""
     return ConfigReader(file).config(read_json(text, file))
 
@@ -65,6 +89,8 @@ class ConfigReader:
                 made[key] = self.flag(value, place, "enabled")
             elif key == "workflows_dir":
                 made[key] = self.folder(value, place)
+            elif key == "providers":
+                made[key] = self.providers(value, place)
             else:
                 made[key] = self.workflows(value, place)
         if self.problems:
@@ -74,6 +100,12 @@ class ConfigReader:
     def workflows(self, source: Any, place: Place) -> Mapping[str, WorkflowSettings]:
         entries = self.entries(source, "'workflows'", None, place)
         return MappingProxyType({key: self.settings(key, value, at) for key, value, at in entries})
+
+    def providers(self, source: Any, place: Place) -> Mapping[str, Mapping[str, Any]]:
+        entries = self.entries(source, "'providers'", None, place)
+        for name, value, at in entries:
+            self.entries(value, f"provider '{name}'", None, at)
+        return MappingProxyType({name: value for name, value, _ in entries})
 
     def settings(self, id: str, source: Any, place: Place) -> WorkflowSettings:
         what = f"workflow '{id}'"
@@ -118,7 +150,7 @@ class ConfigReader:
 
     def names(self, value: Any, place: Place, what: str) -> tuple[str, ...]:
         if not isinstance(value, Seq) or not all(isinstance(name, str) for name in value):
-            self.error(place, f"visible_to of {what} must be a list of agents")
+            self.error(place, f"visible_to of {what} must be a list of workflows")
             return ()
         return tuple(value)
 

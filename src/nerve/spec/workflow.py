@@ -16,8 +16,8 @@ from nerve.core.workflow.workflow import Kind, Workflow
 from nerve.errors import Rejected, WorkflowFailed
 from nerve.spec import models
 from nerve.spec.build import Builder
-from nerve.spec.checks.names import Known, unknown
-from nerve.spec.checks.rules import fits
+from nerve.spec.checks.names import CHILD, Known, barred, called, unknown
+from nerve.spec.checks.rules import a, fits
 from nerve.spec.nodes import joined
 from nerve.spec.scope import Facts, Scope
 from nerve.spec.source import Document, Problem, Unreadable
@@ -75,6 +75,10 @@ class DefinedWorkflow(Workflow):
                 return [step.id for step in steps if step.id]
         return [self.spec.body.id] if self.spec.body.id else []
 
+    @property
+    def calls(self) -> list[str]:
+        return [name.removeprefix(CHILD) for each in walk(self.spec.body) if (name := called(each.spec))]
+
     def definition(self) -> tuple[str, str, str]:
         if self._definition is None:
             source = self.document.text if self.document else ""
@@ -95,7 +99,7 @@ class DefinedWorkflow(Workflow):
                     raise ValueError(f"workflow '{self.name}' needs the input '{name}' ({input.type})")
                 filled[name] = input.default
             elif not fits(filled[name], input.type):
-                raise ValueError(f"input '{name}' must be a {input.type}, not {filled[name]!r}")
+                raise ValueError(f"input '{name}' must be {a(input.type)}, not {filled[name]!r}")
             elif input.choices is not None and filled[name] not in input.choices:
                 raise ValueError(f"input '{name}' must be one of {input.choices}, not {filled[name]!r}")
         return filled
@@ -103,7 +107,8 @@ class DefinedWorkflow(Workflow):
     def check_names(self, known: Callable[[], Known]) -> None:
         """Checked until all are there; what is there once stays."""
         if not self._names_known and self.document is not None:
-            wrong = unknown(self.spec, list(walk(self.spec.body)), known())
+            names, found = known(), list(walk(self.spec.body))
+            wrong = [*barred(self.name, found, names), *unknown(self.spec, found, names)]
             refuse([self.document.problem(loc, message, fix) for loc, message, fix in wrong])
             self._names_known = True
 

@@ -36,6 +36,8 @@ class Names(Protocol):
 
     def pinned(self, definition: Any) -> Any: ...
 
+    def check_names(self, workflow: Any) -> None: ...
+
 
 class Node:
     """Something that can be executed. A subclass that acts on the world is a leaf.

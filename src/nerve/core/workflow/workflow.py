@@ -88,6 +88,11 @@ class Workflow(Node):
         """The steps that are known before it runs."""
         return self._body.steps if isinstance(self._body, Graph) else []
 
+    @property
+    def calls(self) -> list[str]:
+        """The names it calls that may be those of other workflows, if they are known before it runs."""
+        return []
+
     def to_info(self) -> WorkflowInfo:
         return WorkflowInfo(self.name, self._description, self._created_at)
 

@@ -10,6 +10,7 @@ from nerve.spec import models
 from nerve.spec.checks.rules import Wrong
 from nerve.spec.walk import Found
 
+CHILD = "workflow:"
 DEFAULT = "claude"
 """The provider of a prompt that nothing names one for."""
 
@@ -23,6 +24,30 @@ class Known:
     workflows: list[str] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     """What could have been meant."""
+    refusal: Callable[[str, str], str] = lambda workflow, caller: ""
+    """Why a workflow may not be called by another; empty if it may."""
+    getting: Callable[[str], str] = lambda name: ""
+    """How to get an agent that is known but not there; empty if nobody knows it."""
+
+
+def called(node: models.NodeBase) -> str | None:
+    """What a node calls that may be a workflow."""
+    match node:
+        case models.Call(target=name) | models.Prompt(agent=name):
+            return name
+        case models.WorkflowCall(workflow=name):
+            return CHILD + name
+    return None
+
+
+def barred(own: str, found: list[Found], known: Known) -> Iterator[Wrong]:
+    """Workflows that the one of the id `own` calls and may not."""
+    for each in found:
+        name = called(each.spec)
+        id = (name or "").removeprefix(CHILD)
+        if name and (name != id or id in known.workflows) and (why := known.refusal(id, own)):
+            key = next(key for key in ("target", "agent", "workflow") if hasattr(each.spec, key))
+            yield (*each.loc, key), why, "Change the configuration, or call another."
 
 
 def unknown(spec: models.WorkflowSpec, found: list[Found], known: Known) -> Iterator[Wrong]:
@@ -50,6 +75,8 @@ def prompt(each: Found, spec: models.WorkflowSpec, known: Known) -> Iterator[Wro
 
 
 def nobody(name: str, known: Known) -> tuple[str, str]:
+    if how := known.getting(name):
+        return f"Agent not found: {name}", how
     return (
         f"Agent not found: {name}{suggest(name, known.names)}",
         "Register a node or a provider of that name, or add an agent file.",

@@ -38,13 +38,18 @@ def fits(value: Any, type: str) -> bool:
     return isinstance(value, FITS[type])
 
 
+def a(type: str) -> str:
+    """The name of a type with its article."""
+    return f"{'an' if type[0] in 'aio' else 'a'} {type}"
+
+
 def inputs(spec: models.WorkflowSpec, found: list[Found]) -> Iterator[Wrong]:
     for name, declared in spec.inputs.items():
         loc: Loc = ("inputs", name)
         if not name.isidentifier():
             yield loc, f"input '{name}' cannot be written in an expression", "Use letters, digits and _."
         if declared.default is not None and not fits(declared.default, declared.type):
-            yield (*loc, "default"), f"the default of input '{name}' is not a {declared.type}", "Change one."
+            yield (*loc, "default"), f"the default of input '{name}' is not {a(declared.type)}", "Change one."
         if declared.required and declared.default is not None:
             yield (*loc, "required"), f"input '{name}' is required and has a default", "Drop one of them."
         if declared.choices is not None and declared.default not in (None, *declared.choices):
