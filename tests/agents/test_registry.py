@@ -1,0 +1,115 @@
+"""Providers by name: those of installed packages, loaded when one is made."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nerve.agents.registry import UnknownProvider, make, names
+
+ROOT = Path(__file__).parent.parent.parent
+SOURCE = """
+from nerve.agents.port import Capabilities
+
+class Heron:
+    name = "heron"
+    capabilities = Capabilities()
+    def __init__(self, feathers, colour="grey"):
+        self.feathers, self.colour = feathers, colour
+    def query(self, prompt, cwd, resume, options):
+        raise NotImplementedError
+
+def stork(**settings):
+    bird = Heron(settings)
+    bird.name = "stork"
+    return bird
+"""
+POINTS = """[nerve.providers]
+heron = heron_provider:Heron
+stork = heron_provider:stork
+gone = no_such_module:Provider
+wrong = heron_provider:NoSuchName
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An installed package that offers providers."""
+    info = tmp_path / "heron_provider-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: heron-provider\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(POINTS)
+    (tmp_path / "heron_provider.py").write_text(SOURCE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "heron_provider", raising=False)
+    return tmp_path
+
+
+def test_listing_finds_what_packages_offer_and_imports_none_of_it(package: Path) -> None:
+    assert {"heron", "stork", "gone", "wrong"} <= set(names())
+    assert names() == sorted(names())
+    assert "heron_provider" not in sys.modules
+
+
+def test_listing_imports_no_provider_of_ours() -> None:
+    code = (
+        "import sys, json; from nerve.agents.registry import names; names();"
+        "print(json.dumps([m for m in sys.modules if m.startswith('nerve')]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert set(json.loads(done.stdout)) == {
+        "nerve",
+        "nerve.agents",
+        "nerve.agents.port",
+        "nerve.agents.registry",
+        "nerve.errors",
+    }
+
+
+def test_ours_are_what_the_project_registers_and_each_of_them_loads() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    points = project["entry-points"]["nerve.providers"]
+    assert {"acp", "claude", "codex", "command", "llm"} <= set(points)
+    for name, value in points.items():
+        module, _, factory = value.partition(":")
+        assert getattr(importlib.import_module(module), factory).__name__.lower() == f"{name}provider"
+
+
+def test_a_provider_is_made_with_its_settings(package: Path) -> None:
+    bird: Any = make("heron", {"feathers": 7})
+    assert (bird.name, bird.feathers, bird.colour) == ("heron", 7, "grey")
+
+
+def test_a_provider_may_have_a_name_of_ones_own(package: Path) -> None:
+    bird: Any = make("egret", {"kind": "heron", "feathers": 7, "colour": "white"})
+    assert (bird.name, bird.colour) == ("egret", "white")
+
+
+def test_a_factory_that_takes_anything_is_given_it(package: Path) -> None:
+    bird: Any = make("stork", {"nest": "high"})
+    assert bird.feathers == {"nest": "high"}
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("herron", {}, r"there is no provider 'herron'; .*Did you mean 'heron'\?"),
+        ("egret", {"kind": "stok"}, r"no provider 'stok'.*Did you mean 'stork'\?"),
+        ("heron", {"feathers": 1, "color": "red"}, r"has no setting 'color'; .*Did you mean 'colour'\?"),
+        ("heron", {}, "needs the setting 'feathers'"),
+        ("gone", {}, "does not load: No module named 'no_such_module'"),
+        ("wrong", {}, "does not load: .*NoSuchName"),
+    ],
+)
+def test_what_is_wrong_is_said(package: Path, name: str, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UnknownProvider, match=message):
+        make(name, settings)
