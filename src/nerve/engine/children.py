@@ -32,7 +32,10 @@ async def run_child(engine: LocalEngine, parent: Drive, call: Call, attempt: int
         return refusal
     run_id = child_id(parent.run.run_id, call.path, attempt)
     row = engine.store.run(run_id)
-    child = engine.take_up(row) if row is not None else made(parent, workflow, call, run_id)
+    try:
+        child = engine.take_up(row) if row is not None else made(parent, workflow, call, run_id)
+    except ValueError as error:
+        return Result.raised(error)
     parent.run._children[call.path] = child
     try:
         if row is None:
@@ -66,7 +69,8 @@ def made(parent: Drive, workflow: Workflow, call: Call, run_id: str) -> Workflow
     own = {name: bound for name in left if (bound := getattr(workflow.limits, name)) is not None}
     bounds = {name: min(value, own.get(name, value)) for name, value in left.items()}
     limits = workflow.limits.raised({"depth": depth, **bounds})
-    return WorkflowRun(workflow, call.input, call.params, run_id=run_id, limits=limits)
+    params = workflow.check_params(call.params)
+    return WorkflowRun(workflow, call.input, params, run_id=run_id, limits=limits)
 
 
 def result_of(child: WorkflowRun) -> Result:
@@ -76,6 +80,8 @@ def result_of(child: WorkflowRun) -> Result:
         attributes["usage"] = used
     if child._state is WorkflowState.COMPLETED:
         return Result.ok(child._result, attributes)
+    if child._error_type == "Rejected":
+        return Result.failed(child._error or "rejected", "Rejected", attributes=attributes)
     if child._state is WorkflowState.CANCELLED:
         reason = f": {child._error}" if child._error else ""
         return Result.failed(f"child run was cancelled{reason}", "CancelledError", attributes=attributes)

@@ -37,7 +37,7 @@ async def fork(
     if input is not UNCHANGED and at is not None:
         changed.setdefault(at, {})["input"] = input
     given = input if input is not UNCHANGED and at is None else start["input"]
-    run = WorkflowRun(engine.workflow(row), given, start["params"])
+    run = WorkflowRun(engine.workflow(row), given, start["params"], about=about_of(start))
     new = {"overrides": {**start.get("overrides", {}), **changed}}
     await asyncio.gather(*copy(engine, row, run, at, new))
     engine.revive(run)
@@ -81,8 +81,19 @@ def copy(
 
 def copy_child(engine: LocalEngine, row: RunRow, parent: str, path: str) -> list[asyncio.Future[None]]:
     start = decode(engine.store.events(row.run)[0].data)
-    child = WorkflowRun(engine.workflow(row), start["input"], start["params"], run_id=child_id(parent, path))
+    child = WorkflowRun(
+        engine.workflow(row),
+        start["input"],
+        start["params"],
+        run_id=child_id(parent, path),
+        about=about_of(start),
+    )
     return copy(engine, row, child, None, {"parent": parent})
+
+
+def about_of(start: Mapping[str, Any]) -> dict[str, Any]:
+    """A fork is found by the same names, and hears the same signals."""
+    return {name: start[name] for name in ("label", "branch", "conversation") if name in start}
 
 
 def open_children(past: Iterable[AnyRow], at: str | None) -> list[tuple[str, str]]:

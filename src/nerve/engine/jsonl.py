@@ -26,6 +26,9 @@ _ENDS = frozenset(
 _BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 """Characters that JSON leaves alone and some readers take for the end of a line."""
 
+TAIL = 65536
+"""Bytes at the end of a log in which its last line is looked for."""
+
 Line = dict[str, Any]
 
 
@@ -36,6 +39,17 @@ def log_file(folder: str | os.PathLike[str], run_id: str) -> Path:
             f"run id {run_id!r} cannot name a log file; use at most 128 letters, digits, '.', '_' and '-'"
         )
     return Path(folder, f"{run_id}.jsonl")
+
+
+def lacks_its_end(path: Path) -> bool:
+    """Whether there is a log of a run that does not say how the run ended."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - TAIL))
+            last = file.read().rstrip(b"\n").rpartition(b"\n")[2]
+    except OSError:
+        return False
+    return not last.startswith((b'{"type":"workflow_complete"', b'{"type":"workflow_error"'))
 
 
 class JsonlLog:

@@ -24,7 +24,7 @@ from nerve.engine import children, fork
 from nerve.engine.commands import Commands
 from nerve.engine.drive import Drive
 from nerve.engine.facts import Facts, asked_of
-from nerve.engine.records import limits_of
+from nerve.engine.records import limits_of, start_of
 from nerve.engine.show import Show
 from nerve.engine.spending import Day
 from nerve.engine.tasks import apart, count_tasks, sentinel
@@ -41,6 +41,10 @@ KEEP_PARKED = 256
 ABOUT = ("label", "branch", "conversation")
 """What a run may be given to be found by, beside its input."""
 
+RECENT = 100
+"""How many runs that have ended last are looked at again after a restart."""
+
+OVER = [state.value for state in FINAL]
 OPEN = [state.value for state in WorkflowState if state not in FINAL]
 
 
@@ -179,6 +183,19 @@ class LocalEngine:
                 log.catch_up(events)
             run._sinks.append(log)
 
+    def _end_logs(self) -> None:
+        """Write the last lines of logs whose runs had ended when the process died."""
+        from nerve.engine.jsonl import JsonlLog, lacks_its_end, log_file
+
+        ended = sorted(self.store.runs(session=self._name, states=OVER), key=lambda row: row.ended or 0.0)
+        for row in ended[-RECENT:]:
+            folder = self.workflow(row).logs if self.has_workflow(row) else None
+            if folder is not None and lacks_its_end(log_file(folder, row.run)):
+                run = self.handle(row)
+                for log in run._sinks:
+                    if isinstance(log, JsonlLog):
+                        log.catch_up(run.events)
+
     async def start_keyed(self, run: WorkflowRun, key: str) -> WorkflowRun:
         """Start a run under a key; if there is one with that key already, that is the run."""
         if key not in self._keys:
@@ -269,14 +286,14 @@ class LocalEngine:
             return drive
         self.ready(run)
         past = past or self.store.events(run.run_id)
-        drive = Drive(self, run, decode(past[0].data), limits_of(past), past)
+        drive = Drive(self, run, start_of(past), limits_of(past), past)
         self._own(drive)
-        definition = run.workflow.definition()[0]
-        seen = {drive.start.get("definition")} | {
-            decode(r.data)["definition"] for r in past if r.type == "workflow_changed"
-        }
-        if definition not in seen:
-            drive.note("workflow_changed", "", {"definition": definition})
+        definition = self.definition(run.workflow)
+        if definition.hash != drive.start.get("definition"):
+            drive.start["definition"] = definition.hash
+            drive.note("workflow_changed", "", {"definition": definition.hash})
+            drive.journal.pin(definition)
+            drive.journal.row_changed()
         drive.begin()
         return drive
 
@@ -284,6 +301,19 @@ class LocalEngine:
         """Raise ValueError for a run that would go on and find that what its workflow calls is not there."""
         if run.run_id not in self.drives:
             self._session.check_names(run.workflow)
+
+    def renew(self, run: WorkflowRun, drive: Drive | None) -> Drive | None:
+        """Let a run that stands still go on with the workflow as it is today; one in memory is rebuilt."""
+        current: Workflow | None = self._session.get_workflow(run.workflow_id)
+        if current is None or current.definition()[0] == run.workflow.definition()[0]:
+            return drive
+        if drive is not None and drive.calls.running:
+            raise RuntimeError(f"Cannot change run '{run.run_id}' while steps of it run; wait for them")
+        run._workflow = current
+        if drive is not None:
+            drive.suspend()
+            run._forget_gates()
+        return None
 
     def handle(self, row: RunRow, past: list[Row] | None = None) -> WorkflowRun:
         """The run of a row, as its users hold it; the same object as long as anybody holds it."""
@@ -324,6 +354,7 @@ class LocalEngine:
     async def recover(self) -> list[WorkflowRun]:
         """Take up every open run of this session; one that has nothing but open waits goes on waiting."""
         self.left_alone = []
+        self._end_logs()
         runs = []
         for row in self.store.runs(states=OPEN):
             if row.run in self.drives:
@@ -467,6 +498,6 @@ def restore(run: WorkflowRun, row: RunRow, past: list[Row]) -> None:
         case WorkflowState.FAILED:
             run._error, run._error_type = last["error"], last["error_type"]
         case WorkflowState.CANCELLED:
-            run._error = last["reason"] or None
+            run._error, run._error_type = last["reason"] or None, last.get("error_type", "")
         case WorkflowState.HELD:
             run._held = next((decode(r.data) for r in reversed(past) if r.type == "workflow_held"), None)

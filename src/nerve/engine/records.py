@@ -97,6 +97,15 @@ def late(kind: str, seconds: float | None) -> TimeoutError:
     return TimeoutError(f"{kind} timed out" + (f" after {seconds:g} s" if seconds is not None else ""))
 
 
+def start_of(past: Sequence[Row]) -> dict[str, Any]:
+    """What a run was started with, and the definition that it goes on with."""
+    start: dict[str, Any] = decode(past[0].data)
+    for row in past:
+        if row.type == "workflow_changed":
+            start["definition"] = decode(row.data)["definition"]
+    return start
+
+
 def resets_in(rows: Iterable[Row]) -> list[tuple[str, int]]:
     return [(row.path, row.seq) for row in rows if row.type == "path_reset"]
 

@@ -268,7 +268,7 @@ class Session:
     ) -> list[WorkflowRunInfo]:
         """What is told about the runs of this session, oldest first."""
         rows = self.engine.store.runs(session=self.name, workflow=workflow_id)
-        known = [row for row in rows if self.get_workflow(row.workflow) is not None]
+        known = [row for row in rows if self.engine.has_workflow(row)]
         told = [self.engine.handle(row).to_info() for row in known]
         return [info for info in told if state in (None, info.state)]
 

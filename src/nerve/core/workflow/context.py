@@ -18,7 +18,7 @@ from nerve.core.nodes.graph import suggest
 from nerve.core.policy import NO_POLICY, Effect, OnError, Policy, Retry
 from nerve.core.result import Result
 from nerve.core.runtime import Call, Gate, Signal, Timer, Wait
-from nerve.errors import NodeFailed, WorkflowFailed
+from nerve.errors import NodeFailed, Rejected, WorkflowFailed
 
 if TYPE_CHECKING:
     from nerve.core.workflow.run import WorkflowRun
@@ -218,6 +218,8 @@ async def retracted(call: Call) -> int:
 
 async def child_value(call: Call) -> Any:
     result = await enter(call)
+    if result.error_type == "Rejected":
+        raise Rejected(result.attributes.get("run_id", ""), result.error)
     if not result.success:
         raise WorkflowFailed(result.attributes.get("run_id", ""), result.error, result.error_type)
     return result.output
