@@ -185,6 +185,11 @@ async def test_an_agent_that_must_be_told_how_to_authenticate_says_how(tmp_path:
     assert "by-key" in end.error
 
 
+def test_an_agent_that_forgets_its_sessions_cannot_be_resumed() -> None:
+    assert AcpProvider(["gemini", "--acp"]).capabilities.resume
+    assert not AcpProvider(["gemini", "--acp"], resume=False).capabilities.resume
+
+
 @pytest.mark.parametrize("command", ["gemini --acp", []])
 def test_a_command_is_a_list(command: Any) -> None:
     with pytest.raises(ValueError, match="a list"):

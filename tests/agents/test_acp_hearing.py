@@ -44,7 +44,7 @@ def test_a_turn_of_claude_with_a_tool() -> None:
         Assistant("tool said: it ran"),
     ]
     assert hearing.cost == pytest.approx(0.001495)
-    assert usage_of(last["result"]["usage"], "opus") == Usage(200, 14, 40, 20, model="opus")
+    assert usage_of(last["result"], "opus") == Usage(200, 14, 40, 20, model="opus")
 
 
 def test_a_limit_of_claude() -> None:
@@ -115,7 +115,14 @@ def test_a_question_about_a_call_that_showed_no_input_has_its_title() -> None:
     ],
 )
 def test_every_token_is_counted_once(tokens: dict[str, int], usage: tuple[int, int, int | None]) -> None:
-    assert usage_of(tokens, None) == Usage(*usage)
+    assert usage_of({"usage": tokens}, None) == Usage(*usage)
+
+
+def test_gemini_counts_in_a_place_of_its_own() -> None:
+    took = {"input_tokens": 50, "output_tokens": 5}
+    quota = {"token_count": took, "model_usage": [{"model": "gemini-3.1-pro", "token_count": took}]}
+    assert usage_of({"_meta": {"quota": quota}}, None) == Usage(50, 5, model="google:gemini-3.1-pro")
+    assert usage_of({"stopReason": "end_turn"}, "heron") == Usage(model="heron")
 
 
 turns = st.lists(st.tuples(*[st.integers(1, 100_000)] * 4).map(lambda counts: Usage(*counts)), min_size=1)

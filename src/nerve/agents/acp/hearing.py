@@ -157,13 +157,29 @@ def text_of(content: Any) -> str:
     return ""
 
 
-def usage_of(tokens: Json | None, model: str | None) -> Usage:
-    """The tokens of a turn, each counted once.
+def usage_of(answer: Json, model: str | None) -> Usage:
+    """What the answer to a prompt says it took."""
+    match answer:
+        case {"usage": dict(tokens)}:
+            return counted(tokens, model)
+        case {"_meta": {"quota": {"token_count": {"input_tokens": given, "output_tokens": out}, **more}}}:
+            return Usage(given, out, model=model_of_gemini(more) or model)
+    return Usage(model=model)
+
+
+def model_of_gemini(quota: Mapping[Any, Any]) -> str | None:
+    """The model of a turn, where it was one."""
+    match quota:
+        case {"model_usage": [{"model": str(model)}]}:
+            return f"google:{model}"
+    return None
+
+
+def counted(tokens: Json, model: str | None) -> Usage:
+    """Every token counted once.
 
     Some agents count what is read from a cache as input too, some do not; their total tells which.
     """
-    if tokens is None:
-        return Usage(model=model)
     given, out, total = tokens["inputTokens"], tokens["outputTokens"], tokens.get("totalTokens") or 0
     read, write = tokens.get("cachedReadTokens"), tokens.get("cachedWriteTokens")
     cached = (read or 0) + (write or 0)

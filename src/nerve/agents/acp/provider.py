@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from nerve.agents.acp.client import Client, Lines, plain
 from nerve.agents.acp.hearing import Json, usage_of
-from nerve.agents.acp.limits import ended
+from nerve.agents.acp.limits import ended, words
 from nerve.agents.acp.money import spent
 from nerve.agents.port import Begun, Capabilities, Chunk, Done, Options, Outcome, Unavailable
 from nerve.agents.stream import Tell, told
@@ -24,6 +25,7 @@ START = 60.0
 INTERRUPT = 2.0
 """Seconds that an interrupted agent has for ending its turn by itself."""
 NOT_FOUND = -32002
+NO_SESSION = re.compile(r"not found|no (such|previous) session|unknown session", re.IGNORECASE)
 ENDS: Mapping[str, tuple[Outcome, str]] = {
     "end_turn": ("completed", ""),
     "cancelled": ("interrupted", "the turn was cancelled"),
@@ -46,12 +48,12 @@ class AcpProvider:
 
     `env` is added to the few variables that its processes get; `pass_env` names variables of ours that they
     get too, a key for one. `mode` is the agent's own mode of work: in some of them it never asks. `auth` is
-    the way to authenticate, where the agent must be told. Tools go by the kinds of the protocol: `execute`,
-    `edit`, `read` and so on; in `Options.tools` the agent's own names do as well, where it tells them.
+    the way to authenticate, where the agent must be told. `resume` is False for agents whose sessions do not
+    outlive their process, as those of Gemini. Tools go by the kinds of the protocol, `execute`, `edit`, `read`
+    and so on; in `Options.tools` the agent's own names do as well, where it tells them.
     """
 
     name = "acp"
-    capabilities = Capabilities(resume=True, permissions=True)
 
     def __init__(
         self,
@@ -60,12 +62,14 @@ class AcpProvider:
         pass_env: Sequence[str] = (),
         mode: str | None = None,
         auth: str | None = None,
+        resume: bool = True,
     ) -> None:
         if isinstance(command, str) or not command:
             raise ValueError(f"a command is a list of a program and its arguments, not {command!r}")
         self.command = [str(word) for word in command]
         self.env, self.pass_env = dict(env or {}), tuple(pass_env)
         self.mode, self.auth = mode, auth
+        self.capabilities = Capabilities(resume=resume, permissions=True)
 
     def query(
         self, prompt: str, cwd: str | None, resume: str | None, options: Options
@@ -119,7 +123,7 @@ class Turn:
         client.finish()
         stop = answer["stopReason"]
         outcome, why = ENDS.get(stop, ("failed", f"the agent ended with '{stop}'"))
-        usage = usage_of(answer.get("usage"), model)
+        usage = usage_of(answer, model)
         cost, totals = spent(client.hearing.cost, usage, self.options.totals)
         return Done(self.thread, replace(usage, cost=cost), outcome, why, totals=totals)
 
@@ -226,7 +230,8 @@ def given_env(env: Mapping[str, str], names: Sequence[str], more: Mapping[str, s
 
 
 def unknown(error: Any) -> bool:
-    return error.code == NOT_FOUND or "not found" in str(error).lower()
+    """Whether the agent says that there is no such session."""
+    return error.code == NOT_FOUND or bool(NO_SESSION.search(words(str(error), error.data)))
 
 
 def gone(program: str, stderr: str) -> str:
