@@ -49,8 +49,8 @@ class AcpProvider:
     `env` is added to the few variables that its processes get; `pass_env` names variables of ours that they
     get too, a key for one. `mode` is the agent's own mode of work: in some of them it never asks. `auth` is
     the way to authenticate, where the agent must be told. `resume` is False for agents whose sessions do not
-    outlive their process, as those of Gemini. Tools go by the kinds of the protocol (`execute`, `edit`, `read`
-    …); in `Options.tools` the agent's own names do as well, where it tells them.
+    outlive their process, as those of Gemini. Tools go by the kinds of the protocol (`execute`, `edit` …); in
+    `Options.tools` the agent's own names do as well, where it tells them.
     """
 
     name = "acp"
