@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,42 @@ from nerve import FunctionNode, Graph, Retry, Session, WorkflowContext, Workflow
 from nerve.core.nodes.control import GateNode, MapNode
 from nerve.errors import RunHeld
 
-SCENES = ("line", "fan", "graph", "family", "retries")
+SCENES = ("line", "fan", "graph", "family", "retries", "facts")
+
+
+FACTS = {
+    "name": "facts",
+    "body": {
+        "kind": "sequence",
+        "id": "all",
+        "steps": [
+            {
+                "kind": "parallel",
+                "id": "both",
+                "branches": [
+                    {"kind": "wait", "id": "hear", "any": [{"signal": "go", "key": "{{ run.id }}"}]},
+                    {
+                        "kind": "sequence",
+                        "id": "tell",
+                        "steps": [
+                            {
+                                "kind": "assert",
+                                "id": "say",
+                                "signal": "go",
+                                "key": "{{ run.id }}",
+                                "value": 5,
+                            },
+                            {"kind": "call", "id": "after", "target": "work", "input": 2},
+                        ],
+                    },
+                ],
+            },
+            {"kind": "gate", "id": "ask", "prompt": "Heard?"},
+            {"kind": "transform", "id": "sum", "expression": "[results.hear, results.after]"},
+        ],
+    },
+}
+"""A fact is on disk before the wait that it settles is settled: a death in between loses neither."""
 
 
 class Log:
@@ -47,6 +83,7 @@ def register(session: Session, log: Log) -> None:
         return len(tries) >= 2
 
     node = FunctionNode("work", session, work)
+    session.load(json.dumps(FACTS), "json")
     FunctionNode("flaky", session, flaky, retry=Retry(attempts=30, delay=0))
     graph = Graph("steps", session)
     graph.add_step(node, "a").add_step(

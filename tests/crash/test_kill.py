@@ -31,6 +31,7 @@ def kill_everywhere(*scenes: str) -> Any:
 
 
 @pytest.mark.requirement("S0-73")
+@pytest.mark.requirement("S4-14")
 @pytest.mark.parametrize("scene", SCENES)
 def test_killing_the_process_at_every_commit_loses_and_repeats_nothing(scene: str) -> None:
     report = kill_everywhere(scene)
