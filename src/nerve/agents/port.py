@@ -63,6 +63,7 @@ class Usage:
     """What a turn took, and nothing before it; None is unknown, and not nothing."""
 
     input_tokens: int | None = None
+    """Without those that were read from a cache or written to it."""
     output_tokens: int | None = None
     cache_read_tokens: int | None = None
     cache_write_tokens: int | None = None
