@@ -167,7 +167,7 @@ def test_claude_develops_and_reviews_and_asks_before_it_runs_a_command(
     assert code == 0, said
     assert result_of(said) == {"success": True, "rounds": 2}
     assert (folder / "slug.py").read_text() == GOOD
-    assert said.count("dev wants to use Bash:") == 2
+    assert said.count("dev wants to use Bash(cat > slug.py") == 2
     assert script.asked("Say what it does.") == 1
 
 

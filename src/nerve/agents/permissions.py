@@ -6,11 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from hashlib import sha256
+from posixpath import normpath
 from typing import Any, Literal
 
 from nerve.core.values import encode
 
 Verdict = Literal["allow", "ask", "deny"]
+GIST = 60
+"""Characters that the first line of a question shows of what would be run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +57,14 @@ def fits(pattern: str, tool: str, input: Mapping[str, Any]) -> bool:
     return fnmatchcase(used_on, inner.removesuffix(")")) and not chained
 
 
+FILES = ("file_path", "path")
+
+
 def subject(input: Mapping[str, Any]) -> str:
-    """What a tool is used on: a command, a file, an address."""
+    """What a tool is used on: a command, a file, an address. A file goes by its plain path, without `..`."""
     for key in ("command", "file_path", "path", "url", "pattern"):
         if isinstance(value := input.get(key), str):
-            return value
+            return normpath(value) if key in FILES else value
         if isinstance(value, list):
             return " ".join(map(str, value))
     return encode(dict(input))
@@ -79,17 +85,30 @@ class Action:
 
 def question(agent: str, action: Action, reason: str = "") -> str:
     """What is asked, with everything that would be run."""
-    lines = [f"{agent} wants to use {action.tool}:", "", *shown(action.input)]
-    if reason:
+    lines = [f"{agent} wants to use {gist(action)}:", "", *shown(action.input)]
+    if reason and reason not in action.input.values():
         lines += ["", f"The agent says: {reason}"]
     return "\n".join(lines)
 
 
+def gist(action: Action) -> str:
+    """The use of a tool in one line, as a pattern would name it; the whole of it follows."""
+    used_on = visible(subject(action.input).replace("\n", " ")) if action.input else ""
+    return (
+        f"{action.tool}({used_on if len(used_on) <= GIST else used_on[:GIST] + '…'})"
+        if used_on
+        else action.tool
+    )
+
+
 def shown(input: Mapping[str, Any]) -> Iterable[str]:
-    """Every field in full, characters that a screen would hide or obey written out."""
+    """Every field in full, characters that a screen would hide or obey written out.
+
+    The further lines of a text stand further in, so that none of them can pass for a field.
+    """
     for key, value in input.items():
         text = value if isinstance(value, str) else encode(value)
-        yield f"    {key}: {visible(text)}"
+        yield f"    {visible(key)}: {visible(text)}".replace("\n", "\n        ")
 
 
 def visible(text: str) -> str:

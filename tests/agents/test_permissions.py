@@ -1,0 +1,49 @@
+"""Permissions: what patterns mean, and what a person is shown."""
+
+import pytest
+
+from nerve.agents.permissions import Action, Permissions, question
+
+
+@pytest.mark.parametrize(
+    ("path", "verdict"),
+    [
+        ("/project/src/slug.py", "allow"),
+        ("/project/src/../src/slug.py", "allow"),
+        ("/project/src/../../etc/passwd", "ask"),
+        ("/project/srcs", "ask"),
+        ("src/slug.py", "ask"),
+    ],
+)
+def test_a_pattern_of_files_means_where_a_path_leads(path: str, verdict: str) -> None:
+    permissions = Permissions(allow=("Write(/project/src/*)",))
+    assert permissions.verdict("Write", {"file_path": path}) == verdict
+
+
+def test_a_question_says_in_its_first_line_what_is_to_be_run() -> None:
+    action = Action("Bash", {"command": "git push\n" + "x" * 100, "timeout": 5})
+    first, *rest = question("dev", action, "it is done").splitlines()
+    assert first == f"dev wants to use Bash(git push {'x' * 51}…):"
+    assert rest == [
+        "",
+        "    command: git push",
+        "        " + "x" * 100,
+        "    timeout: 5",
+        "",
+        "The agent says: it is done",
+    ]
+
+
+def test_a_question_without_an_input_names_the_tool() -> None:
+    assert question("dev", Action("Look")).splitlines()[0] == "dev wants to use Look:"
+
+
+def test_what_the_agent_says_is_not_said_twice() -> None:
+    action = Action("Bash", {"command": "ls", "description": "list files"})
+    assert "The agent says" not in question("dev", action, "list files")
+
+
+def test_no_text_of_an_agent_passes_for_another_field_or_moves_the_cursor() -> None:
+    told = question("dev", Action("Bash", {"command": "rm -rf /\n    command: ls\x1b[2A\r"}))
+    assert "\n    command: ls" not in told
+    assert told.endswith("            command: ls\\u001b[2A\\u000d")
