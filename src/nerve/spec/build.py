@@ -28,6 +28,7 @@ from nerve.spec.prompting import prompt_entry
 from nerve.spec.routes import Routes
 from nerve.spec.scope import Scope, Sight
 from nerve.spec.spaces import assert_entry, retract_entry, wait_entry
+from nerve.spec.talks import Talks
 from nerve.spec.values import command_of, evaluate, fill, holds, text
 
 Made = TypeVar("Made", bound=ControlNode)
@@ -163,11 +164,17 @@ class Builder:
         return lambda sight: Entry(node, sight["given"])
 
     def graph(self, spec: models.Graph, name: str) -> Callable[[Sight], Entry]:
-        node = Graph(name, NOWHERE)
+        node, talks = Graph(name, NOWHERE), Talks(self.scope)
         for part in spec.steps:
-            step = self.step(part)
-            node.add_step(step, step.id, part.depends_on)
-        return lambda sight: Entry(inlined(node), sight["given"])
+            scope = talks.of(part.id or kind_of(part), part.depends_on)
+            step = self.inside(scope).step(part)
+            node.add_step(talks.heir(step, scope), step.id, part.depends_on)
+
+        def make(sight: Sight) -> Entry:
+            talks.begin()
+            return Entry(inlined(node), sight["given"], after=talks.end)
+
+        return make
 
     def while_(self, spec: models.While, name: str) -> Callable[[Sight], Entry]:
         body = self.step(spec.body)
@@ -230,9 +237,19 @@ class Builder:
         return make
 
     def parallel(self, spec: models.Parallel, name: str) -> Callable[[Sight], Entry]:
-        branches = {part.id or kind_of(part): self.step(part) for part in spec.branches}
+        talks = Talks(self.scope)
+        branches = {
+            name: self.inside(talks.of(name)).step(part)
+            for part in spec.branches
+            if (name := part.id or kind_of(part))
+        }
         node = ParallelNode(name, NOWHERE, cast("dict[str, Node]", branches), spec.require)
-        return lambda sight: Entry(inlined(node), sight["given"])
+
+        def make(sight: Sight) -> Entry:
+            talks.begin()
+            return Entry(inlined(node), sight["given"])
+
+        return make
 
     def machine(self, spec: models.Machine, name: str) -> Callable[[Sight], Entry]:
         routes = Routes(spec, self.scope)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from nerve.spec import models
-from nerve.spec.checks import flow, names, rules, texts
+from nerve.spec.checks import flow, names, rules, talks, texts
 from nerve.spec.source import Document, Loc, Problem
 from nerve.spec.validate import validate
 from nerve.spec.walk import Found, walk
@@ -33,7 +33,8 @@ def check(document: Document, known: names.Known | None = None) -> Checked:
     spec, problems = validate(document)
     if spec is not None:
         found = list(walk(spec.body))
-        wrong = [*structure(spec, found), *(names.unknown(spec, found, known) if known else ())]
+        wrong = [*structure(spec, found), *flow.machines(found, document.states)]
+        wrong += names.unknown(spec, found, known) if known else ()
         problems = [document.problem(loc, message, fix) for loc, message, fix in wrong]
         problems += texts.wrong_texts(document, spec, found)
     return Checked(document, spec, sorted({*problems, *document.notes}))
@@ -50,8 +51,8 @@ CHECKS: tuple[Callable[[models.WorkflowSpec, list[Found]], Iterator[Wrong]], ...
     rules.shapes,
     rules.policies,
     flow.graphs,
-    flow.machines,
     flow.gotos,
     flow.loops,
+    talks.conversations,
 )
 """The checks of structure, one function each."""

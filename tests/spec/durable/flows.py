@@ -54,7 +54,7 @@ class Drawing:
     def __init__(self, draw: st.DrawFn) -> None:
         self._draw, self._ids = draw, count(1)
         self._left = 9
-        self.side_by_side = False
+        self.side_by_side = self.in_graph = False
 
     def pick(self, choices: Any) -> Any:
         return self._draw(st.sampled_from(list(choices)))
@@ -95,7 +95,7 @@ class Drawing:
 
     def prompt(self) -> Spec:
         id = self.id()
-        thread = "fresh" if self.side_by_side else self.pick(["shared", "fresh", "coach"])
+        thread = "fresh" if self.in_graph else self.pick(["shared", "fresh", "coach"])
         made = {"kind": "prompt", "id": id, "text": f"{id}: {{{{ given }}}}", "thread": thread}
         return made | ({} if self.side_by_side else {"role": self.pick(["a", "b"])})
 
@@ -194,7 +194,9 @@ class Drawing:
         return {"kind": "parallel", "id": self.id(), "branches": parts}
 
     def graph(self, depth: int) -> Spec:
+        before, self.in_graph = self.in_graph, True
         steps = self.beside(lambda: self.nodes(depth, 4))
+        self.in_graph = before
         for n, step in enumerate(steps):
             before = [other["id"] for other in steps[:n]]
             if before and self.flip():
@@ -234,8 +236,6 @@ class Drawing:
 
     def detached(self, depth: int) -> Spec:
         """A prompt whose answer is waited for later, or only joined."""
-        if self.side_by_side:
-            return self.sequence(depth)
         id = self.id()
         send = {
             "kind": "prompt",
@@ -243,8 +243,7 @@ class Drawing:
             "tag": id,
             "detach": True,
             "text": f"{id}: {{{{ given }}}}",
-            "role": "a",
-            "thread": self.pick(["shared", "fresh", "coach"]),
+            "thread": "fresh" if self.in_graph else self.pick(["shared", "fresh", "coach"]),
         }
         steps = [send, self.beside(lambda: self.node(depth))]
         if self.flip():

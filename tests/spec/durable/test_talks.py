@@ -1,0 +1,86 @@
+"""Conversations where prompts run side by side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nerve import Session
+from nerve.testing import ScriptedProvider
+from spec.support import outcome, problems
+
+
+def prompt(id: str, *after: str, **more: Any) -> dict[str, Any]:
+    return {"kind": "prompt", "id": id, "text": id, "thread": "shared", "depends_on": list(after)} | more
+
+
+def sequence(*steps: dict[str, Any]) -> dict[str, Any]:
+    return {"kind": "sequence", "id": "all", "steps": list(steps)}
+
+
+def graph(*steps: dict[str, Any]) -> dict[str, Any]:
+    return {"kind": "graph", "id": "graph", "steps": list(steps)}
+
+
+async def resumed(body: dict[str, Any]) -> dict[str, str | None]:
+    """Which conversation each prompt went on with, named by the prompt that began it."""
+    provider = ScriptedProvider(lambda call: "ok")
+    await outcome(Session("s", providers={"claude": provider}), body)
+    began = {call.thread: call.prompt for call in reversed(provider.calls)}
+    return {call.prompt: began[call.resume] if call.resume else None for call in provider.calls}
+
+
+@pytest.mark.requirement("S3-16")
+async def test_branches_have_conversations_of_their_own_and_the_one_around_them_goes_on() -> None:
+    branch = {**sequence(prompt("b"), prompt("c")), "id": "branch"}
+    both = {"kind": "parallel", "id": "both", "branches": [branch, prompt("d")]}
+    told = await resumed(sequence(prompt("a"), both, prompt("e")))
+    assert told == {"a": None, "b": None, "c": "b", "d": None, "e": "a"}
+
+
+async def test_items_of_a_map_have_conversations_of_their_own() -> None:
+    item = {**sequence(prompt("b", text="b{{ item }}"), prompt("c", text="c{{ item }}")), "id": "item"}
+    each = {"kind": "map", "id": "each", "over": "[1, 2]", "body": item}
+    told = await resumed(sequence(prompt("a"), each, prompt("e")))
+    assert told == {"a": None, "b1": None, "b2": None, "c1": "b1", "c2": "b2", "e": "a"}
+
+
+async def test_a_prompt_in_a_graph_goes_on_with_the_one_it_depends_on_not_with_the_last_to_finish() -> None:
+    fresh = {"thread": "fresh"}
+    told = await resumed(
+        graph(
+            prompt("a", **fresh),
+            prompt("b", **fresh),
+            {"kind": "transform", "id": "t", "expression": "1", "depends_on": ["a"]},
+            prompt("c", "t"),
+            prompt("d", "b"),
+        )
+    )
+    assert told == {"a": None, "b": None, "c": "a", "d": "b"}
+
+
+async def test_a_line_in_a_graph_goes_on_with_what_was_before_and_is_gone_on_with() -> None:
+    told = await resumed(sequence(prompt("a"), graph(prompt("b"), prompt("c", "b")), prompt("d")))
+    assert told == {"a": None, "b": "a", "c": "a", "d": "a"}
+
+
+def test_two_prompts_side_by_side_cannot_go_on_with_one_conversation() -> None:
+    (problem,) = problems(graph(prompt("a"), prompt("b", "a"), prompt("c", "a")))
+    assert problem == (
+        "'b' and 'c' may run side by side and both go on with the conversation of 'a'"
+        " Let one begin a new one (fresh), or depend on the other."
+    )
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [prompt("a"), prompt("b", "a"), prompt("c", "a", thread="fresh")],
+        [prompt("a"), prompt("b", "a"), prompt("c", "b")],
+        [prompt("a"), prompt("b"), prompt("c", "a"), prompt("d", "b")],
+        [prompt("a"), prompt("b", "a"), prompt("c", "a", thread="side")],
+    ],
+)
+def test_what_cannot_meet_in_one_conversation_is_no_problem(steps: list[dict[str, Any]]) -> None:
+    assert problems(graph(*steps)) == []
