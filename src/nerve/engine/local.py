@@ -7,11 +7,12 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
+from nerve.core.event import WorkflowEvent
 from nerve.core.limits import Limits
 from nerve.core.nodes.base import Names
 from nerve.core.result import Result
@@ -75,6 +76,8 @@ class LocalEngine:
         self._keys: dict[str, tuple[WorkflowRun, asyncio.Task[None]]] = {}
         self._sentinel: asyncio.Task[None] | None = None
         self._writer: Writer | None = None
+        self.watchers: list[Callable[[WorkflowRun, list[WorkflowEvent]], None]] = []
+        """Whoever sees the events of all runs."""
         self._facts: Facts | None = None
         self._day: Day | None = None
         self._definitions: dict[str, Workflow | None] = {}
@@ -402,6 +405,10 @@ class LocalEngine:
             self._show.show(run, rows)
         if self._facts is not None:
             self._facts.shown(run, rows)
+        if self.watchers:
+            events = [run._event(row) for row in rows]
+            for watch in self.watchers:
+                watch(run, events)
 
     def defined(self, workflow: Workflow) -> None:
         """There is a new workflow: whoever watches may see it."""

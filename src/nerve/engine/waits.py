@@ -323,7 +323,8 @@ def free_gate_id(run_id: str, path: str, taken: set[str]) -> str:
 def answered(gate: GateInfo, answer: Any, by: str) -> tuple[dict[str, Any], Any]:
     """The data of `gate_answered`, and the answer as it will be read back."""
     value = decode(encode(answer))
-    return {**named(gate), "answer": value, "response": value, "by": by}, value
+    key = {"key": gate.key} if gate.key is not None else {}
+    return {**named(gate), "answer": value, "response": value, "by": by, **key}, value
 
 
 def named(gate: GateInfo) -> dict[str, Any]:
@@ -342,6 +343,7 @@ def gate_info(path: str, data: dict[str, Any], at: float) -> GateInfo:
         options=data.get("options"),
         note=data.get("note"),
         deadline=data.get("deadline"),
+        action=data.get("action"),
     )
 
 

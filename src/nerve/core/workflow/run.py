@@ -230,9 +230,12 @@ class WorkflowRun:
             observed
         )
 
-    async def answer(self, answer: Any, gate_id: str | None = None, *, by: str = "") -> None:
-        """Answer an open gate and return when the answer is on disk."""
+    async def answer(
+        self, answer: Any, gate_id: str | None = None, *, by: str = "", key: str | None = None
+    ) -> None:
+        """Answer an open gate and return when the answer is on disk; `key` is recorded with it."""
         owner, gate = self._claim(answer, gate_id)
+        gate.key = key
         await owner._engine.commands.answer(owner, gate, answer, by)
 
     def _claim(self, answer: Any, gate_id: str | None) -> tuple[WorkflowRun, GateInfo]:

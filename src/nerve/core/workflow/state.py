@@ -54,6 +54,10 @@ class GateInfo:
     options: list[str] | None = None
     note: str | None = None
     deadline: float | None = None
+    action: dict[str, Any] | None = None
+    """Exactly what is to be allowed, if the gate is about that."""
+    key: str | None = None
+    """The key with which it was answered."""
 
     def to_dict(self) -> dict[str, Any]:
         data: dict[str, Any] = {"gate_id": self.gate_id, "prompt": self.prompt, "choices": self.choices}

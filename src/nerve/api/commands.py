@@ -1,0 +1,198 @@
+"""Commands: what changes something. Each returns when that is on disk."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Literal
+
+from nerve.api import models
+from nerve.api.errors import ApiError
+from nerve.api.telling import fact_told, found, run_told, workflow_told
+from nerve.core.workflow import WorkflowRun, WorkflowState
+from nerve.dataspace import Record
+
+if TYPE_CHECKING:
+    from nerve.core.session import Session
+
+Kind = Literal["workflow", "conversation", "question"]
+
+RESTS = (WorkflowState.WAITING, WorkflowState.PAUSED, WorkflowState.HELD)
+
+
+async def define(session: Session, asked: models.Define) -> models.WorkflowTold:
+    return workflow_told(session.load(asked.source, asked.notation))
+
+
+async def start(session: Session, asked: models.Start) -> models.RunTold:
+    run = await session.start(
+        startable(session, asked.workflow),
+        asked.input,
+        asked.params,
+        asked.key,
+        limits=asked.limits,
+        label=asked.label,
+        branch=asked.branch,
+        conversation=asked.conversation,
+    )
+    if asked.wait:
+        await at_rest(run)
+    return run_told(run)
+
+
+def startable(session: Session, name: str) -> str:
+    """The workflow of that name; a node or a graph is made one."""
+    names = [*session.workflows, *session.graphs, *session.nodes]
+    if name not in names:
+        close = sorted(each for each in names if each.startswith(name))
+        if len(close) > 1:
+            raise ApiError("conflict", f"'{name}' could be {', '.join(close)}", "Write more of the name.")
+        name = close[0] if close else name
+    if (
+        name not in session.workflows
+        and (node := session.get_graph(name) or session.get_node(name)) is not None
+    ):
+        session.register_workflow(node)
+    if session.get_workflow(name) is None:
+        raise ApiError("not_found", f"Workflow '{name}' not found", "See the list: nerve workflow list")
+    return name
+
+
+async def at_rest(run: WorkflowRun) -> None:
+    """Return when the run has ended, or somebody must do something before it goes on."""
+    while not run.is_complete and run.state not in RESTS:
+        await run._change()
+
+
+async def answer(session: Session, asked: models.Answer) -> models.RunTold:
+    run = found(session, asked.run) if asked.run is not None else run_of_gate(session, asked.gate)
+    before = answered_with(run, asked.key) if asked.key is not None else None
+    if before is not None and asked.gate in (None, before["gate_id"]):
+        return run_told(run)
+    try:
+        await run.answer(asked.answer, asked.gate, by="api", key=asked.key)
+    except RuntimeError as error:
+        raise refused(run, asked, error) from error
+    return run_told(run)
+
+
+def run_of_gate(session: Session, gate: str | None) -> WorkflowRun:
+    """The run in which a gate is open."""
+    if gate is None:
+        raise ApiError("bad_request", "answer: neither a run nor a gate is named", "Give one of them.")
+    for row in session.engine.store.runs(
+        session=session.name, states=[state.value for state in WorkflowState]
+    ):
+        run = session.engine.handle(row)
+        if any(gate in (each.gate_id, each.path, each.node_id) for each in run.pending_gates):
+            return run
+    raise ApiError("not_found", f"there is no open gate '{gate}'", "See the list: nerve gates")
+
+
+def answered_with(run: WorkflowRun, key: str) -> dict[str, Any] | None:
+    """What a gate was answered with under this key, also before a restart."""
+    answers = (event.data for event in run.events if event.event_type == "gate_answered")
+    return next((data for data in answers if data.get("key") == key), None)
+
+
+def refused(run: WorkflowRun, asked: models.Answer, error: RuntimeError) -> ApiError:
+    """Why an answer came too late, with the one that won."""
+    given = [event.data for event in run.events if event.event_type == "gate_answered"]
+    winner = next((data for data in reversed(given) if asked.gate in (None, data.get("gate_id"))), None)
+    if winner is not None:
+        return ApiError(
+            "conflict", f"the gate was answered already: {winner['answer']}", details={"winner": winner}
+        )
+    if run.is_complete:
+        return ApiError("gone", f"Run is not waiting for input (state: {run.state.value})")
+    return ApiError("conflict", str(error))
+
+
+async def signal(session: Session, asked: models.SignalSent) -> models.Done:
+    await session.signal(asked.label, asked.key, asked.value)
+    return models.Done()
+
+
+async def assert_fact(session: Session, asked: models.Facts) -> models.FactTold:
+    record = Record.of(asked.fact)
+    await session.dataspace.assert_fact(record, by="api")
+    fact = next(iter(session.dataspace.facts(record)), None)
+    if fact is None:
+        raise ApiError("conflict", f"{record} was retracted at once")
+    return fact_told(fact)
+
+
+async def retract(session: Session, asked: models.Facts) -> models.FactsTold:
+    return models.FactsTold(
+        facts=[fact_told(fact) for fact in await session.dataspace.retract(asked.fact, by="api")]
+    )
+
+
+async def pause(session: Session, asked: models.OneRun) -> models.RunTold:
+    run = found(session, asked.run)
+    await run.pause()
+    return run_told(run)
+
+
+async def resume(session: Session, asked: models.Resume) -> models.RunTold:
+    run = found(session, asked.run)
+    await run.resume(limits=asked.limits, with_changes=asked.with_changes)
+    return run_told(run)
+
+
+async def stop(session: Session, asked: models.Stop) -> models.RunTold:
+    run = found(session, asked.run)
+    await run.stop(asked.reason)
+    return run_told(run)
+
+
+async def fork(session: Session, asked: models.Fork) -> models.RunTold:
+    run = found(session, asked.run)
+    changed = {"input": asked.input} if "input" in asked.model_fields_set else {}
+    return run_told(await session.fork(run.run_id, asked.at, overrides=asked.overrides, **changed))
+
+
+async def retry(session: Session, asked: models.Skip) -> models.RunTold:
+    run = found(session, asked.run)
+    if not run.is_complete:
+        await run.retry(asked.path or None)
+        return run_told(run)
+    failed = next((node.path for node in run.view.nodes.values() if node.state == "failed"), None)
+    if failed is None:
+        raise ApiError("conflict", f"nothing has failed in run '{run.run_id}'", "Start it again, or fork it.")
+    return run_told(await session.fork(run.run_id, failed))
+
+
+async def skip(session: Session, asked: models.Skip) -> models.RunTold:
+    run = found(session, asked.run)
+    await run.skip(asked.path, asked.output)
+    return run_told(run)
+
+
+async def route(session: Session, asked: models.Route) -> models.RouteTold:
+    from nerve.router import Chosen, Conversation, session_router
+    from nerve.router import start as start_decided
+
+    decision = await session_router(session, None).route(asked.text)
+    run = None
+    if asked.start and isinstance(decision, Chosen):
+        run = await start_decided(session, decision, asked.conversation)
+    kind: Kind = "question"
+    if isinstance(decision, Chosen | Conversation):
+        kind = "workflow" if isinstance(decision, Chosen) else "conversation"
+    told = {name: value for name, value in decision.to_dict().items() if name != "kind" and value is not None}
+    return models.RouteTold(kind=kind, run=run_told(run) if run is not None else None, **told)
+
+
+async def reload(session: Session, asked: models.Nothing) -> models.Reloaded:
+    from nerve.notations.discovery import discover
+    from nerve.spec.source import Unreadable
+
+    found_files = await asyncio.to_thread(discover, session.project)
+    problems, loaded = list(found_files.problems), 0
+    for each in found_files.workflows:
+        try:
+            session.load(each.path)
+            loaded += 1
+        except (Unreadable, ValueError) as error:
+            problems += getattr(error, "problems", [])
+    return models.Reloaded(workflows=loaded, problems=[problem.to_dict() for problem in problems])

@@ -1,0 +1,69 @@
+"""The door: a session behind every command and query."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from nerve.api import commands, queries
+from nerve.api.errors import ApiError, told
+from nerve.api.hub import Hub
+from nerve.api.models import Asked, Told
+from nerve.api.operations import OPERATIONS, Operation
+
+if TYPE_CHECKING:
+    from nerve.core.session import Session
+
+log = logging.getLogger("nerve")
+
+
+class Api:
+    """Every operation as a method of its name: `await api.start(workflow="hello", input="you")`."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.hub = Hub(session)
+
+    async def perform(self, name: str, given: dict[str, Any]) -> Told:
+        """Do one operation; ApiError says why not."""
+        operation = OPERATIONS.get(name)
+        if operation is None:
+            raise ApiError(
+                "not_found", f"there is no operation '{name}'", f"There are: {', '.join(OPERATIONS)}."
+            )
+        asked = read(operation, given)
+        function = getattr(commands if operation.changes else queries, name)
+        try:
+            result: Told = await function(self.session, asked)
+        except Exception as error:
+            seen = told(error)
+            if seen.code == "internal":
+                log.exception("%s failed", name)
+            raise seen from error
+        return result
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in OPERATIONS:
+            raise AttributeError(f"the api has no operation '{name}'")
+
+        async def operation(**given: Any) -> Told:
+            return await self.perform(name, given)
+
+        return operation
+
+
+def read(operation: Operation, given: dict[str, Any]) -> Asked:
+    """What was asked for, or one clear error about it."""
+    try:
+        return operation.asks.model_validate(given)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"])) or operation.name
+        known = ", ".join(operation.asks.model_fields) or "nothing"
+        raise ApiError(
+            "bad_request",
+            f"{operation.name}: {place}: {first['msg'][0].lower()}{first['msg'][1:]}",
+            f"It takes: {known}.",
+        ) from None

@@ -1,0 +1,95 @@
+"""Errors of the api: one family with a code, a sentence and a fix, the same over every transport."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nerve.agents.port import Unavailable
+from nerve.dataspace import Lagged, NotAPattern, NotARecord
+from nerve.errors import (
+    Conflict,
+    JournalBroken,
+    NerveError,
+    NotJson,
+    RunHeld,
+    StoreBusy,
+    StoreError,
+    StoreFull,
+    StoreLocked,
+)
+from nerve.spec.source import Unreadable
+
+STATUS = {
+    "bad_request": 400,
+    "unauthorized": 401,
+    "forbidden": 403,
+    "not_found": 404,
+    "conflict": 409,
+    "gone": 410,
+    "too_large": 413,
+    "refused": 422,
+    "too_many": 429,
+    "internal": 500,
+    "busy": 503,
+    "storage_full": 507,
+}
+"""Every code, and the HTTP status that says the same."""
+
+
+class ApiError(NerveError):
+    """Why a command or a query was not done. `details` are for programs."""
+
+    def __init__(self, code: str, message: str, fix: str = "", details: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.code, self.message, self.fix, self.details = code, message, fix, details or {}
+
+    @property
+    def status(self) -> int:
+        return STATUS[self.code]
+
+    def to_dict(self) -> dict[str, Any]:
+        told: dict[str, Any] = {"code": self.code, "message": self.message}
+        return (
+            told
+            | ({"fix": self.fix} if self.fix else {})
+            | ({"details": self.details} if self.details else {})
+        )
+
+    @classmethod
+    def read(cls, data: dict[str, Any]) -> ApiError:
+        """The error that another process told."""
+        code = data.get("code", "internal")
+        return cls(
+            code if code in STATUS else "internal",
+            str(data.get("message", "")),
+            str(data.get("fix", "")),
+            data.get("details"),
+        )
+
+
+def told(error: Exception) -> ApiError:
+    """Any error as the api tells it; what nobody foresaw is internal, and says only its type."""
+    match error:
+        case ApiError():
+            return error
+        case Unreadable():
+            return ApiError(
+                "refused", str(error), details={"problems": [each.to_dict() for each in error.problems]}
+            )
+        case StoreFull():
+            return ApiError("storage_full", str(error), "Free some space, then try again.")
+        case StoreBusy() | StoreLocked():
+            return ApiError("busy", str(error), "Try again in a moment.")
+        case Conflict() | RunHeld() | Lagged():
+            return ApiError("conflict", str(error))
+        case JournalBroken() | StoreError():
+            return ApiError("internal", str(error))
+        case NotARecord() | NotAPattern() | NotJson() | Unavailable():
+            return ApiError("refused", str(error))
+        case RuntimeError():
+            return ApiError("conflict", str(error))
+        case ValueError() | TypeError():
+            return ApiError("refused", str(error))
+        case NerveError():
+            return ApiError("refused", str(error))
+    return ApiError("internal", f"something went wrong inside ({type(error).__name__}); the log says more")

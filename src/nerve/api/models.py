@@ -1,0 +1,286 @@
+"""What goes in and comes out of the api."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Text = Annotated[str, Field(max_length=1_000_000)]
+Name = Annotated[str, Field(min_length=1, max_length=256)]
+Key = Annotated[str, Field(min_length=1, max_length=256)]
+
+
+class Asked(BaseModel):
+    """What is asked for; what nobody knows is refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Told(BaseModel):
+    """What is told; more may be told later."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+# -- what is asked for ---------------------------------------------------------------------------------
+
+
+class Nothing(Asked):
+    pass
+
+
+class Define(Asked):
+    source: Text
+    notation: Literal["json", "yaml", "lisp"] | None = None
+
+
+class Start(Asked):
+    workflow: Name
+    """A workflow, a graph or a node by its name, or any unique beginning of it."""
+    input: Any = None
+    params: dict[str, Any] = {}
+    key: Key | None = None
+    """The same key gives the same run."""
+    label: Name | None = None
+    branch: Name | None = None
+    conversation: Name | None = None
+    limits: dict[str, float] | None = None
+    wait: bool = False
+    """Return when the run has ended, or waits for somebody."""
+
+
+class OneRun(Asked):
+    run: Name
+    """Its id, any unique beginning of it, or its label."""
+
+
+class OneWorkflow(Asked):
+    workflow: Name
+
+
+class Answer(Asked):
+    run: Name | None = None
+    gate: Name | None = None
+    """The gate's id, path or node; may be left out where only one is open."""
+    answer: Any = None
+    key: Key | None = None
+    """The same answer with the same key counts once, and is told the same each time."""
+
+
+class SignalSent(Asked):
+    label: Name
+    key: Name | None = None
+    value: Any = None
+
+
+class Facts(Asked):
+    fact: Any
+    """A record or a pattern: its text, or its JSON form."""
+
+
+class Pattern(Asked):
+    pattern: Any = None
+
+
+class Resume(OneRun):
+    limits: dict[str, float] = {}
+    with_changes: bool = False
+
+
+class Stop(OneRun):
+    reason: Text = ""
+
+
+class Fork(OneRun):
+    at: str | None = None
+    input: Any = ...
+    overrides: dict[str, dict[str, Any]] = {}
+
+
+class Skip(OneRun):
+    path: str = ""
+    output: Any = None
+
+
+class Route(Asked):
+    text: Text
+    conversation: Name | None = None
+    start: bool = False
+
+
+class RunsAsked(Asked):
+    workflow: Name | None = None
+    state: Name | None = None
+    label: Name | None = None
+    conversation: Name | None = None
+    limit: Annotated[int, Field(ge=1, le=1000)] = 100
+    before: Name | None = None
+    """Only runs that started before this one."""
+
+
+class EventsAsked(OneRun):
+    after: Annotated[int, Field(ge=0)] = 0
+    limit: Annotated[int, Field(ge=1, le=10_000)] = 1000
+
+
+# -- what is told --------------------------------------------------------------------------------------
+
+
+class GateTold(Told):
+    gate_id: str
+    run_id: str
+    path: str
+    prompt: str
+    choices: list[str] | None = None
+    options: list[str] | None = None
+    node_id: str | None = None
+    note: str | None = None
+    created_at: datetime | None = None
+    deadline: float | None = None
+    action: dict[str, Any] | None = None
+
+
+class RunTold(Told):
+    run_id: str
+    workflow: str
+    state: str
+    label: str | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    result: Any = None
+    error: str | None = None
+    held: dict[str, Any] | None = None
+    gates: list[GateTold] = []
+    parent: str | None = None
+
+
+class NodeTold(Told):
+    path: str
+    name: str
+    state: str
+    seconds: float | None = None
+    iteration: int | None = None
+    max_iterations: int | None = None
+    attempts: int = 1
+    error: str | None = None
+    parts: list[NodeTold] = []
+
+
+class RunDetail(RunTold):
+    input: Any = None
+    params: dict[str, Any] = {}
+    tree: list[NodeTold] = []
+    usage: dict[str, float] = {}
+    last_seq: int = 0
+
+
+class EventTold(Told):
+    seq: int
+    run_id: str
+    workflow_id: str
+    event_type: str
+    path: str
+    timestamp: datetime
+    data: dict[str, Any]
+
+
+class InputTold(Told):
+    name: str
+    type: str
+    required: bool = False
+    default: Any = None
+    description: str = ""
+    choices: list[Any] | None = None
+
+
+class WorkflowTold(Told):
+    id: str
+    kind: str
+    description: str = ""
+    inputs: list[InputTold] = []
+    steps: list[str] = []
+    hash: str = ""
+    source: str | None = None
+
+
+class FactTold(Told):
+    id: str
+    record: list[Any]
+    text: str
+    by: str
+    at: float
+
+
+class UsageTold(Told):
+    today: dict[str, float] = {}
+    budget: dict[str, float] | None = None
+    runs: dict[str, dict[str, float]] = {}
+    limited: dict[str, float] = {}
+
+
+class ThreadTold(Told):
+    run_id: str
+    agent: str
+    thread: str
+    provider: str
+
+
+class RouteTold(Told):
+    kind: Literal["workflow", "conversation", "question"]
+    workflow: str | None = None
+    inputs: dict[str, Any] = {}
+    text: str = ""
+    by: str = ""
+    reason: str = ""
+    run: RunTold | None = None
+
+
+class Done(Told):
+    done: bool = True
+
+
+class Reloaded(Done):
+    workflows: int = 0
+    problems: list[dict[str, Any]] = []
+
+
+class Health(Told):
+    status: Literal["ok", "degraded"] = "ok"
+    session: str = ""
+    store: str = ""
+    runs: dict[str, int] = {}
+    held: dict[str, str] = {}
+    limited: dict[str, float] = {}
+    version: str = ""
+
+
+class Listed(Told):
+    """A list, and whether there is more."""
+
+    more: bool = False
+
+
+class Workflows(Listed):
+    workflows: list[WorkflowTold] = []
+
+
+class Runs(Listed):
+    runs: list[RunTold] = []
+
+
+class Events(Listed):
+    events: list[EventTold] = []
+
+
+class Gates(Listed):
+    gates: list[GateTold] = []
+
+
+class FactsTold(Listed):
+    facts: list[FactTold] = []
+
+
+class Threads(Listed):
+    threads: list[ThreadTold] = []

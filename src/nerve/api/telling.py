@@ -1,0 +1,108 @@
+"""How runs, gates, workflows and facts are told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from nerve.api import models
+from nerve.api.errors import ApiError
+from nerve.core.view import NodeView, RunView
+from nerve.core.workflow import GateInfo, Workflow, WorkflowRun
+from nerve.dataspace import Fact
+
+if TYPE_CHECKING:
+    from nerve.core.session import Session
+
+
+def found(session: Session, name: str) -> WorkflowRun:
+    """A run by its id, any unique beginning of it, or its label."""
+    run = session.get_workflow_run(name)
+    if run is None:
+        rows = session.engine.store.runs(session=session.name, label=name)
+        run = session.engine.handle(rows[-1]) if rows else None
+    if run is None:
+        raise ApiError("not_found", f"Workflow run '{name}' not found", "See the list: nerve runs")
+    return run
+
+
+def gate_told(run: WorkflowRun, gate: GateInfo) -> models.GateTold:
+    return models.GateTold(
+        gate_id=gate.gate_id,
+        run_id=run.run_id,
+        path=gate.path,
+        prompt=gate.prompt,
+        choices=gate.choices,
+        options=gate.options,
+        node_id=gate.node_id,
+        note=gate.note,
+        created_at=gate.created_at,
+        deadline=gate.deadline,
+        action=gate.action,
+    )
+
+
+def fields_of(run: WorkflowRun) -> dict[str, Any]:
+    info = run.to_info()
+    return {
+        "run_id": run.run_id,
+        "workflow": run.workflow_id,
+        "state": run.state.value,
+        "label": run.label if run.label != run.run_id else None,
+        "started_at": info.started_at,
+        "ended_at": info.completed_at,
+        "result": info.result,
+        "error": info.error,
+        "held": run.held,
+        "gates": [gate_told(run, gate) for gate in run.pending_gates],
+    }
+
+
+def run_told(run: WorkflowRun) -> models.RunTold:
+    return models.RunTold(**fields_of(run))
+
+
+def run_detail(run: WorkflowRun) -> models.RunDetail:
+    view: RunView = run.view
+    return models.RunDetail(
+        **fields_of(run),
+        input=run.input,
+        params=dict(run._params),
+        tree=[node_told(node) for node in view.tree],
+        usage=view.usage.to_dict(),
+        last_seq=view.last_seq,
+    )
+
+
+def node_told(node: NodeView) -> models.NodeTold:
+    return models.NodeTold(
+        path=node.path,
+        name=node.name,
+        state=node.state,
+        seconds=node.seconds,
+        iteration=node.iteration,
+        max_iterations=node.max_iterations,
+        attempts=node.attempts,
+        error=node.error,
+        parts=[node_told(part) for part in node.children],
+    )
+
+
+def workflow_told(workflow: Workflow, source: bool = False) -> models.WorkflowTold:
+    hashed, text, _ = workflow.definition()
+    spec: Any = getattr(workflow, "spec", None)
+    inputs = spec.inputs.items() if spec is not None else ()
+    return models.WorkflowTold(
+        id=workflow.name,
+        kind=workflow.kind,
+        description=workflow.description,
+        inputs=[models.InputTold(name=name, **declared.model_dump()) for name, declared in inputs],
+        steps=workflow.steps,
+        hash=hashed,
+        source=text if source else None,
+    )
+
+
+def fact_told(fact: Fact) -> models.FactTold:
+    return models.FactTold(
+        id=fact.id, record=fact.record.to_json(), text=str(fact.record), by=fact.asserted_by, at=fact.at
+    )

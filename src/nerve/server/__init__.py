@@ -1,0 +1,1 @@
+"""The server: the api over HTTP, streams and sockets."""
