@@ -20,6 +20,24 @@ def test_a_pattern_of_files_means_where_a_path_leads(path: str, verdict: str) ->
     assert permissions.verdict("Write", {"file_path": path}) == verdict
 
 
+@pytest.mark.parametrize(
+    ("command", "verdict"),
+    [
+        ("git status", "allow"),
+        ("git status; rm -rf .", "ask"),
+        ("/bin/bash -lc 'git status'", "allow"),
+        (["bash", "-lc", "git status"], "allow"),
+        ("/bin/bash -lc 'git status; rm -rf .'", "ask"),
+        ("/bin/bash -lc 'git status' ; rm -rf .", "ask"),
+        ("/bin/bash -lc 'rm -rf .' 'git status'", "ask"),
+        ("./git -lc 'git status'", "ask"),
+        ("bash -lc 'git status", "ask"),
+    ],
+)
+def test_a_pattern_of_commands_means_one_command_however_it_is_told(command, verdict: str) -> None:
+    assert Permissions(allow=("shell(git *)",)).verdict("shell", {"command": command}) == verdict
+
+
 def test_a_question_says_in_its_first_line_what_is_to_be_run() -> None:
     action = Action("Bash", {"command": "git push\n" + "x" * 100, "timeout": 5})
     first, *rest = question("dev", action, "it is done").splitlines()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from hashlib import sha256
-from posixpath import normpath
+from posixpath import basename, normpath
 from typing import Any, Literal
 
 from nerve.core.values import encode
@@ -58,16 +59,26 @@ def fits(pattern: str, tool: str, input: Mapping[str, Any]) -> bool:
 
 
 FILES = ("file_path", "path")
+SHELLS = ("bash", "sh", "zsh")
 
 
 def subject(input: Mapping[str, Any]) -> str:
     """What a tool is used on: a command, a file, an address. A file goes by its plain path, without `..`."""
     for key in ("command", "file_path", "path", "url", "pattern"):
         if isinstance(value := input.get(key), str):
-            return normpath(value) if key in FILES else value
+            return normpath(value) if key in FILES else unwrapped(value) if key == "command" else value
         if isinstance(value, list):
-            return " ".join(map(str, value))
+            return unwrapped(shlex.join(map(str, value)))
     return encode(dict(input))
+
+
+def unwrapped(command: str) -> str:
+    """What `bash -lc '…'` runs, which is how some agents tell of a command; any other as it is."""
+    try:
+        program, option, script = shlex.split(command)
+    except ValueError:
+        return command
+    return script if basename(program) in SHELLS and option in ("-c", "-lc") else command
 
 
 @dataclass(frozen=True, slots=True)
