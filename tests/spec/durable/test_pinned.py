@@ -279,3 +279,24 @@ async def test_a_log_that_lacks_the_end_of_a_run_gets_it_on_recovery(tmp_path: P
     async with session:
         await session.recover()
         assert [line["type"] for line in log_of(tmp_path, id)] == WHOLE
+
+
+@pytest.mark.requirement("S3-20")
+@pytest.mark.requirement("S3-21")
+async def test_a_step_that_fails_stops_the_run_and_is_logged_and_agents_are_asked_through_one_port(
+    tmp_path: Path,
+) -> None:
+    file = project(tmp_path)
+    file.write_text(
+        "name: flow\ndescription: Three\nsteps:\n  - step: plan\n  - step: build\n  - step: test\n"
+    )
+    provider = ScriptedProvider({"plan": "planned", "build": OSError("no disk"), "test": "never"})
+    session = Session("s", providers={"claude": provider}, project=tmp_path)
+    run = await session.start(session.load(file).name, "hello")
+    with pytest.raises(Exception, match="no disk"):
+        await run.wait()
+    assert run.state is WorkflowState.FAILED
+    asked = [(call.prompt.strip(), call.cwd, call.resume) for call in provider.calls]
+    assert asked == [("plan it", str(tmp_path), None), ("build it", str(tmp_path), "thread-1")]
+    log = [(line["type"], line.get("step_index")) for line in log_of(tmp_path, run.run_id)]
+    assert log[-3:] == [("step_start", 1), ("step_error", 1), ("workflow_error", None)]
