@@ -1,0 +1,85 @@
+"""The page about agents: its tables are those of the code, and its files are read."""
+
+import inspect
+import re
+from dataclasses import fields
+from importlib.metadata import entry_points
+
+import pytest
+
+from docs.pages import FENCE, page, section
+from nerve import Session
+from nerve.agents import AgentNode, Capabilities
+from nerve.agents.ledger import added, entry
+from nerve.agents.port import Usage
+from nerve.agents.registry import GROUP, make
+from nerve.notations.config import read_config
+from nerve.testing import ScriptedProvider
+
+TEXT = page("docs/agents.md")
+PROVIDERS = {point.name: point for point in entry_points(group=GROUP)}
+NEEDED = {"acp": {"command": ["agent"]}, "command": {"argv": ["agent"]}}
+SHOWN = [field.name for field in fields(Capabilities) if field.name != "steer"]
+
+
+def rows(title: str) -> list[list[str]]:
+    lines = [line for line in section(TEXT, title).splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return [row for row in cells if not set(row[0]) <= {"-"}]
+
+
+def fenced(title: str, kind: str) -> str:
+    return next(fence[2] for fence in FENCE.finditer(section(TEXT, title)) if fence[1] == kind)
+
+
+def test_every_provider_is_listed_with_its_extra() -> None:
+    listed = {row[0].strip("`"): row[2] for row in rows("Providers")[1:]}
+    assert listed.keys() == PROVIDERS.keys()
+    assert {name: f"`nerve[{name}]`" for name in listed if name != "command"} | {"command": "none"} == listed
+
+
+def test_the_table_of_what_each_can_do_is_what_the_classes_say() -> None:
+    head, *told = rows("What each can do")
+    assert head == ["provider", *SHOWN]
+    made = {name: make(name, NEEDED.get(name)) for name in PROVIDERS}
+    made["ScriptedProvider"] = ScriptedProvider([])
+    can = {
+        f"`{name}`": ["yes" if getattr(provider.capabilities, each) else "no" for each in SHOWN]
+        for name, provider in made.items()
+    }
+    assert {row[0]: row[1:] for row in told} == can
+
+
+def test_no_provider_is_steered_as_the_page_says() -> None:
+    assert not any(make(name, NEEDED.get(name)).capabilities.steer for name in PROVIDERS)
+
+
+@pytest.mark.parametrize("name", sorted(PROVIDERS))
+def test_every_setting_of_a_provider_is_told(name: str) -> None:
+    [told] = [row[1] for row in rows("Configuration")[1:] if row[0] == f"`{name}`"]
+    named = re.findall(r"`(\w+)`", re.sub(r"\([^)]*\)", "", told))
+    assert named == list(inspect.signature(PROVIDERS[name].load()).parameters)
+
+
+def test_the_configuration_that_is_shown_makes_its_providers() -> None:
+    config = read_config(fenced("Configuration", "json"))
+    made = {name: make(name, settings) for name, settings in config.providers.items()}
+    assert {name: provider.name for name, provider in made.items()} == {name: name for name in made}
+
+
+def test_every_argument_of_the_agent_node_is_told() -> None:
+    named = {name for row in rows("The agent node")[1:] for name in re.findall(r"`(\w+)`", row[0])}
+    taken = set(inspect.signature(AgentNode.__init__).parameters) - {"self", "id", "session", "policy"}
+    assert named == taken
+
+
+def test_the_workflow_that_is_shown_is_read() -> None:
+    session = Session(providers={"claude": ScriptedProvider([])})
+    assert session.load(fenced("Permissions", "yaml")).name == "mend"
+
+
+def test_every_source_of_a_cost_is_told() -> None:
+    named = {row[0].strip("`") for row in rows("Usage and cost")[1:]}
+    reported, unknown = entry(Usage(1, 1, cost=0.1), "x", None), entry(Usage(1, 1), "x", None)
+    both = added(reported, unknown)
+    assert {told["cost_source"] for told in (reported, unknown, both)} | {"computed"} == named
