@@ -2,6 +2,9 @@
 
 import pytest
 
+from core.workflow.support import within
+from nerve import Session
+from nerve.agents import Capabilities, Done, Permission
 from nerve.agents.permissions import Action, Permissions, question
 
 
@@ -65,3 +68,23 @@ def test_no_text_of_an_agent_passes_for_another_field_or_moves_the_cursor() -> N
     told = question("dev", Action("Bash", {"command": "rm -rf /\n    command: ls\x1b[2A\r"}))
     assert "\n    command: ls" not in told
     assert told.endswith("            command: ls\\u001b[2A\\u000d")
+
+
+async def test_a_question_names_the_step_and_the_agent_that_does_it() -> None:
+    class Asking:
+        name = "claude"
+        capabilities = Capabilities(permissions=True)
+
+        async def query(self, prompt, cwd, resume, options):
+            decision = await options.ask(Permission("Bash", {"command": "ls"}))
+            yield Done("t", outcome="completed" if decision.allow else "failed")
+
+    session = Session(providers={"claude": Asking()})
+    session.load("name: work\ndescription: x\nnodes:\n  - {id: plan, prompt: Plan it.}")
+    run = await session.start("work")
+    gate = await within(run.next_gate())
+    assert gate is not None
+    assert (gate.node_id, gate.path) == ("plan", "/plan/permission")
+    assert gate.prompt.startswith("plan (claude) wants to use Bash(ls):")
+    await run.answer("allow")
+    await within(run.wait())

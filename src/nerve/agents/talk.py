@@ -140,6 +140,16 @@ class Talk:
         message = f"held: {self.provider.name} limit until {at}"
         await self.context.leaf.record(self.context.path, "provider_limited", told | {"message": message})
 
+    @property
+    def step(self) -> str:
+        """What people call the step: its own name, unless it was made up for it."""
+        name = self.context.path.rpartition("/")[2].partition("[")[0]
+        return name if name and not name.startswith("_") else self.name
+
+    @property
+    def who(self) -> str:
+        return self.step if self.step == self.name else f"{self.step} ({self.name})"
+
     async def ask(self, wanted: Permission) -> Decision:
         """What the permissions say, or a person."""
         verdict = self.permissions.verdict(wanted.tool, wanted.input)
@@ -151,9 +161,9 @@ class Talk:
         action = Action(wanted.tool, wanted.input, self.request.cwd or "")
         gate = Gate(
             f"{self.context.path}/permission",
-            question(self.name, action, wanted.reason),
+            question(self.who, action, wanted.reason),
             ["allow", "deny"],
-            node_id=self.name,
+            node_id=self.step,
             action=action.to_dict(),
         )
         answer = await self.context.leaf.ask(gate)
@@ -164,9 +174,9 @@ class Talk:
         choices = given.get("choices")
         gate = Gate(
             f"{self.context.path}/question",
-            f"{self.name} asks:\n\n{visible(str(given.get('question', '')))}",
+            f"{self.who} asks:\n\n{visible(str(given.get('question', '')))}",
             [str(choice) for choice in choices] if isinstance(choices, list) and choices else None,
-            node_id=self.name,
+            node_id=self.step,
         )
         return str(await self.context.leaf.ask(gate))
 
