@@ -177,7 +177,7 @@ def test_prompts_stay_in_their_files(do) -> None:
 def test_a_file_is_written_or_the_reason_is_said(do, project) -> None:
     done = do("convert", "shout", "--to", "lisp", "--output", "shout.lisp")
     assert (done.code, done.out, done.err) == (0, "", "")
-    assert do("run", "shout.lisp").out == "loud\n\n"
+    assert do("run", "shout.lisp").out == "loud\n"
     done = do("convert", "shout", "--to", "lisp", "--output", "no/where.lisp")
     assert (done.code, done.out) == (2, "")
     assert "no/where.lisp cannot be written: No such file or directory." in done.err

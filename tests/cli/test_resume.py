@@ -21,7 +21,7 @@ def test_a_run_is_found_by_the_beginning_of_its_id(do) -> None:
 def test_a_run_that_is_over_says_its_result_again(do) -> None:
     run = do("run", "shout", "--json").json["run_id"]
     done = do("resume", run)
-    assert (done.code, done.out) == (0, "loud\n\n")
+    assert (done.code, done.out) == (0, "loud\n")
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_a_run_whose_file_is_gone_goes_on_and_finds_the_workflows_it_calls(do, p
     )
     run = run_of(do("run", "here.yaml"))
     (project / "here.yaml").unlink()
-    assert do("resume", run, "--answer", "ask=x").out == "loud\n\n"
+    assert do("resume", run, "--answer", "ask=x").out == "loud\n"
     assert "name its file, --with FILE" in do("resume", run, "--with-changes").err
 
 
@@ -143,7 +143,7 @@ def test_a_killed_run_goes_on_where_it_was(do, project) -> None:
     (project / "go").touch()
     assert [run["state"] for run in listed(do)] == ["parked"]
     done = do("resume", listed(do)[0]["run_id"])
-    assert (done.code, done.out) == (0, "done\n\n")
+    assert (done.code, done.out) == (0, "done\n")
     assert "[one]" not in done.err
     assert (project / "effects").read_text() == "one\n"
 
@@ -181,4 +181,4 @@ def test_runs_are_chosen_by_state_and_workflow(do) -> None:
     assert do("runs", "--state", "held").out == "No runs.\n"
     done = do("runs", "--state", "wating")
     assert (done.code, done.out) == (2, "")
-    assert "there is no state 'wating'. Did you mean 'waiting'?" in done.err
+    assert "there is no state 'wating'. Did you mean 'waiting'? States: " in done.err

@@ -38,7 +38,7 @@ def test_progress_names_the_step_and_who_did_it(do, project) -> None:
 
 def test_a_file_runs_and_a_text_is_printed_as_it_is(do, project) -> None:
     (project / "hello.lisp").write_text('(workflow hello (state start (action (log "hi"))) )')
-    assert do("run", ".nerve/workflows/shout.yaml").out == "loud\n\n"
+    assert do("run", ".nerve/workflows/shout.yaml").out == "loud\n"
     assert do("run", "shout").code == 0
 
 
@@ -70,7 +70,11 @@ def test_the_outcome_as_one_json_object(do) -> None:
         (["run", "shout", "--x=1"], "workflow 'shout' has no input or option 'x'. It declares no inputs."),
         (["run", "shot"], "there is no file and no workflow 'shot'. Did you mean 'shout'? There are: "),
         (["run", "sh"], "'sh' can be ship, shout: write more of the name."),
-        (["run", "gone.json"], "there is no file gone.json."),
+        (["run", "gone.json"], "there is no file gone.json. See"),
+        (["run", "float.py"], "there is no file float.py. See"),
+        (["run", "tea.yml"], "there is no file tea.yml. Did you mean 'tea.yaml'? See"),
+        (["run", "dir.yaml"], "dir.yaml is a folder: name a file in it. See"),
+        (["run", "dri.yaml"], "there is no file dri.yaml. See"),
         (["run", "gone.py"], "there is no file gone.py."),
         (
             ["run", "flows.py"],
@@ -85,6 +89,8 @@ def test_the_outcome_as_one_json_object(do) -> None:
 def test_what_cannot_be_run_is_said_in_one_line_before_anything_is_done(
     arguments, message, do, project
 ) -> None:
+    (project / "tea.yaml").touch()
+    (project / "dir.yaml").mkdir()
     done = do(*arguments)
     assert (done.code, done.out) == (2, "")
     assert message in done.err
@@ -292,7 +298,7 @@ def test_a_store_that_another_process_owns_is_said(do, project) -> None:
 def test_no_colour_and_no_escapes_in_a_pipe(nerve, project) -> None:
     os.chdir(project)
     done = nerve("run", "shout")
-    assert (done.returncode, done.stdout) == (0, "loud\n\n")
+    assert (done.returncode, done.stdout) == (0, "loud\n")
     assert "\x1b" not in done.stderr
     assert nerve("run", "gone").returncode == 2
 

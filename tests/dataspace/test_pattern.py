@@ -191,3 +191,9 @@ def test_the_spelling_of_a_signals_scope_does_not_matter() -> None:
     signal = Record.of("(signal go :key a)")
     for key, pattern in itertools.product(("key", "scope"), ("(signal go :{} a)", "(signal ?l :{} a)")):
         assert match(pattern.format(key), signal) is not None
+
+
+@pytest.mark.parametrize("given", [5, None, {"label": 1}, object()])
+def test_what_is_no_pattern_is_refused_with_what_one_is(given: object) -> None:
+    with pytest.raises(NotAPattern, match=r"is no pattern\. A pattern is a list with a label first"):
+        Pattern.of(given)  # type: ignore[arg-type]

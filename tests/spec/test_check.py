@@ -1,10 +1,14 @@
 """Everything that can be known to be wrong before anything is spent."""
 
+import json
 from typing import Any
 
 import pytest
 
 from nerve import Session
+from nerve.notations import read
+from nerve.spec.check import check
+from nerve.spec.source import Place
 from spec.support import checked, loaded, problems
 
 
@@ -53,6 +57,43 @@ def test_an_error_in_an_expression_is_placed_inside_it() -> None:
     found = checked({"name": "flow", "body": transform("input + nope")})
     (problem,) = found.errors
     assert problem.place.column == '    "expression": "input + nope"'.index("nope") + 1
+
+
+@pytest.mark.parametrize(
+    ("written", "at"),
+    [
+        ('prompt: "Look at {{ steps.plan.output }} and {{ steps.dif.output }}"', "steps.dif"),
+        ("prompt: '{{ steps.dif.output }}'", "steps.dif"),
+        ("prompt: Look at {{ results.plan + results.dif }}", "results.dif"),
+        ("prompt: Look at {{ results['dif'] }}", "results['dif']"),
+        ("prompt: |\n      Look at this\n\n      now, {{ steps.dif.output }}", "steps.dif"),
+        ("prompt: Look at $INPUTS.dif", "$INPUTS.dif"),
+        ("prompt: no\n    when: steps.dif.success", "steps.dif"),
+        ('prompt: "\\u004cook at {{ steps.dif.output }}"', "\\u004c"),
+    ],
+)
+def test_a_reference_to_nothing_is_placed_where_it_stands(written: str, at: str) -> None:
+    text = (
+        "name: w\ndescription: d\nnodes:\n  - id: look\n    depends_on: [plan]\n"
+        f"    {written}\n  - {{id: plan, bash: ls}}\n"
+    )
+    [problem] = check(read(text, "w.yaml")).errors
+    assert "'dif'" in problem.message
+    assert problem.place == Place().after(text, text.index(at))
+
+
+def test_steps_of_the_step_machine_are_called_steps() -> None:
+    steps = [
+        {"id": "build", "type": "agent", "agent": "a", "next": "tset"},
+        {"id": "test", "type": "approval"},
+    ]
+    found = check(read(json.dumps({"id": "w", "steps": steps}), "w.json"))
+    assert [f"{problem.message} {problem.fix}" for problem in found.errors] == [
+        "there is no step 'tset'. Did you mean 'test'? Steps: build, test."
+    ]
+    steps[0]["next"] = None
+    found = check(read(json.dumps({"id": "w", "steps": steps}), "w.json"))
+    assert [problem.message for problem in found.errors] == ["nothing leads to the step 'test'"]
 
 
 def test_an_unknown_step_is_named_with_what_was_meant() -> None:

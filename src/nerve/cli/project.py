@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from nerve.cli.usage import UsageError
+from nerve.cli.usage import UsageError, stopped
 from nerve.core.nodes.graph import suggest
 from nerve.notations import SUFFIXES
 from nerve.notations.config import Config, project_config
@@ -62,7 +62,10 @@ class Project:
         if path.is_file():
             return File(path)
         if path.suffix.lower() in SUFFIXES:
-            raise UsageError(f"there is no file {given}{suggest(path.name, names_in(path.parent))}.")
+            if path.is_dir():
+                raise UsageError(f"{given} is a folder: name a file in it.")
+            close = suggest(path.name, names_in(path.parent))
+            raise UsageError(stopped(f"there is no file {given}{close}"))
         found = self.named(given)
         return File(found.path, found)
 
@@ -79,8 +82,8 @@ class Project:
             raise UsageError(f"'{name}' can be {listed}: write more of the name.")
         close = suggest(name, names)
         there = f"There are: {listed}." if names else "There are none: put files into .nerve/workflows/."
-        stop = "" if close.endswith("?") else "."
-        raise UsageError(f"there is no file and no workflow '{name}'{close}{stop} {there}")
+        told = stopped(f"there is no file and no workflow '{name}'{close}")
+        raise UsageError(f"{told} {there}")
 
     def exactly(self, name: str) -> FoundWorkflow | None:
         """The workflow of exactly that id."""
@@ -89,7 +92,7 @@ class Project:
 
 def names_in(folder: Path) -> list[str]:
     try:
-        return [path.name for path in folder.iterdir() if path.suffix.lower() in SUFFIXES]
+        return [path.name for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and path.is_file()]
     except OSError:
         return []
 

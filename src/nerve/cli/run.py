@@ -12,7 +12,7 @@ from nerve.cli.answers import Answers
 from nerve.cli.inputs import Given, given, params
 from nerve.cli.launch import Launch, load
 from nerve.cli.project import Code, Project
-from nerve.cli.usage import UsageError
+from nerve.cli.usage import UsageError, stopped
 from nerve.cli.watch import Outcome
 from nerve.core.session import Session, loading
 from nerve.core.workflow.workflow import Workflow
@@ -96,7 +96,7 @@ class Start:
         except Unreadable:
             raise
         except ValueError as error:
-            raise UsageError(f"{error}.") from None
+            raise UsageError(stopped(str(error))) from None
         return await self.launch.to_end(session, run, self.answers)
 
 

@@ -16,7 +16,7 @@ from nerve.cli.answers import name_of
 from nerve.cli.progress import SYMBOLS
 from nerve.cli.project import STORE
 from nerve.cli.run import Flag
-from nerve.cli.usage import UsageError
+from nerve.cli.usage import UsageError, stopped
 from nerve.core.nodes.graph import suggest
 from nerve.core.session import Session
 from nerve.core.workflow import WorkflowState
@@ -49,7 +49,8 @@ def runs(
         The file of the store, instead of .nerve/nerve.db.
     """
     if state is not None and state not in STATES:
-        raise UsageError(f"there is no state '{state}'{suggest(state, STATES)}. States: {', '.join(STATES)}.")
+        close = stopped(f"there is no state '{state}'{suggest(state, STATES)}")
+        raise UsageError(f"{close} States: {', '.join(STATES)}.")
     file = store or STORE
     found = asyncio.run(listed(file, workflow)) if file.is_file() else []
     found = [run for run in found if state in (None, run["state"])]

@@ -18,7 +18,7 @@ def tell(outcome: Outcome, again: str, as_json: bool) -> int:
     for line in lines(outcome, again):
         print(line, file=sys.stderr)
     if outcome.state == "completed" and not as_json and (text := shown(outcome.result)):
-        print(text)
+        print(text, end="" if text.endswith("\n") else "\n")
     return outcome.code
 
 

@@ -3,5 +3,10 @@
 from __future__ import annotations
 
 
+def stopped(sentence: str) -> str:
+    """A sentence with its full stop; a question that was added to it is the end."""
+    return sentence if sentence.endswith(("?", ".", "!")) else f"{sentence}."
+
+
 class UsageError(Exception):
     """What was asked for cannot be done; the message says what can."""

@@ -60,7 +60,11 @@ class Pattern:
             return source
         if isinstance(source, Record):
             return exactly(source)
-        return cls.parse(source) if isinstance(source, str) else cls(tuple(source))
+        if isinstance(source, str):
+            return cls.parse(source)
+        if not isinstance(source, list | tuple):
+            raise NotAPattern(f"{source!r} is no pattern. {SHAPE}")
+        return cls(tuple(source))
 
     @classmethod
     def parse(cls, text: str, file: str = "<pattern>") -> Pattern:

@@ -106,6 +106,8 @@ class Document:
     text: str = ""
     notes: list[Problem] = field(default_factory=list)
     """What the reader wants to say about it: warnings, and what an optimisation did."""
+    states: str = "state"
+    """What a state of a machine is called in it."""
 
     def place(self, loc: Loc, key: bool = False) -> Place:
         """Where the value at `loc` stands (or with `key` its key), or else the nearest thing around it."""

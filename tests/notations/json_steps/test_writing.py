@@ -65,7 +65,7 @@ def test_the_full_form_is_for_people() -> None:
         ),
         (
             spec(kind="machine", states=[{"name": "a"}]),
-            "'?' of kind nothing is no step",
+            "'a' of kind nothing is no step",
         ),
         (
             spec(kind="machine", states=[{"name": "a", "body": {"kind": "call", "id": "a", "target": "x"}}]),

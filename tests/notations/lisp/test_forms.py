@@ -154,6 +154,19 @@ def test_let_binds_values_answers_signals_and_outputs_of_steps() -> None:
     assert named["id"] == "my-x"
 
 
+def test_a_gate_that_let_binds_is_answered_by_its_name_if_that_is_free() -> None:
+    ask = '(gate "Which?")'
+    found = steps(
+        f'(let ((kind {ask})) (log "~a" kind)) (let ((kind {ask}) (s {ask}) (x? {ask}) (mine {ask}))'
+        ' (log "~a" kind)) (node {:kind "bash" :id "mine" :command "ls"})'
+    )
+    kind, log, again, *others, second, _ = found
+    assert kind["id"] == "kind"
+    assert log["data"]["message"] == '{{ steps["kind"].output }}'
+    assert [node["id"] for node in (again, *others)] == ["_kind_1", "_s_2", "_x_3", "_mine_4"]
+    assert second["data"]["message"] == '{{ steps["_kind_1"].output }}'
+
+
 def test_a_name_is_in_sight_only_in_its_let_and_an_inner_one_hides_an_outer_one() -> None:
     *_, log = steps('(let ((x 1)) (let ((x (+ x 1))) (log "~a" x)))')
     assert log["data"]["message"] == "{{ steps._x_2.output }}"

@@ -36,7 +36,7 @@ def read(text: str, file: str = "<text>") -> Document:
             [problem(file, source.place, "this is no workflow: it has neither 'steps' nor a 'body'")]
         )
     told = Told(file)
-    return Document(dialect(source, told), NOTATION, file, text, told.notes)
+    return Document(dialect(source, told), NOTATION, file, text, told.notes, states="step")
 
 
 def problem(file: str, place: Any, message: str) -> Problem:

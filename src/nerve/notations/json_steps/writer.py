@@ -82,7 +82,8 @@ def steps_of_state(state: dict[str, Any], cannot: list[str]) -> Iterator[dict[st
     node = state.get("body") or {"kind": "nothing"}
     members = group_of(node)
     if not members:
-        step = step_of_node(node, cannot, condition="when" in first_way(state)) | routes_of(state, node)
+        named = {"id": state["name"], **node}
+        step = step_of_node(named, cannot, condition="when" in first_way(state)) | routes_of(state, node)
         yield {**step, "id": state["name"]}
         return
     for member, following in zip(members, [*members[1:], None], strict=True):

@@ -80,8 +80,9 @@ def bind(program: Program, pair: Form, env: Env) -> None:
     if len(items) != 2:
         program.tell.refuse(pair, f"expected (name EXPR), found {glimpse(pair)}")
     name = symbol_of(program.tell, items[0], "a name")
-    id = program.new_id(name)
-    reference = f"steps.{id}.output"
+    asked = isinstance(items[1], ListForm) and items[1].head == "gate"
+    id = program.own_id(name) if asked else program.new_id(name)
+    reference = f"steps[{quoted(id)}].output"
     try:
         reference = add_value(program, items[1], id, env)
     finally:

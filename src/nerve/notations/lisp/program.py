@@ -67,9 +67,18 @@ class Program:
     """Those that have no tag yet, each with its number."""
     bound: dict[str, int] = field(default_factory=dict)
     """The number of the prompt that got a tag from the wait for it."""
+    taken: set[str] = field(default_factory=set)
+    """The ids that are written down."""
     written: int = 0
     """Characters of all expressions so far."""
     ids: int = 0
+
+    def own_id(self, name: str) -> str:
+        """The name itself as an id, if nothing else has it, for what people answer by its name."""
+        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,63}", name) or name in self.taken | self.states:
+            return self.new_id(name)
+        self.taken.add(name)
+        return name
 
     def new_id(self, name: str) -> str:
         """An id that nothing else has; those that begin with an underscore are ours."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
+from collections.abc import Sequence
 from typing import Final
 
 from nerve.notations.lisp.bodies import BLOCKS
@@ -13,7 +14,8 @@ from nerve.notations.lisp.program import Env, Helper, Program, Role
 from nerve.notations.lisp.shape import counted, glimpse, items_of, name_of, parts, symbol_of, text_of
 from nerve.notations.lisp.steps import STEPS
 from nerve.notations.lisp.telling import Refused
-from nerve.notations.sexpr import Form, Keyword, ListForm, String, Symbol
+from nerve.notations.sexpr import Form, Keyword, ListForm, MapForm, String, Symbol, VectorForm
+from nerve.notations.sexpr.forms import key_text
 from nerve.spec.models import Input, LimitsSpec
 from nerve.spec.source import Map
 
@@ -116,6 +118,24 @@ def explicit_tags(forms: list[ListForm]) -> set[str]:
         rest.extend(form.items)
         if form.head == "send-prompt":
             found.update(tags(form))
+    return found
+
+
+def explicit_ids(forms: Sequence[Form]) -> set[str]:
+    """Every id that stands in the map of a node."""
+    found: set[str] = set()
+    rest = list(forms)
+    while rest:
+        form = rest.pop()
+        if isinstance(form, ListForm | VectorForm):
+            rest.extend(form.items)
+        elif isinstance(form, MapForm):
+            rest.extend(value for _, value in form.items)
+            found |= {
+                value.value
+                for key, value in form.items
+                if key_text(key) == "id" and isinstance(value, String)
+            }
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeGuard
 
 from nerve.notations.lisp.bodies import body_node
 from nerve.notations.lisp.program import Program, node
-from nerve.notations.lisp.sections import SECTIONS, explicit_tags, helper
+from nerve.notations.lisp.sections import SECTIONS, explicit_ids, explicit_tags, helper
 from nerve.notations.lisp.shape import glimpse, name_of
 from nerve.notations.lisp.telling import Refused, Teller
 from nerve.notations.sexpr import Form, ListForm
@@ -67,6 +67,7 @@ def machine(program: Program, form: ListForm, forms: Sequence[ListForm]) -> Map:
         program.tell.tell(form, "a workflow needs a state", "Add (state NAME BODY …).")
     named = named_states(program, forms)
     program.tags = explicit_tags([item for _, item in named])
+    program.taken = explicit_ids([item for _, item in named])
     states = Seq((), form.place)
     for number, (name, item) in enumerate(named):
         following = named[number + 1][0] if number + 1 < len(named) else None

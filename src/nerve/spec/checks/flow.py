@@ -30,30 +30,32 @@ def graphs(spec: models.WorkflowSpec, found: list[Found]) -> Iterator[Wrong]:
             yield (*each.loc, "steps", at), f"the steps wait for each other: {way}", "Write it as a loop."
 
 
-def machines(spec: models.WorkflowSpec, found: list[Found]) -> Iterator[Wrong]:
+def machines(found: list[Found], word: str = "state") -> Iterator[Wrong]:
+    """What is wrong with machines; `word` is what a state is called."""
     for each in found:
         if isinstance(each.spec, models.Machine):
-            yield from machine(each.spec, each.loc, found)
+            yield from machine(each.spec, each.loc, found, word)
 
 
-def machine(node: models.Machine, loc: Loc, found: list[Found]) -> Iterator[Wrong]:
+def machine(node: models.Machine, loc: Loc, found: list[Found], word: str) -> Iterator[Wrong]:
     known = [state.name for state in node.states]
     if not known:
         yield loc, "a machine needs a state", "Add one."
         return
     for n, name in enumerate(known):
         if name in known[:n]:
-            yield (*loc, "states", n, "name"), f"there are two states '{name}'", "Rename one of them."
+            yield (*loc, "states", n, "name"), f"there are two {word}s '{name}'", "Rename one of them."
     targets = [(where, to) for where, to in routes(node, loc, found) if to is not None]
     if node.start is not None:
         targets.append(((*loc, "start"), node.start))
     for where, to in targets:
         if to not in known:
-            yield where, f"there is no state '{to}'{suggest(to, known)}", f"States: {', '.join(known)}."
+            listed = f"{word.capitalize()}s: {', '.join(known)}."
+            yield where, f"there is no {word} '{to}'{suggest(to, known)}", listed
     if all(to in known for _, to in targets):
         for name in sorted(set(known) - reached(node, loc, found)):
             n = known.index(name)
-            yield (*loc, "states", n), f"nothing leads to the state '{name}'", "Add a way to it, or drop it."
+            yield (*loc, "states", n), f"nothing leads to the {word} '{name}'", "Add a way to it, or drop it."
 
 
 def routes(node: models.Machine, loc: Loc, found: list[Found]) -> Iterator[tuple[Loc, str | None]]:

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from nerve.core.nodes.graph import suggest
-from nerve.expr import ExprError, compile, compile_template
+from nerve.expr import ExprError, Expression, compile, compile_template
 from nerve.spec import models
 from nerve.spec.checks.order import before
 from nerve.spec.scope import SEEN
 from nerve.spec.shell import compile_command
 from nerve.spec.source import Document, Place, Problem
-from nerve.spec.variables import compile_prompt
+from nerve.spec.variables import Variable, compile_prompt
 from nerve.spec.walk import Found, Written, written
 
 ALWAYS = frozenset({*SEEN, "given"})
@@ -31,8 +31,10 @@ def wrong_texts(document: Document, spec: models.WorkflowSpec, found: list[Found
                 continue
             if reachable is None:
                 reachable = before(each, found)
-            for message, fix in unknown(compiled.paths, spec, ids, reachable):
-                yield document.problem(loc, message, fix)
+            for offset, path in references(compiled):
+                for message, fix in unknown(path, spec, ids, reachable):
+                    at = inside(document.text, document.place(loc), text.source, offset)
+                    yield Problem(document.file, at or document.place(loc), message, fix)
 
 
 def read(text: Written, names: frozenset[str], ids: set[str]) -> Any:
@@ -65,22 +67,42 @@ def inside(source: str, start: Place, text: str, offset: int) -> Place | None:
     for skip in (0, 1):
         if rest[skip : skip + len(text)] == text:
             return Place(start.line, start.column + skip).after(text, offset)
-    return None
+    return in_block(lines[start.line - 1 :], start, text, offset)
+
+
+def in_block(lines: list[str], start: Place, text: str, offset: int) -> Place | None:
+    """The same for a text whose lines are indented in the source."""
+    before = text[:offset]
+    number, column = before.count("\n"), offset - (before.rfind("\n") + 1)
+    block = [line.rstrip("\r\n") for line in lines[: number + 1]]
+    wanted = text.split("\n")[: number + 1]
+    if len(block) <= number or not all(line.endswith(end) for line, end in zip(block, wanted, strict=True)):
+        return None
+    return Place(start.line + number, len(block[-1]) - len(wanted[-1]) + column + 1)
+
+
+def references(compiled: Any) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """What the expressions of a text refer to, and where in it that stands."""
+    for part in getattr(compiled, "parts", [compiled]):
+        if isinstance(part, Variable) and part.input is not None:
+            yield part.offset, ("inputs", part.input)
+        elif isinstance(part, Expression):
+            for path in sorted(part.paths):
+                yield part.offset + max(part.source.find(".".join(path[:2])), 0), path
 
 
 def unknown(
-    paths: frozenset[tuple[str, ...]], spec: models.WorkflowSpec, ids: set[str], reachable: set[str]
+    path: tuple[str, ...], spec: models.WorkflowSpec, ids: set[str], reachable: set[str]
 ) -> Iterator[tuple[str, str]]:
-    """References to steps and inputs that are not there."""
-    for path in sorted(paths):
-        if len(path) < 2:
-            continue
-        root, name = path[0], path[1]
-        if root == "inputs" and name not in spec.inputs:
-            yield f"there is no input '{name}'{suggest(name, spec.inputs)}", "Declare it under inputs."
-        if root not in ("steps", "results", "context") or (root == "context" and name in spec.context):
-            continue
-        if name not in ids:
-            yield f"there is no step '{name}'{suggest(name, ids)}", "Name a step of this workflow."
-        elif name not in reachable:
-            yield f"step '{name}' runs side by side with this one", "Make this one depend on it."
+    """What is wrong with a reference to a step or an input."""
+    if len(path) < 2:
+        return
+    root, name = path[0], path[1]
+    if root == "inputs" and name not in spec.inputs:
+        yield f"there is no input '{name}'{suggest(name, spec.inputs)}", "Declare it under inputs."
+    if root not in ("steps", "results", "context") or (root == "context" and name in spec.context):
+        return
+    if name not in ids:
+        yield f"there is no step '{name}'{suggest(name, ids)}", "Name a step of this workflow."
+    elif name not in reachable:
+        yield f"step '{name}' runs side by side with this one", "Make this one depend on it."
