@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nerve.cli import run as command
+from nerve.cli import command
 
 Nerve = Callable[..., subprocess.CompletedProcess[str]]
 

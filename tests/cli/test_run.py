@@ -74,7 +74,7 @@ def test_the_outcome_as_one_json_object(do) -> None:
         (["run", "float.py"], "there is no file float.py. See"),
         (["run", "tea.yml"], "there is no file tea.yml. Did you mean 'tea.yaml'? See"),
         (["run", "dir.yaml"], "dir.yaml is a folder: name a file in it. See"),
-        (["run", "dri.yaml"], "there is no file dri.yaml. See"),
+        (["run", "dir.yml"], "there is no file dir.yml. See"),
         (["run", "gone.py"], "there is no file gone.py."),
         (
             ["run", "flows.py"],

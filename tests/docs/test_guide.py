@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from docs.pages import commands, page, section, steady, write_files
-from nerve.cli import run as nerve
+from nerve.cli import command as nerve
 from nerve.notations import SUFFIXES
 from nerve.spec.models import Expect
 from nerve.spec.scope import NAMES, Facts
