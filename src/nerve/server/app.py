@@ -1,0 +1,102 @@
+"""The application: who may come in is decided here, before anything is routed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from nerve.api import Api, ApiError
+from nerve.server.auth import Auth
+from nerve.server.routes import Way, ways
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+HEADERS = {
+    "cache-control": "no-store",
+    "content-security-policy": "default-src 'self'",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+HTTP_CODES = {404: "not_found", 405: "not_allowed"}
+
+
+def app(api: Api, auth: Auth) -> App:
+    """The api over HTTP, as an ASGI application."""
+    return App(api, auth)
+
+
+class App:
+    """Looks at the place and the token of all that comes; only then is it routed, and its body read."""
+
+    def __init__(self, api: Api, auth: Auth) -> None:
+        self.auth = auth
+        self.closing = asyncio.Event()
+        """Set when the server stops: streams end, so that it can."""
+        self.ways: list[Way] = ways(api, auth)
+        self.open = {way.path for way in self.ways if way.access == "open"}
+        self._routed = routed(self.ways)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._routed(scope, receive, send)
+            return
+        # A name in the path may have any character; what was quoted stays quoted until it is a name.
+        scope["path"] = scope["raw_path"].decode("ascii", "replace")
+        try:
+            self.auth.check_place(scope)
+            if scope["path"] not in self.open:
+                scope["nerve.caller"] = self.auth.caller(scope)
+        except ApiError as error:
+            await refusal(error)(scope, receive, send)
+            return
+        await self._routed(scope, receive, with_headers(send))
+
+
+def routed(ways: list[Way]) -> ASGIApp:
+    inner = Starlette(
+        routes=[way.route() for way in ways],
+        exception_handlers={ApiError: tell, HTTPException: tell_http, Exception: tell_bug},
+    )
+    inner.router.redirect_slashes = False
+    return inner
+
+
+async def tell(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError)
+    return refusal(error)
+
+
+async def tell_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    code = HTTP_CODES.get(error.status_code, "bad_request")
+    return refusal(ApiError(code, f"{request.method} {request.url.path}: {error.detail.lower()}"))
+
+
+async def tell_bug(request: Request, error: Exception) -> Response:
+    return refusal(ApiError("internal", f"something went wrong inside ({type(error).__name__})"))
+
+
+def refusal(error: ApiError) -> Response:
+    """An error as JSON."""
+    headers = HEADERS | ({"www-authenticate": "Bearer"} if error.code == "unauthorized" else {})
+    body = json.dumps(error.to_dict())
+    return Response(body, error.status, headers, media_type="application/json")
+
+
+def with_headers(send: Send) -> Send:
+    added = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            present = {name for name, _ in message["headers"]}
+            message["headers"] = [*message["headers"], *(pair for pair in added if pair[0] not in present)]
+        await send(message)
+
+    return sent

@@ -1,0 +1,104 @@
+"""Where the server listens: loopback, and a Unix socket that nobody else can open."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import ipaddress
+import os
+import socket
+import stat
+import tempfile
+from pathlib import Path
+
+from nerve.errors import NerveError
+
+LONGEST = 100
+"""Bytes in the path of a Unix socket; the kernel takes 107."""
+
+
+class Unsafe(NerveError):
+    """Something is not as it must be for the server to start; the message says what to do."""
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def bind_tcp(host: str, port: int, wide: bool = False) -> socket.socket:
+    """A socket on this machine only; on others only if that was asked for in so many words."""
+    if not wide and not is_loopback(host):
+        raise Unsafe(
+            f"{host} can be reached from other machines, and what is sent there can be read on the way. "
+            "Listen on 127.0.0.1, or say that it is meant (wide)"
+        )
+    family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    bound = socket.socket(family, kind, proto)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError as error:
+        bound.close()
+        raise Unsafe(f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}") from None
+    return bound
+
+
+def bind_unix(path: Path) -> socket.socket:
+    """A Unix socket with mode 0600 in a folder with mode 0700; a stale one of ours is replaced."""
+    private_folder(path.parent)
+    remove_stale(path)
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)
+    try:
+        bound.bind(os.fspath(path))
+    except OSError as error:
+        bound.close()
+        raise Unsafe(f"cannot listen on {path}: {error.strerror or error}") from None
+    finally:
+        os.umask(before)
+    found = path.lstat()
+    if not stat.S_ISSOCK(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o177:
+        bound.close()
+        raise Unsafe(f"{path} is not as it was made: somebody else writes into that folder")
+    return bound
+
+
+def private_folder(folder: Path) -> Path:
+    """Make a folder that only we can look into, or refuse one that others can."""
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700, parents=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise Unsafe(f"{folder} is not a folder. Remove it")
+    if found.st_uid != os.getuid():
+        raise Unsafe(f"{folder} belongs to somebody else. Remove it")
+    if found.st_mode & 0o077:
+        raise Unsafe(f"others can look into {folder}. Look what is in it, then: chmod 700 {folder}")
+    return folder
+
+
+def remove_stale(path: Path) -> None:
+    """Remove a socket that we left behind; anything else is left alone and refused."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(found.st_mode) or found.st_uid != os.getuid():
+        raise Unsafe(f"{path} is in the way, and is no socket of ours. Look what it is, and remove it")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        if asking.connect_ex(os.fspath(path)) != errno.ECONNREFUSED:
+            raise Unsafe(f"a server is listening on {path} already")
+    path.unlink()
+
+
+def socket_path(folder: Path) -> Path:
+    """The socket in a private folder, or, where its path would be too long, in one for temporary files."""
+    path = folder.absolute() / "socket"
+    if len(os.fsencode(path)) <= LONGEST:
+        return path
+    name = f"nerve-{os.getuid()}-{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}"
+    return Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / name / "socket"

@@ -1,0 +1,90 @@
+"""Connections: how many there may be, whose they may be, and how long they may take to say what they want."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+CONNECTIONS = 256
+HEAD_SECONDS = 10.0
+"""In which the head of a request must have come."""
+UNREAD = 16 * 1024 * 1024
+"""Bytes of a body that nobody reads which are thrown away; closing at once would take the answer with it."""
+
+FULL = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+SLOW = b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+
+class Connection(H11Protocol):
+    """One connection of HTTP."""
+
+    _slow: asyncio.TimerHandle | None = None
+    _upgraded = False
+    _unread = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if not same_user(transport):
+            transport.abort()
+        elif len(self.connections) > CONNECTIONS:
+            self._close(FULL)
+        else:
+            self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._unwatch()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self.conn.our_state is h11.DONE and self.conn.their_state is h11.SEND_BODY:
+            self._unread += len(data)
+            if self._unread > UNREAD:
+                self.transport.abort()
+                return
+        super().data_received(data)
+        if self._upgraded or not self._idle:
+            self._unwatch()
+        elif not self.transport.is_closing():
+            self._watch()
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        self._upgraded = True
+        super().handle_websocket_upgrade(event)
+
+    @property
+    def _idle(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def _watch(self) -> None:
+        if self._slow is None:
+            self._slow = self.loop.call_later(HEAD_SECONDS, self._too_slow)
+
+    def _unwatch(self) -> None:
+        if self._slow is not None:
+            self._slow.cancel()
+            self._slow = None
+
+    def _too_slow(self) -> None:
+        self._slow = None
+        if not self.transport.is_closing():
+            self._close(SLOW if self.cycle is None else b"")
+
+    def _close(self, last: bytes) -> None:
+        self.transport.write(last)
+        self.transport.close()
+
+
+def same_user(transport: asyncio.BaseTransport) -> bool:
+    """Whether a Unix socket was opened by the user we are; over TCP only the token says who it is."""
+    peer: Any = transport.get_extra_info("socket")
+    if peer is None or peer.family != socket.AF_UNIX:
+        return True
+    told = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _, uid, _ = struct.unpack("3i", told)
+    return bool(uid == os.getuid())

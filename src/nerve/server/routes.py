@@ -1,0 +1,106 @@
+"""The routes: one for each operation, and the few that belong to HTTP itself. Each says who may use it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal, NamedTuple
+from urllib.parse import unquote
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from nerve.api import OPERATIONS, Api, ApiError, Operation
+from nerve.api.operations import Scope
+from nerve.server.auth import Auth, need
+from nerve.server.body import read_body
+from nerve.server.openapi import document
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+Access = Scope | Literal["open"]
+
+
+class Way(NamedTuple):
+    """One route: who may use it, and what it does."""
+
+    method: str
+    path: str
+    access: Access
+    endpoint: Endpoint
+
+    def route(self) -> Route:
+        async def guarded(request: Request) -> Response:
+            if self.access != "open":
+                need(request.scope["nerve.caller"], self.access)
+            return await self.endpoint(request)
+
+        return Route(self.path, guarded, methods=[self.method])
+
+
+def ways(api: Api, auth: Auth) -> list[Way]:
+    """Every route of HTTP but the streams."""
+    described = document()
+
+    async def openapi(request: Request) -> Response:
+        return JSONResponse(described)
+
+    async def alive(request: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    async def launch_code(request: Request) -> Response:
+        await read_body(request)
+        return JSONResponse({"code": auth.launch_code()})
+
+    async def sign_in(request: Request) -> Response:
+        if request.headers.get("x-nerve") != "1":
+            raise ApiError("forbidden", "the header X-Nerve is missing", "Send: X-Nerve: 1")
+        code = (await read_body(request)).get("code")
+        cookie = auth.sign_in(request.scope, code if isinstance(code, str) else "")
+        return JSONResponse({"done": True}, headers={"set-cookie": cookie})
+
+    return [
+        Way("GET", "/healthz", "open", alive),
+        Way("POST", "/api/sign-in", "open", sign_in),
+        Way("POST", "/api/launch-codes", "admin", launch_code),
+        Way("GET", "/api/openapi.json", "read", openapi),
+        *(Way(each.method, each.path, each.scope, endpoint(api, each)) for each in OPERATIONS.values()),
+    ]
+
+
+def endpoint(api: Api, operation: Operation) -> Endpoint:
+    async def perform(request: Request) -> Response:
+        given = await (asked_in_body(request, operation) if operation.changes else asked_in_query(request))
+        told = await api.perform(operation.name, given)
+        return Response(told.model_dump_json(), media_type="application/json")
+
+    return perform
+
+
+async def asked_in_query(request: Request) -> dict[str, Any]:
+    pairs = request.query_params.multi_items()
+    given = dict(pairs)
+    if len(given) < len(pairs):
+        raise ApiError("bad_request", "a parameter is given twice")
+    return with_path(request, given)
+
+
+async def asked_in_body(request: Request, operation: Operation) -> dict[str, Any]:
+    if request.query_params:
+        raise ApiError("bad_request", "a command takes no parameters in the address", "Put them in the body.")
+    given = with_path(request, await read_body(request))
+    key = request.headers.get("idempotency-key")
+    keyed = key is not None and "key" in operation.asks.model_fields
+    if keyed and given.setdefault("key", key) != key:
+        raise ApiError("bad_request", "the Idempotency-Key and the key in the body differ", "Send one.")
+    return given
+
+
+def with_path(request: Request, given: dict[str, Any]) -> dict[str, Any]:
+    """What the path names is given, and nothing else may say otherwise."""
+    for name, quoted in request.path_params.items():
+        value = unquote(quoted)
+        if given.setdefault(name, value) != value:
+            raise ApiError(
+                "bad_request", f"'{name}' is given twice, and not the same", "Give it in the path."
+            )
+    return given

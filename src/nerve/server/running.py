@@ -1,0 +1,65 @@
+"""A server that is running: uvicorn with our limits, on sockets that are bound already."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Iterator
+
+import uvicorn
+
+from nerve.server.app import App
+from nerve.server.body import LARGEST
+from nerve.server.protocol import Connection
+
+GRACE = 5
+"""Seconds in which requests may end when the server stops."""
+
+
+class Server(uvicorn.Server):
+    """Stops when it is told to, and leaves the signals to whoever runs it."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+        self.listening = asyncio.Event()
+        super().__init__(
+            uvicorn.Config(
+                app,
+                loop="asyncio",
+                http=Connection,
+                ws_max_size=LARGEST,
+                ws_per_message_deflate=False,
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                timeout_graceful_shutdown=GRACE,
+            )
+        )
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listening.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.app.closing.set()
+        await super().shutdown(sockets)
+
+
+@contextlib.asynccontextmanager
+async def running(app: App, sockets: list[socket.socket]) -> AsyncIterator[Server]:
+    """Serve until the block is left; then nothing more is accepted, and what was begun may end."""
+    server = Server(app)
+    serving = asyncio.create_task(server.serve(sockets))
+    try:
+        await server.listening.wait()
+        yield server
+    finally:
+        server.should_exit = True
+        await serving

@@ -1,0 +1,142 @@
+"""Every operation over HTTP."""
+
+import httpx2
+import jsonschema
+import pytest
+
+from nerve.api import OPERATIONS
+from nerve.server.openapi import document
+from server.conftest import Served
+
+
+async def test_a_run_is_started_found_and_told(client: httpx2.AsyncClient) -> None:
+    started = await client.post("/api/runs", json={"workflow": "hello", "input": "you", "wait": True})
+    assert started.status_code == 200
+    run = started.json()
+    assert (run["state"], run["result"]) == ("completed", "hello you")
+    one = (await client.get(f"/api/runs/{run['run_id']}")).json()
+    assert one["input"] == "you"
+    listed = (await client.get("/api/runs", params={"workflow": "hello", "limit": 1})).json()
+    assert [each["run_id"] for each in listed["runs"]] == [run["run_id"]]
+    events = (await client.get(f"/api/runs/{run['run_id']}/events", params={"after": 1})).json()["events"]
+    assert events[0]["seq"] == 2
+    assert events[-1]["event_type"] == "workflow_completed"
+
+
+async def test_a_gate_is_answered(client: httpx2.AsyncClient) -> None:
+    run = (await client.post("/api/runs", json={"workflow": "ask", "wait": True})).json()
+    assert run["state"] == "waiting"
+    gate = (await client.get("/api/gates")).json()["gates"][0]
+    given = {"gate": gate["gate_id"], "answer": "yes"}
+    replies = [await client.post("/api/answers", json=given, headers={"Idempotency-Key": "k"}) for _ in "ab"]
+    assert [reply.status_code for reply in replies] == [200, 200]
+    assert replies[0].json() == replies[1].json()
+    late = await client.post("/api/answers", json={"run": run["run_id"], "answer": "no"})
+    assert late.status_code in (409, 410)
+
+
+async def test_a_name_may_have_a_slash(client: httpx2.AsyncClient) -> None:
+    await client.post("/api/runs", json={"workflow": "ask", "label": "feature/42"})
+    assert (await client.get("/api/runs/feature%2F42")).json()["label"] == "feature/42"
+
+
+async def test_an_idempotency_key_starts_one_run(client: httpx2.AsyncClient) -> None:
+    runs = [
+        (
+            await client.post("/api/runs", json={"workflow": "hello"}, headers={"Idempotency-Key": "once"})
+        ).json()
+        for _ in range(3)
+    ]
+    assert len({run["run_id"] for run in runs}) == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "sent", "status", "code"),
+    [
+        ("POST", "/api/runs", {"json": {"workflow": "nobody"}}, 404, "not_found"),
+        ("POST", "/api/runs", {"json": {"workflow": "hello", "inptu": 1}}, 400, "bad_request"),
+        ("POST", "/api/runs", {"json": ["hello"]}, 400, "bad_request"),
+        ("POST", "/api/runs", {"json": {"workflow": "hello", "input": "x" * 1_100_000}}, 413, "too_large"),
+        ("POST", "/api/runs", {"data": {"workflow": "hello"}}, 415, "unsupported"),
+        ("POST", "/api/runs", {"content": b'{"workflow": "hello"}'}, 415, "unsupported"),
+        ("POST", "/api/runs?workflow=hello", {}, 400, "bad_request"),
+        ("POST", "/api/runs/one/pause", {"json": {"run": "two"}}, 400, "bad_request"),
+        ("GET", "/api/runs/nobody", {}, 404, "not_found"),
+        ("GET", "/api/runs?limit=many", {}, 400, "bad_request"),
+        ("GET", "/api/runs?limit=1&limit=2", {}, 400, "bad_request"),
+        ("GET", "/api/nothing", {}, 404, "not_found"),
+        ("GET", "/api/runs/", {}, 404, "not_found"),
+        ("DELETE", "/api/runs", {}, 405, "not_allowed"),
+    ],
+)
+async def test_what_is_wrong_is_said_in_one_shape(
+    client: httpx2.AsyncClient, method: str, path: str, sent: dict, status: int, code: str
+) -> None:
+    reply = await client.request(method, path, **sent)
+    assert (reply.status_code, reply.json()["code"]) == (status, code)
+    assert reply.json()["message"]
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        ('{"workflow": "hello", "input": NaN}', 400),
+        ('{"workflow": "hello", "workflow": "ask"}', 400),
+        ('{"workflow": "hello", "input": "\\ud800"}', 422),
+        ('{"workflow": "hello", "input": ' + "[" * 70 + "]" * 70 + "}", 400),
+        ("[" * 100_000, 400),
+        ("{", 400),
+        ("\xff", 400),
+    ],
+)
+async def test_json_that_cannot_be_meant_is_refused(
+    served: Served, client: httpx2.AsyncClient, text: str, status: int
+) -> None:
+    json = {"Content-Type": "application/json"}
+    reply = await client.post("/api/runs", content=text.encode("latin-1"), headers=json)
+    assert reply.status_code == status
+    assert (await client.get("/api/runs")).json()["runs"] == []
+
+
+async def test_a_body_without_a_length_is_bounded_while_it_is_read(client: httpx2.AsyncClient) -> None:
+    async def endless():
+        for _ in range(100):
+            yield b" " * 65536
+
+    json = {"Content-Type": "application/json"}
+    reply = await client.post("/api/runs", content=endless(), headers=json)
+    assert reply.status_code == 413
+
+
+async def test_the_description_names_every_operation_and_fits_its_replies(client: httpx2.AsyncClient) -> None:
+    told = (await client.get("/api/openapi.json")).json()
+    assert told == document()
+    assert told["openapi"].startswith("3.1")
+    named = {each["operationId"] for path in told["paths"].values() for each in path.values()}
+    assert named == set(OPERATIONS)
+    schema = told["paths"]["/api/runs"]["post"]["responses"]["200"]["content"]["application/json"]["schema"]
+    run = (await client.post("/api/runs", json={"workflow": "hello", "wait": True})).json()
+    jsonschema.validate(run, schema | {"components": told["components"]})
+
+
+async def test_every_reference_in_the_description_is_there() -> None:
+    told = document()
+
+    def walk(value):
+        if isinstance(value, dict):
+            if isinstance(ref := value.get("$ref"), str):
+                found = told
+                for part in ref.removeprefix("#/").split("/"):
+                    found = found[part]
+            for each in value.values():
+                walk(each)
+        elif isinstance(value, list):
+            for each in value:
+                walk(each)
+
+    walk(told)
+
+
+async def test_anybody_may_ask_whether_it_lives(served: Served) -> None:
+    async with served.client(None) as anybody:
+        assert (await anybody.get("/healthz")).json() == {"status": "ok"}
