@@ -13,7 +13,7 @@ from nerve.core.gates import gate_id, waiting
 from nerve.core.limits import message
 from nerve.core.runtime import Gate, Signal, Timer, Wait
 from nerve.core.values import decode, digest, encode
-from nerve.core.workflow.replay import ASKS, CONTROL, ROOT, Found, within
+from nerve.core.workflow.replay import ASKS, CONTROL, ROOT, Found, acts, below, within
 from nerve.core.workflow.state import GateInfo, WorkflowState
 from nerve.engine.facts import patterns_of
 from nerve.engine.records import late
@@ -88,7 +88,7 @@ class Waits:
     def withdraw(self, path: str) -> None:
         """The gates that a leaf had opened are over: it begins again and asks for itself."""
         drive = self._drive
-        for place, row in open_in(drive.host.store.events(drive.run.run_id)).items():
+        for place, row in asked_in(drive.host.store.events(drive.run.run_id)).items():
             if place.startswith(f"{path}/") and row.type == "gate_waiting":
                 drive.note("gate_cancelled", place, {}, drive.settle_key(place))
                 drive.run._gates.pop(place, None)
@@ -116,8 +116,9 @@ class Waits:
             at = found.ask.row.at if found is not None else time.time()
             run._gates[wait.path] = gate_info(wait.path, data, at)
             run._gates[wait.path].future = opened.future
-            run._notify()
         self.restate()
+        if not isinstance(wait, Timer):
+            run._notify()
         drive.journal.row_changed()
         if isinstance(wait, Signal) and self._looked(wait):
             return opened
@@ -213,6 +214,11 @@ class Waits:
             run._state = state
             self._drive.journal.row_changed()
         self.tick()
+
+    @property
+    def for_others(self) -> bool:
+        """Whether the run waits for a person or a fact, and not only for a time."""
+        return any(not isinstance(opened.wait, Timer) for opened in self._open.values())
 
     @property
     def next_deadline(self) -> float | None:
@@ -348,8 +354,15 @@ def gate_info(path: str, data: dict[str, Any], at: float) -> GateInfo:
 
 
 def open_in(rows: Iterable[Row]) -> dict[str, Row]:
-    """The events of the waits that are open after these rows, by their paths."""
-    return {path: row for path, row in asked_in(rows).items() if row.type in OPENS.values()}
+    """The events of the waits that are open after these rows, by their paths.
+
+    What a leaf asks for itself is over when nobody executes it: it begins again, and asks anew.
+    """
+    asked = asked_in(rows)
+    acting = {path for path, row in asked.items() if acts(row) and not row.data.startswith(CONTROL)}
+    return {
+        path: row for path, row in asked.items() if row.type in OPENS.values() and not below(path, acting)
+    }
 
 
 def at_work(rows: Iterable[Row]) -> bool:
