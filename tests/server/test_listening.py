@@ -1,0 +1,215 @@
+"""Where the server listens, and who can come near it."""
+
+import asyncio
+import os
+import socket
+import stat
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from nerve.server import protocol
+from nerve.server.app import app
+from nerve.server.listening import Unsafe, bind_tcp, bind_unix, socket_path
+from nerve.server.running import running
+from nerve.server.tokens import token_file, tokens
+from server.conftest import Served
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.lstat().st_mode)
+
+
+# -- tokens --------------------------------------------------------------------------------------------
+
+
+def test_tokens_are_files_that_only_their_owner_can_read(tmp_path: Path) -> None:
+    folder = tmp_path / "private"
+    made = tokens(folder)
+    assert mode(folder) == 0o700
+    assert set(made) == {"read", "answer", "run", "admin"}
+    assert len(set(made.values())) == 4
+    for scope in made:
+        assert mode(token_file(folder, scope)) == 0o600
+        assert len(made[scope]) == 43
+    assert tokens(folder) == made
+    assert (folder / ".gitignore").read_text() == "*\n"
+
+
+def test_a_token_file_that_was_removed_is_made_anew(tmp_path: Path) -> None:
+    made = tokens(tmp_path / "private")
+    token_file(tmp_path / "private", "read").unlink()
+    again = tokens(tmp_path / "private")
+    assert again["read"] != made["read"]
+    assert again["admin"] == made["admin"]
+
+
+@pytest.mark.parametrize("spoil", ["mode", "link", "empty", "short", "folder", "foreign folder"])
+def test_a_token_that_others_may_know_is_refused(tmp_path: Path, spoil: str) -> None:
+    folder = tmp_path / "private"
+    path = token_file(folder, "admin")
+    if spoil == "folder":
+        folder.mkdir(mode=0o755)
+    elif spoil == "foreign folder":
+        (tmp_path / "real").mkdir(mode=0o700)
+        folder.symlink_to(tmp_path / "real")
+    else:
+        known = tokens(folder)["admin"]
+        match spoil:
+            case "mode":
+                path.chmod(0o644)
+            case "link":
+                (tmp_path / "elsewhere").write_text(known)
+                path.unlink()
+                path.symlink_to(tmp_path / "elsewhere")
+            case _:
+                path.write_text("" if spoil == "empty" else "short")
+    with pytest.raises(Unsafe):
+        tokens(folder)
+
+
+# -- sockets -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
+def test_a_wide_bind_is_refused_unless_it_is_meant(host: str) -> None:
+    with pytest.raises(Unsafe, match="other machines"):
+        bind_tcp(host, 0)
+
+
+def test_a_wide_bind_that_is_meant_is_made() -> None:
+    with bind_tcp("0.0.0.0", 0, wide=True) as bound:
+        assert bound.getsockname()[0] == "0.0.0.0"
+
+
+def test_a_port_that_is_taken_is_said() -> None:
+    with bind_tcp("127.0.0.1", 0) as bound:
+        bound.listen()
+        with pytest.raises(Unsafe, match="cannot listen"):
+            bind_tcp("127.0.0.1", bound.getsockname()[1])
+
+
+def test_the_socket_and_its_folder_are_ours_alone(tmp_path: Path) -> None:
+    path = tmp_path / "private" / "socket"
+    with bind_unix(path):
+        assert mode(path) == 0o600
+        assert mode(path.parent) == 0o700
+
+
+def test_a_stale_socket_of_ours_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "private" / "socket"
+    bind_unix(path).close()
+    assert path.exists()
+    bind_unix(path).close()
+
+
+def test_a_socket_in_use_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "private" / "socket"
+    with bind_unix(path) as bound:
+        bound.listen()
+        with pytest.raises(Unsafe, match="listening"):
+            bind_unix(path)
+
+
+@pytest.mark.parametrize("there", ["file", "link", "folder", "open folder"])
+def test_what_is_no_socket_of_ours_is_refused_and_left_alone(tmp_path: Path, there: str) -> None:
+    path = tmp_path / "private" / "socket"
+    path.parent.mkdir(mode=0o700)
+    match there:
+        case "file":
+            path.write_text("mine")
+        case "link":
+            (tmp_path / "target").write_text("mine")
+            path.symlink_to(tmp_path / "target")
+        case "folder":
+            path.mkdir()
+        case _:
+            path.parent.chmod(0o777)
+    with pytest.raises(Unsafe):
+        bind_unix(path)
+    assert there == "open folder" or os.path.lexists(path)
+
+
+def test_a_path_that_is_too_long_is_kept_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert socket_path(Path("/short")) == Path("/short/socket")
+    found = socket_path(Path("/" + "long" * 40))
+    assert found.parent.parent == tmp_path
+    with bind_unix(found):
+        assert mode(found.parent) == 0o700
+
+
+async def test_the_same_is_served_over_the_unix_socket_with_the_same_token(
+    served: Served, tmp_path: Path
+) -> None:
+    path = tmp_path / "private" / "socket"
+    async with running(app(served.api, served.auth), [bind_unix(path)]):
+        over = httpx2.AsyncHTTPTransport(uds=str(path))
+        async with httpx2.AsyncClient(transport=over, base_url="http://localhost") as client:
+            assert (await client.get("/api/runs")).status_code == 401
+            client.headers["authorization"] = f"Bearer {served.tokens['read']}"
+            assert (await client.get("/api/runs")).status_code == 200
+            assert (await client.get("/api/runs", headers={"host": "evil.com"})).status_code == 421
+
+
+async def test_another_user_is_not_heard_on_the_unix_socket(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "private" / "socket"
+    uid = os.getuid()
+    async with running(app(served.api, served.auth), [bind_unix(path)]):
+        monkeypatch.setattr(protocol.os, "getuid", lambda: uid + 1)
+        reader, writer = await asyncio.open_unix_connection(path)
+        assert await reader.read() == b""
+        writer.close()
+
+
+# -- connections ---------------------------------------------------------------------------------------
+
+
+async def test_there_are_only_so_many_connections(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "CONNECTIONS", 3)
+    held = [await asyncio.open_connection("127.0.0.1", served.port) for _ in range(3)]
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    assert b"503" in await reader.readline()
+    for _, each in [*held, (reader, writer)]:
+        each.close()
+        await each.wait_closed()
+
+
+@pytest.mark.parametrize("said", [b"", b"GET /healthz HTTP/1.1\r\nHost: "])
+async def test_who_does_not_say_what_he_wants_is_sent_away(
+    served: Served, monkeypatch: pytest.MonkeyPatch, said: bytes
+) -> None:
+    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.05)
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    writer.write(said)
+    async with asyncio.timeout(10):
+        assert b"408" in await reader.readline()
+    writer.close()
+    await writer.wait_closed()
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "GET /healthz HTTP/1.1\r\n" + "".join(f"X-{n}: {n}\r\n" for n in range(10_000)),
+        "POST /api/runs HTTP/1.1\r\nHost: HOST\r\nContent-Length: 1\r\nContent-Length: 2\r\n",
+        "POST /api/runs HTTP/1.1\r\nHost: HOST\r\nTransfer-Encoding: chunked\r\n",
+    ],
+)
+async def test_heads_and_chunks_that_are_wrong_harm_nobody(served: Served, head: str) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    writer.write(head.replace("HOST", f"127.0.0.1:{served.port}").encode() + b"\r\nzz\r\n\r\n")
+    status = (await reader.readline()).split(b" ")[1]
+    assert status in (b"400", b"401")
+    writer.close()
+    async with served.client() as client:
+        assert (await client.get("/api/health")).status_code == 200
+
+
+def test_sockets_are_not_handed_to_children() -> None:
+    with bind_tcp("127.0.0.1", 0) as bound:
+        assert not bound.get_inheritable()
+        assert bound.family == socket.AF_INET
