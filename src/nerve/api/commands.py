@@ -3,24 +3,44 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from nerve.api import models
+from nerve.api.answering import answer
 from nerve.api.errors import ApiError
 from nerve.api.telling import fact_told, found, run_told, workflow_told
+from nerve.core.session import loading
 from nerve.core.workflow import WorkflowRun, WorkflowState
 from nerve.dataspace import Record
 
 if TYPE_CHECKING:
     from nerve.core.session import Session
 
+__all__ = [
+    "answer",
+    "assert_fact",
+    "define",
+    "fork",
+    "pause",
+    "reload",
+    "resume",
+    "retract",
+    "retry",
+    "route",
+    "signal",
+    "skip",
+    "start",
+    "stop",
+]
+
 Kind = Literal["workflow", "conversation", "question"]
 
-RESTS = (WorkflowState.WAITING, WorkflowState.PAUSED, WorkflowState.HELD)
+RESTS = (WorkflowState.PAUSED, WorkflowState.HELD)
 
 
 async def define(session: Session, asked: models.Define) -> models.WorkflowTold:
-    return workflow_told(session.load(asked.source, asked.notation))
+    """A text is never taken for the name of a file."""
+    return workflow_told(loading.define(session, loading.read_text(session, asked.source, asked.notation)))
 
 
 async def start(session: Session, asked: models.Start) -> models.RunTold:
@@ -35,7 +55,7 @@ async def start(session: Session, asked: models.Start) -> models.RunTold:
         conversation=asked.conversation,
     )
     if asked.wait:
-        await at_rest(run)
+        await at_rest(session, run)
     return run_told(run)
 
 
@@ -57,54 +77,11 @@ def startable(session: Session, name: str) -> str:
     return name
 
 
-async def at_rest(run: WorkflowRun) -> None:
+async def at_rest(session: Session, run: WorkflowRun) -> None:
     """Return when the run has ended, or somebody must do something before it goes on."""
-    while not run.is_complete and run.state not in RESTS:
+    while not (run.is_complete or run.state in RESTS or session.engine.waits_for_others(run)):
         await run._change()
-
-
-async def answer(session: Session, asked: models.Answer) -> models.RunTold:
-    run = found(session, asked.run) if asked.run is not None else run_of_gate(session, asked.gate)
-    before = answered_with(run, asked.key) if asked.key is not None else None
-    if before is not None and asked.gate in (None, before["gate_id"]):
-        return run_told(run)
-    try:
-        await run.answer(asked.answer, asked.gate, by="api", key=asked.key)
-    except RuntimeError as error:
-        raise refused(run, asked, error) from error
-    return run_told(run)
-
-
-def run_of_gate(session: Session, gate: str | None) -> WorkflowRun:
-    """The run in which a gate is open."""
-    if gate is None:
-        raise ApiError("bad_request", "answer: neither a run nor a gate is named", "Give one of them.")
-    for row in session.engine.store.runs(
-        session=session.name, states=[state.value for state in WorkflowState]
-    ):
-        run = session.engine.handle(row)
-        if any(gate in (each.gate_id, each.path, each.node_id) for each in run.pending_gates):
-            return run
-    raise ApiError("not_found", f"there is no open gate '{gate}'", "See the list: nerve gates")
-
-
-def answered_with(run: WorkflowRun, key: str) -> dict[str, Any] | None:
-    """What a gate was answered with under this key, also before a restart."""
-    answers = (event.data for event in run.events if event.event_type == "gate_answered")
-    return next((data for data in answers if data.get("key") == key), None)
-
-
-def refused(run: WorkflowRun, asked: models.Answer, error: RuntimeError) -> ApiError:
-    """Why an answer came too late, with the one that won."""
-    given = [event.data for event in run.events if event.event_type == "gate_answered"]
-    winner = next((data for data in reversed(given) if asked.gate in (None, data.get("gate_id"))), None)
-    if winner is not None:
-        return ApiError(
-            "conflict", f"the gate was answered already: {winner['answer']}", details={"winner": winner}
-        )
-    if run.is_complete:
-        return ApiError("gone", f"Run is not waiting for input (state: {run.state.value})")
-    return ApiError("conflict", str(error))
+    await session.engine.written(run)
 
 
 async def signal(session: Session, asked: models.SignalSent) -> models.Done:
@@ -185,7 +162,7 @@ async def route(session: Session, asked: models.Route) -> models.RouteTold:
 
 async def reload(session: Session, asked: models.Nothing) -> models.Reloaded:
     from nerve.notations.discovery import discover
-    from nerve.spec.source import Unreadable
+    from nerve.spec.source import Place, Problem, Unreadable
 
     found_files = await asyncio.to_thread(discover, session.project)
     problems, loaded = list(found_files.problems), 0
@@ -193,6 +170,8 @@ async def reload(session: Session, asked: models.Nothing) -> models.Reloaded:
         try:
             session.load(each.path)
             loaded += 1
-        except (Unreadable, ValueError) as error:
-            problems += getattr(error, "problems", [])
+        except Unreadable as error:
+            problems += error.problems
+        except ValueError as error:
+            problems.append(Problem(str(each.path), Place(1, 1), str(error)))
     return models.Reloaded(workflows=loaded, problems=[problem.to_dict() for problem in problems])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +57,7 @@ class Api:
 
 def read(operation: Operation, given: dict[str, Any]) -> Asked:
     """What was asked for, or one clear error about it."""
+    check_text(operation, given)
     try:
         return operation.asks.model_validate(given)
     except ValidationError as error:
@@ -63,7 +65,19 @@ def read(operation: Operation, given: dict[str, Any]) -> Asked:
         place = ".".join(map(str, first["loc"])) or operation.name
         known = ", ".join(operation.asks.model_fields) or "nothing"
         raise ApiError(
-            "bad_request",
+            "too_large"
+            if first["type"] == "string_too_long" and first["ctx"]["max_length"] > 256
+            else "bad_request",
             f"{operation.name}: {place}: {first['msg'][0].lower()}{first['msg'][1:]}",
             f"It takes: {known}.",
         ) from None
+
+
+def check_text(operation: Operation, given: dict[str, Any]) -> None:
+    """Half a character pair is no text; everything else is looked at where it is used."""
+    try:
+        json.dumps(given, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise ApiError("refused", f"{operation.name}: a text in it is not valid Unicode") from None
+    except (TypeError, ValueError, RecursionError):
+        pass

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING
 
 from nerve.api.errors import ApiError
 from nerve.api.models import EventTold
+from nerve.api.telling import found
 from nerve.core.event import WorkflowEvent
 from nerve.core.workflow.run import WorkflowRun
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 BUFFER = 1000
 """How many events a watcher may be behind."""
+REMEMBERED = 10_000
+"""How many events of all runs can be told again to a watcher who comes back."""
 
 
 class Watcher:
@@ -24,21 +28,21 @@ class Watcher:
 
     def __init__(self, run_id: str | None) -> None:
         self.run_id = run_id
-        self.waiting: deque[WorkflowEvent] = deque()
+        self.waiting: deque[tuple[int, WorkflowEvent]] = deque()
         self.lagged = False
         self._woken = asyncio.Event()
 
-    def tell(self, event: WorkflowEvent) -> None:
+    def tell(self, number: int, event: WorkflowEvent) -> None:
         if self.lagged:
             return
         if len(self.waiting) >= BUFFER:
             self.lagged = True
             self.waiting.clear()
         else:
-            self.waiting.append(event)
+            self.waiting.append((number, event))
         self._woken.set()
 
-    async def next(self) -> WorkflowEvent:
+    async def next(self) -> tuple[int, WorkflowEvent]:
         while not self.waiting:
             if self.lagged:
                 raise ApiError(
@@ -55,6 +59,10 @@ class Hub:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._watchers: set[Watcher] = set()
+        self._name = secrets.token_hex(4)
+        self._told = 0
+        self._past: deque[tuple[int, str, int]] = deque(maxlen=REMEMBERED)
+        """What was told last: its number here, its run, and its number there."""
 
     def _attach(self) -> None:
         engine = self._session.engine
@@ -63,35 +71,84 @@ class Hub:
 
     def _tell(self, run: WorkflowRun, events: Iterable[WorkflowEvent]) -> None:
         for event in events:
+            self._told += 1
+            self._past.append((self._told, event.run_id, event.seq))
             for watcher in self._watchers:
                 if watcher.run_id in (None, run.run_id):
-                    watcher.tell(event)
+                    watcher.tell(self._told, event)
 
     async def watch(self, run_id: str | None = None, after: int = 0) -> AsyncIterator[EventTold]:
         """The events of a run behind a number, and then as they come; without a run, of all from now on."""
+        if run_id is None:
+            async for _, event in self.watch_all():
+                if event is not None:
+                    yield event
+            return
         self._attach()
-        watcher = Watcher(run_id)
+        run = found(self._session, run_id)
+        watcher = Watcher(run.run_id)
         self._watchers.add(watcher)
         try:
             last = after
-            if run_id is not None:
-                run = self._session.get_workflow_run(run_id)
-                if run is None:
-                    raise ApiError("not_found", f"there is no run '{run_id}'", "See: nerve runs")
-                for event in await run.history(after=after):
-                    last = event.seq
-                    yield event_told(event)
-                if run.is_complete:
-                    return
+            # Asked before anything is told: what comes while it is told is told afterwards.
+            over, past = run.is_complete, await run.history(after=after)
+            for event in past:
+                last = event.seq
+                yield event_told(event)
+            if over or any(event.event_type in ENDS for event in past[-1:]):
+                return
             while True:
-                event = await watcher.next()
-                if run_id is not None and event.seq <= last:
+                _, event = await watcher.next()
+                if event.seq <= last:
                     continue
                 yield event_told(event)
-                if run_id is not None and event.event_type in ENDS:
+                if event.event_type in ENDS:
                     return
         finally:
             self._watchers.discard(watcher)
+
+    async def watch_all(self, after: str = "") -> AsyncIterator[tuple[str, EventTold | None]]:
+        """The events of all runs as they come, each with a mark behind which one can begin again.
+
+        First comes a mark with None, unless everything behind `after` is still known.
+        """
+        self._attach()
+        watcher = Watcher(None)
+        self._watchers.add(watcher)
+        try:
+            missed = self._behind(after)
+            if missed is None:
+                yield self._mark(self._told), None
+            for number, event in await self._again(missed or []):
+                yield self._mark(number), event_told(event)
+            while True:
+                number, event = await watcher.next()
+                yield self._mark(number), event_told(event)
+        finally:
+            self._watchers.discard(watcher)
+
+    def _mark(self, number: int) -> str:
+        return f"{self._name}-{number}"
+
+    def _behind(self, mark: str) -> list[tuple[int, str, int]] | None:
+        """What was told behind a mark; None if that cannot be said any more."""
+        name, _, text = mark.partition("-")
+        number = int(text) if text.isdecimal() and len(text) < 20 else -1
+        oldest = self._past[0][0] if self._past else 1
+        if name != self._name or not oldest - 1 <= number <= self._told:
+            return None
+        return [each for each in self._past if each[0] > number]
+
+    async def _again(self, missed: list[tuple[int, str, int]]) -> list[tuple[int, WorkflowEvent]]:
+        first: dict[str, int] = {}
+        for _, run_id, seq in missed:
+            first.setdefault(run_id, seq)
+        known = {
+            (run_id, event.seq): event
+            for run_id, seq in first.items()
+            for event in await found(self._session, run_id).history(after=seq - 1)
+        }
+        return [(number, known[run_id, seq]) for number, run_id, seq in missed if (run_id, seq) in known]
 
 
 ENDS = ("workflow_completed", "workflow_failed", "workflow_cancelled")

@@ -176,6 +176,18 @@ class RunDetail(RunTold):
     last_seq: int = 0
 
 
+class Answered(Told):
+    """An answer as it was recorded: the same each time it is told."""
+
+    run_id: str
+    gate_id: str
+    path: str
+    node_id: str | None = None
+    answer: Any = None
+    by: str = ""
+    key: str | None = None
+
+
 class EventTold(Told):
     seq: int
     run_id: str

@@ -36,7 +36,7 @@ OPERATIONS: dict[str, Operation] = {
                   "Define a workflow from its text."),
         Operation("start", models.Start, models.RunTold, "run", "POST", "/api/runs",
                   "Start a run of a workflow, a graph or a node."),
-        Operation("answer", models.Answer, models.RunTold, "answer", "POST", "/api/answers",
+        Operation("answer", models.Answer, models.Answered, "answer", "POST", "/api/answers",
                   "Answer an open gate."),
         Operation("signal", models.SignalSent, models.Done, "run", "POST", "/api/signals",
                   "Assert a signal; every run that waits for it goes on."),

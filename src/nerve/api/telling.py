@@ -16,13 +16,15 @@ if TYPE_CHECKING:
 
 def found(session: Session, name: str) -> WorkflowRun:
     """A run by its id, any unique beginning of it, or its label."""
-    run = session.get_workflow_run(name)
-    if run is None:
-        rows = session.engine.store.runs(session=session.name, label=name)
-        run = session.engine.handle(rows[-1]) if rows else None
-    if run is None:
+    store = session.engine.store
+    rows = store.runs(session=session.name, prefix=name)
+    exact = [row for row in rows if row.run == name] or store.runs(session=session.name, label=name)[-1:]
+    if not exact and len(rows) > 1:
+        ids = ", ".join(row.run for row in rows[:5]) + (", …" if len(rows) > 5 else "")
+        raise ApiError("conflict", f"'{name}' could be {ids}", "Write more of the id.")
+    if not (exact := exact or rows):
         raise ApiError("not_found", f"Workflow run '{name}' not found", "See the list: nerve runs")
-    return run
+    return session.engine.handle(exact[0])
 
 
 def gate_told(run: WorkflowRun, gate: GateInfo) -> models.GateTold:

@@ -90,6 +90,7 @@ class Commands:
             else:
                 await self._append(run, "workflow_paused", {"run_id": run.run_id}, WorkflowState.PAUSED)
                 run._state = WorkflowState.PAUSED
+            run._notify()
             for child in self._open_children(run):
                 if child._state in RUNS:
                     await self.pause(child)

@@ -458,6 +458,18 @@ class LocalEngine:
             if row.type == "gate_waiting"
         }
 
+    async def written(self, run: WorkflowRun) -> None:
+        """Return when everything that has happened to a run until now is on disk."""
+        if (drive := self.drives.get(run.run_id)) is not None:
+            await drive.journal.written_upto(drive.journal.seq)
+
+    def waits_for_others(self, run: WorkflowRun) -> bool:
+        """Whether a run, or a child of it, waits for a person or a fact, and not only for a time."""
+        if (drive := self.drives.get(run.run_id)) is not None:
+            return drive.waits.for_others or any(map(self.waits_for_others, run._children.values()))
+        opened = open_in(self.store.events(run.run_id)).values()
+        return any(row.type != "timer_started" for row in opened)
+
     def row(
         self, run: WorkflowRun, state: WorkflowState, wake: float | None, start: Mapping[str, Any]
     ) -> RunRow:

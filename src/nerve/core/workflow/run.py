@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -337,18 +338,7 @@ class WorkflowRun:
 
 def below(gate: GateInfo, path: str) -> GateInfo:
     """A child's gate as its parent shows it."""
-    return GateInfo(
-        gate.gate_id,
-        gate.prompt,
-        gate.choices,
-        gate.future,
-        gate.created_at,
-        path + gate.path,
-        gate.node_id,
-        gate.options,
-        gate.note,
-        gate.deadline,
-    )
+    return replace(gate, path=path + gate.path)
 
 
 def observed(done: asyncio.Future[None]) -> None:

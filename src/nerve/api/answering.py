@@ -1,0 +1,180 @@
+"""Answering: each gate takes one answer; who gave it is told the same each time, the others who won."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+from nerve.api import models
+from nerve.api.errors import ApiError
+from nerve.api.telling import found
+from nerve.core.values import decode, encode
+from nerve.core.workflow import GateInfo, WorkflowRun, WorkflowState
+from nerve.core.workflow.replay import ASKS
+from nerve.core.workflow.state import FINAL
+from nerve.engine.local import OPEN
+
+if TYPE_CHECKING:
+    from nerve.core.session import Session
+
+LIMIT = 1_000_000
+"""Bytes of an answer."""
+
+LOOKED_THROUGH = 1000
+"""How many runs are looked through for a gate that is not open any more."""
+
+_on_their_way: WeakKeyDictionary[Session, dict[asyncio.Future[None], str | None]] = WeakKeyDictionary()
+"""The answers that are being written, with their keys."""
+
+
+class GateEvent(NamedTuple):
+    """What happened to a gate: opened, answered, too late, given up."""
+
+    run: str
+    shown_at: str
+    """The path of the gate, as the run that was asked about shows it."""
+    path: str
+    type: str
+    data: dict[str, Any]
+
+    def is_of(self, name: str) -> bool:
+        return name in (self.data.get("gate_id"), self.shown_at, self.path, self.data.get("node_id"))
+
+    def told(self) -> models.Answered:
+        names = ("gate_id", "node_id", "answer", "by", "key")
+        told = {name: self.data[name] for name in names if name in self.data}
+        return models.Answered(run_id=self.run, path=self.path, **told)
+
+
+async def answer(session: Session, asked: models.Answer) -> models.Answered:
+    """Answer a gate once; the same key gives the same reply, also after a restart."""
+    if len(encode(asked.answer).encode()) > LIMIT:
+        raise ApiError("too_large", f"an answer has at most {LIMIT:,} bytes", "Put it into a file.")
+    run = found(session, asked.run) if asked.run is not None else run_of_gate(session, asked.gate)
+    if asked.key is not None:
+        await written(session, asked.key)
+        if (before := answered_with(session, run, asked.key)) is not None:
+            return repeated(before, asked)
+    try:
+        owner, gate = run._find_gate(asked.gate)
+        await on_its_way(session, asked.key, run.answer(asked.answer, asked.gate, by="api", key=asked.key))
+    except RuntimeError as error:
+        await written(session)
+        raise refused(session, run, asked, error) from error
+    return given(owner, gate, asked)
+
+
+async def on_its_way(session: Session, key: str | None, answering: Awaitable[None]) -> None:
+    """Let others wait until this is written; whoever asked may go away meanwhile."""
+    task = asyncio.ensure_future(answering)
+    _on_their_way.setdefault(session, {})[task] = key
+    task.add_done_callback(lambda done: _on_their_way[session].pop(done))
+    await asyncio.shield(task)
+
+
+async def written(session: Session, key: str | None = None) -> None:
+    """Return when the answers that are on their way are written, or those with this key."""
+    waiting = [task for task, own in _on_their_way.get(session, {}).items() if key in (None, own)]
+    if waiting:
+        await asyncio.wait(waiting)
+
+
+def given(owner: WorkflowRun, gate: GateInfo, asked: models.Answer) -> models.Answered:
+    return models.Answered(
+        run_id=owner.run_id,
+        gate_id=gate.gate_id,
+        path=gate.path,
+        node_id=gate.node_id,
+        answer=decode(encode(asked.answer)),
+        by="api",
+        key=asked.key,
+    )
+
+
+def repeated(before: GateEvent, asked: models.Answer) -> models.Answered:
+    """The reply to an answer that was given before; a key is for one answer only."""
+    if (asked.gate is None or before.is_of(asked.gate)) and same(before.data["answer"], asked.answer):
+        return before.told()
+    raise ApiError(
+        "conflict",
+        f"key '{asked.key}' was used for the answer {encode(before.data['answer'])}",
+        "Use a new key for a new answer.",
+        {"winner": before.told().model_dump()},
+    )
+
+
+def same(one: Any, other: Any) -> bool:
+    return encode(one, canonical=True) == encode(other, canonical=True)
+
+
+def run_of_gate(session: Session, gate: str | None) -> WorkflowRun:
+    """The run in which a gate is, or was, open."""
+    if gate is None:
+        raise ApiError("bad_request", "answer: neither a run nor a gate is named", "Give one of them.")
+    engine = session.engine
+    for run in list(engine.known.values()):
+        if any(gate == each.gate_id for each in (run._open_gates or {}).values()):
+            return run
+    rows = engine.store.runs(session=session.name, states=OPEN)
+    runs = [engine.handle(row) for row in rows if engine.has_workflow(row)]
+    named = [(run, each) for run in runs for each in run._gates.values()]
+    exact = [run for run, each in named if gate == each.gate_id]
+    close = exact or [run for run, each in named if gate in (each.path, each.node_id)]
+    if len(close) > 1:
+        ids = ", ".join(f"{run.run_id}" for run in close[:5])
+        raise ApiError("conflict", f"several runs have a gate '{gate}' open: {ids}", "Name the run, too.")
+    return close[0] if close else run_that_had(session, gate)
+
+
+def run_that_had(session: Session, gate_id: str) -> WorkflowRun:
+    rows = session.engine.store.runs(session=session.name)[-LOOKED_THROUGH:]
+    for row in reversed(rows):
+        past = session.engine.store.events(row.run)
+        opened = (each for each in past if each.type == "gate_waiting" and gate_id in each.data)
+        if any(decode(each.data)["gate_id"] == gate_id for each in opened):
+            return session.engine.handle(row, past)
+    raise ApiError("not_found", f"there is no gate '{gate_id}'", "See the list: nerve gates")
+
+
+def gate_events(session: Session, run_id: str, above: str = "") -> Iterator[GateEvent]:
+    """What happened to the gates of a run, and of the runs it started."""
+    for row in session.engine.store.events(run_id):
+        if row.type.startswith("gate_"):
+            yield GateEvent(run_id, above + row.path, row.path, row.type, decode(row.data))
+        elif row.type in ASKS and '"child":' in row.data and (child := decode(row.data).get("child")):
+            yield from gate_events(session, child, above + row.path)
+
+
+def answered_with(session: Session, run: WorkflowRun, key: str) -> GateEvent | None:
+    """The answer that was given with a key."""
+    events = gate_events(session, run.run_id)
+    return next(
+        (each for each in events if each.type == "gate_answered" and each.data.get("key") == key), None
+    )
+
+
+def refused(session: Session, run: WorkflowRun, asked: models.Answer, error: RuntimeError) -> ApiError:
+    """Why no gate took an answer: another one won, it is over, it never was, or there are several."""
+    if asked.gate is None and run.pending_gates:
+        return ApiError("conflict", str(error), "Name the gate.")
+    events = list(gate_events(session, run.run_id))
+    if asked.gate is not None:
+        paths = {each.shown_at for each in events if each.is_of(asked.gate)}
+        events = [each for each in events if each.shown_at in paths]
+        if not events:
+            told = f"run '{run.run_id}' has no gate '{asked.gate}'"
+            return ApiError("not_found", told, "See the list: nerve gates")
+    state = f"Run is not waiting for input (state: {run.state.value})"
+    match events[-1] if events else None:
+        case GateEvent(type="gate_answered") as winner:
+            told = f"{state}: the gate was answered already: {encode(winner.data['answer'])}"
+            return ApiError("conflict", told, details={"winner": winner.told().model_dump()})
+        case GateEvent(type="gate_timeout"):
+            return ApiError("gone", f"{state}: nobody answered the gate in time")
+    if asked.gate is not None and run.state not in FINAL:
+        return ApiError("conflict", f"run '{run.run_id}' has given up its gate '{asked.gate}'")
+    if run.state in FINAL and run.state is not WorkflowState.CANCELLED:
+        return ApiError("gone", state)
+    return ApiError("conflict", state)

@@ -1,0 +1,45 @@
+"""What the tests of the api are given."""
+
+import signal
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.support import with_workflows
+from nerve import Session
+from nerve.api import Api
+
+
+@pytest.fixture(autouse=True)
+def deadline() -> Iterator[None]:
+    """A test that hangs fails."""
+
+    def fail(*_: Any) -> None:
+        pytest.fail("the test took more than 60 s")
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "nerve.db"
+
+
+@pytest.fixture
+async def api(file: Path) -> AsyncIterator[Api]:
+    """The api of a session with a file."""
+    async with Session(store=file) as session:
+        yield with_workflows(session)
+
+
+@pytest.fixture
+async def memory(tmp_path: Path) -> AsyncIterator[Api]:
+    """The api of a session that forgets."""
+    async with Session(project=tmp_path) as session:
+        yield with_workflows(session)

@@ -1,0 +1,48 @@
+"""What the tests of the api use."""
+
+from typing import Any
+
+import pytest
+
+from nerve import Session
+from nerve.api import Api, ApiError
+
+
+def with_workflows(session: Session) -> Api:
+    """An api with a workflow for everything that is asked of it."""
+
+    @session.workflow
+    async def hello(ctx: Any) -> str:
+        """Greets."""
+        return f"hello {ctx.input}"
+
+    @session.workflow
+    async def ask(ctx: Any) -> Any:
+        return await ctx.gate("Go on?", choices=["yes", "no"])
+
+    @session.workflow
+    async def open_question(ctx: Any) -> Any:
+        return await ctx.gate("What?")
+
+    @session.workflow
+    async def nested(ctx: Any) -> Any:
+        return await ctx.run_workflow("ask")
+
+    @session.workflow
+    async def broken(ctx: Any) -> None:
+        await ctx.run("careful", ctx.input)
+
+    @session.node
+    async def careful(context: Any) -> Any:
+        if context.input == "bad":
+            raise ValueError("it is bad")
+        return context.input
+
+    return Api(session)
+
+
+async def refusal(operation: Any) -> ApiError:
+    """The error with which an operation ends."""
+    with pytest.raises(ApiError) as caught:
+        await operation
+    return caught.value

@@ -1,0 +1,132 @@
+"""Watching through the hub: history, then what comes, in order, once each; who lags is cut off."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from api.support import refusal
+from nerve.api import Api
+from nerve.api.hub import BUFFER
+
+
+async def collected(events: Any) -> list[Any]:
+    return [event async for event in events]
+
+
+@pytest.fixture
+def steps(api: Api) -> asyncio.Queue[int | None]:
+    """Makes a workflow `stepping` that emits as many events as each number that is put in here says."""
+    queue: asyncio.Queue[int | None] = asyncio.Queue()
+
+    @api.session.node
+    async def next_step(context: Any) -> Any:
+        return await queue.get()
+
+    @api.session.workflow
+    async def stepping(ctx: Any) -> int:
+        count = 0
+        while (more := (await ctx.run("next_step")).output) is not None:
+            for _ in range(more):
+                count += 1
+                ctx.emit("ping", {"n": count})
+        return count
+
+    return queue
+
+
+async def test_history_comes_first_and_then_what_happens_in_order_and_once_each(
+    api: Api, steps: asyncio.Queue[int | None]
+) -> None:
+    run = await api.start(workflow="stepping")
+    seen: list[Any] = []
+    steps.put_nowait(5)
+    async for event in api.hub.watch(run.run_id):
+        seen.append(event)
+        if event.data.get("n") == 5:
+            steps.put_nowait(5)
+        if event.data.get("n") == 10:
+            steps.put_nowait(None)
+    everything = (await api.events(run=run.run_id)).events
+    assert seen == everything
+    assert [event.seq for event in seen] == list(range(1, len(seen) + 1))
+
+
+async def test_what_happens_while_history_is_read_is_not_lost_even_if_the_run_ends(
+    api: Api, steps: asyncio.Queue[int | None]
+) -> None:
+    run = await api.start(workflow="stepping")
+    steps.put_nowait(3)
+    watching = api.hub.watch(run.run_id)
+    first = await anext(watching)
+    steps.put_nowait(3)
+    steps.put_nowait(None)
+    assert await api.session.get_workflow_run(run.run_id).wait() == 6
+    seen = [first, *await asyncio.wait_for(collected(watching), 10)]
+    assert seen == (await api.events(run=run.run_id)).events
+
+
+async def test_watching_goes_on_behind_a_number(api: Api) -> None:
+    run = await api.start(workflow="ask", wait=True)
+    all_of_it = (await api.events(run=run.run_id)).events
+    for after in range(len(all_of_it) + 1):
+        watching = api.hub.watch(run.run_id[:30], after)
+        seen = [await anext(watching) for _ in all_of_it[after:]]
+        assert seen == all_of_it[after:]
+        await watching.aclose()
+    watching = asyncio.ensure_future(collected(api.hub.watch(run.run_id, len(all_of_it))))
+    await asyncio.sleep(0)
+    await api.answer(run=run.run_id, answer="yes")
+    assert [event.event_type for event in await watching] == ["gate_answered", "workflow_completed"]
+
+
+async def test_of_a_run_that_is_over_there_is_only_history(api: Api) -> None:
+    run = await api.start(workflow="hello", wait=True)
+    seen = await collected(api.hub.watch(run.run_id))
+    assert [event.event_type for event in seen] == ["workflow_started", "workflow_completed"]
+    assert await collected(api.hub.watch(run.run_id, seen[-1].seq)) == []
+    assert (await refusal(collected(api.hub.watch("nobody")))).code == "not_found"
+
+
+async def test_without_a_run_all_runs_are_watched_from_now_on(api: Api) -> None:
+    await api.start(workflow="hello", wait=True)
+    watching = api.hub.watch()
+    next_one = asyncio.ensure_future(anext(watching))
+    await asyncio.sleep(0)
+    runs = [await api.start(workflow="hello", wait=True) for _ in range(3)]
+    seen = [await next_one, *[await anext(watching) for _ in range(5)]]
+    assert [event.run_id for event in seen] == [run.run_id for run in runs for _ in range(2)]
+    await watching.aclose()
+
+
+async def test_who_lags_is_cut_off_and_the_others_are_not(api: Api, steps: asyncio.Queue[int | None]) -> None:
+    run = await api.start(workflow="stepping")
+    slow = api.hub.watch(run.run_id)
+    first = await anext(slow)
+    quick = asyncio.ensure_future(collected(api.hub.watch(run.run_id)))
+    for _ in range(4):
+        steps.put_nowait(BUFFER // 2)
+    steps.put_nowait(None)
+    assert await api.session.get_workflow_run(run.run_id).wait() == 2 * BUFFER
+    assert [event.seq for event in await quick] == list(
+        range(1, (await api.run(run=run.run_id)).last_seq + 1)
+    )
+    seen = [first.seq]
+
+    async def read_on() -> None:
+        seen.extend([event.seq async for event in slow])
+
+    error = await refusal(read_on())
+    assert (error.code, error.message) == ("conflict", "lagged: too many events at once")
+    rest = await collected(api.hub.watch(run.run_id, seen[-1]))
+    assert [*seen, *(event.seq for event in rest)] == list(range(1, rest[-1].seq + 1))
+
+
+async def test_whoever_stops_watching_is_forgotten(api: Api) -> None:
+    run = await api.start(workflow="ask", wait=True)
+    watching = asyncio.ensure_future(collected(api.hub.watch(run.run_id, 2)))
+    await asyncio.sleep(0)
+    assert len(api.hub._watchers) == 1
+    watching.cancel()
+    await asyncio.wait([watching])
+    assert api.hub._watchers == set()
