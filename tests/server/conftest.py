@@ -1,7 +1,7 @@
 """A real server on a free port of loopback, and what asks it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +62,13 @@ def session_of(folder: Path) -> Session:
         return int(context.input)
 
     return session
+
+
+async def until(seen: Callable[[], bool], seconds: float = 60) -> None:
+    """Return when something is so."""
+    async with asyncio.timeout(seconds):
+        while not seen():  # noqa: ASYNC110 - what is looked at tells nobody
+            await asyncio.sleep(0.01)
 
 
 @asynccontextmanager

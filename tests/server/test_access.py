@@ -26,6 +26,8 @@ RUN = {
 }
 READ = {
     ("GET", "/api/openapi.json"),
+    ("GET", "/events"),
+    ("GET", "/events/workflow/{run_id}"),
     ("GET", "/api/workflows"),
     ("GET", "/api/workflows/{workflow}"),
     ("GET", "/api/runs"),

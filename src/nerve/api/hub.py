@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from typing import TYPE_CHECKING
 
 from nerve.api.errors import ApiError
@@ -77,12 +78,13 @@ class Hub:
                 if watcher.run_id in (None, run.run_id):
                     watcher.tell(self._told, event)
 
-    async def watch(self, run_id: str | None = None, after: int = 0) -> AsyncIterator[EventTold]:
+    async def watch(self, run_id: str | None = None, after: int = 0) -> AsyncGenerator[EventTold, None]:
         """The events of a run behind a number, and then as they come; without a run, of all from now on."""
         if run_id is None:
-            async for _, event in self.watch_all():
-                if event is not None:
-                    yield event
+            async with contextlib.aclosing(self.watch_all()) as everything:
+                async for _, told in everything:
+                    if told is not None:
+                        yield told
             return
         self._attach()
         run = found(self._session, run_id)
@@ -107,7 +109,7 @@ class Hub:
         finally:
             self._watchers.discard(watcher)
 
-    async def watch_all(self, after: str = "") -> AsyncIterator[tuple[str, EventTold | None]]:
+    async def watch_all(self, after: str = "") -> AsyncGenerator[tuple[str, EventTold | None], None]:
         """The events of all runs as they come, each with a mark behind which one can begin again.
 
         First comes a mark with None, unless everything behind `after` is still known.

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from nerve.api import Api, ApiError
 from nerve.server.auth import Auth
 from nerve.server.routes import Way, ways
+from nerve.server.stream import HEARTBEAT, Streams
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -27,19 +28,19 @@ HEADERS = {
 HTTP_CODES = {404: "not_found", 405: "not_allowed"}
 
 
-def app(api: Api, auth: Auth) -> App:
-    """The api over HTTP, as an ASGI application."""
-    return App(api, auth)
+def app(api: Api, auth: Auth, heartbeat: float = HEARTBEAT) -> App:
+    """The api over HTTP, as an ASGI application. `heartbeat` is in seconds."""
+    return App(api, auth, heartbeat)
 
 
 class App:
     """Looks at the place and the token of all that comes; only then is it routed, and its body read."""
 
-    def __init__(self, api: Api, auth: Auth) -> None:
+    def __init__(self, api: Api, auth: Auth, heartbeat: float) -> None:
         self.auth = auth
         self.closing = asyncio.Event()
         """Set when the server stops: streams end, so that it can."""
-        self.ways: list[Way] = ways(api, auth)
+        self.ways: list[Way] = ways(api, auth, Streams(api, self.closing, heartbeat))
         self.open = {way.path for way in self.ways if way.access == "open"}
         self._routed = routed(self.ways)
 

@@ -30,6 +30,7 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.app_state = {**self.app_state, "abort": transport.abort}
         if not same_user(transport):
             transport.abort()
         elif len(self.connections) > CONNECTIONS:

@@ -15,6 +15,7 @@ from nerve.api.operations import Scope
 from nerve.server.auth import Auth, need
 from nerve.server.body import read_body
 from nerve.server.openapi import document
+from nerve.server.stream import Streams
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 Access = Scope | Literal["open"]
@@ -37,8 +38,8 @@ class Way(NamedTuple):
         return Route(self.path, guarded, methods=[self.method])
 
 
-def ways(api: Api, auth: Auth) -> list[Way]:
-    """Every route of HTTP but the streams."""
+def ways(api: Api, auth: Auth, streams: Streams) -> list[Way]:
+    """Every route of HTTP."""
     described = document()
 
     async def openapi(request: Request) -> Response:
@@ -63,6 +64,8 @@ def ways(api: Api, auth: Auth) -> list[Way]:
         Way("POST", "/api/sign-in", "open", sign_in),
         Way("POST", "/api/launch-codes", "admin", launch_code),
         Way("GET", "/api/openapi.json", "read", openapi),
+        Way("GET", "/events", "read", streams.all),
+        Way("GET", "/events/workflow/{run_id}", "read", streams.run),
         *(Way(each.method, each.path, each.scope, endpoint(api, each)) for each in OPERATIONS.values()),
     ]
 

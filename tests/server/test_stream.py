@@ -1,0 +1,188 @@
+"""Streams of events: each event once, in order, from wherever one was; and nobody is waited for."""
+
+import asyncio
+import random
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from nerve.api import hub
+from server.conftest import Served, serving, until
+from server.sse import Message, messages, stream
+
+
+async def start(client: httpx2.AsyncClient, workflow: str, **given: Any) -> dict[str, Any]:
+    reply = await client.post("/api/runs", json={"workflow": workflow, **given})
+    assert reply.status_code == 200, reply.text
+    found: dict[str, Any] = reply.json()
+    return found
+
+
+async def all_of(client: httpx2.AsyncClient, path: str, last: str | None = None) -> list[Message]:
+    return [each async for each in stream(client, path, last)]
+
+
+@pytest.mark.requirement("S0-66")
+async def test_a_run_is_streamed_from_its_first_event_to_its_last(client: httpx2.AsyncClient) -> None:
+    run = await start(client, "hello", input="you", wait=True)
+    seen = await all_of(client, f"/events/workflow/{run['run_id']}")
+    assert [int(each.id or 0) for each in seen] == list(range(1, len(seen) + 1))
+    assert (seen[0].kind, seen[-1].kind) == ("workflow_started", "workflow_completed")
+    assert seen[0].data["run_id"] == run["run_id"]
+    assert seen[-1].data["data"]["result"] == seen[-1].data["result"] == "hello you"
+
+
+async def test_a_gate_is_seen_when_it_opens_and_when_it_is_answered(client: httpx2.AsyncClient) -> None:
+    run = await start(client, "ask")
+    kinds = []
+    async with aclosing(stream(client, f"/events/workflow/{run['run_id'][:13]}")) as events:
+        async for each in events:
+            kinds.append(each.kind)
+            if each.kind == "gate_waiting":
+                assert each.data["prompt"] == "Go on?"
+                await client.post("/api/answers", json={"run": run["run_id"], "answer": "yes"})
+    assert kinds[-1] == "workflow_completed"
+    assert kinds.index("gate_waiting") < kinds.index("gate_answered")
+
+
+async def test_who_comes_back_is_told_what_he_missed_and_nothing_twice(client: httpx2.AsyncClient) -> None:
+    """Cut at random bytes, again and again."""
+    run = await start(client, "chatty", input=200, wait=True)
+    path = f"/events/workflow/{run['run_id']}"
+    whole = await all_of(client, path)
+    chance = random.Random(1)
+    seen: list[Message] = []
+    while len(seen) < len(whole):
+        text, left = "", chance.randrange(1, 4000)
+        headers = {"last-event-id": seen[-1].id or ""} if seen else {}
+        async with client.stream("GET", path, headers=headers) as reply:
+            async for part in reply.aiter_text():
+                text += part[:left]
+                left -= len(part)
+                if left <= 0:
+                    break
+        seen += messages(text)
+    assert seen == whole
+
+
+async def test_there_is_nothing_to_come_back_for_when_a_run_is_over(client: httpx2.AsyncClient) -> None:
+    run = await start(client, "hello", wait=True)
+    path = f"/events/workflow/{run['run_id']}"
+    seen = await all_of(client, path)
+    reply = await client.get(path, headers={"last-event-id": seen[-1].id or ""})
+    assert reply.status_code == 204
+
+
+async def test_a_number_that_is_not_there_is_a_gap_and_not_silence(client: httpx2.AsyncClient) -> None:
+    run = await start(client, "hello", wait=True)
+    seen = await all_of(client, f"/events/workflow/{run['run_id']}", "999999")
+    assert [each.kind for each in seen] == ["gap", "snapshot"]
+    assert seen[0].data["oldest"] == 1
+    assert seen[1].data["state"] == "completed"
+    assert seen[1].id == str(seen[1].data["last_seq"])
+
+
+@pytest.mark.parametrize(("run", "last", "status"), [("nobody", None, 404), ("RUN", "x", 400)])
+async def test_what_cannot_be_streamed_is_said(
+    client: httpx2.AsyncClient, run: str, last: str | None, status: int
+) -> None:
+    known = (await start(client, "hello", wait=True))["run_id"]
+    headers = {"last-event-id": last} if last else {}
+    reply = await client.get(f"/events/workflow/{run.replace('RUN', known)}", headers=headers)
+    assert reply.status_code == status
+    assert reply.json()["message"]
+
+
+async def test_all_runs_are_streamed_behind_a_snapshot(client: httpx2.AsyncClient) -> None:
+    waiting = await start(client, "ask", wait=True)
+    async with aclosing(stream(client, "/events")) as events:
+        first = await anext(events)
+        assert first.kind == "snapshot"
+        assert [run["run_id"] for run in first.data["runs"]] == [waiting["run_id"]]
+        assert [gate["run_id"] for gate in first.data["gates"]] == [waiting["run_id"]]
+        run = await start(client, "hello", wait=True)
+        seen = [await anext(events) for _ in range(2)]
+    assert {each.data["run_id"] for each in seen} == {run["run_id"]}
+    later = await start(client, "hello", wait=True)
+    async with aclosing(stream(client, "/events", seen[0].id)) as events:
+        again = [await anext(events) for _ in range(3)]
+    assert again[0] == seen[1]
+    assert later["run_id"] in {each.data["run_id"] for each in again}
+
+
+@pytest.mark.parametrize("mark", ["other-1", "nonsense", "-", "HERE-999999", "HERE--1", "HERE-" + "9" * 400])
+async def test_a_mark_of_which_nothing_is_known_is_a_gap(
+    served: Served, client: httpx2.AsyncClient, mark: str
+) -> None:
+    mark = mark.replace("HERE", served.api.hub._name)
+    async with aclosing(stream(client, "/events", mark)) as events:
+        assert [(await anext(events)).kind for _ in range(2)] == ["gap", "snapshot"]
+
+
+async def test_a_silent_stream_beats(tmp_path: Path) -> None:
+    async with serving(tmp_path, heartbeat=0.05) as served, served.client() as client:
+        run = await start(client, "ask", wait=True)
+        async with client.stream("GET", f"/events/workflow/{run['run_id']}") as reply:
+            text = ""
+            async for part in reply.aiter_text():
+                text += part
+                if text.count(": heartbeat") == 3:
+                    break
+
+
+async def test_who_is_behind_is_told_so_and_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader that does not read for a while loses the stream, and no event."""
+    monkeypatch.setattr(hub, "BUFFER", 10)
+    async with serving(tmp_path) as served, served.client() as client:
+        run = await start(client, "ask", wait=True)
+        async with aclosing(stream(client, "/events")) as all_events:
+            await anext(all_events)
+            # All in one turn of the loop, in which nobody can read.
+            watcher = next(iter(served.api.hub._watchers))
+            event = served.api.session.get_workflow_run(run["run_id"]).events[0]
+            for number in range(20):
+                watcher.tell(number, event)
+            last = await anext(all_events)
+            assert last.kind == "lagged"
+            assert last.id == last.data["last"]
+            with pytest.raises(StopAsyncIteration):
+                await anext(all_events)
+        assert served.api.hub._watchers == set()
+
+
+async def test_a_reader_who_takes_nothing_is_cut_off(tmp_path: Path) -> None:
+    async with serving(tmp_path, heartbeat=0.1) as served, served.client() as client:
+        run = await start(client, "chatty", input=30_000)
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port, limit=1024)
+        head = f"GET /events/workflow/{run['run_id']} HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n"
+        writer.write(f"{head}Authorization: Bearer {served.tokens['read']}\r\n\r\n".encode())
+        await reader.readline()
+        await until(lambda: not served.api.hub._watchers)
+        await until(lambda: served.api.session.get_workflow_run(run["run_id"]).is_complete)
+        with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
+            await reader.readexactly(100_000_000)
+        writer.close()
+
+
+async def test_streams_end_with_the_server(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served, served.client() as client:
+        run = await start(client, "ask", wait=True)
+        events = stream(client, f"/events/workflow/{run['run_id']}")
+        await anext(events)
+        served.server.should_exit = True
+        async with asyncio.timeout(3):
+            async for _ in events:
+                pass
+
+
+async def test_who_leaves_is_forgotten(served: Served, client: httpx2.AsyncClient) -> None:
+    run = await start(client, "ask", wait=True)
+    async with aclosing(stream(client, f"/events/workflow/{run['run_id']}")) as events:
+        await anext(events)
+        assert len(served.api.hub._watchers) == 1
+    await until(lambda: not served.api.hub._watchers)
