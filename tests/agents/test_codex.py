@@ -186,8 +186,14 @@ class TestCodex(ProviderContract):
 
         assert await asyncio.gather(*map(one, range(5))) == [str(number) for number in range(5)]
 
-    async def test_a_thread_is_named_only_when_it_can_be_gone_on_with(
-        self, ask: Any, provider: CodexProvider, cwd: Path, options: Options, tag: str
+    async def test_a_thread_is_named_before_anything_is_asked_in_it(
+        self,
+        ask: Any,
+        provider: CodexProvider,
+        stub: OpenAIStub,
+        cwd: Path,
+        options: Options,
+        tag: str,
     ) -> None:
         turn = started(provider.query("[[say hello]]", str(cwd), None, options))
         begun = await anext(turn)
@@ -196,7 +202,11 @@ class TestCodex(ProviderContract):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         await turn.aclose()
-        await self.goes_on(ask, provider, begun.thread)
+        assert not stub.heard
+        chunks = await ask("[[say going on]]", resume=begun.thread, thread=begun.thread)
+        assert text(chunks) == "going on"
+        with_it = done(chunks).thread
+        assert done(await ask("[[say yes]]", resume=with_it, thread=with_it)).thread == with_it
 
     async def test_nothing_outlives_an_engine_that_is_killed(
         self, ask: Any, provider: CodexProvider, stub: OpenAIStub, cwd: Path, options: Options, tag: str

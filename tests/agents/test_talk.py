@@ -6,7 +6,7 @@ import time
 import pytest
 
 from core.workflow.support import until, within
-from nerve import ExecutionContext, Session
+from nerve import ExecutionContext, Retry, Session
 from nerve.agents import AgentNode, Assistant, Begun, Capabilities, Done, Permission, Usage
 from nerve.testing import ScriptedProvider
 
@@ -420,3 +420,114 @@ async def test_an_agent_can_ask_a_person_itself():
     assert (gate.prompt, gate.choices) == ("dev asks:\n\nWhich one?", ["a", "b"])
     await run.answer("b")
     assert await within(run.wait()) == "they said b"
+
+
+async def test_a_step_that_is_tried_again_goes_on_in_its_own_conversation_and_counts_every_turn_once():
+    async def crashes(prompt, resume, options):
+        yield Begun(options.thread)
+        raise ConnectionError("the program was killed")
+
+    async def fails(prompt, resume, options):
+        yield Done(resume, Usage(10, 5), outcome="failed", error="busy", totals={"cost": 1})
+
+    async def ends(prompt, resume, options):
+        assert options.totals == {"cost": 1}
+        yield Assistant("fine")
+        yield Done(resume, Usage(20, 7), totals={"cost": 3})
+
+    session = Session()
+    agent = Agent(crashes, fails, ends)
+    AgentNode("dev", session, agent, retry=Retry(attempts=5, delay=0))
+
+    @session.workflow
+    async def body(ctx):
+        return (await ctx.run("dev", "Build it"))["attributes"]
+
+    told = await within((await session.start("body")).wait())
+    (_, first, options), (prompt, second, _), (_, third, _) = agent.calls
+    assert (first, second, third) == (None, options.thread, options.thread)
+    assert prompt.startswith("You were interrupted")
+    assert (told["usage"]["input_tokens"], told["usage"]["output_tokens"]) == (30, 12)
+    assert told["thread"] == options.thread
+
+
+async def test_a_later_step_of_a_conversation_that_was_cut_off_says_so_to_the_agent(tmp_path):
+    begun = asyncio.Event()
+
+    async def hangs(prompt, resume, options):
+        begun.set()
+        await asyncio.Event().wait()
+        yield Done(resume)
+
+    def register(session, agent):
+        AgentNode("dev", session, agent)
+
+        @session.workflow
+        async def body(ctx):
+            await ctx.run("dev", "one")
+            return (await ctx.run("dev", "two"))["output"]
+
+    first, second = Agent(says, hangs), Agent(says)
+    async with Session(store=tmp_path / "n.db") as session:
+        register(session, first)
+        await session.start("body")
+        await within(begun.wait())
+    async with Session(store=tmp_path / "n.db") as session:
+        register(session, second)
+        [run] = await session.recover()
+        assert await within(run.wait()) == "fine"
+    [(prompt, resume, options)] = second.calls
+    assert resume == options.thread == first.calls[0][2].thread
+    assert prompt.startswith("You were interrupted")
+    assert prompt.endswith("two")
+
+
+async def test_a_fork_that_was_cut_off_goes_on_and_is_not_forked_again(tmp_path):
+    begun = asyncio.Event()
+
+    async def hangs(prompt, resume, options):
+        yield Begun("the-copy")
+        begun.set()
+        await asyncio.Event().wait()
+
+    def register(session, agent):
+        AgentNode("dev", session, agent, thread="fork")
+
+        @session.workflow
+        async def body(ctx):
+            await ctx.run("dev", "one")
+            return (await ctx.run("dev", "two"))["output"]
+
+    first, second = Agent(says, hangs), Agent(says)
+    async with Session(store=tmp_path / "n.db") as session:
+        register(session, first)
+        await session.start("body")
+        await within(begun.wait())
+    async with Session(store=tmp_path / "n.db") as session:
+        register(session, second)
+        [run] = await session.recover()
+        await within(run.wait())
+    assert [options.fork for _, _, options in first.calls] == [False, True]
+    assert [(resume, options.fork) for _, resume, options in second.calls] == [("the-copy", False)]
+
+
+async def test_an_agent_that_keeps_no_conversation_is_asked_each_time_anew():
+    session = Session()
+    agent = Agent(says, saying(Assistant("no json"), Done("t")), saying(Assistant('{"ok": true}'), Done("t")))
+    agent.capabilities = Capabilities()
+    AgentNode("dev", session, agent)
+    AgentNode("judge", session, agent, output_schema=SCHEMA)
+
+    @session.workflow
+    async def body(ctx):
+        await ctx.run("dev", "one")
+        await ctx.run("judge", "Is it good?")
+        return (await ctx.run("dev", "two"))["output"]
+
+    run = await session.start("body")
+    await within(run.wait())
+    assert [resume for _, resume, _ in agent.calls] == [None] * 4
+    assert agent.calls[2][0].startswith("Is it good?\n\nYour answer does not fit")
+    assert [event.data["message"] for event in run.events if event.event_type == "log"] == [
+        "agent keeps no conversations: it is asked without what was said before"
+    ]

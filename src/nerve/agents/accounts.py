@@ -24,6 +24,7 @@ class Accounts:
         self._times: dict[str, int] = {}
         self._free: dict[str, asyncio.Semaphore] = {}
         self._threads: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._alone = False
 
     @asynccontextmanager
     async def turn(self, provider: str, thread: str | None) -> AsyncIterator[None]:
@@ -32,6 +33,14 @@ class Accounts:
         alone = self._threads.setdefault(thread, asyncio.Lock()) if thread else asyncio.Lock()
         async with alone, free:
             yield
+
+    async def alone(self) -> None:
+        """Wait for agents whose engine died before us: they may still be in the same conversations."""
+        from nerve.process.leftover import gone
+
+        if not self._alone:
+            await gone()
+            self._alone = True
 
     def limit(self, provider: str, until: float | None) -> float:
         """A provider refuses until then; gives when it is worth asking again."""

@@ -61,11 +61,15 @@ class Said:
         raise AgentEnded("the agent ended without saying that it was done; what it said may be incomplete")
 
     async def begun(self, thread: str) -> None:
-        """The conversation has a name, and with it it can be gone on with after a crash."""
+        """The conversation has a name, and with it it can be gone on with after a crash of either side."""
+        leaf = self.context.leaf
         if thread != self.thread:
             self.thread = thread
-            told = {"thread": thread, "provider": self.provider}
-            await self.context.leaf.record(self.context.path, "agent_thread", told)
+            before = leaf.recorded("agent_thread") if leaf.again else None
+            if before is None or before["thread"] != thread:
+                told = {"thread": thread, "provider": self.provider}
+                await leaf.record(self.context.path, "agent_thread", told)
+            leaf.again = True
 
     def take(self, chunk: Chunk) -> None:
         emit = self.context.emit

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 
 from nerve.agents.port import Chunk
 
 Tell = Callable[[Chunk], None]
 
 
-async def told(work: Callable[[Tell], Awaitable[None]]) -> AsyncIterator[Chunk]:
+async def told(work: Callable[[Tell], Awaitable[None]]) -> AsyncGenerator[Chunk, None]:
     """What `work` tells, until it ends or raises; closing the iterator cancels it and waits for its end."""
     queue: asyncio.Queue[Chunk | None] = asyncio.Queue()
 

@@ -63,6 +63,7 @@ class Talk:
         for _ in range(TRIES if schema else 1):
             done = await self.turn(with_schema(prompt, schema) if schema and not self.can.schema else prompt)
             if done.outcome != "completed":
+                await self.keep_count()
                 return self.ended(Result.failed(done.error or done.outcome, OUTCOMES[done.outcome]))
             if schema is None:
                 return self.ended(Result.ok())
@@ -72,7 +73,10 @@ class Talk:
             problem = problem or problem_of(answer, schema)
             if not problem:
                 return self.ended(Result.ok(answer))
+            await self.keep_count()
             prompt = once_more(problem, schema)
+            if not self.can.resume:
+                prompt = f"{self.request.prompt}\n\n{prompt}"
         return self.ended(Result.failed(f"the answer does not fit its schema: {problem}", "SchemaMismatch"))
 
     @property
@@ -85,12 +89,18 @@ class Talk:
 
     def begin(self) -> str:
         """Which conversation to go on with, and the prompt for it."""
-        before = self.context.leaf.recorded("agent_thread") if self.context.leaf.again else None
-        if before is not None and self.can.resume and before.get("provider") == self.provider.name:
-            self.thread = self.begun_again = before["thread"]
-            return INTERRUPTED + self.request.prompt
+        leaf = self.context.leaf
+        before = leaf.recorded("agent_thread") if leaf.again else None
         self.thread = self.request.resume
-        return self.request.prompt
+        if self.thread is not None and not self.can.resume:
+            told = f"{self.provider.name} keeps no conversations: it is asked without what was said before"
+            self.context.emit("log", {"message": told})
+            self.thread = None
+        if before is None or not self.can.resume or before.get("provider") != self.provider.name:
+            return self.request.prompt
+        self.thread = self.begun_again = before["thread"]
+        self.totals, self.usage = before.get("totals") or {}, before.get("usage") or {}
+        return INTERRUPTED + self.request.prompt
 
     async def turn(self, prompt: str) -> Done:
         """One turn; a limit of the provider holds everybody who asks it, until it is over."""
@@ -109,17 +119,17 @@ class Talk:
                 self.provider, self.thread, self.totals = self.fallback, None, {}
 
     async def listen(self, prompt: str) -> Done:
-        request, chosen = self.request, None
-        if self.thread is None and self.can.names_threads:
-            chosen = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{self.context.idempotency_key}{len(self.said)}"))
-        said = Said(self.context, self.provider.name, self.thread)
+        request, options = self.request, self.with_thread()
+        if self.thread is not None or self.context.leaf.again:
+            await self.accounts.alone()
+        said = Said(self.context, self.provider.name)
         self.said.append(said)
-        if chosen is not None:
-            await said.begun(chosen)
-        options = self.with_thread(chosen)
+        if (known := options.thread or self.thread) is not None and not options.fork:
+            await said.begun(known)
         if request.artifacts:
             make_folder(request.cwd, request.artifacts)
-        done = await said.listen(self.provider.query(prompt, request.cwd, self.thread, options))
+        resume = self.thread if self.can.resume else None
+        done = await said.listen(self.provider.query(prompt, request.cwd, resume, options))
         self.thread, self.totals = done.thread, done.totals
         told = entry(said.usage, self.provider.name, request.model)
         if told:
@@ -127,11 +137,26 @@ class Talk:
             self.usage = added(self.usage, told)
         return done
 
-    def with_thread(self, chosen: str | None) -> Options:
-        totals = self.totals or self.context.leaf.threads.totals.get(self.thread or "", {})
-        tools = {"ask_human": HostTool(ASKING, QUESTION, self.ask_human)} if self.can.host_tools else {}
+    async def keep_count(self) -> None:
+        """Note what the step took so far: tried again, it is neither lost nor counted twice."""
+        if self.thread is not None and self.can.resume:
+            told = {"thread": self.thread, "provider": self.provider.name}
+            counted = {"totals": dict(self.totals), "usage": self.usage}
+            await self.context.leaf.record(self.context.path, "agent_thread", told | counted)
+
+    def with_thread(self) -> Options:
+        thread = self.begun_again
+        if self.thread is None and self.can.names_threads:
+            thread = str(uuid.uuid4())
         return replace(
-            self.options, thread=chosen or self.begun_again, totals=totals, ask=self.ask, host_tools=tools
+            self.options,
+            thread=thread,
+            fork=self.options.fork and thread is None and self.thread == self.request.resume,
+            totals=self.totals or self.context.leaf.threads.totals.get(self.thread or "", {}),
+            ask=self.ask,
+            host_tools=(
+                {"ask_human": HostTool(ASKING, QUESTION, self.ask_human)} if self.can.host_tools else {}
+            ),
         )
 
     async def tell_limit(self, until: float) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from nerve.process.leftover import ourselves
+
 ALLOWED = frozenset({"PATH", "HOME", "LANG", "TERM", "TMPDIR", "USER", "LOGNAME", "SHELL", "TZ"})
 
 
 def child_env(extra: Mapping[str, str]) -> dict[str, str]:
-    """The allowed part of our own environment, plus `extra`."""
-    return {name: value for name, value in os.environ.items() if _allowed(name)} | dict(extra)
+    """The allowed part of our own environment, whose process it is, and `extra`."""
+    allowed = {name: value for name, value in os.environ.items() if _allowed(name)}
+    return {**allowed, **ourselves(), **extra}
 
 
 def _allowed(name: str) -> bool:

@@ -135,7 +135,8 @@ class SmallAgent(acp.Agent):
 
         def stream() -> None:
             try:
-                for chunk in request(self.url, {"messages": messages, "tools": [SHELL], "stream": True}):
+                body = {"messages": messages, "tools": [SHELL], "stream": True, "user": session_id}
+                for chunk in request(self.url, body):
                     loop.call_soon_threadsafe(queue.put_nowait, chunk)
                 loop.call_soon_threadsafe(queue.put_nowait, None)
             except Exception as error:

@@ -7,6 +7,7 @@ import importlib
 import os
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
@@ -71,21 +72,29 @@ class AcpProvider:
         self.mode, self.auth = mode, auth
         self.capabilities = Capabilities(resume=resume, permissions=True)
 
-    def query(
+    async def query(
         self, prompt: str, cwd: str | None, resume: str | None, options: Options
     ) -> AsyncIterator[Chunk]:
-        return told(Turn(self, prompt, os.path.abspath(cwd or "."), resume, options).run)
+        turn = Turn(self, prompt, cwd, resume, options)
+        async with aclosing(told(turn.run)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+                if isinstance(chunk, Begun):
+                    turn.named.set()
 
 
 class Turn:
     """One prompt and what comes of it."""
 
     def __init__(
-        self, provider: AcpProvider, prompt: str, cwd: str, resume: str | None, options: Options
+        self, provider: AcpProvider, prompt: str, cwd: str | None, resume: str | None, options: Options
     ) -> None:
-        self.provider, self.prompt, self.cwd, self.options = provider, prompt, cwd, options
+        self.provider, self.prompt, self.options = provider, prompt, options
+        self.cwd = os.path.abspath(cwd or ".")
         self.resumed = resume
         self.thread = resume or ""
+        self.named = asyncio.Event()
+        """Set when it was heard how the session is called; nothing is asked before."""
         self.methods: list[str] = []
 
     async def run(self, tell: Tell) -> None:
@@ -115,6 +124,7 @@ class Turn:
         try:
             model = await self._open(acp, connection)
             tell(Begun(self.thread))
+            await self.named.wait()
             client.listening = True
             answer = await self._answer(acp, connection, client)
         except (acp.RequestError, Unable) as error:

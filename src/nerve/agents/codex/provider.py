@@ -77,10 +77,11 @@ class CodexProvider:
         try:
             async with self._opened(cwd, options) as peer:
                 thread = await self._thread(peer, cwd, resume, options)
+                begun = thread["thread"]["id"]
+                yield Begun(begun)  # and nothing is asked before it was heard
                 async with Turn(peer, thread, prompt, options) as turn:
                     while turn.reading.done is None:
                         for chunk in await turn.hear():
-                            begun = chunk.thread if isinstance(chunk, Begun) else begun
                             yield chunk
         except Refused as error:
             yield Done(begun or resume or "", outcome="failed", error=str(error))
@@ -118,7 +119,13 @@ class CodexProvider:
             return await peer.request("thread/start", params)
         old = {"threadId": resume, "excludeTurns": True, "cwd": program.absolute(cwd or ".")}
         method = "thread/fork" if options.fork else "thread/resume"
-        return await free(lambda: peer.request(method, {**old, **params}))
+        try:
+            return await free(lambda: peer.request(method, {**old, **params}))
+        except Refused as error:
+            # With the thread named as the one to begin as well, one that was lost in a crash begins anew.
+            if options.thread != resume or "no rollout found" not in str(error):
+                raise
+            return await peer.request("thread/start", params)
 
 
 class Turn:

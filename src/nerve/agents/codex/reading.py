@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nerve.agents.codex.limits import is_limit, resets_at
-from nerve.agents.port import Assistant, Begun, Chunk, Done, Outcome, Plan, Thought, Tool, ToolUpdate, Usage
+from nerve.agents.port import Assistant, Chunk, Done, Outcome, Plan, Thought, Tool, ToolUpdate, Usage
 
 COUNTS = ("inputTokens", "cachedInputTokens", "cacheWriteInputTokens", "outputTokens")
 STEPS = {"inProgress": "in_progress"}
@@ -38,8 +38,6 @@ class Reading:
 
     def _told(self, method: str, params: Mapping[str, Any]) -> Iterator[Chunk]:
         match method:
-            case "turn/started":
-                yield Begun(self.thread)
             case "item/agentMessage/delta":
                 yield Assistant(params["delta"], partial=True)
             case "item/commandExecution/outputDelta":

@@ -1,0 +1,90 @@
+"""What must be true of the journal and of the API's own log, whatever was killed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from agents.faults.engine import AGENTS, ROUNDS
+from agents.faults.world import APIS, Request
+from nerve.store.port import Row
+from nerve.store.sqlite import SqliteStore
+
+RESUMED = ("claude", "codex", "acp")
+
+
+def problems(folder: Path, kind: str, requests: list[Request]) -> Iterator[str]:
+    store = SqliteStore(folder / "nerve.db")
+    try:
+        runs = store.runs(session="faults")
+        yield from (f"{row.key} is {row.state}" for row in runs if row.state != "completed")
+        for row in runs:
+            number = str(row.key).removeprefix("run-")
+            rows = store.events(row.run)
+            for agent in AGENTS:
+                yield from Conversation(kind, f"{number}/{agent}", rows, requests).problems()
+    finally:
+        store.close()
+
+
+class Conversation:
+    """One agent in one run, as the journal tells it and as the API has seen it."""
+
+    def __init__(self, kind: str, name: str, rows: list[Row], requests: list[Request]) -> None:
+        self.kind, self.name = kind, name
+        agent = name.partition("/")[2]
+        self.rows = [row for row in rows if row.path.rpartition("/")[2].partition("[")[0] == agent]
+        self.requests = [request for request in requests if request.step.startswith(f"{name}/")]
+        self.settled = [row for row in self.rows if row.settles is not None]
+
+    def problems(self) -> Iterator[str]:
+        if len(self.settled) != ROUNDS or len({row.path for row in self.settled}) != ROUNDS:
+            yield f"{self.name}: settled {[(row.path, row.type) for row in self.settled]}"
+            return
+        for round, row in enumerate(self.settled):
+            yield from self.step(f"{self.name}/{round}", row)
+        if self.kind in RESUMED:
+            yield from self.one_thread()
+
+    def step(self, name: str, row: Row) -> Iterator[str]:
+        result = json.loads(row.data)["result"]
+        asked = [request for request in self.requests if request.step == name]
+        if not result["success"] or f"answer to {name}, in several pieces" not in result["output"]:
+            yield f"{name}: {result}"
+        if late := [request for request in asked if request.began > row.at]:
+            yield f"{name}: asked again {len(late)} times after it was settled"
+        if not asked:
+            yield f"{name}: settled without asking"
+        elif self.kind in RESUMED:
+            yield from self.charged(name, result["attributes"].get("usage") or {}, asked)
+
+    def charged(self, name: str, usage: dict[str, Any], asked: list[Request]) -> Iterator[str]:
+        """At least the turn that ended it, at most every answer that was begun for it."""
+        calls = usage.get("input_tokens", 0) / APIS[self.kind].tokens
+        if not CALLS <= calls <= len(asked):
+            yield f"{name}: {calls:g} answers are charged; {len(asked)} were given, {CALLS} are the least"
+
+    def one_thread(self) -> Iterator[str]:
+        threads = {request.thread for request in self.requests}
+        if len(threads) != 1:
+            yield f"{self.name}: asked in {len(threads)} threads"
+        told = [json.loads(row.data)["thread"] for row in self.rows if row.type == "agent_thread"]
+        ends = [json.loads(row.data)["result"]["attributes"]["thread"] for row in self.settled]
+        if set(ends) != threads or told[-1:] != ends[-1:]:
+            yield f"{self.name}: threads {sorted(threads)}, journalled {told}, settled {ends}"
+        for before, after in pairwise(sorted(self.requests, key=lambda request: request.began)):
+            if after.began < before.ended:
+                yield f"{self.name}: a turn began {before.ended - after.began:.3f} s before another ended"
+        for request in self.requests:
+            if request.beside:
+                yield f"{request.step}: gone on with beside {request.beside}"
+            earlier = {f"{self.name}/{round}" for round in range(int(request.step.rpartition("/")[2]))}
+            if not earlier <= set(request.before):
+                yield f"{request.step}: the conversation knew of {sorted(set(request.before))} only"
+
+
+CALLS = 2
+"""Answers that a turn takes: one that calls the tool, and the last."""

@@ -1,0 +1,286 @@
+"""A world of one stub API, one engine at a time, and a killer; and everything that is wrong in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import nerve
+from agents.stubs import anthropic, chat, openai
+from agents.stubs.server import Heard, Reply, StubServer
+from process.seen import TAG, children, pids, read, stat, tagged
+
+MARK = re.compile(r"<(\d+/\w+/\d+)>")
+PACE = 0.01
+"""Seconds between two events of an answer."""
+GONE = 5.0
+"""Seconds within which everything that belonged to what was killed is gone: 3, and more on a busy machine."""
+TESTS = Path(__file__).parent.parent.parent
+
+
+@dataclass(slots=True)
+class Request:
+    """What the API was asked: for which step, in which thread, and when."""
+
+    step: str
+    thread: str
+    before: list[str]
+    """The steps that the conversation knew of."""
+    began: float
+    beside: list[str] = field(default_factory=list)
+    """What was still there of an engine that had died, when a conversation was gone on with."""
+    ended: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """How a stub is read: what the user said, and the thread that it was said in."""
+
+    stub: type[StubServer]
+    said: Callable[[Any], list[str]]
+    thread: Callable[[Any], str]
+    tokens: int
+    """Input tokens, as we count them, of one answer."""
+
+
+def claudes_session(body: Any) -> str:
+    return str(json.loads(body["metadata"]["user_id"])["session_id"])
+
+
+APIS = {
+    "claude": Api(
+        anthropic.AnthropicStub, lambda b: anthropic.conversation(b["messages"])[0], claudes_session, 100
+    ),
+    "codex": Api(
+        openai.OpenAIStub,
+        lambda b: openai.conversation(b["input"])[0],
+        lambda b: str(b["prompt_cache_key"]),
+        100,
+    ),
+    "acp": Api(chat.ChatStub, lambda b: chat.conversation(b["messages"])[0], lambda b: str(b["user"]), 100),
+    "command": Api(chat.ChatStub, lambda b: chat.conversation(b["messages"])[0], lambda b: "", 0),
+}
+
+
+def watched(api: Api) -> Any:
+    """The stub, at the pace of a model, noting what it is asked."""
+
+    class Watched(api.stub):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            self.requests: list[Request] = []
+            self.leftovers: Callable[[int], list[str]] = lambda _: []
+            super().__init__()
+
+        def answer(self, heard: Heard, reply: Reply) -> None:
+            generation, _, path = heard.path.lstrip("/").partition("/")
+            heard = replace(heard, path=f"/{path}")
+            steps = steps_of(heard.body, api)
+            if not steps:
+                return super().answer(heard, reply)
+            request = Request(steps[-1], api.thread(heard.body), steps[:-1], time.time())
+            if any(request.thread == earlier.thread for earlier in self.requests):
+                request.beside = self.leftovers(int(generation))
+            self.requests.append(request)
+            pace(reply)
+            try:
+                super().answer(heard, reply)
+            finally:
+                request.ended = time.time()
+
+    return Watched()
+
+
+def steps_of(body: Any, api: Api) -> list[str]:
+    """The steps that the user speaks of, one after the other."""
+    if not isinstance(body, dict) or not ("messages" in body or "input" in body):
+        return []
+    return [mark for text in api.said(body) for mark in MARK.findall(text)[-1:]]
+
+
+def pace(reply: Reply) -> None:
+    """Say a word at a time, and notice between them that nobody listens any more."""
+    event = reply.event
+
+    def slowly(name: str | None, data: Any) -> None:
+        if select.select([reply.connection], [], [], PACE)[0]:
+            raise BrokenPipeError
+        event(name, data)
+
+    reply.event = slowly  # type: ignore[method-assign]
+
+
+@dataclass(slots=True)
+class World:
+    folder: Path
+    kind: str
+    draw: random.Random
+    stub: Any
+    slowest: float = 0.0
+    """Seconds that anything killed was still there, at most."""
+    kills: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+    tag: str = field(default_factory=lambda: uuid.uuid4().hex)
+    generation: int = 0
+    engine: subprocess.Popen[bytes] | None = None
+
+    def __post_init__(self) -> None:
+        self.stub.leftovers = self.leftovers
+
+    # -- the engine --------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self.generation += 1
+        given = {
+            "folder": str(self.folder),
+            "kind": self.kind,
+            "url": f"{self.stub.url}/{self.generation}",
+            "tag": self.mark,
+            "least": 2,
+        }
+        source = str(Path(nerve.__file__).parents[1])
+        path = os.pathsep.join([source, str(TESTS)])
+        with (self.folder / "engine.log").open("ab") as log:
+            self.engine = subprocess.Popen(
+                [sys.executable, "-m", "agents.faults.engine", json.dumps(given)],
+                env={"PATH": os.environ["PATH"], "PYTHONPATH": path, "HOME": str(self.folder / "home")},
+                stdout=log,
+                stderr=log,
+            )
+
+    @property
+    def mark(self) -> str:
+        """The tag of the agents of the engine that runs now."""
+        return f"{self.tag}-{self.generation}"
+
+    @property
+    def running(self) -> bool:
+        return self.engine is not None and self.engine.poll() is None
+
+    def finish(self, within: float) -> None:
+        """Let the engine do the rest."""
+        (self.folder / "enough").touch()
+        if not self.running:
+            self.start()
+        assert self.engine is not None
+        try:
+            code = self.engine.wait(within)
+        except subprocess.TimeoutExpired:
+            self.wrong.append(f"not finished within {within} s")
+            self.close()
+        else:
+            if code:
+                self.wrong.append(f"the engine ended with {code}: {self.log}")
+        self.must_go([(pid, born(pid)) for pid, _ in self.agents()], "the end")
+
+    def close(self) -> None:
+        if self.engine is not None:
+            self.engine.kill()
+            self.engine.wait()
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "engine.log").read_text()[-3000:]
+
+    # -- killing -----------------------------------------------------------------------------------
+
+    def kill(self, most: float) -> None:
+        """Kill something at a random moment, and see that what belonged to it goes too."""
+        if not self.running:
+            self.wrong.append(f"the engine ended by itself: {self.log}")
+            return
+        time.sleep(self.draw.uniform(0, most))
+        what = self.draw.choice(("engine", "engine", "process", "tree"))
+        if what == "engine":
+            self.kill_engine()
+        else:
+            self.kill_agent(whole=what == "tree")
+        self.kills[what] += 1
+
+    def kill_engine(self) -> None:
+        assert self.engine is not None
+        old = self.mark
+        self.engine.kill()
+        self.engine.wait()
+        left = [(pid, born(pid)) for pid in tagged(old)]
+        self.start()
+        self.must_go(left, "the engine")
+        self.must_go([(pid, born(pid)) for pid in tagged(old)], "the engine, late")
+
+    def kill_agent(self, whole: bool) -> None:
+        found = self.until_agents()
+        if not found:
+            self.wrong.append("no agent within 20 s")
+            return
+        victim = self.draw.choice(found)
+        if whole:
+            victim = root_of(victim, set(found))
+        tree = [(pid, born(pid)) for pid in descendants(victim)]
+        for pid, since in reversed(tree) if whole else tree[:1]:
+            if born(pid) == since:
+                send_kill(pid)
+        self.must_go(tree, "an agent")
+
+    def until_agents(self) -> list[int]:
+        deadline = time.monotonic() + 20
+        while not (found := tagged(self.mark)) and time.monotonic() < deadline:
+            time.sleep(0.005)
+        return found
+
+    def must_go(self, processes: list[tuple[int, bytes]], whose: str) -> None:
+        began = time.monotonic()
+        while left := [pid for pid, since in processes if since and born(pid) == since]:
+            if time.monotonic() > began + GONE:
+                self.wrong.append(f"left behind by {whose}: {[read(pid, 'cmdline')[:80] for pid in left]}")
+                break
+            time.sleep(0.005)
+        self.slowest = max(self.slowest, time.monotonic() - began)
+
+    def leftovers(self, generation: int) -> list[str]:
+        """The agents of engines that were killed before that one started."""
+        return [f"{pid} of {of}" for pid, of in self.agents() if of < generation and born(pid)]
+
+    def agents(self) -> Iterator[tuple[int, int]]:
+        """Every process of an agent, and the engine it was started by."""
+        wanted = re.compile(rf"(?:^|\0){TAG}={self.tag}-(\d+)\0".encode())
+        for pid in pids():
+            if found := wanted.search(read(pid, "environ")):
+                yield pid, int(found[1])
+
+
+def born(pid: int) -> bytes:
+    """When a process started; empty if it is gone, or dead and not yet reaped."""
+    fields = stat(pid)
+    return fields[19] if len(fields) > 19 and fields[0] != b"Z" else b""
+
+
+def descendants(pid: int) -> list[int]:
+    found = [pid]
+    for parent in found:
+        found += children(parent)
+    return found
+
+
+def root_of(pid: int, among: set[int]) -> int:
+    while (parent := int((stat(pid)[1:2] or [b"0"])[0])) in among:
+        pid = parent
+    return pid
+
+
+def send_kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass

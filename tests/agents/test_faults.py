@@ -1,0 +1,76 @@
+"""Engines and agents killed at random moments: no orphan, no lost conversation, no double charge."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.faults.judge import problems
+from agents.faults.world import APIS, World, watched
+from nerve.agents.claude.provider import find_program
+from nerve.agents.codex import program
+from nerve.agents.port import Unavailable
+
+KILLS = 200
+"""Of the full figures, over all agents that are installed."""
+
+
+def missing(kind: str) -> str:
+    """Why an agent cannot be killed here."""
+    if kind == "claude" and find_program() is None:
+        return "Claude Code is not installed: pip install 'nerve[claude]'"
+    if kind == "acp" and importlib.util.find_spec("acp") is None:
+        return "agent-client-protocol is not installed: pip install 'nerve[acp]'"
+    if kind == "codex":
+        try:
+            program.found(None)
+        except Unavailable as error:
+            return str(error)
+    return ""
+
+
+THERE = [kind for kind in APIS if not missing(kind)]
+AGENTS = [
+    pytest.param(k, marks=pytest.mark.skipif(bool(missing(k)), reason=missing(k) or "there")) for k in APIS
+]
+
+
+def killed(folder: Path, kind: str, times: int, seed: int) -> World:
+    """What is left of a world in which something was killed so many times."""
+    (folder / "home").mkdir()
+    (folder / "work").mkdir()
+    with watched(APIS[kind]) as stub:
+        world = World(folder, kind, random.Random(seed), stub)
+        try:
+            world.start()
+            for _ in range(times):
+                world.kill(most=1.5)
+            world.finish(within=120)
+        finally:
+            world.close()
+        world.wrong += problems(folder, kind, stub.requests)
+    return world
+
+
+@pytest.mark.parametrize("kind", AGENTS)
+def test_what_is_killed_leaves_nothing_behind_and_goes_on(kind: str, tmp_path: Path) -> None:
+    world = killed(tmp_path, kind, 3, seed=7)
+    assert world.wrong == []
+    assert world.kills.total() == 3
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", AGENTS)
+def test_two_hundred_kills_leave_nothing_behind_and_all_goes_on(
+    kind: str, tmp_path: Path, record_property: Any
+) -> None:
+    times = -(-KILLS // len(THERE))
+    world = killed(tmp_path, kind, times, seed=random.randrange(2**32))
+    record_property("world", json.dumps({**world.kills, "slowest end": world.slowest}))
+    assert world.wrong == []
+    assert world.kills.total() == times
