@@ -29,8 +29,11 @@ def with_workflows(session: Session) -> Api:
         return await ctx.run_workflow("ask")
 
     @session.workflow
-    async def broken(ctx: Any) -> None:
-        await ctx.run("careful", ctx.input)
+    async def broken(ctx: Any) -> Any:
+        result = await ctx.run("careful", ctx.input)
+        if not result.success:
+            raise ValueError(result.error)
+        return result.output
 
     @session.node
     async def careful(context: Any) -> Any:

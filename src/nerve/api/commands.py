@@ -44,8 +44,11 @@ async def define(session: Session, asked: models.Define) -> models.WorkflowTold:
 
 
 async def start(session: Session, asked: models.Start) -> models.RunTold:
+    name = startable(session, asked.workflow)
+    if asked.key is not None:
+        check_key(session, asked.key, name)
     run = await session.start(
-        startable(session, asked.workflow),
+        name,
         asked.input,
         asked.params,
         asked.key,
@@ -57,6 +60,13 @@ async def start(session: Session, asked: models.Start) -> models.RunTold:
     if asked.wait:
         await at_rest(session, run)
     return run_told(run)
+
+
+def check_key(session: Session, key: str, workflow: str) -> None:
+    row = session.engine.store.run_by_key(session.name, key)
+    if row is not None and row.workflow != workflow:
+        told = f"key '{key}' is that of run '{row.run}' of workflow '{row.workflow}'"
+        raise ApiError("conflict", told, "Use a new key for a new run.", {"run_id": row.run})
 
 
 def startable(session: Session, name: str) -> str:
@@ -164,7 +174,9 @@ async def reload(session: Session, asked: models.Nothing) -> models.Reloaded:
     from nerve.notations.discovery import discover
     from nerve.spec.source import Place, Problem, Unreadable
 
-    found_files = await asyncio.to_thread(discover, session.project)
+    extra = session.config.workflows_dir
+    folders = [session.project / extra] if extra else []
+    found_files = await asyncio.to_thread(discover, session.project, folders)
     problems, loaded = list(found_files.problems), 0
     for each in found_files.workflows:
         try:

@@ -95,7 +95,8 @@ class Stop(OneRun):
 
 class Fork(OneRun):
     at: str | None = None
-    input: Any = ...
+    input: Any = None
+    """A new input; without it, the same as before."""
     overrides: dict[str, dict[str, Any]] = {}
 
 

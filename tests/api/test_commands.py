@@ -1,0 +1,249 @@
+"""Every command of the api: what it does, and why it is not done."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.support import refusal, with_workflows
+from nerve import FunctionNode, Graph, Session
+from nerve.api import OPERATIONS, Api
+
+ASKS = """
+name: written
+description: Asks in YAML
+inputs: {tone: {type: string, required: true}}
+body: {kind: gate, id: g, prompt: "{{ inputs.tone }}?", choices: [yes, no]}
+"""
+
+
+async def over(api: Api, run_id: str) -> Any:
+    """The run, when it has ended."""
+    run = api.session.get_workflow_run(run_id)
+    assert run is not None
+    await run._ended()
+    return await api.run(run=run_id)
+
+
+async def test_a_workflow_is_defined_from_its_text_and_started(api: Api) -> None:
+    told = await api.define(source=ASKS)
+    assert (told.id, told.kind, told.description) == ("written", "yaml", "Asks in YAML")
+    assert [(given.name, given.required) for given in told.inputs] == [("tone", True)]
+    run = await api.start(workflow="written", params={"tone": "Calm"}, wait=True)
+    assert (run.state, run.gates[0].prompt, run.gates[0].choices) == ("waiting", "Calm?", ["yes", "no"])
+    error = await refusal(api.start(workflow="written"))
+    assert error.code == "refused"
+    assert "tone" in error.message
+
+
+async def test_a_text_is_never_taken_for_a_file(api: Api, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.yaml"
+    secret.write_text(ASKS)
+    error = await refusal(api.define(source=str(secret)))
+    assert error.code == "refused"
+    assert error.details["problems"]
+    assert "Calm" not in str(error.to_dict())
+    assert api.session.get_workflow("written") is None
+
+
+async def test_a_definition_that_cannot_be_says_where(api: Api) -> None:
+    error = await refusal(api.define(source="name: x\nbody: {kind: nothing}\n", notation="yaml"))
+    assert (error.code, error.status) == ("refused", 422)
+    assert error.details["problems"][0]["line"] == 2
+    assert (await refusal(api.define(source="x", notation="toml"))).code == "bad_request"
+    assert (await refusal(api.define(source="x" * 1_000_001))).code == "too_large"
+    error = await refusal(api.define(source="name: hello\nbody: {kind: gate, id: g}\n"))
+    assert error.code == "refused"  # that name is taken by a function
+
+
+async def test_a_run_is_started_and_waited_for(api: Api) -> None:
+    run = await api.start(workflow="hello", input="you", label="first", wait=True)
+    assert (run.workflow, run.state, run.result, run.label) == ("hello", "completed", "hello you", "first")
+    begun = await api.start(workflow="ask")
+    assert begun.state in ("running", "waiting")
+    failed = await api.start(workflow="broken", input="bad", wait=True)
+    assert (failed.state, failed.error) == ("failed", "it is bad")
+
+
+@pytest.mark.requirement("D0-15")
+async def test_waiting_ends_where_somebody_must_do_something_and_not_where_time_passes(api: Api) -> None:
+    @api.session.workflow
+    async def naps(ctx: Any) -> str:
+        await ctx.sleep(0.01)
+        return "rested"
+
+    @api.session.workflow
+    async def listens(ctx: Any) -> Any:
+        await ctx.sleep(0.01)
+        return await ctx.wait_signal("go")
+
+    @api.session.workflow
+    async def hands_on(ctx: Any) -> Any:
+        return await ctx.run_workflow("listens")
+
+    assert (await api.start(workflow="naps", wait=True)).result == "rested"
+    assert (await api.start(workflow="ask", wait=True)).state == "waiting"
+    listening = [await api.start(workflow=name, wait=True) for name in ("listens", "hands_on")]
+    assert [run.state for run in listening] == ["waiting", "waiting"]
+    await api.signal(label="go", value=7)
+    assert [(await over(api, run.run_id)).result for run in listening] == [7, 7]
+
+
+async def test_nodes_and_graphs_are_started_as_workflows_of_one_step(api: Api) -> None:
+    session = api.session
+    graph = Graph(id="line", session=session)
+    graph.add_step(FunctionNode("shout", None, lambda context: context.input.upper()), "one")
+    assert (await api.start(workflow="line", input="a", wait=True)).state == "completed"
+    run = await api.start(workflow="careful", input="b", wait=True)
+    assert run.result == "b"
+
+
+async def test_names_are_taken_by_their_beginnings_if_only_one_fits(api: Api) -> None:
+    run = await api.start(workflow="hel", input="x", wait=True)
+    assert run.workflow == "hello"
+    await api.define(source=ASKS.replace("written", "help"))
+    error = await refusal(api.start(workflow="hel"))
+    assert (error.code, error.message) == ("conflict", "'hel' could be hello, help")
+    assert (await api.run(run=run.run_id[:30])).run_id == run.run_id
+    await api.start(workflow="hello", wait=True)
+    assert (await refusal(api.run(run="0"))).code == "conflict"
+
+
+async def test_what_cannot_be_started_is_said(api: Api) -> None:
+    error = await refusal(api.start(workflow="nobody"))
+    assert error.to_dict() == {
+        "code": "not_found",
+        "message": "Workflow 'nobody' not found",
+        "fix": "See the list: nerve workflow list",
+    }
+    assert (await refusal(api.start())).code == "bad_request"
+    assert (await refusal(api.start(workflow=""))).code == "bad_request"
+    assert (await refusal(api.start(workflow="x" * 300))).code == "bad_request"
+    assert (await refusal(api.start(workflow="hello", colour="red"))).code == "bad_request"
+    assert (await refusal(api.start(workflow="hello", input="\udfff"))).code == "refused"
+    assert (await refusal(api.start(workflow="hello\ud800"))).code == "refused"
+    assert (await refusal(api.start(workflow="hello", input=object()))).code == "refused"
+    assert (await refusal(api.start(workflow="hello", limits={"colour": 1}))).code == "refused"
+    assert (await api.runs()).runs == []
+
+
+async def test_the_same_key_starts_one_run_a_hundred_times_in_parallel(api: Api) -> None:
+    starts = [api.start(workflow="ask", input=1, key="once", wait=True) for _ in range(100)]
+    replies = await asyncio.gather(*starts)
+    assert all(reply == replies[0] for reply in replies)
+    assert len((await api.runs()).runs) == 1
+    error = await refusal(api.start(workflow="hello", key="once"))
+    assert error.code == "conflict"
+
+
+async def test_a_key_is_remembered_across_a_restart(file: Path) -> None:
+    async with Session(store=file) as session:
+        run = await with_workflows(session).start(workflow="hello", key="once", wait=True)
+    async with Session(store=file) as session:
+        api = with_workflows(session)
+        assert (await api.start(workflow="hello", key="once")).run_id == run.run_id
+        assert len((await api.runs()).runs) == 1
+
+
+async def test_signals_and_facts_come_and_go(api: Api) -> None:
+    assert (await api.signal(label="go", key="a", value={"n": 1})).done
+    fact = await api.assert_fact(fact=["colour", "red"])
+    assert (fact.record, fact.by) == (["colour", "red"], "api")
+    assert (await api.assert_fact(fact=["colour", "red"])).id == fact.id
+    await api.assert_fact(fact='(colour "blue")')
+    found = await api.facts(pattern="(colour _)")
+    assert [each.record[1] for each in found.facts] == ["red", "blue"]
+    gone = await api.retract(fact=["colour", "red"])
+    assert [each.record for each in gone.facts] == [["colour", "red"]]
+    assert (await api.retract(fact=["colour", "red"])).facts == []
+    for wrong in (None, "", "(", 7, [], {"a": 1}):
+        assert (await refusal(api.assert_fact(fact=wrong))).code == "refused", wrong
+        if wrong is not None:
+            assert (await refusal(api.retract(fact=wrong))).code == "refused", wrong
+
+
+async def test_a_run_is_paused_resumed_and_stopped(api: Api) -> None:
+    run = await api.start(workflow="ask", wait=True)
+    assert (await api.pause(run=run.run_id)).state == "paused"
+    assert (await api.pause(run=run.run_id)).state == "paused"
+    assert (await api.resume(run=run.run_id)).state in ("running", "waiting")
+    assert (await refusal(api.resume(run=run.run_id))).code == "conflict"
+    stopped = await api.stop(run=run.run_id, reason="enough")
+    assert (stopped.state, stopped.error) == ("cancelled", "enough")
+    assert (await api.stop(run=run.run_id)).state == "cancelled"
+    for name in ("pause", "resume", "skip"):
+        assert (await refusal(api.perform(name, {"run": run.run_id}))).code == "conflict"
+    for name in ("pause", "resume", "stop", "fork", "retry", "skip"):
+        assert (await refusal(api.perform(name, {"run": "nobody"}))).code == "not_found"
+        assert (await refusal(api.perform(name, {}))).code == "bad_request"
+
+
+async def test_a_finished_run_is_retried_from_its_first_failure_and_forked(api: Api) -> None:
+    good = {"ok": False}
+
+    @api.session.node
+    async def moody(context: Any) -> str:
+        if not good["ok"]:
+            raise ValueError("not today")
+        return "fine"
+
+    @api.session.workflow
+    async def two_steps(ctx: Any) -> str:
+        first, second = await ctx.run("careful", ctx.input), await ctx.run("moody")
+        if not second.success:
+            raise ValueError(second.error)
+        return f"{first.output} {second.output}"
+
+    failed = await api.start(workflow="two_steps", input="a", wait=True)
+    assert failed.state == "failed"
+    good["ok"] = True
+    again = await api.retry(run=failed.run_id)
+    assert again.run_id != failed.run_id
+    assert (await over(api, again.run_id)).result == "a fine"
+    error = await refusal(api.retry(run=again.run_id))
+    assert (error.code, error.fix) == ("conflict", "Start it again, or fork it.")
+    forked = await api.fork(run=again.run_id, input="b")
+    assert (await over(api, forked.run_id)).input == "b"
+    same = await api.fork(run=again.run_id, at="/moody")
+    assert (await over(api, same.run_id)).input == "a"
+    assert (await refusal(api.fork(run=again.run_id, at="/nowhere"))).code == "refused"
+
+
+async def test_a_text_is_routed_to_a_workflow_and_started(api: Api) -> None:
+    decided = await api.route(text="hello: say it")
+    assert (decided.kind, decided.workflow, decided.run) == ("workflow", "hello", None)
+    started = await api.route(text="hello: say it", start=True, conversation="c")
+    assert started.run.workflow == "hello"
+    assert [run.run_id for run in (await api.runs(conversation="c")).runs] == [started.run.run_id]
+    assert (await api.route(text="what is the weather like")).kind in ("conversation", "question")
+    assert (await refusal(api.route())).code == "bad_request"
+
+
+@pytest.mark.requirement("S3-09")
+async def test_the_definitions_of_a_project_are_read_again_with_an_error_for_each_bad_file(
+    memory: Api, tmp_path: Path
+) -> None:
+    folder = tmp_path / ".archon" / "workflows"
+    folder.mkdir(parents=True)
+    (folder / "a.yaml").write_text(ASKS)
+    (folder / "b.yaml").write_text("name: b\nbody: {kind: nothing}\n")
+    (folder / "c.yaml").write_text("name: hello\nbody: {kind: gate, id: g}\n")
+    told = await memory.reload()
+    assert told.workflows == 1
+    assert sorted(Path(problem["file"]).name for problem in told.problems) == ["b.yaml", "c.yaml"]
+    run = await memory.start(workflow="written", params={"tone": "Calm"}, wait=True)
+    (folder / "a.yaml").write_text(ASKS.replace("}}?", "}}!"))
+    await memory.reload()
+    later = await memory.start(workflow="written", params={"tone": "Loud"}, wait=True)
+    assert (run.gates[0].prompt, later.gates[0].prompt) == ("Calm?", "Loud!")
+    await memory.answer(run=run.run_id, answer="yes")
+    assert (await over(memory, run.run_id)).result == "yes"
+
+
+async def test_an_operation_that_is_not_in_the_table_is_not_there(api: Api) -> None:
+    error = await refusal(api.perform("explode", {}))
+    assert error.code == "not_found"
+    assert all(name in error.fix for name in OPERATIONS)
+    with pytest.raises(AttributeError):
+        _ = api.explode

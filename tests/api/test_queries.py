@@ -1,0 +1,191 @@
+"""Every query of the api, and what people put into its parameters."""
+
+import asyncio
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from api.support import refusal
+from nerve.api import OPERATIONS, Api, ApiError
+from nerve.api.errors import STATUS, told
+from nerve.errors import Conflict, NotJson, RunHeld, StoreBusy, StoreFull
+
+INJECTIONS = [
+    "' OR '1'='1",
+    "'; DROP TABLE runs; --",
+    '" UNION SELECT 1,2,3 --',
+    "%",
+    "*",
+    "?",
+    ":states",
+    "1); DELETE FROM events; --",
+    "\x00",
+    "\\",
+    "[0-9]*",
+]
+
+
+async def test_workflows_are_listed_and_one_is_shown_with_its_source(api: Api) -> None:
+    listed = {each.id: each for each in (await api.workflows()).workflows}
+    assert list(listed) == ["hello", "ask", "open_question", "nested", "broken"]
+    assert (listed["hello"].description, listed["hello"].kind, listed["hello"].source) == (
+        "Greets.",
+        "python",
+        None,
+    )
+    one = await api.workflow(workflow="hello")
+    assert "Greets." in one.source
+    assert one.hash == listed["hello"].hash
+    assert (await refusal(api.workflow(workflow="nobody"))).code == "not_found"
+
+
+async def test_runs_are_listed_newest_first_page_by_page(api: Api) -> None:
+    ids = [(await api.start(workflow="hello", input=n, wait=True)).run_id for n in range(5)]
+    seen, before = [], None
+    while True:
+        page = await api.runs(limit=2, **({"before": before} if before else {}))
+        seen += [run.run_id for run in page.runs]
+        if not page.more:
+            break
+        before = seen[-1]
+    assert seen == ids[::-1]
+    assert (await refusal(api.runs(limit=0))).code == "bad_request"
+    assert (await refusal(api.runs(before="nobody"))).code == "not_found"
+
+
+async def test_runs_are_found_by_what_they_are(api: Api) -> None:
+    one = await api.start(workflow="hello", label="a", conversation="c", wait=True)
+    two = await api.start(workflow="ask", label="b", wait=True)
+
+    async def found(**given: Any) -> list[str]:
+        return [run.run_id for run in (await api.runs(**given)).runs]
+
+    assert await found(workflow="hello") == [one.run_id]
+    assert await found(state="waiting") == [two.run_id]
+    assert await found(label="b") == [two.run_id]
+    assert await found(conversation="c", state="completed") == [one.run_id]
+    assert await found(conversation="c", state="failed") == []
+    error = await refusal(api.runs(state="asleep"))
+    assert error.code == "bad_request"
+    assert "waiting" in error.fix
+    assert (await api.run(run="b")).run_id == two.run_id
+
+
+async def test_a_run_is_shown_with_its_input_its_tree_and_its_gates(api: Api) -> None:
+    run = await api.start(workflow="broken", input="good", params={"a": 1}, wait=True)
+    told = await api.run(run=run.run_id)
+    assert (told.input, told.params, told.state) == ("good", {"a": 1}, "completed")
+    assert [(node.path, node.state) for node in told.tree] == [("/careful", "completed")]
+    assert told.last_seq == len((await api.events(run=run.run_id)).events)
+    assert isinstance(told.started_at, datetime)
+    waiting = await api.run(run=(await api.start(workflow="nested", wait=True)).run_id)
+    assert [gate.prompt for gate in waiting.gates] == ["Go on?"]
+
+
+async def test_events_are_told_page_by_page(api: Api) -> None:
+    run = await api.start(workflow="broken", input="x", wait=True)
+    everything = await api.events(run=run.run_id)
+    assert not everything.more
+    seen, after = [], 0
+    while True:
+        page = await api.events(run=run.run_id, after=after, limit=1)
+        seen += page.events
+        after = seen[-1].seq
+        if not page.more:
+            break
+    assert seen == everything.events
+    assert (await api.events(run=run.run_id, after=after)).events == []
+    assert (await refusal(api.events(run=run.run_id, after=-1))).code == "bad_request"
+    assert (await refusal(api.events(run="nobody"))).code == "not_found"
+
+
+async def test_open_gates_are_listed_with_their_runs(api: Api) -> None:
+    one = await api.start(workflow="ask", wait=True)
+    parent = await api.start(workflow="nested", wait=True)
+    gates = (await api.gates()).gates
+    assert len({gate.gate_id for gate in gates}) == len(gates) == 2
+    assert gates[0].run_id == one.run_id
+    assert gates[1].gate_id == parent.gates[0].gate_id
+    await asyncio.gather(*(api.answer(run=gate.run_id, gate=gate.gate_id, answer="yes") for gate in gates))
+    assert (await api.gates()).gates == []
+
+
+async def test_usage_threads_and_health_are_told_of_an_empty_session(memory: Api) -> None:
+    usage = await memory.usage()
+    assert (usage.today, usage.budget, usage.runs) == ({}, None, {})
+    assert (await memory.threads()).threads == []
+    health = await memory.health()
+    assert (health.status, health.store, health.runs, health.held) == ("ok", "MemoryStore", {}, {})
+
+
+async def test_health_says_which_runs_are_held_and_why(api: Api) -> None:
+    gone = {"gone": False}
+
+    @api.session.workflow
+    async def changed(ctx: Any) -> Any:
+        return await ctx.gate("New?" if gone["gone"] else "Old?")
+
+    run = await api.start(workflow="changed", wait=True)
+    drive = api.session.engine.drives[run.run_id]
+    api.session.engine.evict(drive)
+    gone["gone"] = True
+    await api.answer(run=run.run_id, answer="x")
+    with pytest.raises(RunHeld):
+        await api.session.get_workflow_run(run.run_id).wait()
+    health = await api.health()
+    assert health.status == "degraded"
+    assert "Old?" in health.held[run.run_id] or "gate" in health.held[run.run_id]
+    assert (await api.run(run=run.run_id)).held["reason"] == "mismatch"
+
+
+@pytest.mark.parametrize("text", INJECTIONS)
+async def test_what_looks_like_sql_is_plain_data_in_every_parameter(api: Api, text: str) -> None:
+    kept = await api.start(
+        workflow="hello", input=text, label="kept", conversation="kept", key="kept", wait=True
+    )
+    assert kept.result == f"hello {text}"
+    for name, operation in OPERATIONS.items():
+        fields = [field for field in operation.asks.model_fields if field not in ("limit", "after")]
+        for field in fields if operation.method == "GET" else ():
+            needed = {"run": kept.run_id} if "run" in fields and field != "run" else {}
+            shown = await outcome(api.perform(name, {**needed, field: text}))
+            assert shown in ("nothing", "not_found", "bad_request", "refused"), (name, field)
+    marked = await api.start(workflow="ask", label=text, conversation=text, key=text, wait=True)
+    assert [run.run_id for run in (await api.runs(label=text)).runs] == [marked.run_id]
+    assert [run.run_id for run in (await api.runs(conversation=text)).runs] == [marked.run_id]
+    assert (await api.start(workflow="ask", key=text)).run_id == marked.run_id
+    assert (await api.run(run=text)).run_id == marked.run_id
+    await api.signal(label=text, key=text, value=text)
+    assert (await refusal(api.answer(gate=text, answer=text))).code == "not_found"
+    assert len((await api.runs()).runs) == 2
+
+
+async def outcome(query: Any) -> str:
+    """The code of the error, or whether something was found."""
+    try:
+        shown = (await query).model_dump()
+    except ApiError as error:
+        return error.code
+    return "something" if any(value for value in shown.values() if isinstance(value, list)) else "nothing"
+
+
+def test_every_code_has_a_status_and_every_error_a_code() -> None:
+    assert all(400 <= status < 600 for status in STATUS.values())
+    seen = {
+        "storage_full": StoreFull("full"),
+        "busy": StoreBusy("busy"),
+        "conflict": Conflict("r", "taken"),
+        "refused": NotJson("no"),
+        "internal": OSError("path of a secret"),
+    }
+    for code, error in seen.items():
+        assert told(error).code == code
+    assert "secret" not in told(OSError("path of a secret")).message
+
+
+def test_an_error_comes_back_as_it_was_told() -> None:
+    error = ApiError("gone", "it is over", "Start again.", {"a": 1})
+    again = ApiError.read(error.to_dict())
+    assert (again.to_dict(), again.status) == (error.to_dict(), 410)
+    assert ApiError.read({"code": "strange"}).code == "internal"
