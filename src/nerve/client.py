@@ -1,0 +1,328 @@
+"""The client: every operation of the api, in this process or over HTTP and a Unix socket, by one class."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from urllib.parse import quote
+
+from nerve.api import models
+from nerve.api.door import read
+from nerve.api.errors import STATUS, ApiError
+from nerve.api.hub import ENDS
+from nerve.api.operations import OPERATIONS, Operation
+
+if TYPE_CHECKING:
+    import httpx2
+
+    from nerve.api import Api
+
+SERVER = Path(".nerve/server.json")
+"""Where the server of a project says how to reach it: `url`, `socket`, `pid`."""
+TOKEN = Path(".nerve/token")
+SILENCE = 60.0
+"""Seconds without a heartbeat after which a stream is opened again."""
+PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0)
+"""Seconds between the attempts to reach a server that is gone; the last again and again."""
+LARGEST = 64 * 2**20
+
+T = TypeVar("T", bound=models.Told)
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """How a server is reached."""
+
+    url: str
+    token: str | None = None
+    socket: str | None = None
+
+
+class Line(Protocol):
+    """What is between a client and its api."""
+
+    async def perform(self, operation: Operation, given: dict[str, Any]) -> models.Told: ...
+    def watch(self, run: str | None, after: int) -> AsyncGenerator[models.EventTold]: ...
+    async def close(self) -> None: ...
+
+
+class Call(Generic[T]):
+    """A method of the client: the operation of its name."""
+
+    def __init__(self, tells: type[T]) -> None:
+        self.tells = tells
+
+    def __set_name__(self, owner: type[Client], name: str) -> None:
+        self.name = name
+        self.__doc__ = OPERATIONS[name].summary
+
+    def __get__(self, client: Client, owner: type[Client]) -> Callable[..., Awaitable[T]]:
+        async def call(**given: Any) -> T:
+            told: Any = await client.perform(self.name, given)
+            return told  # type: ignore[no-any-return]
+
+        call.__name__, call.__doc__ = self.name, self.__doc__
+        return call
+
+
+class Client:
+    """`Client(api)`, `Client("http://127.0.0.1:1234", token=…)` or `Client.of_project(".")`.
+
+    Each operation is a method that takes what its request model has and gives its reply model:
+    `await client.start(workflow="hello", input="you")`. What is not done raises ApiError.
+    """
+
+    define = Call(models.WorkflowTold)
+    start = Call(models.RunTold)
+    answer = Call(models.Answered)
+    signal = Call(models.Done)
+    assert_fact = Call(models.FactTold)
+    retract = Call(models.FactsTold)
+    pause = Call(models.RunTold)
+    resume = Call(models.RunTold)
+    stop = Call(models.RunTold)
+    fork = Call(models.RunTold)
+    retry = Call(models.RunTold)
+    skip = Call(models.RunTold)
+    route = Call(models.RouteTold)
+    reload = Call(models.Reloaded)
+    workflows = Call(models.Workflows)
+    workflow = Call(models.WorkflowTold)
+    runs = Call(models.Runs)
+    run = Call(models.RunDetail)
+    events = Call(models.Events)
+    gates = Call(models.Gates)
+    facts = Call(models.FactsTold)
+    usage = Call(models.UsageTold)
+    threads = Call(models.Threads)
+    health = Call(models.Health)
+
+    def __init__(
+        self,
+        to: Api | str | Callable[[], Where | None],
+        *,
+        token: str | None = None,
+        socket: str | None = None,
+        timeout: float = 30.0,
+        patience: float = 60.0,
+    ) -> None:
+        """`timeout` is for one request; `patience` for how long a stream looks for a server that is gone."""
+        self._line: Line
+        if isinstance(to, str):
+            where = Where(to, token, socket)
+            self._line = Wire(lambda: where, timeout, patience)
+        elif callable(to):
+            self._line = Wire(to, timeout, patience)
+        else:
+            self._line = Direct(to)
+
+    @classmethod
+    def of_project(cls, folder: str | os.PathLike[str] = ".", **options: Any) -> Client | None:
+        """A client of the server that runs for a project; None if there is none.
+
+        A server that is started again elsewhere is found again.
+        """
+        root = Path(folder)
+        return cls(lambda: server_of(root), **options) if server_of(root) is not None else None
+
+    async def perform(self, name: str, given: dict[str, Any]) -> models.Told:
+        """Do one operation by its name."""
+        operation = OPERATIONS.get(name)
+        if operation is None:
+            raise ApiError("not_found", f"there is no operation '{name}'")
+        return await self._line.perform(operation, given)
+
+    def watch(self, run: str | None = None, after: int = 0) -> AsyncGenerator[models.EventTold]:
+        """The events of a run behind a number and as they come, until it ends; without a run, of all.
+
+        A stream that breaks is opened again where it was.
+        """
+        return self._line.watch(run, after)
+
+    async def close(self) -> None:
+        await self._line.close()
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+def server_of(folder: Path) -> Where | None:
+    """How the server of a project is reached, if its process is there."""
+    try:
+        told = json.loads((folder / SERVER).read_text())
+        os.kill(int(told["pid"]), 0)
+        token = (folder / TOKEN).read_text().strip()
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return Where(str(told["url"]), token, told.get("socket"))
+
+
+class Direct:
+    """An api in this process."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+
+    async def perform(self, operation: Operation, given: dict[str, Any]) -> models.Told:
+        return await self._api.perform(operation.name, given)
+
+    async def watch(self, run: str | None, after: int) -> AsyncGenerator[models.EventTold]:
+        lagged = True
+        while lagged:
+            lagged = False
+            try:
+                async for event in self._api.hub.watch(run, after):
+                    after = event.seq
+                    yield event
+            except ApiError as error:
+                if error.code != "conflict" or run is None:
+                    raise
+                lagged = True
+
+    async def close(self) -> None:
+        pass
+
+
+class Over(Exception):
+    """A stream has nothing more to come back for."""
+
+
+class Wire:
+    """An api behind HTTP, on TCP or on a Unix socket."""
+
+    def __init__(self, find: Callable[[], Where | None], timeout: float, patience: float) -> None:
+        self._find, self._timeout, self._patience = find, timeout, patience
+        self._where: Where | None = None
+        self._http: httpx2.AsyncClient | None = None
+
+    async def _connected(self) -> httpx2.AsyncClient:
+        """The connections to where the server is now."""
+        where = self._find() or self._where
+        if where is None:
+            raise unreachable("it is not running")
+        if self._http is None or where != self._where:
+            await self.close()
+            self._where, self._http = where, connections(where, self._timeout)
+        return self._http
+
+    async def perform(self, operation: Operation, given: dict[str, Any]) -> models.Told:
+        import httpx2
+
+        asked = read(operation, given).model_dump(mode="json", exclude_unset=True)
+        path = operation.path.format(**{name: quote(str(value), safe="") for name, value in asked.items()})
+        rest = {name: value for name, value in asked.items() if f"{{{name}}}" not in operation.path}
+        body: dict[str, Any] = {"json": rest} if operation.changes else {"params": in_query(rest)}
+        if asked.get("wait"):
+            body["timeout"] = httpx2.Timeout(self._timeout, read=None)
+        http = await self._connected()
+        try:
+            response = await http.request(operation.method, path, **body)
+        except httpx2.TimeoutException:
+            raise unreachable(f"no answer within {self._timeout:g} seconds") from None
+        except httpx2.TransportError as error:
+            raise unreachable(str(error)) from error
+        if response.status_code >= 400:
+            raise error_in(response)
+        return operation.tells.model_validate_json(response.content)
+
+    async def watch(self, run: str | None, after: int) -> AsyncGenerator[models.EventTold]:
+        import httpx2
+
+        path = "/events" if run is None else f"/events/workflow/{quote(run, safe='')}"
+        last, failures, since = str(after) if after else "", 0, now()
+        while True:
+            why = "the stream ended"
+            try:
+                async for sent in self._stream(path, last):
+                    failures, since, last = 0, now(), sent.id or last
+                    if (event := event_in(sent)) is not None:
+                        yield event
+                        if run is not None and event.event_type in ENDS:
+                            return
+            except Over:
+                return
+            except httpx2.TransportError as error:
+                why = str(error) or type(error).__name__
+            except ApiError as error:
+                if error.status < 500 and error.code != "too_many":
+                    raise
+                why = error.message
+            if now() - since > self._patience:
+                raise unreachable(why)
+            await asyncio.sleep(PAUSES[min(failures, len(PAUSES) - 1)])
+            failures += 1
+
+    async def _stream(self, path: str, last: str) -> AsyncGenerator[httpx2.ServerSentEvent]:
+        import httpx2
+
+        http = await self._connected()
+        quiet = httpx2.Timeout(self._timeout, read=SILENCE)
+        headers = {"Last-Event-ID": last} if last else {}
+        async with http.sse(path, headers=headers, timeout=quiet, max_event_size=LARGEST) as source:
+            if source.response.status_code == 204:
+                raise Over
+            if source.response.status_code != 200:
+                await source.response.aread()
+                raise error_in(source.response)
+            async for sent in source:
+                yield sent
+
+    async def close(self) -> None:
+        if self._http is not None:
+            http, self._http = self._http, None
+            await http.aclose()
+
+
+def connections(where: Where, timeout: float) -> httpx2.AsyncClient:
+    import httpx2
+
+    headers = {"Authorization": f"Bearer {where.token}"} if where.token else {}
+    transport = httpx2.AsyncHTTPTransport(uds=where.socket) if where.socket else None
+    return httpx2.AsyncClient(
+        base_url=where.url, headers=headers, timeout=timeout, transport=transport, trust_env=False
+    )
+
+
+def in_query(asked: dict[str, Any]) -> dict[str, str]:
+    """What is asked for as the parameters of a query, which are texts; so are patterns then."""
+    from nerve.dataspace import Pattern
+
+    return {
+        name: str(Pattern.of(value)) if isinstance(value, list) else str(value)
+        for name, value in asked.items()
+        if value is not None
+    }
+
+
+def event_in(sent: httpx2.ServerSentEvent) -> models.EventTold | None:
+    """The event of a run in what a stream sent; None for anything else."""
+    try:
+        return models.EventTold.model_validate_json(sent.data)
+    except ValueError:
+        return None
+
+
+def error_in(response: httpx2.Response) -> ApiError:
+    """Why a server did not do something."""
+    try:
+        told = response.json()
+        return ApiError.read(told.get("error", told))
+    except (ValueError, AttributeError):
+        code = next((code for code, status in STATUS.items() if status == response.status_code), "internal")
+        return ApiError(code, f"the server said {response.status_code}: {response.text[:200]}")
+
+
+def unreachable(why: str) -> ApiError:
+    return ApiError("busy", f"the server cannot be reached: {why}", "Start it: nerve serve")
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()

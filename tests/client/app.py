@@ -1,0 +1,61 @@
+"""The real server on a free port of loopback or on a Unix socket, with streams that can be cut."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from nerve.api import Api, ApiError
+from nerve.server.app import App, refusal
+from nerve.server.auth import Auth
+from nerve.server.listening import bind_tcp, bind_unix
+from nerve.server.running import running
+
+TOKEN = "secret-" * 6 + "1"
+
+
+class Served(App):
+    """`cuts` says after how many events each stream breaks off, `refusing` how many are not taken at all."""
+
+    def __init__(self, api: Api) -> None:
+        super().__init__(api, Auth({"admin": TOKEN}), heartbeat=15)
+        self.cuts, self.asked, self.refusing = list[int](), list[str | None](), 0
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http" or not scope["path"].startswith("/events"):
+            await super().__call__(scope, receive, send)
+        elif self.refusing:
+            self.refusing -= 1
+            await refusal(ApiError("busy", "not now"))(scope, receive, send)
+        else:
+            self.asked.append(dict(scope["headers"]).get(b"last-event-id", b"").decode())
+            await super().__call__(scope, receive, self.cut(scope, send) if self.cuts else send)
+
+    def cut(self, scope: Any, send: Any) -> Any:
+        left = self.cuts.pop(0)
+
+        async def sent(message: Any) -> None:
+            nonlocal left
+            if message.get("body", b"").startswith(b"id:"):
+                if left == 0:
+                    scope["state"]["abort"]()
+                left -= 1
+            await send(message)
+
+        return sent
+
+
+@asynccontextmanager
+async def serving(app: App, at: Path | None = None) -> AsyncIterator[str]:
+    """Serve, and give the address."""
+    bound = bind_unix(at) if at else bind_tcp("127.0.0.1", 0)
+    async with running(app, [bound]):
+        yield "http://localhost" if at else f"http://127.0.0.1:{bound.getsockname()[1]}"
+
+
+def told(path: Path, url: str, pid: int, socket: str | None = None) -> None:
+    """Write what the server of a project writes."""
+    (path / ".nerve").mkdir(exist_ok=True)
+    (path / ".nerve/server.json").write_text(json.dumps({"url": url, "socket": socket, "pid": pid}))
+    (path / ".nerve/token").write_text(TOKEN + "\n")

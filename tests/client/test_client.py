@@ -1,0 +1,194 @@
+"""One client: in process, over TCP and over a Unix socket, the same methods, replies and errors."""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from client.app import TOKEN, Served, serving, told
+from nerve.api import OPERATIONS, Api, ApiError, models
+from nerve.client import Call, Client
+from nerve.core.session import Session
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[Api]:
+    session = Session()
+
+    @session.workflow
+    async def hello(ctx):
+        return f"hello {ctx.input}"
+
+    @session.workflow
+    async def asks(ctx):
+        for n in range(3):
+            ctx.emit("counted", {"n": n})
+        return await ctx.gate("Which?", choices=["a", "b"])
+
+    yield Api(session)
+    await session.close()
+
+
+@pytest.fixture
+async def served(api: Api) -> Served:
+    return Served(api)
+
+
+@pytest.fixture(params=["in process", "tcp", "unix"])
+async def client(request, api: Api, served: Served, tmp_path: Path) -> AsyncIterator[Client]:
+    if request.param == "in process":
+        yield Client(api)
+        return
+    at = tmp_path / "private/s" if request.param == "unix" else None
+    async with serving(served, at) as url, Client(url, token=TOKEN, socket=str(at or "")) as client:
+        yield client
+
+
+def test_every_operation_is_a_method_with_its_reply() -> None:
+    calls = {name: call.tells for name, call in vars(Client).items() if isinstance(call, Call)}
+    assert calls == {name: operation.tells for name, operation in OPERATIONS.items()}
+
+
+async def test_a_run_is_started_watched_and_answered(client: Client) -> None:
+    run = await client.start(workflow="asks", wait=True)
+    assert isinstance(run, models.RunTold)
+    assert (run.state, [gate.prompt for gate in run.gates]) == ("waiting", ["Which?"])
+    seen = []
+
+    async def watch() -> None:
+        seen.extend([event async for event in client.watch(run.run_id[:13])])
+
+    watching = asyncio.create_task(watch())
+    [gate] = (await client.gates()).gates
+    await client.answer(run=run.run_id, gate=gate.gate_id, answer="b", key="once")
+    await asyncio.wait_for(watching, 10)
+    assert [event.seq for event in seen] == list(range(1, len(seen) + 1))
+    assert seen[-1].event_type == "workflow_completed"
+    assert (await client.run(run=run.run_id)).result == "b"
+    page = await client.events(run=run.run_id, after=2, limit=1)
+    assert ([event.seq for event in page.events], page.more) == ([3], True)
+
+
+async def test_errors_are_the_same_everywhere(client: Client) -> None:
+    with pytest.raises(ApiError) as error:
+        await client.run(run="gone/../x y")
+    assert error.value.to_dict() == {
+        "code": "not_found",
+        "message": "Workflow run 'gone/../x y' not found",
+        "fix": "See the list: nerve runs",
+    }
+    with pytest.raises(ApiError, match="start: nme: extra inputs") as error:
+        await client.start(workflow="hello", nme="hello")
+    assert error.value.code == "bad_request"
+    with pytest.raises(ApiError, match="not found"):
+        await anext(client.watch("gone"))
+
+
+async def test_facts_go_in_and_out_as_text_and_as_json(client: Client) -> None:
+    await client.assert_fact(fact=["colour", "red"])
+    await client.signal(label="go", value={"n": 1})
+    assert {"colour", "signal"} <= {fact.record[0] for fact in (await client.facts()).facts}
+    assert len((await client.facts(pattern="(colour _)")).facts) == 1
+    assert len((await client.facts(pattern=["colour", "?which"])).facts) == 1
+    assert len((await client.retract(fact="(colour _)")).facts) == 1
+
+
+async def test_all_runs_are_watched_from_now_on(client: Client) -> None:
+    await client.start(workflow="hello", wait=True)
+    events = client.watch()
+    first = asyncio.ensure_future(anext(events))
+    run = None
+    async with asyncio.timeout(10):
+        while not first.done():  # the stream may still be opening
+            run = await client.start(workflow="hello", wait=True)
+            await asyncio.wait([first], timeout=0.05)
+    assert run is not None
+    assert first.result().event_type == "workflow_started"
+    await events.aclose()
+
+
+async def test_a_stream_that_breaks_goes_on_where_it_was(api: Api, served: Served) -> None:
+    run = await api.start(workflow="asks", wait=True)
+    served.cuts, served.refusing = [1, 2, 0, 1], 1
+    async with serving(served) as url, Client(url, token=TOKEN) as client:
+        watching = asyncio.ensure_future(collected(client, run.run_id))
+        await until(lambda: len(served.asked) == 5)
+        await api.answer(run=run.run_id, answer="a")
+        seqs = await asyncio.wait_for(watching, 10)
+    assert seqs == list(range(1, len(seqs) + 1))
+    assert served.asked[:4] == ["", "1", "3", "3"]
+
+
+async def test_a_server_that_comes_back_elsewhere_is_found_again(api: Api, served: Served, tmp_path) -> None:
+    run = await api.start(workflow="asks", wait=True)
+    async with serving(served) as url:
+        told(tmp_path, url, os.getpid())
+        client = Client.of_project(tmp_path)
+        assert client is not None
+        assert (await client.health()).status == "ok"
+        watching = asyncio.ensure_future(collected(client, run.run_id))
+        await until(lambda: bool(served.asked))
+    async with serving(Served(api)) as url:
+        told(tmp_path, url, os.getpid())
+        assert (await client.answer(run=run.run_id, answer="a")).run_id == run.run_id
+        seqs = await asyncio.wait_for(watching, 10)
+    await client.close()
+    assert seqs == list(range(1, len(seqs) + 1))
+
+
+async def test_a_server_that_is_gone_is_one_clear_error(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        async with Client(url, patience=0) as client:
+            for done in (client.health(), anext(client.watch("x"))):
+                with pytest.raises(ApiError, match="the server cannot be reached") as error:
+                    await done
+                assert (error.value.code, error.value.fix) == ("busy", "Start it: nerve serve")
+
+
+async def test_a_silent_server_is_given_up() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        async with Client(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=0.1) as client:
+            with pytest.raises(ApiError, match=r"no answer within 0\.1 seconds"):
+                await client.health()
+
+
+async def test_a_run_is_found_by_a_label_that_looks_like_a_path(client: Client) -> None:
+    run = await client.start(workflow="hello", label="feature/../42", wait=True)
+    assert (await client.run(run="feature/../42")).run_id == run.run_id
+    assert [event async for event in client.watch("feature/../42")]
+
+
+async def test_what_is_over_and_seen_is_not_watched_again(client: Client) -> None:
+    run = await client.start(workflow="hello", wait=True)
+    seen = [event async for event in client.watch(run.run_id)]
+    assert [event async for event in client.watch(run.run_id, after=seen[-1].seq)] == []
+
+
+async def test_a_token_is_needed(served: Served) -> None:
+    async with serving(served) as url, Client(url, token="wrong") as client:
+        with pytest.raises(ApiError, match="a token is needed") as error:
+            await client.runs()
+        assert error.value.code == "unauthorized"
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": "x"}', '{"url": "http://x", "pid": 4194305}'])
+def test_a_project_without_a_server_has_no_client(text: str, tmp_path: Path) -> None:
+    assert Client.of_project(tmp_path) is None
+    told(tmp_path, "", 0)
+    (tmp_path / ".nerve/server.json").write_text(text)
+    assert Client.of_project(tmp_path) is None
+
+
+async def collected(client: Client, run: str) -> list[int]:
+    return [event.seq async for event in client.watch(run)]
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not true():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
