@@ -336,7 +336,7 @@ async def test_a_provider_can_be_named_and_an_unknown_one_is_an_error_that_lists
     node = AgentNode("dev", session, "claude")
     assert (await node.execute(ExecutionContext(session, "x"))).output == "hi"
     result = await AgentNode("other", session, "clod").execute(ExecutionContext(session, "x"))
-    assert "there is no provider 'clod'. There are: claude" in result.error
+    assert "there is no provider 'clod'. There are: acp, claude, codex," in result.error
 
 
 async def spending(session, times=3):
@@ -531,3 +531,36 @@ async def test_an_agent_that_keeps_no_conversation_is_asked_each_time_anew():
     assert [event.data["message"] for event in run.events if event.event_type == "log"] == [
         "agent keeps no conversations: it is asked without what was said before"
     ]
+
+
+async def test_an_agent_that_waits_for_a_person_lets_others_work():
+    session = Session(slots={"agent": 1})
+    AgentNode("asks", session, Agent(asking))
+    AgentNode("works", session, Agent(says))
+
+    @session.workflow
+    async def body(ctx):
+        return (await ctx.run(ctx.input, "x"))["output"]
+
+    waiting = await session.start("body", "asks")
+    await within(waiting.next_gate())
+    working = await session.start("body", "works")
+    assert await within(working.wait()) == "fine"
+    await waiting.answer("allow")
+    assert await within(waiting.wait()) == "True"
+
+
+async def test_the_pieces_of_a_message_are_shown_a_few_times_a_second_and_the_message_as_a_whole():
+    pieces = [Assistant(str(n), partial=True) for n in range(500)]
+    session = Session()
+    AgentNode("dev", session, Agent(saying(*pieces, Assistant("all of it"), Done("t"))))
+
+    @session.workflow
+    async def body(ctx):
+        return (await ctx.run("dev", "x"))["output"]
+
+    run = await session.start("body")
+    assert await within(run.wait()) == "all of it"
+    streams = [event.data["stream"] for event in run.events if event.event_type == "output_chunk"]
+    assert streams[-1] == "assistant"
+    assert 1 <= streams.count("partial") < 50

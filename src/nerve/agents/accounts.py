@@ -34,6 +34,16 @@ class Accounts:
         async with alone, free:
             yield
 
+    @asynccontextmanager
+    async def aside(self, provider: str) -> AsyncIterator[None]:
+        """Give the slot of a turn to others while a person is asked."""
+        free = self._free[provider]
+        free.release()
+        try:
+            yield
+        finally:
+            await free.acquire()
+
     async def alone(self) -> None:
         """Wait for agents whose engine died before us: they may still be in the same conversations."""
         from nerve.process.leftover import gone

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
+from nerve.agents import registry
 from nerve.agents.accounts import Accounts
 from nerve.agents.answers import check_schema
 from nerve.agents.permissions import Permissions
@@ -114,10 +115,12 @@ def found(provider: Provider | str | None, context: ExecutionContext) -> Provide
     if not isinstance(provider, str):
         assert provider is not None
         return provider
-    known: Mapping[str, Provider] = getattr(context.session, "providers", {})
-    if provider not in known:
-        raise ValueError(f"there is no provider '{provider}'. There are: {', '.join(known) or 'none'}")
-    return known[provider]
+    known: Provider | None = context.session.provider(provider) if context.session is not None else None
+    if known is None:
+        given = getattr(context.session, "providers", {})
+        names = sorted({*given, *registry.names()})
+        raise ValueError(f"there is no provider '{provider}'. There are: {', '.join(names)}")
+    return known
 
 
 def told_as_error(result: Result, talk: Talk | None) -> Result:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,8 @@ from nerve.errors import NerveError
 
 CHUNK_LIMIT = 100_000
 """Characters of one message or tool call that an event keeps."""
+PACE = 0.2
+"""Seconds between two pieces of a message that watchers are shown."""
 OUTPUT_LIMIT = 1_000_000
 """Characters of the answer that the result keeps."""
 
@@ -44,6 +47,9 @@ class Said:
     done: Done | None = None
     size: int = 0
     dropped: int = 0
+    pieces: list[str] = field(default_factory=list)
+    """What has come of a message and was not shown yet."""
+    shown: float = 0.0
 
     async def listen(self, chunks: AsyncIterator[Chunk]) -> Done:
         """Take in what is said until the turn is over; the iterator is closed in any case."""
@@ -75,8 +81,9 @@ class Said:
         emit = self.context.emit
         match chunk:
             case Assistant(content, partial=True):
-                emit("output_chunk", {"stream": "partial", **bounded(content)})
+                self.piece(content)
             case Assistant(content):
+                self.pieces.clear()
                 self.keep(content)
                 emit("output_chunk", {"stream": "assistant", **bounded(content)})
             case Thought(content):
@@ -96,6 +103,14 @@ class Said:
                 self.usage = chunk.usage or self.usage
             case _:
                 raise TypeError(f"a provider gives the chunks of its port, not {chunk!r:.200}")
+
+    def piece(self, content: str) -> None:
+        """Watchers see a message grow a few times a second; its pieces are many, and the whole follows."""
+        self.pieces.append(content)
+        if (now := time.monotonic()) - self.shown >= PACE:
+            self.shown = now
+            text, self.pieces = "".join(self.pieces), []
+            self.context.emit("output_chunk", {"stream": "partial", **bounded(text)})
 
     def keep(self, content: str) -> None:
         room = max(0, OUTPUT_LIMIT - self.size)

@@ -191,7 +191,7 @@ class Talk:
             node_id=self.step,
             action=action.to_dict(),
         )
-        answer = await self.context.leaf.ask(gate)
+        answer = await self.ask_at(gate)
         return Decision(answer == "allow", "" if answer == "allow" else "a person said no")
 
     async def ask_human(self, given: Mapping[str, Any]) -> str:
@@ -203,7 +203,11 @@ class Talk:
             [str(choice) for choice in choices] if isinstance(choices, list) and choices else None,
             node_id=self.step,
         )
-        return str(await self.context.leaf.ask(gate))
+        return str(await self.ask_at(gate))
+
+    async def ask_at(self, gate: Gate) -> Any:
+        async with self.accounts.aside(self.provider.name):
+            return await self.context.leaf.ask(gate)
 
     def ended(self, result: Result) -> Result:
         """The result with all that is to be known of the talk."""

@@ -121,7 +121,9 @@ def make_agent(session: Session, name: str) -> Node | None:
     if provider is None:
         return None
     cwd = str(session.project.absolute())
-    return AgentNode(name, None, provider, file.model if file else None, file.text() if file else None, cwd)
+    if file is None:
+        return AgentNode(name, None, provider, cwd=cwd)
+    return AgentNode(name, None, provider, file.model, file.text(), cwd, tools=file.tools)
 
 
 def provider_of(session: Session, name: str) -> Provider | None:

@@ -105,6 +105,10 @@ class Session:
         """Read a workflow from a file or a text, check it and register it; Unreadable says what is wrong."""
         return loading.load(self, given, notation)
 
+    def provider(self, name: str) -> Provider | None:
+        """A provider that was given, or one that an installed package offers, made when it is needed."""
+        return loading.provider_of(self, name)
+
     def pinned(self, definition: Definition) -> Workflow | None:
         """A workflow as a run was started from it, if it was written down."""
         return loading.pinned(self, definition)
