@@ -1,0 +1,248 @@
+"""The seeds' command protocol: both vocabularies, each operation once, on top of the api."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from nerve.api import OPERATIONS, Api, ApiError
+from nerve.api.models import GateTold, RunTold
+from nerve.api.operations import Scope
+from nerve.core.nodes.graph import suggest
+
+
+class CommandType(StrEnum):
+    """What a command may be; upper and lower case are the same."""
+
+    EXECUTE_WORKFLOW = "EXECUTE_WORKFLOW"
+    LIST_WORKFLOWS = "LIST_WORKFLOWS"
+    GET_WORKFLOW_RUN = "GET_WORKFLOW_RUN"
+    LIST_WORKFLOW_RUNS = "LIST_WORKFLOW_RUNS"
+    ANSWER_GATE = "ANSWER_GATE"
+    CANCEL_WORKFLOW = "CANCEL_WORKFLOW"
+
+    START_WORKFLOW = "start_workflow"
+    STOP_WORKFLOW = "stop_workflow"
+    PAUSE_WORKFLOW = "pause_workflow"
+    RESUME_WORKFLOW = "resume_workflow"
+    WORKFLOW_STATUS = "workflow_status"
+    WORKFLOW_INPUT = "workflow_input"
+    SUBSCRIBE_WORKFLOW = "subscribe_workflow"
+
+    @classmethod
+    def _missing_(cls, value: object) -> CommandType | None:
+        named = str(value).upper()
+        return cls.__members__.get(named)
+
+
+Params = Mapping[str, Any]
+RUNS = 1000
+"""How many runs are listed."""
+
+
+async def execute_workflow(api: Api, params: Params) -> dict[str, Any]:
+    """Start a run. With `wait`, return when it has ended, or has a gate that somebody must answer."""
+    waits = bool(params.get("wait", False))
+    run = await api.start(
+        workflow=needed(params, "workflow_id"),
+        input=params.get("input"),
+        params=params.get("params") or {},
+        key=params.get("key"),
+        wait=waits,
+    )
+    told: dict[str, Any] = {"run_id": run.run_id, "workflow_id": run.workflow, "state": run.state}
+    if not waits:
+        return told | {"status": "started"}
+    if run.state == "completed":
+        told["result"] = run.result
+    elif run.state in ("failed", "cancelled"):
+        told["error"] = run.error or run.state
+    if run.gates:
+        told |= {"gate": gate_told(run.gates[0]), "gates": [gate_told(gate) for gate in run.gates]}
+    return told | {"status": run.state} | ({"held": run.held} if run.held else {})
+
+
+async def list_workflows(api: Api, params: Params) -> dict[str, Any]:
+    return {"workflows": [each.model_dump(mode="json") for each in (await api.workflows()).workflows]}
+
+
+async def get_workflow_run(api: Api, params: Params) -> dict[str, Any]:
+    run = await api.run(run=needed(params, "run_id"))
+    return {"run": run_told(run), "run_id": run.run_id, "state": run.state, "status": run.state}
+
+
+async def list_workflow_runs(api: Api, params: Params) -> dict[str, Any]:
+    """The runs, the last one last."""
+    asked = {name: params[given] for given, name in FILTERS.items() if params.get(given) is not None}
+    found = await api.runs(**asked, limit=RUNS)
+    return {"runs": [run_told(run) for run in reversed(found.runs)], "more": found.more}
+
+
+FILTERS = {"workflow_id": "workflow", "state": "state"}
+
+
+async def answer_gate(api: Api, params: Params) -> dict[str, Any]:
+    """Answer the open gate of a run, or the one that is named."""
+    answer = params["input"] if "input" in params else needed(params, "answer")
+    asked = {"run": needed(params, "run_id"), "gate": params.get("gate_id"), "answer": answer}
+    given = await api.answer(**asked, key=params.get("key"))
+    return {"success": True, "status": "input_sent", "run_id": given.run_id, "gate_id": given.gate_id}
+
+
+async def workflow_input(api: Api, params: Params) -> dict[str, Any]:
+    """The same in the other vocabulary, which has another word for a run that is not there."""
+    try:
+        return await answer_gate(api, params)
+    except ApiError as error:
+        if error.message.startswith("Workflow run "):
+            raise ApiError(error.code, f"No active run: {params['run_id']}", error.fix) from error
+        raise
+
+
+async def cancel_workflow(api: Api, params: Params) -> dict[str, Any]:
+    run = await api.stop(run=needed(params, "run_id"), reason=params.get("reason") or "")
+    return done(run, "stopped")
+
+
+async def pause_workflow(api: Api, params: Params) -> dict[str, Any]:
+    return done(await api.pause(run=needed(params, "run_id")), "paused")
+
+
+async def resume_workflow(api: Api, params: Params) -> dict[str, Any]:
+    return done(await api.resume(run=needed(params, "run_id")), "resumed")
+
+
+async def subscribe_workflow(api: Api, params: Params) -> AsyncIterator[dict[str, Any]]:
+    """The events of a run, and then as they come, until it has ended."""
+    async for event in api.hub.watch(needed(params, "run_id"), after=params.get("after") or 0):
+        yield event.model_dump(mode="json")
+
+
+async def not_a_stream(api: Api, params: Params) -> dict[str, Any]:
+    fix = "Use a connection that stays open, or GET /events/workflow/{run_id}."
+    raise ApiError("bad_request", "subscribe_workflow has more than one reply", fix)
+
+
+class Command(NamedTuple):
+    """What a command does, the operation of the api that says who may, and what it takes."""
+
+    does: Callable[[Api, Params], Awaitable[dict[str, Any]]]
+    operation: str
+    takes: tuple[str, ...]
+
+
+START = Command(execute_workflow, "start", ("workflow_id", "input", "params", "wait", "key"))
+SHOW = Command(get_workflow_run, "run", ("run_id",))
+ANSWER = Command(answer_gate, "answer", ("run_id", "gate_id", "answer", "input", "key"))
+STOP = Command(cancel_workflow, "stop", ("run_id", "reason"))
+
+COMMANDS = {
+    CommandType.EXECUTE_WORKFLOW: START,
+    CommandType.START_WORKFLOW: START,
+    CommandType.LIST_WORKFLOWS: Command(list_workflows, "workflows", ()),
+    CommandType.GET_WORKFLOW_RUN: SHOW,
+    CommandType.WORKFLOW_STATUS: SHOW,
+    CommandType.LIST_WORKFLOW_RUNS: Command(list_workflow_runs, "runs", ("workflow_id", "state")),
+    CommandType.ANSWER_GATE: ANSWER,
+    CommandType.WORKFLOW_INPUT: ANSWER._replace(does=workflow_input),
+    CommandType.CANCEL_WORKFLOW: STOP,
+    CommandType.STOP_WORKFLOW: STOP,
+    CommandType.PAUSE_WORKFLOW: Command(pause_workflow, "pause", ("run_id",)),
+    CommandType.RESUME_WORKFLOW: Command(resume_workflow, "resume", ("run_id",)),
+    CommandType.SUBSCRIBE_WORKFLOW: Command(not_a_stream, "events", ("run_id", "after")),
+}
+
+
+async def handle(api: Api, command: Mapping[str, Any]) -> dict[str, Any]:
+    """Do `{"type": …, "params": {…}}`; the reply has `success`, and `data`, or `error` with its `code`."""
+    try:
+        kind, params = read(api, command)
+        reply = {"success": True, "data": await COMMANDS[kind].does(api, params)}
+    except ApiError as error:
+        reply = failed(error)
+    return same_request(command, reply)
+
+
+async def replies(api: Api, command: Mapping[str, Any]) -> AsyncIterator[dict[str, Any]]:
+    """The same for a connection that stays open: a subscription has a reply for every event, too."""
+    try:
+        subscribes = read(api, command)[0] is CommandType.SUBSCRIBE_WORKFLOW
+    except ApiError:
+        subscribes = False
+    if not subscribes:
+        yield await handle(api, command)
+        return
+    try:
+        async for event in subscribe_workflow(api, command.get("params") or {}):
+            yield same_request(command, {"success": True, "event": event})
+        yield same_request(command, {"success": True, "data": {"status": "ended"}})
+    except ApiError as error:
+        yield same_request(command, failed(error))
+
+
+def scope_of(command: Mapping[str, Any]) -> Scope:
+    """Who may give a command; one that is not known may be read about by whoever may read."""
+    try:
+        return OPERATIONS[COMMANDS[CommandType(str(command.get("type")))].operation].scope
+    except ValueError:
+        return "read"
+
+
+def read(api: Api, command: Mapping[str, Any]) -> tuple[CommandType, Params]:
+    """The command and its parameters, if they can be understood."""
+    try:
+        kind = CommandType(str(command.get("type")))
+    except ValueError:
+        known = [each.value for each in CommandType]
+        hint = suggest(str(command.get("type")).upper(), [name.upper() for name in known])
+        told = f"there is no command '{command.get('type')}'{hint}"
+        raise ApiError("bad_request", told, f"There are: {', '.join(known)}.") from None
+    params = command.get("params") or {}
+    if not isinstance(params, Mapping):
+        raise ApiError("bad_request", f"{kind}: params must be an object")
+    takes = COMMANDS[kind].takes
+    if wrong := [name for name in params if name not in (*takes, "session_id")]:
+        told = f"{kind} does not take '{wrong[0]}'{suggest(wrong[0], takes)}"
+        raise ApiError("bad_request", told, f"It takes: {', '.join(takes) or 'nothing'}.")
+    session = params.get("session_id") or command.get("session_id")
+    if session not in (None, "default", api.session.name):
+        raise ApiError("not_found", f"Session '{session}' not found", f"There is: {api.session.name}.")
+    return kind, params
+
+
+def needed(params: Params, name: str) -> Any:
+    if params.get(name) is None and not (name == "answer" and name in params):
+        raise ApiError("bad_request", f"Missing required parameter: {name}")
+    return params[name]
+
+
+def failed(error: ApiError) -> dict[str, Any]:
+    return {"success": False, "error": error.message, **error.to_dict()}
+
+
+def same_request(command: Mapping[str, Any], reply: dict[str, Any]) -> dict[str, Any]:
+    """Whoever numbers commands finds the number in the reply."""
+    return reply | ({"request_id": command["request_id"]} if "request_id" in command else {})
+
+
+def done(run: RunTold, status: str) -> dict[str, Any]:
+    return {"success": True, "status": status, "run_id": run.run_id, "state": run.state}
+
+
+def gate_told(gate: GateTold) -> dict[str, Any]:
+    return gate.model_dump(mode="json", exclude_none=True) | {"choices": gate.choices}
+
+
+def run_told(run: RunTold) -> dict[str, Any]:
+    """A run with the names that the seeds give to what is told of it."""
+    told = run.model_dump(mode="json")
+    gates = [gate_told(gate) for gate in run.gates]
+    pending = {name: gates[0][name] for name in ("gate_id", "prompt", "choices")} if gates else None
+    return told | {
+        "workflow_id": run.workflow,
+        "completed_at": told["ended_at"],
+        "status": run.state,
+        "pending_gate": pending,
+        "pending_gates": gates,
+    }

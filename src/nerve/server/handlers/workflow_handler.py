@@ -1,0 +1,83 @@
+"""WorkflowHandler: the commands about workflows as methods, for the sessions of a registry."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary
+
+from nerve.api import Api, ApiError
+from nerve.core.event import Sink
+from nerve.core.session import Session
+from nerve.server import commands
+
+
+class SessionRegistry(Protocol):
+    """Where sessions are found; without an id, the one that is meant when none is named."""
+
+    def get_session(self, session_id: str | None = None) -> Session: ...
+
+
+class WorkflowHandler:
+    """Each method takes the parameters of a command and gives its reply; ValueError says why not.
+
+    `event_sink` is told the events of all runs that go on in the sessions that were asked for.
+    """
+
+    def __init__(self, session_registry: SessionRegistry, event_sink: Sink | None = None) -> None:
+        self.session_registry, self.event_sink = session_registry, event_sink
+        self._apis: WeakKeyDictionary[Session, Api] = WeakKeyDictionary()
+
+    async def execute_workflow(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        return await self._do(commands.execute_workflow, params)
+
+    async def list_workflows(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        return await self._do(commands.list_workflows, params)
+
+    async def get_workflow_run(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        return await self._do(commands.get_workflow_run, params)
+
+    async def list_workflow_runs(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        return await self._do(commands.list_workflow_runs, params)
+
+    async def answer_gate(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        return await self._do(commands.answer_gate, params)
+
+    async def workflow_input(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        return await self._do(commands.workflow_input, params)
+
+    async def cancel_workflow(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        return await self._do(commands.cancel_workflow, params)
+
+    async def pause_workflow(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        return await self._do(commands.pause_workflow, params)
+
+    async def resume_workflow(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        return await self._do(commands.resume_workflow, params)
+
+    async def subscribe_workflow(self, params: Mapping[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        try:
+            async for event in commands.subscribe_workflow(self._api(params), params):
+                yield event
+        except ApiError as error:
+            raise ValueError(error.message) from error
+
+    start_workflow = execute_workflow
+    stop_workflow = cancel_workflow
+    workflow_status = get_workflow_run
+
+    async def _do(
+        self,
+        command: Callable[[Api, Mapping[str, Any]], Awaitable[dict[str, Any]]],
+        params: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        try:
+            return await command(self._api(params), params)
+        except ApiError as error:
+            raise ValueError(error.message) from error
+
+    def _api(self, params: Mapping[str, Any]) -> Api:
+        session = self.session_registry.get_session(params.get("session_id"))
+        if self.event_sink is not None and self.event_sink not in session.engine.sinks:
+            session.engine.sinks.append(self.event_sink)
+        return self._apis.setdefault(session, Api(session))

@@ -1,0 +1,16 @@
+"""A project served by a process of its own: `python project.py FOLDER`, for the tests to stop and to kill."""
+
+import sys
+from pathlib import Path
+
+from nerve.server.serve import Serving, serve
+
+
+def ready(serving: Serving) -> None:
+    sys.stdout.write(f"{serving.url} {serving.workflows} {serving.recovered} {len(serving.problems)}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    sys.exit(serve(folder, port=0, ready=ready))

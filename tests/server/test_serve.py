@@ -1,0 +1,225 @@
+"""A project that is served: started, stopped, killed, and going on where it was."""
+
+import asyncio
+import contextlib
+import json
+import signal
+import stat
+import sys
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from nerve.server.listening import Unsafe
+from nerve.server.serve import Places, serve
+from server.sse import stream
+
+HELLO = """
+name: hello
+body: {kind: transform, expression: "'hello ' + input"}
+"""
+ASK = """
+name: ask
+body:
+  kind: sequence
+  steps:
+    - {kind: gate, id: go, prompt: "Go on?", choices: ["yes", "no"]}
+    - {kind: transform, expression: "'you said ' + given"}
+"""
+SLOW = """
+name: slow
+body: {kind: bash, command: "exec sleep 600"}
+"""
+
+
+def project(folder: Path, **files: str) -> Path:
+    workflows = folder / ".nerve" / "workflows"
+    workflows.mkdir(parents=True)
+    for name, text in files.items():
+        (workflows / f"{name}.yaml").write_text(text)
+    return folder
+
+
+@dataclass
+class Program:
+    """The program that serves."""
+
+    process: asyncio.subprocess.Process
+    folder: Path
+    url: str
+    told: list[int]
+
+    @property
+    def token(self) -> str:
+        about = json.loads(Places.of(self.folder).server.read_text())
+        return Path(about["token_file"]).read_text().strip()
+
+    def client(self) -> httpx2.AsyncClient:
+        headers = {"authorization": f"Bearer {self.token}"}
+        return httpx2.AsyncClient(base_url=self.url, headers=headers, timeout=30, trust_env=False)
+
+    async def end(self, number: signal.Signals) -> int:
+        if self.process.returncode is None:
+            self.process.send_signal(number)
+        async with asyncio.timeout(20):
+            return await self.process.wait()
+
+
+@contextlib.asynccontextmanager
+async def program(folder: Path) -> AsyncIterator[Program]:
+    script = str(Path(__file__).with_name("project.py"))
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, script, str(folder), stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    async with asyncio.timeout(30):
+        url, *told = (await process.stdout.readline()).decode().split()
+    found = Program(process, folder, url, [int(each) for each in told])
+    try:
+        yield found
+    finally:
+        await found.end(signal.SIGKILL)
+        process._transport.close()
+
+
+async def start(client: httpx2.AsyncClient, workflow: str, **given: Any) -> dict[str, Any]:
+    reply = await client.post("/api/runs", json={"workflow": workflow, **given})
+    assert reply.status_code == 200, reply.text
+    found: dict[str, Any] = reply.json()
+    return found
+
+
+async def test_a_project_is_served_with_all_its_definitions(tmp_path: Path) -> None:
+    project(tmp_path, hello=HELLO, ask=ASK, broken="name: [")
+    async with program(tmp_path) as served, served.client() as client:
+        assert served.told == [2, 0, 1]
+        run = await start(client, "hello", input="you", wait=True)
+        assert run["result"] == "hello you"
+
+
+async def test_a_file_says_where_the_server_is_and_nobody_else_can_read_it(tmp_path: Path) -> None:
+    project(tmp_path, hello=HELLO)
+    places = Places.of(tmp_path)
+    async with program(tmp_path) as served:
+        assert stat.S_IMODE(places.server.stat().st_mode) == 0o600
+        about = json.loads(places.server.read_text())
+        assert about["url"] == served.url
+        assert about["pid"] == served.process.pid
+        assert served.token not in places.server.read_text()
+        over = httpx2.AsyncHTTPTransport(uds=about["socket"])
+        async with httpx2.AsyncClient(transport=over, base_url="http://localhost") as client:
+            assert (await client.get("/healthz")).status_code == 200
+        assert await served.end(signal.SIGTERM) == 0
+    assert not places.server.exists()
+    assert not (places.private / "socket").exists()
+
+
+async def test_a_stop_parks_the_runs_and_the_next_start_goes_on(tmp_path: Path) -> None:
+    project(tmp_path, ask=ASK, slow=SLOW)
+    async with program(tmp_path) as served, served.client() as client:
+        run = await start(client, "ask", wait=True)
+        await start(client, "slow")
+        stream_open = stream(client, f"/events/workflow/{run['run_id']}")
+        await anext(stream_open)
+        begun = time.monotonic()
+        assert await served.end(signal.SIGTERM) == 0
+        assert time.monotonic() - begun < 15
+        await stream_open.aclose()
+    async with program(tmp_path) as served, served.client() as client:
+        assert served.told[1] >= 1
+        await client.post("/api/answers", json={"run": run["run_id"], "answer": "yes"})
+        told = [each async for each in stream(client, f"/events/workflow/{run['run_id']}")]
+        assert told[-1].data["result"] == "you said yes"
+
+
+async def test_a_run_is_answered_once_though_the_server_is_killed_twice(tmp_path: Path) -> None:
+    project(tmp_path, ask=ASK)
+    key = {"Idempotency-Key": "mine"}
+    async with program(tmp_path) as served, served.client() as client:
+        run = await start(client, "ask", wait=True)
+        await served.end(signal.SIGKILL)
+    answer = {"run": run["run_id"], "gate": run["gates"][0]["gate_id"], "answer": "yes"}
+    async with program(tmp_path) as served, served.client() as client:
+        first = await client.post("/api/answers", json=answer, headers=key)
+        await served.end(signal.SIGKILL)
+    async with program(tmp_path) as served, served.client() as client:
+        again = await client.post("/api/answers", json=answer, headers=key)
+        assert (again.status_code, again.json()) == (200, first.json())
+        events = [each async for each in stream(client, f"/events/workflow/{run['run_id']}")]
+    kinds = [each.kind for each in events]
+    assert kinds.count("gate_answered") == kinds.count("workflow_completed") == 1
+    assert [int(each.id or 0) for each in events] == list(range(1, len(events) + 1))
+
+
+async def test_changed_definitions_are_read_again_and_open_runs_keep_theirs(tmp_path: Path) -> None:
+    project(tmp_path, ask=ASK)
+    async with program(tmp_path) as served, served.client() as client:
+        run = await start(client, "ask", wait=True)
+        before = (await client.get("/api/workflows/ask")).json()["hash"]
+        workflows = tmp_path / ".nerve" / "workflows"
+        (workflows / "broken.yaml").write_text("name: [")
+        (workflows / "ask.yaml").write_text(ASK.replace("you said", "now you said"))
+        async with asyncio.timeout(20):
+            while (await client.get("/api/workflows/ask")).json()["hash"] == before:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        newer = await start(client, "ask", wait=True)
+        results = []
+        for each in (run, newer):
+            await client.post("/api/answers", json={"run": each["run_id"], "answer": "yes"})
+            told = [each async for each in stream(client, f"/events/workflow/{each['run_id']}")]
+            results.append(told[-1].data["result"])
+        assert results == ["you said yes", "now you said yes"]
+
+
+async def test_a_second_server_of_the_project_is_refused(tmp_path: Path) -> None:
+    project(tmp_path, hello=HELLO)
+    async with program(tmp_path) as served:
+        with pytest.raises(Unsafe, match="already"):
+            await asyncio.to_thread(refused, tmp_path)
+        async with served.client() as client:
+            assert (await client.get("/api/health")).status_code == 200
+
+
+def refused(folder: Path) -> None:
+    from nerve.server.listening import bind_unix, socket_path
+
+    bind_unix(socket_path(Places.of(folder).private))
+
+
+def test_a_wide_bind_does_not_start(tmp_path: Path) -> None:
+    with pytest.raises(Unsafe, match="other machines"):
+        serve(project(tmp_path), "0.0.0.0", 0)
+    assert not (tmp_path / ".nerve" / "nerve.db").exists()
+
+
+async def test_the_token_is_nowhere_but_in_its_file(tmp_path: Path) -> None:
+    project(tmp_path, hello=HELLO)
+    async with program(tmp_path) as served:
+        token = served.token
+        async with served.client() as client:
+            run = await start(client, "hello", wait=True)
+            replies = [
+                (await client.get(path)).text
+                for path in ("/api/health", f"/api/runs/{run['run_id']}", "/api/nothing", "/api/openapi.json")
+            ]
+        assert token not in "".join(replies)
+        assert found_in_process(token, served.process.pid) == []
+        await served.end(signal.SIGTERM)
+    assert found_in_files(token, tmp_path) == ["admin.token"]
+
+
+def found_in_process(token: str, pid: int) -> list[str]:
+    """Where another user of the machine could see it."""
+    places = [Path(f"/proc/{pid}/{name}") for name in ("cmdline", "environ")]
+    return [each.name for each in places if token.encode() in each.read_bytes()]
+
+
+def found_in_files(token: str, folder: Path) -> list[str]:
+    files = [each for each in folder.rglob("*") if each.is_file()]
+    assert len(files) > 5
+    return [each.name for each in files if token.encode() in each.read_bytes()]
