@@ -215,6 +215,7 @@ class WorkflowTold(Told):
     inputs: list[InputTold] = []
     steps: list[str] = []
     hash: str = ""
+    created_at: datetime | None = None
     source: str | None = None
 
 

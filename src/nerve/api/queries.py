@@ -47,9 +47,8 @@ async def runs(session: Session, asked: models.RunsAsked) -> models.Runs:
         ids = [row.run for row in rows]
         rows = rows[ids.index(run_id) + 1 :] if run_id in ids else []
     shown = rows[: asked.limit]
-    return models.Runs(
-        runs=[run_told(session.engine.handle(row)) for row in shown], more=len(rows) > asked.limit
-    )
+    told = [run_told(session.engine.handle(row)).model_copy(update={"parent": row.parent}) for row in shown]
+    return models.Runs(runs=told, more=len(rows) > asked.limit)
 
 
 def state_of(name: str) -> str:
@@ -61,7 +60,9 @@ def state_of(name: str) -> str:
 
 
 async def run(session: Session, asked: models.OneRun) -> models.RunDetail:
-    return run_detail(found(session, asked.run))
+    told = run_detail(found(session, asked.run))
+    row = session.engine.store.run(told.run_id)
+    return told.model_copy(update={"parent": row.parent if row is not None else None})
 
 
 async def events(session: Session, asked: models.EventsAsked) -> models.Events:

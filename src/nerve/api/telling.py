@@ -100,6 +100,7 @@ def workflow_told(workflow: Workflow, source: bool = False) -> models.WorkflowTo
         inputs=[models.InputTold(name=name, **declared.model_dump()) for name, declared in inputs],
         steps=workflow.steps,
         hash=hashed,
+        created_at=workflow.to_info().created_at,
         source=text if source else None,
     )
 

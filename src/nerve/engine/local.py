@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
-from nerve.core.event import WorkflowEvent
+from nerve.core.event import Sink, WorkflowEvent
 from nerve.core.limits import Limits
 from nerve.core.nodes.base import Names
 from nerve.core.result import Result
@@ -78,6 +78,8 @@ class LocalEngine:
         self._writer: Writer | None = None
         self.watchers: list[Callable[[WorkflowRun, list[WorkflowEvent]], None]] = []
         """Whoever sees the events of all runs."""
+        self.sinks: list[Sink] = []
+        """Sinks of every run that starts, or is taken up, from now on."""
         self._facts: Facts | None = None
         self._day: Day | None = None
         self._definitions: dict[str, Workflow | None] = {}
@@ -177,7 +179,8 @@ class LocalEngine:
         await drive.journal.written_upto(drive.journal.note("workflow_started", "", data))
 
     def _log(self, run: WorkflowRun, past: Iterable[Row] = ()) -> None:
-        """Let a run whose definition has a folder write its log there."""
+        """Let a run tell the sinks of all runs, and write its log if its definition has a folder."""
+        run._sinks += [sink for sink in self.sinks if sink not in run._sinks]
         if (folder := run.workflow.logs) is not None:
             from nerve.engine.jsonl import JsonlLog, log_file
 
