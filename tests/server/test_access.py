@@ -13,7 +13,7 @@ from nerve.api.operations import OPERATIONS
 from nerve.server.auth import MAY, Auth
 from server.conftest import Served
 
-OPEN = {("GET", "/healthz"), ("POST", "/api/sign-in")}
+OPEN = {("GET", "/healthz"), ("POST", "/api/sign-in"), ("WEBSOCKET", "/ws")}
 ADMIN = {("POST", "/api/definitions"), ("POST", "/api/reload"), ("POST", "/api/launch-codes")}
 ANSWER = {("POST", "/api/answers")}
 RUN = {

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import WebSocketRoute
+from starlette.websockets import WebSocket
 
 from nerve.api import Api, ApiError
 from nerve.server.auth import Auth
 from nerve.server.routes import Way, ways
 from nerve.server.stream import HEARTBEAT, Streams
+from nerve.server.talking import Sockets
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -25,6 +28,7 @@ HEADERS = {
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
+SOCKET = "/ws"
 HTTP_CODES = {404: "not_found", 405: "not_allowed"}
 
 
@@ -42,7 +46,7 @@ class App:
         """Set when the server stops: streams end, so that it can."""
         self.ways: list[Way] = ways(api, auth, Streams(api, self.closing, heartbeat))
         self.open = {way.path for way in self.ways if way.access == "open"}
-        self._routed = routed(self.ways)
+        self._routed = routed(self.ways, Sockets(api, auth))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -52,21 +56,35 @@ class App:
         scope["path"] = scope["raw_path"].decode("ascii", "replace")
         try:
             self.auth.check_place(scope)
-            if scope["path"] not in self.open:
-                scope["nerve.caller"] = self.auth.caller(scope)
+            scope["nerve.caller"] = self._caller(scope)
         except ApiError as error:
-            await refusal(error)(scope, receive, send)
+            await deny(error, scope, receive, send)
             return
         await self._routed(scope, receive, with_headers(send))
 
+    def _caller(self, scope: Scope) -> str | None:
+        """Who asks; None where that need not be known, or not yet."""
+        if scope["type"] == "websocket" and scope["path"] == SOCKET:
+            return self.auth.socket_caller(scope)
+        if scope["type"] == "http" and scope["path"] in self.open:
+            return None
+        return self.auth.caller(scope)
 
-def routed(ways: list[Way]) -> ASGIApp:
+
+def routed(ways: list[Way], sockets: Sockets) -> ASGIApp:
     inner = Starlette(
-        routes=[way.route() for way in ways],
+        routes=[*(way.route() for way in ways), WebSocketRoute(SOCKET, sockets.talk)],
         exception_handlers={ApiError: tell, HTTPException: tell_http, Exception: tell_bug},
     )
     inner.router.redirect_slashes = False
     return inner
+
+
+async def deny(error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] == "websocket":
+        await WebSocket(scope, receive, send).send_denial_response(refusal(error))
+    else:
+        await refusal(error)(scope, receive, send)
 
 
 async def tell(request: Request, error: Exception) -> Response:

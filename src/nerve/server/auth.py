@@ -25,6 +25,8 @@ FAILURES = 10
 """Wrong tokens that are answered in a second."""
 CODE_SECONDS = 300
 COOKIE_SECONDS = 7 * 24 * 3600
+OFFERED = "nerve.token."
+"""What a page puts before its token in the subprotocols, the one header it can choose."""
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 UNAUTHORIZED = ApiError("unauthorized", "a token is needed", "Send it as: Authorization: Bearer TOKEN")
@@ -81,6 +83,15 @@ class Auth:
         if (cookie := cookie_of(scope)) is not None:
             return self._signed_in(scope, cookie)
         raise self._failed()
+
+    def socket_caller(self, scope: Mapping[str, Any]) -> Scope | None:
+        """Whose token a WebSocket carries; None if it has yet to say, in its first message."""
+        offered = [each for each in scope["subprotocols"] if each.startswith(OFFERED)]
+        if offered:
+            return self.known(offered[0].removeprefix(OFFERED))
+        if values(scope, b"authorization") or cookie_of(scope) is not None:
+            return self.caller(scope)
+        return None
 
     def known(self, token: str) -> Scope:
         """The scope of a token. All are compared, each in constant time."""

@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from starlette.responses import Response
 
-from nerve.api import Api, ApiError
+from nerve.api import Api
+from nerve.server.following import Follow, Said, follow_all
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -19,16 +20,6 @@ if TYPE_CHECKING:
 
 HEARTBEAT = 15.0
 RETRY = b"retry: 1000\n\n"
-SHOWN = 100
-"""Runs in a snapshot."""
-
-
-def message(kind: str, data: str, mark: str | int | None = None) -> bytes:
-    # An event may have any name; one with a line end in it would be two lines.
-    kind = kind.replace("\r", " ").replace("\n", " ")
-    return (
-        f"id: {mark}\n" if mark is not None else ""
-    ).encode() + f"event: {kind}\ndata: {data}\n\n".encode()
 
 
 class Streams:
@@ -39,88 +30,32 @@ class Streams:
 
     async def run(self, request: Request) -> Response:
         """The events of one run; when it is over, so is the stream, and nothing is left to come back for."""
-        name = unquote(request.path_params["run_id"])
-        run = str((await self._api.perform("run", {"run": name})).run_id)  # type: ignore[attr-defined]
-        given = last_event_id(request)
-        if given and not (given.isdecimal() and len(given) < 20):
-            raise ApiError("bad_request", "the Last-Event-ID of a run is a number")
-        after = int(given or 0)
-        oldest = await self._oldest(run, after)
-        if oldest is None and await self._over(run, after):
-            return Response(status_code=204)
-        return self._stream(run_messages(self._api, run, after, oldest))
+        follow = await Follow.of(self._api, unquote(request.path_params["run_id"]), last_event_id(request))
+        return Response(status_code=204) if follow.over else self._stream(follow.all(), flat=True)
 
     async def all(self, request: Request) -> Response:
         """The events of all runs, behind a snapshot of them."""
-        return self._stream(all_messages(self._api, last_event_id(request)))
+        return self._stream(follow_all(self._api, last_event_id(request)))
 
-    def _stream(self, messages: AsyncGenerator[bytes, None]) -> Response:
-        return Stream(messages, self._closing, self._heartbeat)
-
-    async def _oldest(self, run: str, after: int) -> int | None:
-        """The first number there is, if the one that was seen last is not there."""
-        if after == 0:
-            return None
-        told: Any = await self._api.perform("events", {"run": run, "after": after - 1, "limit": 1})
-        if told.events and told.events[0].seq == after:
-            return None
-        return int(told.events[0].seq) if told.events else 1
-
-    async def _over(self, run: str, after: int) -> bool:
-        told: Any = await self._api.perform("run", {"run": run})
-        return told.ended_at is not None and after >= told.last_seq
+    def _stream(self, said: AsyncGenerator[Said, None], flat: bool = False) -> Response:
+        return Stream(written(said, flat), self._closing, self._heartbeat)
 
 
 def last_event_id(request: Request) -> str:
     return request.headers.get("last-event-id", "") or request.query_params.get("after", "")
 
 
-async def run_messages(api: Api, run: str, after: int, oldest: int | None) -> AsyncGenerator[bytes, None]:
-    """Each event in the shape of the seed: its own data, and beside them what it is and where it stands."""
-    if oldest is not None:
-        detail: Any = await api.perform("run", {"run": run})
-        yield message("gap", json.dumps({"after": after, "oldest": oldest}))
-        after = detail.last_seq
-        yield message("snapshot", detail.model_dump_json(), after)
-        if detail.ended_at is not None:
-            return
-    events = api.hub.watch(run, after)
+async def written(said: AsyncGenerator[Said, None], flat: bool) -> AsyncGenerator[bytes, None]:
+    """As server-sent events; `flat` puts the data of an event beside what it is, as well as inside it."""
     try:
-        async for event in events:
-            after = event.seq
-            told = event.model_dump(mode="json")
-            yield message(event.event_type, json.dumps(event.data | told), after)
-    except ApiError as error:
-        yield cut_off(error, after)
+        async for each in said:
+            data = each.data["data"] | each.data if flat and each.is_event else each.data
+            # An event may have any name; one with a line end in it would be two lines.
+            kind = " ".join(each.kind.splitlines())
+            mark = f"id: {each.mark}\n" if each.mark is not None else ""
+            yield f"{mark}event: {kind}\ndata: {json.dumps(data)}\n\n".encode()
     finally:
-        await events.aclose()
-
-
-async def all_messages(api: Api, mark: str) -> AsyncGenerator[bytes, None]:
-    came_back = bool(mark)
-    events = api.hub.watch_all(mark)
-    try:
-        async for mark, event in events:
-            if event is not None:
-                yield message(event.event_type, event.model_dump_json(), mark)
-                continue
-            if came_back:
-                yield message("gap", json.dumps({"oldest": mark}))
-            yield message("snapshot", await snapshot(api), mark)
-    except ApiError as error:
-        yield cut_off(error, mark)
-    finally:
-        await events.aclose()
-
-
-async def snapshot(api: Api) -> str:
-    runs = await api.perform("runs", {"limit": SHOWN})
-    gates = await api.perform("gates", {})
-    return json.dumps(runs.model_dump(mode="json") | {"gates": gates.model_dump(mode="json")["gates"]})
-
-
-def cut_off(error: ApiError, last: str | int) -> bytes:
-    return message("lagged", json.dumps({**error.to_dict(), "last": last}), last)
+        await said.aclose()
 
 
 class Stream(Response):

@@ -1,0 +1,101 @@
+"""Conversations: a text comes in, a run or an answer comes of it, and runs are read as messages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from nerve.api import OPERATIONS, Api, ApiError
+from nerve.api.door import read
+from nerve.notations.discovery import FOLDERS, discover
+from nerve.router import Offered, answer_command, offers_in, offers_of
+from nerve.router.commands import HELP
+from nerve.router.messages import Messages, Mode
+from nerve.store.port import RunRow
+
+
+class Message(NamedTuple):
+    """What was said, by whom, when, and because of which run."""
+
+    at: float
+    role: str
+    text: str
+    run: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        at = datetime.fromtimestamp(self.at, UTC).isoformat()
+        return {"role": self.role, "text": self.text, "at": at, "run_id": self.run}
+
+
+async def message(api: Api, conversation: str, text: str) -> list[Message]:
+    """Take in what a user writes; gives that, and what is answered at once."""
+    read(OPERATIONS["route"], {"text": text, "conversation": conversation})
+    seen = len(said(api, conversation))
+    if (reply := await command(api, text)) is not None:
+        for role, each in (("user", text), ("assistant", reply)):
+            await asyncio.to_thread(api.session.engine.store.add_message, conversation, role, each)
+        return said(api, conversation)[seen:]
+    try:
+        await api.route(text=text, conversation=conversation, start=True)
+    except ApiError:
+        # The conversation says why a run could not be started.
+        if len(said(api, conversation)) == seen:
+            raise
+    return said(api, conversation)[seen:]
+
+
+async def command(api: Api, text: str) -> str | None:
+    """The answer to a command about workflows; None for any other text."""
+    words = text.split()
+    if words[:1] == ["/help"]:
+        return HELP
+    if words[:1] != ["/workflow"]:
+        return None
+    if words[1:] in (["list"], ["ls"], ["reload"]) and (trouble := missing(api)):
+        return trouble
+    offered: list[Offered] = offers_of(api.session)
+    if words[1:] == ["reload"]:
+        await api.reload()
+        offered = offers_in(await asyncio.to_thread(discover, api.session.project))
+    answer = answer_command(text, lambda: offered)
+    return answer.text if answer is not None else None
+
+
+def missing(api: Api) -> str:
+    """What there must be before workflows can be told of."""
+    project = api.session.project
+    if not project.is_dir():
+        return "Codebase not found."
+    if not api.session.list_workflows() and not any((project / folder).is_dir() for folder in FOLDERS):
+        return "No codebase configured. Use `nerve init` first."
+    return ""
+
+
+def messages(api: Api, conversation: str, mode: Mode = "batch") -> list[Message]:
+    """Everything that was said, what its runs have said included, in the order of time.
+
+    What runs say is read from their journals, so that none of it is lost when a server stops.
+    """
+    engine = api.session.engine
+    rows = engine.store.runs(session=api.session.name, conversation=conversation)
+    known = [row for row in rows if engine.has_workflow(row)]
+    ids = {row.run for row in known}
+    kept = [each for each in said(api, conversation) if each.run not in ids]
+    told = [each for row in known for each in run_said(api, row, mode)]
+    return sorted([*kept, *told], key=lambda each: each.at)
+
+
+def said(api: Api, conversation: str) -> list[Message]:
+    rows = api.session.engine.store.messages(conversation)
+    return [Message(row.at, row.role, row.text, row.run) for row in rows]
+
+
+def run_said(api: Api, row: RunRow, mode: Mode) -> Iterator[Message]:
+    """The messages of a run, its start included."""
+    run = api.session.engine.handle(row)
+    making = Messages(run.workflow, mode)
+    for event in run.events:
+        for text in making.of(event):
+            yield Message(event.timestamp.timestamp(), "assistant", text, row.run)

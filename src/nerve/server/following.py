@@ -1,0 +1,102 @@
+"""Following runs: what every kind of stream tells, whatever it is carried by."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Any
+
+from nerve.api import Api, ApiError
+
+SHOWN = 100
+"""Runs in a snapshot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """An event, or `snapshot`, `gap` or `lagged`; one can come back with its mark."""
+
+    kind: str
+    data: dict[str, Any]
+    mark: str | None = None
+    is_event: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """One who follows a run, and how much he has seen of it."""
+
+    api: Api
+    run: str
+    after: int
+    oldest: int | None
+    """The first event there is, if the one that was seen last is not there."""
+    over: bool
+    """Whether nothing more can come."""
+
+    @classmethod
+    async def of(cls, api: Api, name: str, mark: str) -> Follow:
+        """Follow a run from a mark on; ApiError if there is no such run, or that is no mark."""
+        detail: Any = await api.perform("run", {"run": name})
+        if mark and not (mark.isdecimal() and len(mark) < 20):
+            raise ApiError("bad_request", "one comes back to a run with the number of an event")
+        after = int(mark or 0)
+        oldest = await first_there(api, detail.run_id, after)
+        over = oldest is None and detail.ended_at is not None and after >= detail.last_seq
+        return cls(api, detail.run_id, after, oldest, over)
+
+    async def all(self) -> AsyncGenerator[Said, None]:
+        after = self.after
+        if self.oldest is not None:
+            detail: Any = await self.api.perform("run", {"run": self.run})
+            yield Said("gap", {"after": after, "oldest": self.oldest})
+            after = detail.last_seq
+            yield Said("snapshot", detail.model_dump(mode="json"), str(after))
+            if detail.ended_at is not None:
+                return
+        events = self.api.hub.watch(self.run, after)
+        try:
+            async for event in events:
+                after = event.seq
+                yield Said(event.event_type, event.model_dump(mode="json"), str(after), True)
+        except ApiError as error:
+            yield cut_off(error, str(after))
+        finally:
+            await events.aclose()
+
+
+async def first_there(api: Api, run: str, after: int) -> int | None:
+    if after == 0:
+        return None
+    told: Any = await api.perform("events", {"run": run, "after": after - 1, "limit": 1})
+    if told.events and told.events[0].seq == after:
+        return None
+    return int(told.events[0].seq) if told.events else 1
+
+
+async def follow_all(api: Api, mark: str) -> AsyncGenerator[Said, None]:
+    """What happens in all runs, behind a snapshot of them or from a mark on."""
+    came_back = bool(mark)
+    events = api.hub.watch_all(mark)
+    try:
+        async for mark, event in events:
+            if event is not None:
+                yield Said(event.event_type, event.model_dump(mode="json"), mark, True)
+                continue
+            if came_back:
+                yield Said("gap", {"oldest": mark})
+            yield Said("snapshot", await snapshot(api), mark)
+    except ApiError as error:
+        yield cut_off(error, mark)
+    finally:
+        await events.aclose()
+
+
+async def snapshot(api: Api) -> dict[str, Any]:
+    runs = await api.perform("runs", {"limit": SHOWN})
+    gates = await api.perform("gates", {})
+    return runs.model_dump(mode="json") | {"gates": gates.model_dump(mode="json")["gates"]}
+
+
+def cut_off(error: ApiError, last: str) -> Said:
+    return Said("lagged", {**error.to_dict(), "last": last}, last)

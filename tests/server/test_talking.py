@@ -1,0 +1,214 @@
+"""WebSockets: the same operations and streams, for the same tokens."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from nerve.server import talking
+from server.conftest import Served
+
+
+def dial(served: Served, token: str | None = None, **options: Any) -> connect:
+    headers = {"authorization": f"Bearer {token}"} if token is not None else {}
+    headers |= options.pop("headers", {})
+    return connect(f"ws://127.0.0.1:{served.port}/ws", additional_headers=headers, proxy=None, **options)
+
+
+async def ask(socket: ClientConnection, op: str, id: Any = 1, **args: Any) -> Any:
+    await socket.send(json.dumps({"id": id, "op": op, "args": args}))
+    return json.loads(await socket.recv())
+
+
+async def to_the_end(socket: ClientConnection, sent: str | bytes) -> None:
+    await socket.send(sent)
+    while True:
+        await socket.recv()
+
+
+@pytest.mark.requirement("S1-38")
+async def test_operations_are_done_over_a_websocket(served: Served) -> None:
+    async with dial(served, served.tokens["admin"]) as socket:
+        run = (await ask(socket, "start", workflow="hello", input="you", wait=True))["result"]
+        assert run["result"] == "hello you"
+        told = await ask(socket, "run", id="x", run=run["run_id"])
+        assert (told["id"], told["result"]["state"]) == ("x", "completed")
+
+
+@pytest.mark.requirement("S1-36")
+async def test_a_run_is_followed_and_answered(served: Served) -> None:
+    async with dial(served, served.tokens["admin"]) as socket:
+        run = (await ask(socket, "start", workflow="ask", wait=True))["result"]
+        assert (await ask(socket, "subscribe", id="s", run=run["run_id"]))["result"] == {"done": True}
+        seen = []
+        while not seen or "end" not in seen[-1]:
+            seen.append(json.loads(await socket.recv()))
+            if seen[-1].get("event") == "gate_waiting":
+                given = {"run": run["run_id"], "answer": "yes"}
+                await socket.send(json.dumps({"id": "a", "op": "answer", "args": given}))
+        events = [each for each in seen if "event" in each]
+        assert [int(each["mark"]) for each in events] == list(range(1, len(events) + 1))
+        assert events[-1]["event"] == "workflow_completed"
+        again = await ask(socket, "subscribe", id="t", run=run["run_id"], after=len(events) - 1)
+        assert again["result"] == {"done": True}
+        assert json.loads(await socket.recv())["data"] == events[-1]["data"]
+        assert json.loads(await socket.recv()) == {"id": "t", "end": True}
+
+
+async def test_all_runs_are_followed_until_one_has_seen_enough(served: Served) -> None:
+    async with dial(served, served.tokens["admin"]) as socket:
+        await ask(socket, "subscribe", id="all")
+        assert json.loads(await socket.recv())["event"] == "snapshot"
+        await served.api.perform("start", {"workflow": "ask"})
+        assert json.loads(await socket.recv())["event"] == "workflow_started"
+        await socket.send(json.dumps({"id": 2, "op": "unsubscribe", "args": {"id": "all"}}))
+        while json.loads(await socket.recv()).get("id") != 2:
+            pass
+        told = await ask(socket, "unsubscribe", id="all")
+        assert told["error"]["code"] == "not_found"
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        ({"op": "nothing"}, "not_found"),
+        ({"op": 1}, "bad_request"),
+        ({}, "bad_request"),
+        ({"op": "runs", "args": []}, "bad_request"),
+        ({"op": "runs", "args": {"x": 1}}, "bad_request"),
+        ({"op": "runs", "more": 1}, "bad_request"),
+        ({"op": "run", "args": {"run": "nobody"}}, "not_found"),
+        ({"op": "subscribe", "args": {"run": "nobody"}}, "not_found"),
+        ({"op": "subscribe", "args": {"x": 1}}, "bad_request"),
+    ],
+)
+async def test_what_is_wrong_is_said_and_the_talk_goes_on(
+    served: Served, message: dict[str, Any], code: str
+) -> None:
+    async with dial(served, served.tokens["admin"]) as socket:
+        await socket.send(json.dumps({"id": 7, **message}))
+        told = json.loads(await socket.recv())
+        assert (told["id"], told["error"]["code"]) == (7, code)
+        assert "result" in await ask(socket, "runs")
+
+
+@pytest.mark.parametrize(("sent", "code"), [("no json", 1003), (b"bytes", 1003), ("x" * 2_000_000, 1009)])
+async def test_what_cannot_be_a_message_ends_the_talk(served: Served, sent: str | bytes, code: int) -> None:
+    async with dial(served, served.tokens["admin"]) as socket:
+        with pytest.raises(ConnectionClosed) as closed:
+            await to_the_end(socket, sent)
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == code
+    async with dial(served, served.tokens["admin"]) as socket:
+        assert "result" in await ask(socket, "runs")
+
+
+# -- who may ---------------------------------------------------------------------------------------
+
+
+async def test_the_token_may_be_a_subprotocol_which_is_not_repeated(served: Served) -> None:
+    offered = ["nerve", f"nerve.token.{served.tokens['read']}"]
+    async with dial(served, subprotocols=offered) as socket:
+        assert socket.subprotocol == "nerve"
+        assert "result" in await ask(socket, "runs")
+        assert (await ask(socket, "start", workflow="hello"))["error"]["code"] == "forbidden"
+
+
+async def test_the_token_may_be_the_first_message(served: Served) -> None:
+    async with dial(served) as socket:
+        await socket.send(json.dumps({"id": 0, "token": served.tokens["run"]}))
+        assert json.loads(await socket.recv())["result"] == {"done": True}
+        assert "result" in await ask(socket, "start", workflow="hello", wait=True)
+        assert (await ask(socket, "answer", run="x", answer=1))["error"]["code"] == "forbidden"
+
+
+@pytest.mark.parametrize(
+    "first",
+    [{"token": "wrong"}, {"token": None}, {}, {"op": "runs"}, {"op": "start", "args": {"workflow": "ask"}}],
+)
+async def test_nothing_is_done_before_the_token(served: Served, first: dict[str, Any]) -> None:
+    async with dial(served) as socket:
+        await socket.send(json.dumps(first))
+        assert json.loads(await socket.recv())["error"]["code"] == "unauthorized"
+        with pytest.raises(ConnectionClosed):
+            await socket.recv()
+    assert served.api.session.list_workflow_runs() == []
+
+
+async def test_who_says_nothing_is_sent_away(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(talking, "FIRST_SECONDS", 0.05)
+    async with dial(served) as socket:
+        assert json.loads(await socket.recv())["error"]["code"] == "unauthorized"
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"authorization": "Bearer wrong"}, 401),
+        ({"origin": "http://evil.com"}, 403),
+        ({"origin": "null"}, 403),
+        ({"origin": "http://localhost:PORT"}, 403),
+        ({"sec-fetch-site": "cross-site"}, 403),
+        ({"origin": "http://127.0.0.1:PORT"}, 101),
+    ],
+)
+async def test_who_may_not_is_refused_before_the_upgrade(
+    served: Served, headers: dict[str, str], status: int
+) -> None:
+    given = {name: value.replace("PORT", str(served.port)) for name, value in headers.items()}
+    if status == 101:
+        async with dial(served, served.tokens["read"], headers=given) as socket:
+            assert "result" in await ask(socket, "runs")
+        return
+    with pytest.raises(InvalidStatus) as refused:
+        async with dial(served, None if "authorization" in given else served.tokens["read"], headers=given):
+            pass
+    assert refused.value.response.status_code == status
+
+
+async def test_the_name_must_be_ours_and_other_paths_need_a_token(served: Served) -> None:
+    for url, status in (
+        (f"ws://localhost.evil.com:{served.port}/ws", 421),
+        (f"ws://127.0.0.1:{served.port}/other", 401),
+    ):
+        with pytest.raises(InvalidStatus) as refused:
+            async with connect(url, host="127.0.0.1", port=served.port, proxy=None):
+                pass
+        assert refused.value.response.status_code == status
+
+
+async def test_a_cookie_opens_a_websocket_only_from_our_page(served: Served) -> None:
+    async with served.client(None) as browser:
+        code = {"code": served.auth.launch_code("read")}
+        reply = await browser.post("/api/sign-in", json=code, headers={"X-Nerve": "1"})
+    cookie = {"cookie": reply.headers["set-cookie"].partition(";")[0]}
+    with pytest.raises(InvalidStatus):
+        async with dial(served, headers=cookie):
+            pass
+    async with dial(served, headers=cookie | {"origin": served.url}) as socket:
+        assert "result" in await ask(socket, "runs")
+
+
+async def test_every_operation_keeps_to_its_scope(served: Served) -> None:
+    from nerve.api import OPERATIONS
+    from nerve.server.auth import MAY
+
+    for scope, may in MAY.items():
+        async with dial(served, served.tokens[scope]) as socket:
+            for operation in OPERATIONS.values():
+                told = await ask(socket, operation.name, nothing="known")
+                refused = told.get("error", {}).get("code") == "forbidden"
+                assert refused is (operation.scope not in may), (scope, operation.name)
+
+
+async def test_waiting_for_one_run_holds_up_nothing_else(served: Served) -> None:
+    async with dial(served, served.tokens["admin"]) as socket:
+        for id in range(3):
+            args = {"workflow": "ask", "key": str(id)}
+            await socket.send(json.dumps({"id": id, "op": "start", "args": args}))
+        async with asyncio.timeout(10):
+            told = [json.loads(await socket.recv()) for _ in range(3)]
+        assert {each["id"] for each in told} == {0, 1, 2}
