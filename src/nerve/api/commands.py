@@ -161,7 +161,7 @@ async def route(session: Session, asked: models.Route) -> models.RouteTold:
 
     decision = await session_router(session, None).route(asked.text)
     run = None
-    if asked.start and isinstance(decision, Chosen):
+    if asked.start:
         run = await start_decided(session, decision, asked.conversation)
     kind: Kind = "question"
     if isinstance(decision, Chosen | Conversation):
