@@ -49,7 +49,7 @@ def killed(folder: Path, kind: str, times: int, seed: int) -> World:
         try:
             world.start()
             for _ in range(times):
-                world.kill(most=1.5)
+                world.kill(most=1.0)
             world.finish(within=120)
         finally:
             world.close()

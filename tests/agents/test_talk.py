@@ -8,6 +8,8 @@ import pytest
 from core.workflow.support import until, within
 from nerve import ExecutionContext, Retry, Session
 from nerve.agents import AgentNode, Assistant, Begun, Capabilities, Done, Permission, Usage
+from nerve.process import child_env
+from nerve.process.leftover import leftovers
 from nerve.testing import ScriptedProvider
 
 SCHEMA = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
@@ -564,3 +566,27 @@ async def test_the_pieces_of_a_message_are_shown_a_few_times_a_second_and_the_me
     streams = [event.data["stream"] for event in run.events if event.event_type == "output_chunk"]
     assert streams[-1] == "assistant"
     assert 1 <= streams.count("partial") < 50
+
+
+async def test_a_conversation_is_not_gone_on_with_while_an_agent_of_a_dead_engine_is_there():
+    session = Session()
+    agent = Agent(says)
+    AgentNode("dev", session, agent)
+
+    @session.workflow
+    async def twice(ctx):
+        await ctx.run("dev", "one")
+        return (await ctx.run("dev", "two"))["output"]
+
+    orphan = await asyncio.create_subprocess_exec("sleep", "600", env=child_env({"NERVE_ENGINE": "1.nobody"}))
+    try:
+        await until(lambda: str(orphan.pid) in leftovers())
+        run = await session.start("twice")
+        await until(lambda: agent.calls)
+        done, _ = await asyncio.wait([waiting := asyncio.ensure_future(run.wait())], timeout=0.2)
+        assert not done
+        assert [prompt for prompt, _, _ in agent.calls] == ["one"]
+    finally:
+        orphan.kill()
+        await orphan.wait()
+    assert await within(waiting) == "fine"

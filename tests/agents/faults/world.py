@@ -201,8 +201,10 @@ class World:
         if not self.running:
             self.wrong.append(f"the engine ended by itself: {self.log}")
             return
-        time.sleep(self.draw.uniform(0, most))
         what = self.draw.choice(("engine", "engine", "process", "tree"))
+        if what != "engine" or self.draw.random() < 0.75:  # else also while it starts and recovers
+            self.until_agents()
+        time.sleep(self.draw.uniform(0, most))
         if what == "engine":
             self.kill_engine()
         else:
