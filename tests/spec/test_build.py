@@ -302,3 +302,21 @@ async def test_an_expression_that_cannot_be_evaluated_fails_its_step_and_points_
 ) -> None:
     with pytest.raises(WorkflowFailed, match=r"\^"):
         await outcome(session, transform("given.a.b"), {})
+
+
+async def test_a_prompt_for_another_provider_begins_a_conversation_of_its_own() -> None:
+    claude, codex = ScriptedProvider(lambda call: "c"), ScriptedProvider(lambda call: "x")
+    session = Session(providers={"claude": claude, "codex": codex})
+    names = ["codex", "claude", "codex", "claude"]
+    steps = [{"kind": "prompt", "text": f"{n}", "provider": name} for n, name in enumerate(names)]
+    await outcome(session, sequence(*steps))
+    for provider in (claude, codex):
+        first, second = provider.calls
+        assert first.resume is None
+        assert second.resume == first.thread
+
+
+async def test_a_provider_is_found_by_the_very_name_it_was_given_under() -> None:
+    provider = ScriptedProvider(["hi"])
+    session = Session(providers={"claude-code": provider})
+    assert await outcome(session, {"kind": "prompt", "agent": "claude-code", "text": "x"}) == "hi"

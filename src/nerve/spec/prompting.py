@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from nerve.core.nodes.base import Names
@@ -28,9 +28,11 @@ def prompt_entry(spec: models.Prompt, name: str, sight: Sight, names: Names) -> 
         raise ValueError(f"Agent not found: {agent}")
     text = prompt_text(spec, sight)
 
+    provider = talks_to(node, names)
+
     def ask() -> Entry:
-        asked = asking(spec, scope, text) if getattr(node, "takes_request", False) else text
-        return Entry(node, asked, after=remembering(spec, scope))
+        asked = asking(spec, scope, text, provider) if getattr(node, "takes_request", False) else text
+        return Entry(node, asked, after=remembering(spec, scope, provider))
 
     before = None if spec.thread == "fresh" else scope.talking.get(spec.thread)
     if spec.detach:
@@ -48,8 +50,15 @@ def prompt_text(spec: models.Prompt, sight: Sight) -> str:
     )
 
 
-def asking(spec: models.Prompt, scope: Scope, text: str) -> dict[str, Any]:
-    resume = None if spec.thread == "fresh" else scope.threads.get(spec.thread)
+def talks_to(node: Any, names: Names) -> str:
+    """The name of the provider behind an agent: a conversation with one is unknown to another."""
+    provider = getattr(node, "provider", None)
+    known: Mapping[str, Any] = getattr(names, "providers", {})
+    return next((name for name, each in known.items() if each is provider or name == provider), node.id or "")
+
+
+def asking(spec: models.Prompt, scope: Scope, text: str, provider: str) -> dict[str, Any]:
+    resume = None if spec.thread == "fresh" else scope.threads.get((provider, spec.thread))
     asked = {
         "prompt": text,
         "resume": resume,
@@ -61,14 +70,15 @@ def asking(spec: models.Prompt, scope: Scope, text: str) -> dict[str, Any]:
     return {key: value for key, value in asked.items() if value is not None}
 
 
-def remembering(spec: models.Prompt, scope: Scope) -> Callable[[Result], Result]:
+def remembering(spec: models.Prompt, scope: Scope, provider: str = "") -> Callable[[Result], Result]:
     """Keeps the thread that the next prompt goes on with, and what the role has said."""
 
     def after(result: Result) -> Result:
         if "skipped" in result.attributes:
             return result
         if thread := result.attributes.get("thread"):
-            scope.threads["shared" if spec.thread == "fresh" else spec.thread] = thread
+            name = "shared" if spec.thread == "fresh" else spec.thread
+            scope.threads[provider, name] = thread
         if spec.role and result.success:
             scope.roles[spec.role] = result.output
         return result
@@ -111,6 +121,8 @@ class Detached(Inline):
         told = await context.call(RequestNode("_request"), self.request, path=beside(context.path, "request"))
         if not told.success:
             return told
+        scope.answered.discard(self.tag)
+        scope.asked[self.tag] = str(self.request[-1].get("agent", ""))
         before = scope.talking.get(thread) if thread != "fresh" else None
         task = asyncio.ensure_future(self._answer(context, context.path, before))
         scope.detached[self.tag] = scope.talking["shared" if thread == "fresh" else thread] = task
@@ -125,6 +137,7 @@ class Detached(Inline):
         result = await context.call(made.node, made.input, path=path)
         if made.after:
             made.after(result)
+        self.scope.answered.add(self.tag)
         fact = answered(self.request, result)
         told = await context.call(AssertNode("_response"), fact, path=beside(path, "response"))
         return result if told.success else told

@@ -50,8 +50,8 @@ class Scope:
     initial: Mapping[str, Any] = field(default_factory=dict)
     done: MutableMapping[str, Result] = field(default_factory=dict)
     roles: dict[str, Any] = field(default_factory=dict)
-    threads: dict[str, str] = field(default_factory=dict)
-    """The conversations with agents that can be gone on with, by their names."""
+    threads: dict[tuple[str, str], str] = field(default_factory=dict)
+    """The conversations with agents that can be gone on with, by their providers and names."""
     provider: str | None = None
     model: str | None = None
     hyphens: frozenset[str] = frozenset()
@@ -63,6 +63,10 @@ class Scope:
     target: str | None = None
     detached: dict[str, asyncio.Task[Result]] = field(default_factory=dict)
     """Prompts that were sent and are not joined yet, by their tags."""
+    asked: dict[str, str] = field(default_factory=dict)
+    """Who was asked under each tag."""
+    answered: set[str] = field(default_factory=set)
+    """The tags of those whose own agent has answered."""
     heard: set[str] = field(default_factory=set)
     """The tags whose answers somebody has waited for."""
     talking: dict[str, asyncio.Task[Result]] = field(default_factory=dict)
@@ -77,6 +81,7 @@ class Scope:
             done=ChainMap({}, self.done),
             given={**self.given, "item": item, "index": index},
             detached={},
+            answered=set(),
             heard=set(),
             place=f"{self.place}[{index}]",
         )

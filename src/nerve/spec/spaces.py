@@ -98,9 +98,13 @@ def heard(result: Result, scope: Scope) -> Result:
         return result
     answer = fact[-1]
     if answer.get("run") == scope.facts.id:
-        scope.heard.add(str(answer.get("request-id")))
+        tag = str(answer.get("request-id"))
+        scope.heard.add(tag)
+        if tag in scope.detached and tag not in scope.answered:
+            scope.detached.pop(tag).cancel()  # somebody else has answered, and nobody waits for the agent now
     if result.success:
-        scope.roles[answer.get("agent", "")] = answer.get("text")
+        who = answer.get("agent") or scope.asked.get(str(answer.get("request-id")), "")
+        scope.roles[who] = answer.get("text")
     return result
 
 

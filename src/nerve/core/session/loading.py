@@ -117,7 +117,8 @@ def make_agent(session: Session, name: str) -> Node | None:
 
     file = discover_agents(session.project).get(name)
     driven_by = file.provider or "claude" if file else name
-    provider = provider_of(session, KINDS.get(driven_by, driven_by))
+    own = driven_by in session.providers or driven_by in session.config.providers
+    provider = provider_of(session, driven_by if own else KINDS.get(driven_by, driven_by))
     if provider is None:
         return None
     cwd = str(session.project.absolute())
