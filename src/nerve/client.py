@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
     from nerve.api import Api
 
 SERVER = Path(".nerve/server.json")
-"""Where the server of a project says how to reach it: `url`, `socket`, `pid`."""
-TOKEN = Path(".nerve/token")
+"""Where the server of a project says how to reach it: `url`, `socket`, `token_file`, `pid`."""
 SILENCE = 60.0
 """Seconds without a heartbeat after which a stream is opened again."""
 PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0)
@@ -159,10 +159,12 @@ def server_of(folder: Path) -> Where | None:
     try:
         told = json.loads((folder / SERVER).read_text())
         os.kill(int(told["pid"]), 0)
-        token = (folder / TOKEN).read_text().strip()
+        token = Path(told["token_file"]).read_text().strip()
+        with socket.socket(socket.AF_UNIX) as listening:  # another process may have its number by now
+            listening.connect(told["socket"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return Where(str(told["url"]), token, told.get("socket"))
+    return Where("http://localhost", token, told["socket"])
 
 
 class Direct:

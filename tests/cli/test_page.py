@@ -5,13 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from nerve.cli import VERBS, exits
+from nerve.cli import exits
 from nerve.cli.run import run
+from nerve.cli.verbs import VERBS, WORKFLOW
 
 PAGE = (Path(__file__).parents[2] / "docs/cli.md").read_text()
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 VARIES = [
     (r"[0-9a-f]{8}-[0-9a-f]{4}(-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})?", "ID"),
+    (r"--gate [0-9a-f]{8}", "--gate ID"),
+    (r" *\(\d+\.\ds\)", " (TIME)"),
     (r"\d+\.\ds", "TIME"),
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "WHEN"),
 ]
@@ -37,15 +40,16 @@ def same(text: str) -> str:
 def test_every_command_says_what_the_page_shows(do, example) -> None:
     blocks = [block for kind, block in FENCE.findall(PAGE) if kind == "console"]
     commands = [part for block in blocks for part in re.split(r"^\$ nerve ", block, flags=re.MULTILINE)[1:]]
-    assert len(commands) == 10
+    assert len(commands) == 15
     for command in commands:
         line, _, shown = command.partition("\n")
         done = do(*line.split())
-        assert same(done.err + done.out) == same(shown), line
+        said = done.out + done.err if line.startswith("init") else done.err + done.out
+        assert same(said) == same(shown), line
 
 
 def test_every_verb_option_and_exit_code_is_on_the_page() -> None:
-    for verb in VERBS:
+    for verb in [*VERBS, *(f"workflow {name}" for name in WORKFLOW)]:
         assert f"`nerve {verb}" in PAGE
     for name in run.__kwdefaults__:
         option = {"modules": "with"}.get(name, name.replace("_", "-"))

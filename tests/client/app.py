@@ -54,8 +54,10 @@ async def serving(app: App, at: Path | None = None) -> AsyncIterator[str]:
         yield "http://localhost" if at else f"http://127.0.0.1:{bound.getsockname()[1]}"
 
 
-def told(path: Path, url: str, pid: int, socket: str | None = None) -> None:
+def told(path: Path, socket: Path, pid: int) -> None:
     """Write what the server of a project writes."""
     (path / ".nerve").mkdir(exist_ok=True)
-    (path / ".nerve/server.json").write_text(json.dumps({"url": url, "socket": socket, "pid": pid}))
     (path / ".nerve/token").write_text(TOKEN + "\n")
+    about = {"url": "http://127.0.0.1:1", "socket": str(socket), "pid": pid}
+    about["token_file"] = str(path / ".nerve/token")
+    (path / ".nerve/server.json").write_text(json.dumps(about))

@@ -124,15 +124,16 @@ async def test_a_stream_that_breaks_goes_on_where_it_was(api: Api, served: Serve
 
 async def test_a_server_that_comes_back_elsewhere_is_found_again(api: Api, served: Served, tmp_path) -> None:
     run = await api.start(workflow="asks", wait=True)
-    async with serving(served) as url:
-        told(tmp_path, url, os.getpid())
+    first, second = tmp_path / "private/one", tmp_path / "private/two"
+    async with serving(served, first):
+        told(tmp_path, first, os.getpid())
         client = Client.of_project(tmp_path)
         assert client is not None
         assert (await client.health()).status == "ok"
         watching = asyncio.ensure_future(collected(client, run.run_id))
         await until(lambda: bool(served.asked))
-    async with serving(Served(api)) as url:
-        told(tmp_path, url, os.getpid())
+    async with serving(Served(api), second):
+        told(tmp_path, second, os.getpid())
         assert (await client.answer(run=run.run_id, answer="a")).run_id == run.run_id
         seqs = await asyncio.wait_for(watching, 10)
     await client.close()
@@ -176,10 +177,11 @@ async def test_a_token_is_needed(served: Served) -> None:
         assert error.value.code == "unauthorized"
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": "x"}', '{"url": "http://x", "pid": 4194305}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": "x"}', '{"socket": "x", "pid": 4194305}'])
 def test_a_project_without_a_server_has_no_client(text: str, tmp_path: Path) -> None:
     assert Client.of_project(tmp_path) is None
-    told(tmp_path, "", 0)
+    told(tmp_path, tmp_path / "gone", os.getpid())
+    assert Client.of_project(tmp_path) is None
     (tmp_path / ".nerve/server.json").write_text(text)
     assert Client.of_project(tmp_path) is None
 

@@ -12,6 +12,7 @@ from cyclopts import App, CycloptsError, UnusedCliTokensError
 from nerve import __version__
 from nerve.cli.exits import FAILED, INTERRUPTED, REFUSED
 from nerve.cli.usage import UsageError
+from nerve.cli.verbs import VERBS, WORKFLOW, Verb
 from nerve.errors import NerveError
 
 app = App(
@@ -19,24 +20,22 @@ app = App(
     help="Durable workflows of agents, shell commands and Python functions.",
     version=__version__,
 )
-RUN = """Run a workflow in this process, and show it to its end.
+ARGUMENTS = "TARGET [INPUT] [--name=value …] [OPTIONS]"
 
-TARGET is a workflow file, the name of a workflow of the project or the beginning of it, or a Python file
-that has register(session), as FILE.py or FILE.py:NAME. INPUT is the text the run is given. Every
---name=value is an input that the workflow declares; what stands behind -- is no option.
-"""
-VERBS = {
-    "run": ("nerve.cli.run:run", RUN),
-    "resume": ("nerve.cli.resume:resume", "Go on with a run that waits, is parked or is held."),
-    "runs": ("nerve.cli.runs:runs", "List the runs of this project."),
-    "check": ("nerve.cli.checking:check", "Say everything that is wrong with workflows."),
-    "show": ("nerve.cli.showing:show", "Show a workflow as a tree or a diagram."),
-    "convert": ("nerve.cli.convert:convert", "Write a workflow down in another notation."),
-    "demo": ("nerve.cli.demo:demo", "Mend a scratch project with a failing test; needs no key."),
-}
-USAGES = {"run": "Usage: nerve run TARGET [INPUT] [--name=value …] [OPTIONS]"}
-for name, (function, told) in VERBS.items():
-    app.command(function, name=name, help=told, usage=USAGES.get(name))
+
+def add(group: App, verbs: dict[str, Verb], before: str = "") -> None:
+    """Add commands that are imported when they are used."""
+    for name, verb in verbs.items():
+        usage = f"Usage: nerve {before}{name} {ARGUMENTS}" if name in ("run", "start") else None
+        example = f"Example: {verb.example}"
+        group.command(verb.function, name=name, help=verb.told, help_epilogue=example, usage=usage)
+
+
+workflow = App(name="workflow", help="Define, start, watch and list workflows.", version_flags=())
+add(app, VERBS)
+add(workflow, WORKFLOW, "workflow ")
+app.command(workflow)
+app.register_install_completion_command(help="Install completion for this shell.")
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -88,8 +87,9 @@ def failed(message: str) -> int:
 
 
 def literal(arguments: list[str]) -> list[str]:
-    """What stands behind `--` in `nerve run` is marked, since it may look like an option."""
-    if arguments[:1] != ["run"] or "--" not in arguments:
+    """What stands behind `--` when a run is started is marked, since it may look like an option."""
+    begins = arguments[:1] in (["run"], ["start"]) or arguments[:2] == ["workflow", "start"]
+    if not begins or "--" not in arguments:
         return arguments
     at = arguments.index("--")
     return [*arguments[:at], "--", *(f"\0{argument}" for argument in arguments[at + 1 :])]

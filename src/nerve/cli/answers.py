@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from nerve.api.models import GateTold
 from nerve.cli.usage import UsageError
 from nerve.core.nodes.graph import suggest
 from nerve.core.workflow import GateInfo
 from nerve.spec import models
 from nerve.spec.walk import walk
+
+Gate = GateInfo | GateTold
+"""A gate of this process, or as the api tells it."""
 
 
 class Answers:
@@ -62,7 +66,7 @@ def signals_of(spec: models.WorkflowSpec) -> Iterator[str]:
             yield from (condition.signal for condition in each.spec.any if condition.signal is not None)
 
 
-def names_of(gate: GateInfo) -> list[str]:
+def names_of(gate: Gate) -> list[str]:
     """What a gate may be called: its id, its path, the id of its node, and the last name of its path."""
     path = gate.path.removesuffix("/answer")
     last = path.rsplit("/", 1)[-1]
@@ -70,6 +74,6 @@ def names_of(gate: GateInfo) -> list[str]:
     return [gate.gate_id, gate.path, path, path[1:], *([gate.node_id] if gate.node_id else []), last, bare]
 
 
-def name_of(gate: GateInfo) -> str:
+def name_of(gate: Gate) -> str:
     """What a person may call a gate."""
     return gate.node_id or names_of(gate)[-1]

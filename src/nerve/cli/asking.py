@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from rich.panel import Panel
 from rich.text import Text
 
+from nerve.cli.answers import Gate
 from nerve.cli.screen import say, typed_line
-from nerve.core.workflow import GateInfo
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,7 +28,7 @@ def can_ask(console: Console) -> bool:
     return console.is_terminal and sys.stdin is not None and sys.stdin.isatty()
 
 
-def show_gate(console: Console, gate: GateInfo, name: str) -> None:
+def show_gate(console: Console, gate: Gate, name: str) -> None:
     """The question, and what can be answered."""
     text = Text(gate.prompt)
     for number, choice in enumerate(gate.choices or [], start=1):
@@ -39,7 +39,7 @@ def show_gate(console: Console, gate: GateInfo, name: str) -> None:
     console.print(Panel(text, title=title, border_style="yellow", expand=False))
 
 
-async def ask(console: Console, gate: GateInfo, refused: str, is_open: Callable[[], bool]) -> str | None:
+async def ask(console: Console, gate: Gate, refused: str, is_open: Callable[[], bool]) -> str | None:
     """A person's answer; None when the gate was settled another way meanwhile."""
     if refused:
         say(console, refused)

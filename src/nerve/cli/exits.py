@@ -4,13 +4,13 @@ from __future__ import annotations
 
 COMPLETED = 0
 FAILED = 1
-"""The run failed; for `nerve check`, there are errors."""
+"""The run failed; for commands that look at something, something is wrong; or the server failed."""
 REFUSED = 2
 """The command was wrong, or the workflow is: nothing was started."""
 CANCELLED = 3
 """The run was cancelled, or a person rejected what it asked for."""
 WAITING = 4
-"""The run waits or is held; `nerve resume` goes on with it."""
+"""The run waits, is paused or is held; `nerve resume` goes on with it."""
 INTERRUPTED = 130
 """Ctrl-C; the run is parked and `nerve resume` goes on with it."""
 

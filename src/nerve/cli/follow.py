@@ -25,13 +25,20 @@ class Followed:
     waits: dict[str, WorkflowEvent] = field(default_factory=dict)
 
     def apply(self, event: WorkflowEvent) -> None:
-        self.seq, path, type = event.seq, event.path, event.event_type
-        if type in OPENS and not event.data.get("guard"):
-            self.waits[path] = event
-        elif type.startswith(("gate_", "signal_", "timer_")):
-            self.waits.pop(path, None)
-        elif type == "path_reset":
-            self.waits = {at: wait for at, wait in self.waits.items() if not f"{at}/".startswith(f"{path}/")}
+        self.seq = event.seq
+        note_wait(self.waits, event)
+
+
+def note_wait(waits: dict[str, WorkflowEvent], event: WorkflowEvent) -> None:
+    """Add the wait that an event opens, and remove those that it ends."""
+    path, type = event.path, event.event_type
+    if type in OPENS and not event.data.get("guard"):
+        waits[path] = event
+    elif type.startswith(("gate_", "signal_", "timer_")):
+        waits.pop(path, None)
+    elif type == "path_reset":
+        for each in [at for at in waits if f"{at}/".startswith(f"{path}/")]:
+            del waits[each]
 
 
 class Following:

@@ -10,7 +10,6 @@ from typing import Any
 from nerve.cli.usage import UsageError
 from nerve.core.nodes.graph import suggest
 from nerve.core.workflow.workflow import Workflow
-from nerve.spec.models import Input
 from nerve.spec.workflow import DefinedWorkflow
 
 LITERAL = "\0"
@@ -72,7 +71,7 @@ def params(workflow: Workflow, pairs: Mapping[str, str | bool]) -> dict[str, Any
     for name in pairs:
         if name not in declared:
             unknown(workflow, name)
-    typed = {name: value_of(name, declared[name], value) for name, value in pairs.items()}
+    typed = {name: value_of(name, declared[name].type, value) for name, value in pairs.items()}
     try:
         workflow.check_params(typed)
     except ValueError as error:
@@ -97,17 +96,17 @@ def inputs_of(workflow: DefinedWorkflow) -> str:
     return f"Its inputs: {', '.join(told)}." if told else "It declares no inputs."
 
 
-def value_of(name: str, declared: Input, value: str | bool) -> Any:
+def value_of(name: str, type: str, value: str | bool) -> Any:
     """A value of the declared type."""
     if value is True:
-        if declared.type in ("boolean", "any"):
+        if type in ("boolean", "any"):
             return True
-        raise UsageError(f"the input '{name}' needs {TYPES[declared.type]}: write --{name}=value.")
+        raise UsageError(f"the input '{name}' needs {TYPES[type]}: write --{name}=value.")
     assert isinstance(value, str)
     try:
-        return READ[declared.type](value)
+        return READ[type](value)
     except ValueError:
-        raise UsageError(f"the input '{name}' must be {TYPES[declared.type]}, not '{value}'.") from None
+        raise UsageError(f"the input '{name}' must be {TYPES[type]}, not '{value}'.") from None
 
 
 def boolean(value: str) -> bool:

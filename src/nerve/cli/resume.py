@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from nerve.cli.answers import Answers
+from nerve.cli.common import Common
 from nerve.cli.launch import Launch, load_called
 from nerve.cli.project import Project
 from nerve.cli.run import Files, Flag, Many
 from nerve.cli.usage import UsageError
 from nerve.cli.watch import Outcome
+from nerve.client import server_of
 from nerve.core.session import Session
 from nerve.core.workflow import WorkflowRun, WorkflowState
 from nerve.core.workflow.workflow import Workflow
@@ -41,7 +43,7 @@ def resume(
 ) -> int:
     """Go on with a run of this project, and show it to its end.
 
-    RUN is its id, or the beginning of it that no other run has.
+    RUN is its id, the beginning of it that no other run has, or its label.
 
     Parameters
     ----------
@@ -56,6 +58,10 @@ def resume(
     store
         The file of the store, instead of .nerve/nerve.db.
     """
+    if store is None and not modules and server_of(Path()) is not None:
+        from nerve.cli.served import resumed
+
+        return resumed(run, with_changes, answer, Common(json=json))
     launch = Launch(Project(), store, modules, json)
     if not launch.file.is_file():
         raise UsageError(f"there are no runs: {launch.file} does not exist.")
@@ -71,9 +77,10 @@ def resume(
 
 
 def row_of(session: Session, prefix: str) -> RunRow:
-    """The run of an id, or of the beginning of one."""
+    """The run of an id, or of the beginning of one; or the last that was given this label."""
     rows = session.engine.store.runs(session=session.name, prefix=prefix)
-    exact = [row for row in rows if row.run == prefix] or rows
+    labelled = session.engine.store.runs(session=session.name, label=prefix)[-1:]
+    exact = [row for row in rows if row.run == prefix] or labelled or rows
     if len(exact) != 1:
         newest = ", ".join(row.run for row in rows[-HOW_MANY:])
         many = f"{len(rows)} runs begin with '{prefix}', among them {newest}: write more of the id."

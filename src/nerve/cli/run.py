@@ -14,6 +14,7 @@ from nerve.cli.launch import Launch, load
 from nerve.cli.project import Code, Project
 from nerve.cli.usage import UsageError, stopped
 from nerve.cli.watch import Outcome
+from nerve.client import server_of
 from nerve.core.session import Session, loading
 from nerve.core.workflow.workflow import Workflow
 from nerve.spec.source import Unreadable
@@ -62,6 +63,11 @@ def run(
             from nerve.cli.dry_run import walk_through
 
             return walk_through(told, answer, json)
+        if store is None and not modules and ".py" not in told.target and server_of(Path()) is not None:
+            from nerve.cli.common import Common
+            from nerve.cli.served import started
+
+            return started(told, answer, label, key, Common(json=json))
         launch = Launch(Project(), store, modules, json)
         return Start(launch, told, Answers(answer), label, key).go()
     except (UsageError, Unreadable) as error:

@@ -17,6 +17,7 @@ from nerve.cli.progress import SYMBOLS
 from nerve.cli.project import STORE
 from nerve.cli.run import Flag
 from nerve.cli.usage import UsageError, stopped
+from nerve.client import server_of
 from nerve.core.nodes.graph import suggest
 from nerve.core.session import Session
 from nerve.core.workflow import WorkflowState
@@ -52,7 +53,12 @@ def runs(
         close = stopped(f"there is no state '{state}'{suggest(state, STATES)}")
         raise UsageError(f"{close} States: {', '.join(STATES)}.")
     file = store or STORE
-    found = asyncio.run(listed(file, workflow)) if file.is_file() else []
+    if store is None and server_of(Path()) is not None:
+        from nerve.cli.served import listed as listed_by_server
+
+        found = asyncio.run(listed_by_server(workflow))
+    else:
+        found = asyncio.run(listed(file, workflow)) if file.is_file() else []
     found = [run for run in found if state in (None, run["state"])]
     if json:
         print(json_text.dumps(found, ensure_ascii=False))

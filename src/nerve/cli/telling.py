@@ -6,19 +6,21 @@ import json
 import shlex
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TextIO
 
+from nerve.cli.harmless import harmless
 from nerve.cli.watch import Outcome
 
 
-def tell(outcome: Outcome, again: str, as_json: bool) -> int:
+def tell(outcome: Outcome, again: str, as_json: bool, out: TextIO | None = None, quiet: bool = False) -> int:
     """Say how it ended and how to go on; the exit code."""
     if as_json:
-        print(json.dumps(outcome.to_dict(), ensure_ascii=False))
-    for line in lines(outcome, again):
-        print(line, file=sys.stderr)
+        print(json.dumps(outcome.to_dict(), ensure_ascii=False), file=out)
+    if not quiet or outcome.state in ("failed", "held"):
+        for line in lines(outcome, again):
+            print(harmless(line), file=sys.stderr)
     if outcome.state == "completed" and not as_json and (text := shown(outcome.result)):
-        print(text, end="" if text.endswith("\n") else "\n")
+        print(text, end="" if text.endswith("\n") else "\n", file=out)
     return outcome.code
 
 

@@ -1,0 +1,196 @@
+"""Doing something to a run: `nerve answer`, `approve`, `reject`, `pause`, `stop`, `retry`, `skip`, `fork`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from nerve.api import ApiError
+from nerve.api.models import GateTold
+from nerve.cli.answers import name_of, names_of
+from nerve.cli.asking import chosen
+from nerve.cli.common import DEFAULT, Common, Door, Run, answering, command
+from nerve.cli.exits import COMPLETED
+from nerve.cli.going import Wait, gone_on
+from nerve.cli.inputs import anything
+from nerve.cli.run import Many
+from nerve.cli.story import outcome_of
+from nerve.cli.usage import UsageError
+
+Gate = Annotated[str | None, Parameter(help="Its id, its name or its path; needed where several are open.")]
+Key = Annotated[str | None, Parameter(help="The same command with the same key counts once.")]
+YES = ("approve", "approved", "yes", "y", "ok", "accept", "allow", "true")
+NO = ("reject", "rejected", "no", "n", "deny", "decline", "refuse", "cancel", "false")
+
+
+def answer(
+    run: Run,
+    answer: Annotated[str, Parameter(name="ANSWER")],
+    /,
+    *,
+    gate: Gate = None,
+    key: Key = None,
+    wait: Wait = False,
+    common: Common = DEFAULT,
+) -> int:
+    """Answer an open gate of a run; a choice may be named by its number."""
+    return answering(common, lambda door: given(door, run, gate, key, wait, lambda found: answer))
+
+
+def approve(
+    run: Run, /, *, gate: Gate = None, key: Key = None, wait: Wait = False, common: Common = DEFAULT
+) -> int:
+    """Answer an open gate of a run with the choice that approves."""
+    return answering(common, lambda door: given(door, run, gate, key, wait, lambda found: meant(found, YES)))
+
+
+def reject(
+    run: Run, /, *, gate: Gate = None, key: Key = None, wait: Wait = False, common: Common = DEFAULT
+) -> int:
+    """Answer an open gate of a run with the choice that rejects."""
+    return answering(common, lambda door: given(door, run, gate, key, wait, lambda found: meant(found, NO)))
+
+
+def meant(gate: GateTold, words: tuple[str, ...]) -> str:
+    """The one choice of a gate that says this; nothing is guessed."""
+    known = gate.choices or gate.options or []
+    found = [choice for choice in known if choice.casefold() in words]
+    if len(found) == 1:
+        return found[0]
+    takes = " or ".join(known) or "any text"
+    how = command("answer", gate.run_id, known[0] if known else "TEXT")
+    raise UsageError(f"gate '{name_of(gate)}' takes {takes}: say which it is, with {how}.")
+
+
+async def given(door: Door, run: str, gate: str | None, key: str | None, wait: bool, say: Any) -> int:
+    run_id = await door.taken_up(run)
+    known = await door.client.run(run=run_id)
+    asked: dict[str, Any] = {"run": run_id, "key": key}
+    open_ = [each for each in known.gates if gate is None or gate in names_of(each)]
+    if len(open_) == 1:
+        text = say(open_[0])
+        asked |= {"gate": open_[0].gate_id, "answer": chosen(text, open_[0].choices or [])}
+    elif len(open_) > 1:
+        names = ", ".join(f"{each.gate_id} ({name_of(each)})" for each in open_)
+        raise ApiError("conflict", f"several gates are open: {names}", "Name one of them: --gate GATE")
+    else:  # the api says why: answered already, over, or never there
+        asked |= {
+            "gate": gate,
+            "answer": say(GateTold(gate_id="", run_id=run_id, path="/", prompt="", options=["yes", "no"])),
+        }
+    await door.client.answer(**asked)
+    return await gone_on(door, known, wait, known=known.last_seq, did="Answered; it goes on")
+
+
+def pause(run: Run, /, *, common: Common = DEFAULT) -> int:
+    """Let nothing new begin in a run; what is running is finished. `nerve resume` goes on."""
+
+    async def do(door: Door) -> int:
+        told = await door.client.pause(run=run)
+        door.tell(outcome_of(told).to_dict(), f"{told.run_id} {told.state}")
+        return COMPLETED
+
+    return answering(common, do)
+
+
+def stop(run: Run, /, *, reason: str = "", common: Common = DEFAULT) -> int:
+    """End a run, with everything it has started.
+
+    Parameters
+    ----------
+    reason
+        Why; it is kept with the run.
+    """
+
+    async def do(door: Door) -> int:
+        told = await door.client.stop(run=run, reason=reason)
+        door.tell(outcome_of(told).to_dict(), f"{told.run_id} {told.state}")
+        return COMPLETED
+
+    return answering(common, do)
+
+
+def retry(run: Run, /, *, path: str = "", wait: Wait = False, common: Common = DEFAULT) -> int:
+    """Go on with a held run, or with a copy of a finished one from its first failure.
+
+    Parameters
+    ----------
+    path
+        The path to run again, of a run that is held.
+    """
+
+    async def do(door: Door) -> int:
+        before = await door.client.run(run=run)
+        told = await door.client.retry(run=run, path=path)
+        same = told.run_id == before.run_id
+        return await gone_on(
+            door, told, wait, known=before.last_seq if same else 0, did="Tried again; it runs"
+        )
+
+    return answering(common, do)
+
+
+def skip(
+    run: Run, /, *, path: str = "", output: str | None = None, wait: Wait = False, common: Common = DEFAULT
+) -> int:
+    """Settle the path that a run is held at, as if it had been done.
+
+    Parameters
+    ----------
+    path
+        The path; the one it is held at, if it is left out.
+    output
+        What it gave: JSON, or a text.
+    """
+
+    async def do(door: Door) -> int:
+        before = await door.client.run(run=run)
+        at = path or str((before.held or {}).get("path") or "")
+        told = await door.client.skip(run=run, path=at, output=None if output is None else anything(output))
+        return await gone_on(door, told, wait, known=before.last_seq, did="Skipped; it goes on")
+
+    return answering(common, do)
+
+
+def fork(
+    run: Run,
+    /,
+    *,
+    at: str | None = None,
+    input: str | None = None,
+    override: Many = (),
+    wait: Wait = False,
+    common: Common = DEFAULT,
+) -> int:
+    """Start a run that takes over what another has settled, and goes its own way from a path on.
+
+    Parameters
+    ----------
+    at
+        The path from which on it is run again.
+    input
+        The new input of that step, or of the workflow: JSON, or a text.
+    override
+        PATH:NAME=VALUE changes a setting of a step; can be given several times.
+    """
+    changed: dict[str, Any] = {} if input is None else {"input": anything(input)}
+    if override:
+        changed["overrides"] = overrides(override)
+
+    async def do(door: Door) -> int:
+        told = await door.client.fork(run=run, at=at, **changed)
+        return await gone_on(door, told, wait, did="It runs")
+
+    return answering(common, do)
+
+
+def overrides(given: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+    made: dict[str, dict[str, Any]] = {}
+    for each in given:
+        place, equals, value = each.partition("=")
+        path, colon, name = place.rpartition(":")
+        if not (equals and colon and path and name):
+            raise UsageError(f"--override {each} is not of the form PATH:NAME=VALUE.")
+        made.setdefault(path, {})[name] = anything(value)
+    return made

@@ -1,0 +1,22 @@
+"""Text of others as a terminal may see it: what would move the cursor or turn a line round is written out."""
+
+from __future__ import annotations
+
+import unicodedata
+
+KEPT = "\n\t"
+HIDES = ("Cc", "Cf", "Cs", "Zl", "Zp")
+"""Control characters, those without a width, half pairs, and those that end lines."""
+JOINER = "\u200d"
+"""Joins the parts of an emoji."""
+
+
+def harmless(text: str) -> str:
+    return "".join(map(written, text)) if not text.isprintable() else text
+
+
+def written(character: str) -> str:
+    if character in KEPT or character == JOINER or unicodedata.category(character) not in HIDES:
+        return character
+    number = ord(character)
+    return f"\\x{number:02x}" if number < 0x100 else f"U+{number:04X}"

@@ -1,0 +1,188 @@
+"""Looking at runs: `nerve watch`, `status`, `events`, `logs` and `gates`."""
+
+from __future__ import annotations
+
+import json as json_text
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from cyclopts import Parameter
+from rich.console import Console
+
+from nerve.api.models import EventTold, GateTold
+from nerve.cli.answers import name_of
+from nerve.cli.common import DEFAULT, Common, Door, Flag, Run, answering, command
+from nerve.cli.exits import COMPLETED
+from nerve.cli.going import again
+from nerve.cli.progress import plain
+from nerve.cli.story import Story, outcome_of
+from nerve.cli.telling import alternatives, tell
+from nerve.cli.tree import Tree, event_of, spent
+from nerve.core.limits import Usage
+
+Follow = Annotated[
+    Flag, Parameter(help="Go on with what comes, until the run ends; with --json one object a line.")
+]
+WIDE = 1000
+"""Columns of a table in a pipe."""
+
+
+def watch(run: Run, /, *, common: Common = DEFAULT) -> int:
+    """Show a run as it goes on, to its end, and ask its gates here.
+
+    RUN is its id, the beginning of it that no other has, or its label. In a terminal it is a tree that is
+    drawn again and again, in a pipe a line for every step. Where no server runs, nothing goes on either:
+    the run is shown as it stands.
+    """
+
+    async def do(door: Door) -> int:
+        story = Story(door, (await door.client.run(run=run)).run_id)
+        if door.session is None:
+            outcome = await story.told(to_end=True)
+        else:
+            outcome = await story.as_it_stands([event async for event in past(door, story.run_id)])
+        return tell(outcome, again(common, outcome.run_id), common.json, door.out, common.quiet)
+
+    return answering(common, do)
+
+
+def status(run: Annotated[str | None, Parameter(name="RUN")] = None, /, *, common: Common = DEFAULT) -> int:
+    """Say how a run stands, with its tree; without RUN, how everything stands."""
+
+    async def do(door: Door) -> int:
+        if run is None:
+            return await overall(door)
+        told = await door.client.run(run=run)
+        tree = Tree()
+        async for event in past(door, told.run_id):
+            tree.take("", event_of(event))
+        outcome = outcome_of(told, tree)
+        lines = [f"{told.workflow}  {told.run_id}  {told.state}", *drawn(tree)]
+        lines += [f"error: {outcome.error}"] if outcome.error else []
+        lines += [f"held: {told.held['message']}"] if told.held else []
+        door.tell(told, [*lines, *map(asked, told.gates)])
+        return COMPLETED
+
+    return answering(common, do)
+
+
+async def overall(door: Door) -> int:
+    health, gates, usage = await door.client.health(), await door.client.gates(), await door.client.usage()
+    counted = ", ".join(f"{number} {state}" for state, number in sorted(health.runs.items()))
+    today = Usage()
+    today.spend(usage.today)
+    lines = [
+        f"server: {'none; start it with nerve serve' if door.session is not None else 'running'}",
+        f"runs: {counted or 'none'}",
+        f"today: {spent(today) or 'nothing spent'}",
+        *(f"held: {run}: {why}" for run, why in health.held.items()),
+        *map(asked, gates.gates),
+    ]
+    everything = {**health.model_dump(mode="json"), "server": door.session is None}
+    everything |= {"gates": gates.model_dump(mode="json")["gates"], "usage": usage.model_dump(mode="json")}
+    door.tell(everything, lines)
+    return COMPLETED
+
+
+def gates(*, common: Common = DEFAULT) -> int:
+    """List every open gate, with the command that answers it."""
+
+    async def do(door: Door) -> int:
+        found = (await door.client.gates()).gates
+        told = [{**gate.model_dump(mode="json"), "name": name_of(gate)} for gate in found]
+        door.tell(told, [asked(gate) for gate in found] or "No open gates.")
+        return COMPLETED
+
+    return answering(common, do)
+
+
+def asked(gate: GateTold) -> str:
+    """A gate in one line, and the command that answers it."""
+    answer = gate.choices[0] if gate.choices else "TEXT"
+    how = command("answer", gate.run_id, answer, "--gate", gate.gate_id)
+    prompt = " ".join(gate.prompt.split())
+    return f"⏸ {name_of(gate)}: {prompt}{alternatives(gate.choices or [])}  {how}"
+
+
+def events(run: Run, /, *, after: int = 0, follow: Follow = False, common: Common = DEFAULT) -> int:
+    """Print the events of a run.
+
+    Parameters
+    ----------
+    after
+        Only those behind this number.
+    """
+
+    def line(event: EventTold) -> str:
+        data = json_text.dumps(event.data, ensure_ascii=False)
+        return f"{event.seq} {event.timestamp:%H:%M:%S} {event.event_type} {event.path or '/'} {data}"
+
+    async def do(door: Door) -> int:
+        run_id = (await door.client.run(run=run)).run_id
+        if follow and door.session is None:
+            async for event in door.client.watch(run_id, after):
+                door.tell(event, line(event))
+        else:
+            found = [event async for event in past(door, run_id, after)]
+            told = [event.model_dump(mode="json") for event in found]
+            door.tell(told, [line(event) for event in found])
+        return COMPLETED
+
+    return answering(common, do)
+
+
+def logs(run: Run, /, *, follow: Follow = False, common: Common = DEFAULT) -> int:
+    """Print what a run did and said: its steps, what its agents wrote and the tools they used."""
+
+    async def do(door: Door) -> int:
+        run_id = (await door.client.run(run=run)).run_id
+        follows = follow and door.session is None
+        source = door.client.watch(run_id) if follows else past(door, run_id)
+        found = []
+        async for event in source:
+            if (line := said(event)) is None:
+                continue
+            told = {"seq": event.seq, "at": event.timestamp.isoformat(), "path": event.path, "text": line}
+            found.append(told)
+            if follows or not door.common.json:
+                door.tell(told, line)
+        if door.common.json and not follows:
+            door.tell(found)
+        return COMPLETED
+
+    return answering(common, do)
+
+
+def said(event: EventTold) -> str | None:
+    """An event as a line of a log; None for those that nobody reads there."""
+    data, step = event.data, event.path.rpartition("/")[2] or "workflow"
+    match event.event_type:
+        case "output_chunk" if data.get("stream") != "partial":
+            return f"[{step}] {str(data.get('text', '')).rstrip()}"
+        case "tool_call":
+            return f"[{step}] ⚒ {data.get('name')} {json_text.dumps(data.get('input'), ensure_ascii=False)}"
+        case "log":
+            return f"[{step}] {data.get('message') or json_text.dumps(data, ensure_ascii=False)}"
+        case "workflow_completed" | "workflow_failed" | "workflow_cancelled" | "workflow_held":
+            why = data.get("error") or data.get("reason") or data.get("message")
+            return f"[workflow] {event.event_type.removeprefix('workflow_')}" + (f": {why}" if why else "")
+    return plain(event_of(event))
+
+
+async def past(door: Door, run_id: str, after: int = 0) -> AsyncIterator[EventTold]:
+    """What has happened in a run, page by page."""
+    more = True
+    while more:
+        page = await door.client.events(run=run_id, after=after)
+        for event in page.events:
+            after = event.seq
+            yield event
+        more = page.more
+
+
+def drawn(tree: Tree) -> list[str]:
+    """The lines of a tree as text."""
+    screen = Console(width=100, no_color=True, highlight=False)
+    with screen.capture() as lines:
+        screen.print(tree.grid())
+    return [line.rstrip() for line in lines.get().splitlines()]

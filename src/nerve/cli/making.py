@@ -1,0 +1,135 @@
+"""`nerve init` and `nerve new`: a small project that runs, and one workflow more."""
+
+from __future__ import annotations
+
+import json as json_text
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from nerve.cli.common import Flag
+from nerve.cli.exits import COMPLETED
+from nerve.cli.usage import UsageError
+from nerve.notations.files import Refused, check_name
+
+CONFIG = """{
+  "providers": {
+    "helper": {"kind": "command", "argv": ["cat"]}
+  }
+}
+"""
+GREET = """# `nerve run greet Ann` runs this. The helper only repeats its prompt. Put an agent in its place in
+# .nerve/config.json, or write `provider: claude` here. `nerve doctor` says which agents are installed.
+name: greet
+description: Looks around, says hello, and asks whether that was well said.
+body:
+  kind: sequence
+  steps:
+    - {kind: bash, id: look, command: "ls -A"}
+    - {kind: prompt, id: hello, file: hello, provider: helper}
+    - {kind: gate, id: well, prompt: "Well said?", choices: ["yes", "no"], reject: ["no"]}
+    - {kind: transform, expression: "steps.hello.output"}
+"""
+PROMPT = """Say hello to {{ input ?? 'the world' }}, and name one thing that is in this folder:
+
+{{ steps.look.output }}
+"""
+IGNORED = "/nerve.db*\n/server*\n/private/\n/logs/\n/artifacts/\n"
+PROJECT = {
+    ".nerve/config.json": CONFIG,
+    ".nerve/workflows/greet.yaml": GREET,
+    ".nerve/steps/hello.md": PROMPT,
+    ".nerve/.gitignore": IGNORED,
+}
+NEW = {
+    "yaml": """name: NAME
+description: What it does, and when to use it.
+body:
+  kind: sequence
+  steps:
+    - {kind: bash, id: first, command: "echo hello"}
+""",
+    "json": """{
+  "name": "NAME",
+  "description": "What it does, and when to use it.",
+  "body": {"kind": "sequence", "steps": [
+    {"kind": "bash", "id": "first", "command": "echo hello"}
+  ]}
+}
+""",
+    "lisp": """(workflow NAME
+  (state start
+    (action (log "hello"))))
+""",
+}
+Notation = Literal["yaml", "json", "lisp"]
+
+
+def init(
+    folder: Annotated[Path, Parameter(name="FOLDER")] = Path(), /, *, json: Flag = False, quiet: Flag = False
+) -> int:
+    """Make a folder a project: its configuration, one workflow and a prompt, which run as they are.
+
+    What is there already is left as it is.
+
+    Parameters
+    ----------
+    json
+        Print one JSON object with the files that were written.
+    quiet
+        Say nothing on standard error but errors.
+    """
+    written = [name for name, text in PROJECT.items() if put(folder / name, text)]
+    if json:
+        print(json_text.dumps({"folder": str(folder), "written": written}))
+    else:
+        print("\n".join(str(folder / name) for name in written) or "This is a project already.")
+    if not quiet:
+        there = "" if folder == Path() else f"cd {folder} && "
+        print(f"Run it: {there}nerve run greet Ann", file=sys.stderr)
+    return COMPLETED
+
+
+def new(
+    name: Annotated[str, Parameter(name="NAME")],
+    /,
+    *,
+    to: Notation = "yaml",
+    json: Flag = False,
+    quiet: Flag = False,
+) -> int:
+    """Write the beginnings of a workflow into .nerve/workflows.
+
+    Parameters
+    ----------
+    to
+        The notation: yaml, json or lisp.
+    json
+        Print one JSON object with the file that was written.
+    quiet
+        Say nothing on standard error but errors.
+    """
+    try:
+        check_name(name)
+    except Refused as error:
+        raise UsageError(f"'{name[:80]}' cannot be the name of a workflow: {error}.") from None
+    file = Path(".nerve/workflows") / f"{name}.{to}"
+    if not put(file, NEW[to].replace("NAME", name)):
+        raise UsageError(f"{file} is there already.")
+    print(json_text.dumps({"file": str(file)}) if json else file)
+    if not quiet:
+        print(f"Check it: nerve check {name}", file=sys.stderr)
+    return COMPLETED
+
+
+def put(file: Path, text: str) -> bool:
+    """Write a file that is not there yet; whether it was not."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with file.open("x", encoding="utf-8") as new:
+            new.write(text)
+    except FileExistsError:
+        return False
+    return True

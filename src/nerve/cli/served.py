@@ -1,0 +1,55 @@
+"""What `nerve run`, `resume` and `runs` do where a server has the store: the same, by asking it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from nerve.api import ApiError
+from nerve.cli import starting
+from nerve.cli.answers import Answers, name_of
+from nerve.cli.common import Common, Door, answering
+from nerve.cli.going import gone_on
+from nerve.cli.inputs import Given
+from nerve.client import Client
+
+STILL = ("paused", "held")
+
+
+def started(told: Given, answers: tuple[str, ...], label: str | None, key: str | None, common: Common) -> int:
+    """Start a run and show it until it ends or waits."""
+    return starting.started(told, Answers(answers), {"label": label, "key": key}, True, common)
+
+
+def resumed(run: str, with_changes: bool, answers: tuple[str, ...], common: Common) -> int:
+    """Let a run go on that stands still, and show it until it ends or waits."""
+
+    async def do(door: Door) -> int:
+        before = await door.client.run(run=run)
+        if before.state in STILL:
+            await door.client.resume(run=before.run_id, with_changes=with_changes)
+        return await gone_on(door, before, True, Answers(answers), before.last_seq)
+
+    return answering(common, do)
+
+
+async def listed(workflow: str | None) -> list[dict[str, Any]]:
+    """What is told of every run, the newest last."""
+    client = Client.of_project(Path())
+    if client is None:
+        raise ApiError("busy", "the server has ended just now", "Try again.")
+    async with client:
+        found = (await client.runs(workflow=workflow, limit=1000)).runs
+    return [
+        {
+            "run_id": run.run_id,
+            "workflow": run.workflow,
+            "state": run.state,
+            "started_at": run.started_at.isoformat() if run.started_at else None,
+            "ended_at": run.ended_at.isoformat() if run.ended_at else None,
+            "label": run.label,
+            "gates": [{"name": name_of(gate), **gate.model_dump(mode="json")} for gate in run.gates],
+        }
+        for run in reversed(found)
+        if run.parent is None
+    ]

@@ -1,0 +1,74 @@
+"""`nerve serve`: the server of this project, until Ctrl-C or SIGTERM."""
+
+from __future__ import annotations
+
+import json as json_text
+import sys
+from typing import TYPE_CHECKING
+
+from nerve.cli.common import Files, Flag
+from nerve.cli.launch import provide
+from nerve.cli.run import Many
+
+if TYPE_CHECKING:
+    from nerve.core.session import Session
+    from nerve.server.serve import Serving
+
+
+def serve(
+    *,
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    name: Many = (),
+    wide: Flag = False,
+    modules: Files = (),
+    json: Flag = False,
+    quiet: Flag = False,
+) -> int:
+    """Serve this project: its runs go on here, and everything else talks to this process.
+
+    Ctrl-C and SIGTERM stop it; what is running is parked, and the next server goes on with it.
+
+    Parameters
+    ----------
+    host
+        The address to listen on.
+    port
+        The port; without it 7433, or any that is free.
+    name
+        A name by which it is reached, as a browser writes it: example.org:8000; can be given several times.
+    wide
+        Let other machines reach it. What is sent can be read on the way, unless something else encrypts it.
+    modules
+        A Python file that has register(session), or a workflow file; can be given several times.
+    json
+        Print one JSON object when it is ready.
+    quiet
+        Say nothing on standard error but errors.
+    """
+    from nerve.server.serve import serve as run_server
+
+    def prepare(session: Session) -> None:
+        for file in modules:
+            provide(session, file)
+
+    def ready(serving: Serving) -> None:
+        if json:
+            names = ("url", "socket", "token_file", "workflows", "recovered", "problems")
+            print(json_text.dumps({name: getattr(serving, name) for name in names}), flush=True)
+        if not quiet:
+            print("\n".join(lines(serving)), file=sys.stderr, flush=True)
+
+    return run_server(".", host, port, hosts=name, wide=wide, prepare=prepare, ready=ready)
+
+
+def lines(serving: Serving) -> list[str]:
+    """What the owner of a server is told."""
+    problems = [f"{each['file']}: {each['message']}" for each in serving.problems]
+    going = f", {serving.recovered} runs go on" if serving.recovered else ""
+    return [
+        *problems,
+        f"Serving {serving.workflows} workflows at {serving.url}{going}. Ctrl-C stops it.",
+        f"Sign in a browser, once: {serving.launch_url}",
+        f"The token for programs is in {serving.token_file}",
+    ]

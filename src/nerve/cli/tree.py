@@ -1,0 +1,193 @@
+"""The progress tree: a run and the runs it calls, read from their events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from nerve.api.models import EventTold, GateTold
+from nerve.cli.follow import ENDS, STARTS, needs_somebody, note_wait
+from nerve.cli.harmless import harmless
+from nerve.cli.progress import ROOTS, SYMBOLS, WIDEST, gist
+from nerve.cli.rows import internal
+from nerve.core.limits import Usage
+from nerve.core.view import NodeView, RunView
+from nerve.core.workflow import WorkflowEvent
+
+MOST = 40
+"""Lines that are shown; of more, the last."""
+NAMES = 26
+"""Where the notes begin."""
+
+
+@dataclass(slots=True)
+class Branch:
+    """One run of the tree."""
+
+    run_id: str
+    prefix: str = ""
+    """The path of the call that started it."""
+    view: RunView = field(default_factory=RunView)
+    waits: dict[str, WorkflowEvent] = field(default_factory=dict)
+    running: set[str] = field(default_factory=set)
+    notes: dict[str, str] = field(default_factory=dict)
+    hidden: set[str] = field(default_factory=set)
+    """Paths of calls that are the notation's own affair."""
+
+    def take(self, event: WorkflowEvent) -> None:
+        self.view.apply(event)
+        type, path, data = event.event_type, event.path, event.data
+        note_wait(self.waits, event)
+        if type in STARTS and not data.get("control"):
+            self.running.add(path)
+            if internal(data):
+                self.hidden.add(path)
+        elif type in ENDS:
+            self.running.discard(path)
+            self.notes[path] = gist(event)
+        elif type == "gate_waiting":
+            self.notes[place_of(path)] = str(data["prompt"])
+        elif type == "gate_answered":
+            self.notes[place_of(path)] = f"{data['answer']} ({self.notes.get(place_of(path), '')})"
+        elif type == "path_reset":
+            self.running = {each for each in self.running if not f"{each}/".startswith(f"{path}/")}
+
+
+@dataclass(slots=True)
+class Tree:
+    """A run, and below the calls that started them, its child runs."""
+
+    branches: dict[str, Branch] = field(default_factory=dict)
+    """By the paths of the calls; the run itself is at the empty path."""
+
+    @property
+    def root(self) -> Branch:
+        return self.branches[""]
+
+    def take(self, prefix: str, event: WorkflowEvent) -> None:
+        self.branches.setdefault(prefix, Branch(event.run_id, prefix)).take(event)
+
+    @property
+    def gates(self) -> list[GateTold]:
+        """The open gates of all the runs."""
+        return [
+            GateTold.model_validate({**gate, "run_id": each.run_id, "path": each.prefix + gate["path"]})
+            for each in self.branches.values()
+            if each.view.state not in ("completed", "failed", "cancelled")
+            for gate in each.view.gates.values()
+        ]
+
+    @property
+    def waits(self) -> list[dict[str, Any]]:
+        """The signals and facts that are waited for, as their events say it."""
+        each = [wait for branch in self.branches.values() for wait in branch.waits.values()]
+        return [wait.data for wait in each if wait.event_type == "signal_waiting"]
+
+    @property
+    def stands(self) -> bool:
+        """Whether nothing goes on unless somebody answers, or asserts a fact."""
+        calls = {prefix for prefix in self.branches if prefix}
+        busy = [
+            path
+            for each in self.branches.values()
+            for path in each.running
+            if each.prefix + path not in calls
+        ]
+        waits = [wait for each in self.branches.values() for wait in each.waits.values()]
+        lasting = (wait.event_type == "gate_waiting" or needs_somebody(wait.data) for wait in waits)
+        return bool(waits) and not busy and all(lasting)
+
+    @property
+    def usage(self) -> Usage:
+        total = Usage()
+        for each in self.branches.values():
+            total.spend(each.view.usage.to_dict())
+        return total
+
+    # -- drawn ---------------------------------------------------------------------------------
+
+    def panel(self, width: int = WIDEST, now: datetime | None = None) -> Panel:
+        title = f"Workflow Progress ({self.root.run_id[:13]})"
+        return Panel(self.grid(now), title=title, border_style="blue", width=min(width, WIDEST))
+
+    def grid(self, now: datetime | None = None) -> Table:
+        now, root = now or datetime.now(UTC), self.root
+        grid = Table.grid(expand=True, padding=(0, 1))
+        grid.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+        grid.add_column(justify="right", no_wrap=True)
+        symbol, style = ROOTS.get(root.view.state, ("●", "yellow"))
+        took = time(root.view.started_at, root.view.ended_at, now)
+        grid.add_row(Text(f"{symbol} {root.view.workflow_id}", f"bold {style}"), Text(took, "dim"))
+        rows = list(self._rows(root, root.view.tree, "", now))
+        if len(rows) > MOST:
+            grid.add_row(Text(f"   … {len(rows) - MOST} more above", "dim"), "")
+        for row in rows[-MOST:]:
+            grid.add_row(*row)
+        if used := spent(self.usage):
+            grid.add_row("", Text(used, "dim"))
+        return grid
+
+    def _rows(
+        self, branch: Branch, nodes: list[NodeView], guide: str, now: datetime
+    ) -> Iterator[tuple[Text, Text]]:
+        shown = list(visible(branch, nodes))
+        for node in shown:
+            last = node is shown[-1]
+            symbol, style = SYMBOLS.get(node.state, ("●", "yellow"))
+            text = Text(f"{guide}{'└─' if last else '├─'} ", "dim")
+            text.append(f"{symbol} {name_of(node)}".ljust(NAMES - len(guide)), style)
+            text.append(" " + harmless(branch.notes.get(node.path, "").split("\n")[0]))
+            yield text, Text(time(node.started_at, node.ended_at, now), "dim")
+            inner = guide + ("   " if last else "│  ")
+            yield from self._rows(branch, node.children, inner, now)
+            if (called := self.branches.get(branch.prefix + node.path)) is not None and called is not branch:
+                yield from self._rows(called, called.view.tree, inner, now)
+
+
+def visible(branch: Branch, nodes: list[NodeView]) -> Iterator[NodeView]:
+    """The nodes of a level; the children of one that is not shown stand in its place."""
+    for node in nodes:
+        if node.path in branch.hidden or (not node.children and node.name == "answer"):
+            yield from visible(branch, node.children)
+        else:
+            yield node
+
+
+def name_of(node: NodeView) -> str:
+    """A step with its rounds and attempts."""
+    rounds = f" [{node.iteration}{f'/{node.max_iterations}' if node.max_iterations else ''}]"
+    again = f" ({node.attempts} attempts)" if node.attempts > 1 else ""
+    return node.name + (rounds if node.iteration else "") + again
+
+
+def place_of(path: str) -> str:
+    """Where a gate stands in the tree."""
+    return path.rpartition("/")[0] or path
+
+
+def time(began: datetime | None, ended: datetime | None, now: datetime) -> str:
+    return "" if began is None else f"({((ended or now) - began).total_seconds():.1f}s)"
+
+
+def spent(usage: Usage) -> str:
+    tokens = f"{usage.tokens:,} tokens" if usage.tokens else ""
+    cost = f"${usage.cost:.2f}" if usage.cost else ""
+    return " · ".join(part for part in (tokens, cost) if part)
+
+
+def event_of(told: EventTold) -> WorkflowEvent:
+    return WorkflowEvent(
+        told.run_id,
+        told.workflow_id,
+        told.event_type,
+        told.data,
+        told.timestamp,
+        seq=told.seq,
+        path=told.path,
+    )

@@ -1,0 +1,69 @@
+"""`nerve workflow`: definitions and their runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from nerve.cli.common import DEFAULT, Common, Door, answering
+from nerve.cli.exits import COMPLETED, FAILED
+from nerve.cli.showing import opened
+from nerve.notations import SUFFIXES, contents
+from nerve.spec.source import Unreadable
+
+NONE = "No workflows found. Create workflows in .nerve/workflows/, or begin with: nerve init"
+
+
+def define(file: Annotated[Path, Parameter(name="FILE")], /, *, common: Common = DEFAULT) -> int:
+    """Define the workflow of a file, for this project and its server; it stays defined."""
+    checked = opened(str(file))
+    if checked.errors:
+        raise Unreadable(checked.errors)
+
+    async def do(door: Door) -> int:
+        notation = SUFFIXES[file.suffix.lower()].name
+        asserted = {"source": contents(file), "notation": notation}
+        fact = await door.client.assert_fact(fact=["workflow-definition", asserted])
+        told = await door.client.workflow(workflow=fact.record[-1]["id"])
+        door.tell(told, f"{told.id} defined")
+        return COMPLETED
+
+    return answering(common, do, writes=True)
+
+
+def list_(*, common: Common = DEFAULT) -> int:
+    """List the workflows, with their steps and their open runs."""
+
+    async def do(door: Door) -> int:
+        found = (await door.client.workflows()).workflows
+        runs = [run for run in (await door.client.runs(limit=1000)).runs if run.ended_at is None]
+        lines = []
+        for each in found:
+            lines.append(f"{each.id}  {each.description}".rstrip())
+            lines += [f"  Steps: {' → '.join(each.steps)}"] if each.steps else []
+            lines += [
+                f"  {run.run_id} {run.label or ''} {run.state}" for run in runs if run.workflow == each.id
+            ]
+        for problem in door.problems:
+            door.say(f"{problem['file']}: {problem['message']}")
+        told = [each.model_dump(mode="json") for each in found]
+        open_ = [run.model_dump(mode="json") for run in runs]
+        door.tell({"workflows": told, "runs": open_, "problems": door.problems}, lines or NONE)
+        return COMPLETED
+
+    return answering(common, do)
+
+
+def reload(*, common: Common = DEFAULT) -> int:
+    """Read the definitions of the project again; open runs keep theirs. Exit code 1 if some are wrong."""
+
+    async def do(door: Door) -> int:
+        told = await door.client.reload()
+        for problem in told.problems:
+            door.say(f"{problem['file']}:{problem.get('line', 1)}: {problem['message']}")
+        door.tell(told, f"Reloaded {told.workflows} workflow(s).")
+        return FAILED if told.problems else COMPLETED
+
+    return answering(common, do)
