@@ -121,6 +121,26 @@ async def test_a_client_cannot_say_its_own_scope(served: Served) -> None:
         assert await ask(client, "POST", "/api/runs", **claims) == 403
 
 
+LISP = '(workflow "evil" (state start (assert done)))'
+DEFINES = [
+    ["workflow-definition", {"id": "evil", "notation": "lisp", "source": LISP}],
+    ["workflow/definition", {"id": "evil", "source": LISP}],
+    '(workflow-definition :id evil :source "(workflow)")',
+    "_",
+    ["_", "..."],
+    ["?label", "..."],
+]
+
+
+@pytest.mark.parametrize("path", ["/api/facts", "/api/facts/retract"])
+async def test_facts_that_define_workflows_need_the_right_to_define_them(served: Served, path: str) -> None:
+    async with served.client("run") as client:
+        seen = [(await client.post(path, json={"fact": fact})).status_code for fact in DEFINES]
+        assert seen == [403] * len(DEFINES)
+        assert (await client.post(path, json={"fact": ["done", 1]})).status_code == 200
+    assert "evil" not in served.api.session.list_workflows()
+
+
 async def test_guessing_is_slowed_down_and_holds_up_nobody_else(served: Served) -> None:
     async with served.client(None) as guesser, served.client() as owner:
         begun = time.monotonic()

@@ -12,6 +12,7 @@ from starlette.routing import Route
 
 from nerve.api import OPERATIONS, Api, ApiError, Operation
 from nerve.api.operations import Scope
+from nerve.api.scopes import scope_of
 from nerve.server.auth import Auth, need
 from nerve.server.body import read_body
 from nerve.server.openapi import document
@@ -73,6 +74,7 @@ def ways(api: Api, auth: Auth, streams: Streams) -> list[Way]:
 def endpoint(api: Api, operation: Operation) -> Endpoint:
     async def perform(request: Request) -> Response:
         given = await (asked_in_body(request, operation) if operation.changes else asked_in_query(request))
+        need(request.scope["nerve.caller"], scope_of(operation, given))
         told = await api.perform(operation.name, given)
         return Response(told.model_dump_json(), media_type="application/json")
 

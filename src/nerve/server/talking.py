@@ -12,6 +12,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from nerve.api import OPERATIONS, Api, ApiError
 from nerve.api.operations import Scope
+from nerve.api.scopes import scope_of
 from nerve.server.auth import Auth, need
 from nerve.server.body import read_object
 from nerve.server.following import Follow, Said, follow_all
@@ -107,7 +108,7 @@ class Talk:
             case "unsubscribe":
                 return self._unsubscribe(**taken(args, "id"))
         if op in OPERATIONS:
-            need(self._caller, OPERATIONS[op].scope)
+            need(self._caller, scope_of(OPERATIONS[op], args))
         return (await self._api.perform(op, args)).model_dump(mode="json")
 
     async def _subscribe(self, id: str, run: str = "", after: str = "") -> Any:
