@@ -8,10 +8,13 @@ from hashlib import sha256
 from typing import TypeAlias
 
 from nerve.errors import JournalBroken
-from nerve.store.port import Row
+from nerve.store.port import EMPTIED, Row
 
 START = bytes(32)
 """What the first event of a journal is tied to."""
+
+MARK = b"\0"
+"""Stands before the digest of data that was forgotten, in the place of the data."""
 
 Stored: TypeAlias = tuple[int, float, str, str, str | None, str | bytes, bytes]
 
@@ -49,11 +52,15 @@ def verified(
             if seq != expected:
                 raise JournalBroken(run, expected)
             if seq != after:
-                data = kept.encode() if isinstance(kept, str) else blob(kept)
-                if data is None:
-                    raise JournalBroken(run, seq)
-                row = Row(seq, at, type, path, settles, data.decode())
-                if link(previous, run, row, digest(data)) != hash:
+                if isinstance(kept, bytes) and len(kept) == len(MARK + START):
+                    text, own = EMPTIED, kept[len(MARK) :]
+                else:
+                    data = kept.encode() if isinstance(kept, str) else blob(kept)
+                    if data is None:
+                        raise JournalBroken(run, seq)
+                    text, own = data.decode(), digest(data)
+                row = Row(seq, at, type, path, settles, text)
+                if link(previous, run, row, own) != hash:
                     raise JournalBroken(run, seq)
                 rows.append(row)
             expected, previous = seq + 1, hash

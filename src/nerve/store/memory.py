@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 
 from nerve.errors import Conflict, StoreError
 from nerve.store import refusals
-from nerve.store.port import Append, Definition, FactRow, MessageRow, Row, RunRow
+from nerve.store.port import EMPTIED, Append, Definition, FactRow, MessageRow, Row, RunRow
 
 
 class MemoryStore:
@@ -24,6 +24,7 @@ class MemoryStore:
         self._facts: dict[str, dict[str, FactRow]] = {}
         self._versions: dict[str, int] = {}
         self._messages: dict[str, list[MessageRow]] = {}
+        self._resumes: dict[str, int] = {}
         self._saying = threading.Lock()
 
     def append(self, batch: Sequence[Append], patience: float = 30.0) -> list[StoreError | None]:
@@ -131,6 +132,33 @@ class MemoryStore:
 
     def messages(self, conversation: str, after: int = 0) -> list[MessageRow]:
         return self._messages.get(conversation, [])[after:]
+
+    def size(self, run: str) -> tuple[int, int]:
+        rows = self._journals.get(run, [])
+        return len(rows), sum(len(row.data.encode()) for row in rows)
+
+    def delete_runs(self, runs: Sequence[str]) -> None:
+        for run in runs:
+            for row in self._journals.pop(run, []):
+                self._settled.pop((run, row.settles or ""), None)
+            if (gone := self._runs.pop(run, None)) is not None and gone.key is not None:
+                del self._keys[gone.session, gone.key]
+            self._resumes.pop(run, None)
+
+    def empty_events(self, run: str, seqs: Sequence[int]) -> None:
+        for seq in seqs:
+            self._journals[run][seq - 1] = self._journals[run][seq - 1]._replace(data=EMPTIED)
+
+    def resuming(self, runs: Sequence[str]) -> None:
+        for run in runs:
+            self._resumes[run] = self._resumes.get(run, 0) + 1
+
+    def resumed(self, runs: Sequence[str]) -> None:
+        for run in runs:
+            self._resumes.pop(run, None)
+
+    def resumes(self) -> dict[str, int]:
+        return dict(self._resumes)
 
     def close(self) -> None:
         pass

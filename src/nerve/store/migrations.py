@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 APPLICATION = 1315271286
 """Marks the file as ours: "Nerv" as a number."""
 
-MIGRATIONS = [SQL["create_version_1"], SQL["create_version_2"]]
+MIGRATIONS = [SQL["create_version_1"], SQL["create_version_2"], SQL["create_version_3"]]
 """The n-th entry makes version n + 1 out of version n."""
 
 

@@ -14,6 +14,10 @@ VALUE_LIMIT = 64 * 1024 * 1024
 """Data above this many bytes is refused."""
 
 
+EMPTIED = "{}"
+"""What is read as the data of an event whose data was forgotten."""
+
+
 class Row(NamedTuple):
     """One event as a store keeps it; `data` is JSON text."""
 
@@ -142,5 +146,26 @@ class Store(Protocol):
 
     def messages(self, conversation: str, after: int = 0) -> list[MessageRow]:
         """What was said behind the message `after`, in order."""
+
+    def size(self, run: str) -> tuple[int, int]:
+        """How many events a journal has, and how many bytes of data; it need not be whole."""
+
+    def delete_runs(self, runs: Sequence[str]) -> None:
+        """Forget runs with all their events, in one synced transaction; from any thread.
+
+        What is shared with other runs, or was said in conversations, stays.
+        """
+
+    def empty_events(self, run: str, seqs: Sequence[int]) -> None:
+        """Forget the data of events, which is `{}` from then on; that they happened, and when, stays."""
+
+    def resuming(self, runs: Sequence[str]) -> None:
+        """Count, in a synced transaction, that runs are about to be taken up again; from any thread."""
+
+    def resumed(self, runs: Sequence[str]) -> None:
+        """Begin to count anew, since that went well; from any thread."""
+
+    def resumes(self) -> dict[str, int]:
+        """How many times runs were about to be taken up, and it was not said that it went well."""
 
     def close(self) -> None: ...

@@ -150,6 +150,33 @@ class SqliteStore:
             rows = self._reader.execute(SQL["select_messages"], (conversation, after))
             return [MessageRow(*row) for row in rows]
 
+    def size(self, run: str) -> tuple[int, int]:
+        with reported(self.file):
+            return cast("tuple[int, int]", self._reader.execute(SQL["select_size"], (run,)).fetchone())
+
+    def delete_runs(self, runs: Sequence[str]) -> None:
+        with self._turn, reported(self.file):
+            self._writer.delete_runs(runs)
+
+    def empty_events(self, run: str, seqs: Sequence[int]) -> None:
+        with self._turn, reported(self.file):
+            self._writer.empty_events(run, seqs)
+
+    def resuming(self, runs: Sequence[str]) -> None:
+        self._count("count_resumes", runs)
+
+    def resumed(self, runs: Sequence[str]) -> None:
+        self._count("forget_resumes", runs)
+
+    def _count(self, name: str, runs: Sequence[str]) -> None:
+        if runs:
+            with self._turn, reported(self.file):
+                self._writer.execute(name, {"runs": json.dumps(list(runs))})
+
+    def resumes(self) -> dict[str, int]:
+        with reported(self.file):
+            return dict(cast("Iterator[tuple[str, int]]", self._reader.execute(SQL["select_resumes"])))
+
     def close(self) -> None:
         """Move the write-ahead log into the file and let others own it."""
         self._opened.close()

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import chain
 
 import apsw
 
 from nerve.errors import Conflict, StoreError
 from nerve.store import refusals
-from nerve.store.chain import START, digest, link
+from nerve.store.chain import MARK, START, digest, link
 from nerve.store.connection import close
 from nerve.store.port import INLINE_LIMIT, VALUE_LIMIT, Append, FactRow, MessageRow
 from nerve.store.statements import SQL, for_rows
@@ -64,18 +64,51 @@ class Writer:
             self._move_log(db)
         return outcomes
 
-    def say(self, message: MessageRow, patience: float = 30.0) -> MessageRow:
+    def say(self, message: MessageRow) -> MessageRow:
         """Commit a message, and give it with its number."""
+        with self._transaction() as execute:
+            seq = execute(SQL["insert_message"], message._asdict()).get
+        return message._replace(seq=seq)
+
+    def execute(self, name: str, values: dict[str, object]) -> None:
+        """Commit one statement."""
+        with self._transaction() as execute:
+            execute(SQL[name], values)
+
+    def delete_runs(self, runs: Sequence[str]) -> None:
+        """Forget runs, and the blobs that nobody else has."""
+        with self._transaction() as execute:
+            for run in runs:
+                self._heads.pop(run, None)
+                blobs = [hash for (hash,) in execute(SQL["select_blobs_of_run"], (run,)).fetchall()]
+                for name in ("delete_events", "delete_run", "forget_resume"):
+                    execute(SQL[name], (run,))
+                for hash in blobs:
+                    execute(SQL["delete_blob"], (hash,))
+
+    def empty_events(self, run: str, seqs: Sequence[int]) -> None:
+        """Keep the digests of data in its place; the journal can still be checked."""
+        with self._transaction() as execute:
+            for seq in seqs:
+                kept = execute(SQL["select_data"], (run, seq)).get
+                if isinstance(kept, bytes) and len(kept) == len(MARK + START):
+                    continue
+                own = digest(kept.encode()) if isinstance(kept, str) else kept
+                execute(SQL["empty_event"], (MARK + own, run, seq))
+                if own is kept:
+                    execute(SQL["delete_blob"], (own,))
+
+    @contextmanager
+    def _transaction(self, patience: float = 30.0) -> Iterator[Execute]:
         try:
             db = self._ready(patience)
             with Transaction(db, self._execute) as execute:
-                seq = execute(SQL["insert_message"], message._asdict()).get
+                yield execute
         except apsw.Error as error:
             self._failed(error)
             raise
         if self._log >= LOG_PAGES:
             self._move_log(db)
-        return message._replace(seq=seq)
 
     def _failed(self, error: apsw.Error) -> None:
         self._heads.clear()

@@ -358,3 +358,59 @@ class StoreContract:
             thread.join()
         assert [row.seq for row in store.messages("c")] == list(range(1, 61))
         assert len(store.events("r")) == 20
+
+    def test_a_journal_has_a_size(self, store: Store) -> None:
+        store.append([Append("r", 0, [event(1, data="é" * 10), event(2, data="x" * (INLINE_LIMIT + 1))])])
+        assert store.size("r") == (2, 20 + INLINE_LIMIT + 1)
+        assert store.size("none") == (0, 0)
+
+    def test_runs_are_deleted_with_all_that_is_theirs_alone(self, store: Store) -> None:
+        shared, own = "s" * (INLINE_LIMIT + 1), "o" * (INLINE_LIMIT + 1)
+        store.append(
+            [
+                Append("a", 0, [event(1, "/x", shared), event(2, data=own)], run_row("a", key="k")),
+                Append("b", 0, [event(1, "/x", shared)], run_row("b")),
+            ]
+        )
+        store.add_message("c", "assistant", "started", "a")
+        store.resuming(["a", "b"])
+        store.delete_runs(["a", "none"])
+        assert store.run("a") is None
+        assert store.events("a") == []
+        assert [row.run for row in store.runs()] == ["b"]
+        assert store.run_by_key("default", "k") is None
+        assert store.resumes() == {"b": 1}
+        assert store.events("b") == [event(1, "/x", shared)]
+        assert len(store.messages("c")) == 1
+        again = Append("a", 0, [event(1, "/x", own)], run_row("a", key="k"))
+        assert store.append([again]) == [None]
+        assert store.events("a") == [event(1, "/x", own)]
+        store.delete_runs([])
+        store.delete_runs(["a", "b"])
+        assert store.runs() == []
+
+    def test_events_are_emptied_and_their_journal_goes_on(self, store: Store) -> None:
+        large = "x" * (INLINE_LIMIT + 1)
+        rows = [event(1, data='"one"'), event(2, data=large), event(3, "/x", '"three"'), event(4, data=large)]
+        store.append([Append("r", 0, rows, run_row("r")), Append("q", 0, rows)])
+        for _ in range(2):
+            store.empty_events("r", [1, 2])
+        kept = [rows[0]._replace(data="{}"), rows[1]._replace(data="{}"), *rows[2:]]
+        assert store.events("r") == kept
+        assert store.events("r", 2) == kept[2:]
+        assert store.events("q") == rows
+        assert store.append([append("r", 4)]) == [None]
+        store.empty_events("r", [4])
+        assert store.events("r")[3].data == "{}"
+        store.delete_runs(["r"])
+        assert store.events("q") == rows
+
+    def test_it_is_counted_how_often_runs_were_about_to_be_taken_up(self, store: Store) -> None:
+        assert store.resumes() == {}
+        store.resuming(["a", "b"])
+        store.resuming(["a"])
+        store.resuming([])
+        assert store.resumes() == {"a": 2, "b": 1}
+        store.resumed(["a", "none"])
+        store.resumed([])
+        assert store.resumes() == {"b": 1}

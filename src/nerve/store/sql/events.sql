@@ -15,3 +15,29 @@ SELECT seq, at, type, path, settles, data, hash FROM events WHERE run = ? AND se
 
 -- name: select_blob
 SELECT data FROM blobs WHERE hash = ?;
+
+-- name: select_data
+SELECT data FROM events WHERE run = ? AND seq = ?;
+
+-- name: select_size
+SELECT
+    count(*),
+    ifnull(sum(CASE
+        WHEN typeof(data) = 'text' THEN octet_length(data)
+        ELSE ifnull((SELECT octet_length(blobs.data) FROM blobs WHERE blobs.hash = events.data), 0)
+    END), 0)
+FROM events WHERE run = ?;
+
+-- name: select_blobs_of_run
+SELECT DISTINCT data FROM events WHERE run = ? AND typeof(data) = 'blob' AND length(data) = 32;
+
+-- name: delete_events
+DELETE FROM events WHERE run = ?;
+
+-- name: delete_blob
+DELETE FROM blobs WHERE hash = ?1 AND NOT EXISTS (
+    SELECT 1 FROM events WHERE data = ?1 AND typeof(data) = 'blob' AND length(data) = 32
+);
+
+-- name: empty_event
+UPDATE events SET data = ? WHERE run = ? AND seq = ?;

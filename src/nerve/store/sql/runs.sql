@@ -78,3 +78,19 @@ ORDER BY started, run;
 
 -- name: select_definition
 SELECT hash, workflow, notation, source, canonical FROM definitions WHERE hash = ?;
+
+-- name: delete_run
+DELETE FROM runs WHERE run = ?;
+
+-- name: count_resumes
+INSERT INTO resumes (run, times) SELECT value, 1 FROM json_each(:runs) WHERE true
+ON CONFLICT (run) DO UPDATE SET times = times + 1;
+
+-- name: forget_resumes
+DELETE FROM resumes WHERE run IN (SELECT value FROM json_each(:runs));
+
+-- name: forget_resume
+DELETE FROM resumes WHERE run = ?;
+
+-- name: select_resumes
+SELECT run, times FROM resumes;

@@ -124,6 +124,14 @@ SELECT
     strftime('%Y-%m-%dT%H:%M:%fZ', ended, 'unixepoch') AS completed_at
 FROM runs;
 
+-- name: create_version_3
+CREATE TABLE resumes (
+    run TEXT NOT NULL PRIMARY KEY,
+    times INTEGER NOT NULL -- that it was about to be taken up, since that last went well
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX events_with_blobs ON events (data) WHERE typeof(data) = 'blob' AND length(data) = 32;
+
 -- name: application_id
 PRAGMA application_id;
 
