@@ -23,9 +23,12 @@ RUN = {
     ("POST", "/api/facts/retract"),
     *(("POST", f"/api/runs/{{run}}/{verb}") for verb in ("pause", "resume", "stop", "fork", "retry", "skip")),
     ("POST", "/api/route"),
+    ("POST", "/test/message"),
 }
 READ = {
     ("GET", "/api/openapi.json"),
+    ("GET", "/test/messages/{id}"),
+    ("POST", "/api/command"),
     ("GET", "/events"),
     ("GET", "/events/workflow/{run_id}"),
     ("GET", "/api/workflows"),

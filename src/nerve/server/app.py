@@ -14,9 +14,11 @@ from starlette.websockets import WebSocket
 
 from nerve.api import Api, ApiError
 from nerve.server.auth import Auth
-from nerve.server.routes import Way, ways
+from nerve.server.routes import ways
+from nerve.server.seed_routes import seed_ways
 from nerve.server.stream import HEARTBEAT, Streams
 from nerve.server.talking import Sockets
+from nerve.server.way import Way
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -44,7 +46,8 @@ class App:
         self.auth = auth
         self.closing = asyncio.Event()
         """Set when the server stops: streams end, so that it can."""
-        self.ways: list[Way] = ways(api, auth, Streams(api, self.closing, heartbeat))
+        streams = Streams(api, self.closing, heartbeat)
+        self.ways: list[Way] = [*ways(api, auth, streams), *seed_ways(api)]
         self.open = {way.path for way in self.ways if way.access == "open"}
         self._routed = routed(self.ways, Sockets(api, auth))
 

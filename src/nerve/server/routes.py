@@ -1,42 +1,22 @@
-"""The routes: one for each operation, and the few that belong to HTTP itself. Each says who may use it."""
+"""The routes: one for each operation, and the few that belong to HTTP itself."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
 from nerve.api import OPERATIONS, Api, ApiError, Operation
-from nerve.api.operations import Scope
 from nerve.api.scopes import scope_of
 from nerve.server.auth import Auth, need
 from nerve.server.body import read_body
 from nerve.server.openapi import document
 from nerve.server.stream import Streams
+from nerve.server.way import Endpoint, Way
 
-Endpoint = Callable[[Request], Awaitable[Response]]
-Access = Scope | Literal["open"]
-
-
-class Way(NamedTuple):
-    """One route: who may use it, and what it does."""
-
-    method: str
-    path: str
-    access: Access
-    endpoint: Endpoint
-
-    def route(self) -> Route:
-        async def guarded(request: Request) -> Response:
-            if self.access != "open":
-                need(request.scope["nerve.caller"], self.access)
-            return await self.endpoint(request)
-
-        return Route(self.path, guarded, methods=[self.method])
+if TYPE_CHECKING:
+    from starlette.requests import Request
 
 
 def ways(api: Api, auth: Auth, streams: Streams) -> list[Way]:

@@ -1,0 +1,53 @@
+"""The routes that the seeds name: their commands, and a conversation to test with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, get_args
+from urllib.parse import unquote
+
+from starlette.responses import JSONResponse, Response
+
+from nerve.api import OPERATIONS, Api, ApiError
+from nerve.api.errors import STATUS
+from nerve.router.messages import Mode
+from nerve.server import commands, conversation
+from nerve.server.auth import need
+from nerve.server.body import read_body
+from nerve.server.way import Way
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+
+def seed_ways(api: Api) -> list[Way]:
+    async def command(request: Request) -> Response:
+        given = await read_body(request)
+        need(request.scope["nerve.caller"], commands.scope_of(given))
+        reply = await commands.handle(api, given)
+        return JSONResponse(reply, STATUS[reply["code"]] if "code" in reply else 200)
+
+    async def message(request: Request) -> Response:
+        given = await read_body(request)
+        asked = [given.pop(name, None) for name in ("conversationId", "message")]
+        if given or not all(isinstance(each, str) for each in asked):
+            fix = 'Send {"conversationId": "…", "message": "…"}'
+            raise ApiError("bad_request", "a message has a conversation and a text", fix)
+        if asked[1].split()[:2] == ["/workflow", "reload"]:
+            need(request.scope["nerve.caller"], OPERATIONS["reload"].scope)
+        said = await conversation.message(api, *asked)
+        return JSONResponse({"messages": [each.to_dict() for each in said]})
+
+    async def messages(request: Request) -> Response:
+        mode: Any = request.query_params.get("mode", "batch")
+        if mode not in get_args(Mode):
+            raise ApiError(
+                "bad_request", f"there is no mode '{mode}'", f"There are: {', '.join(get_args(Mode))}."
+            )
+        said = conversation.messages(api, unquote(request.path_params["id"]), mode)
+        return JSONResponse({"messages": [each.to_dict() for each in said]})
+
+    return [
+        Way("POST", "/api/command", "read", command),
+        Way("POST", "/test/message", "run", message),
+        Way("GET", "/test/messages/{id}", "read", messages),
+    ]

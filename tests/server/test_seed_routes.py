@@ -1,0 +1,63 @@
+"""The seeds' commands and the conversation to test with, over HTTP."""
+
+import httpx2
+import pytest
+
+from server.conftest import Served
+
+
+@pytest.mark.requirement("S0-61")
+async def test_a_command_is_given_in_either_vocabulary(client: httpx2.AsyncClient) -> None:
+    given = {"type": "EXECUTE_WORKFLOW", "params": {"workflow_id": "hello", "input": "you", "wait": True}}
+    reply = await client.post("/api/command", json=given)
+    assert reply.json()["data"]["result"] == "hello you"
+    begun = await client.post(
+        "/api/command", json={"type": "start_workflow", "params": {"workflow_id": "ask"}}
+    )
+    assert begun.json()["data"]["status"] == "started"
+
+
+async def test_a_command_that_is_not_done_has_the_status_of_its_error(client: httpx2.AsyncClient) -> None:
+    given = {"type": "GET_WORKFLOW_RUN", "params": {"run_id": "nobody"}}
+    reply = await client.post("/api/command", json=given)
+    assert reply.status_code == 404
+    assert reply.json()["error"] == "Workflow run 'nobody' not found"
+
+
+@pytest.mark.parametrize(
+    ("scope", "kind", "allowed"),
+    [
+        ("read", "LIST_WORKFLOWS", True),
+        ("read", "EXECUTE_WORKFLOW", False),
+        ("read", "ANSWER_GATE", False),
+        ("answer", "workflow_input", True),
+        ("answer", "stop_workflow", False),
+        ("run", "start_workflow", True),
+        ("run", "ANSWER_GATE", False),
+        ("read", "execute_WORKFLOW", False),
+    ],
+)
+async def test_a_command_needs_the_scope_of_what_it_does(
+    served: Served, scope: str, kind: str, allowed: bool
+) -> None:
+    async with served.client(scope) as client:
+        reply = await client.post("/api/command", json={"type": kind})
+        assert (reply.status_code != 403) is allowed
+
+
+@pytest.mark.requirement("S3-30")
+async def test_a_conversation_is_held_over_http(client: httpx2.AsyncClient) -> None:
+    sent = await client.post("/test/message", json={"conversationId": "a/b", "message": "/help"})
+    assert [each["role"] for each in sent.json()["messages"]] == ["user", "assistant"]
+    for mode in ("batch", "stream"):
+        told = await client.get("/test/messages/a%2Fb", params={"mode": mode})
+        assert told.json() == sent.json()
+    assert (await client.get("/test/messages/x", params={"mode": "loud"})).status_code == 400
+    assert (await client.post("/test/message", json={"message": "/help"})).status_code == 400
+
+
+async def test_a_message_reloads_only_for_who_may(served: Served) -> None:
+    given = {"conversationId": "c", "message": " /workflow  reload "}
+    for scope, status in (("run", 403), ("admin", 200)):
+        async with served.client(scope) as client:
+            assert (await client.post("/test/message", json=given)).status_code == status
