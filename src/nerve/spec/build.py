@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, cast
 
@@ -247,7 +248,8 @@ class Builder:
 
         def make(sight: Sight) -> Entry:
             talks.begin()
-            return Entry(inlined(node), sight["given"])
+            made = Judged(inlined(node), partial(settled, spec)) if spec.outputs == "list" else inlined(node)
+            return Entry(made, sight["given"])
 
         return make
 
@@ -327,6 +329,27 @@ def times_of(times: int | str | None, sight: Sight) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value) or value < 0:
         raise ValueError(f"times '{times}' must be a whole number that is not negative, not {value!r}")
     return int(value)
+
+
+def settled(spec: models.Parallel, result: Result) -> Result:
+    """How each branch of a parallel ended, as a list; a failure names the branches and what they said."""
+    parts: dict[str, Result] = result.attributes["results"]
+    told = [
+        {
+            "stepId": id,
+            "status": "fulfilled" if part.success else "rejected",
+            "result": part.output,
+            "error": part.get("error"),
+        }
+        for id, part in parts.items()
+    ]
+    if result.success:
+        return Result.ok(told, result.attributes)
+    failed = {id: part.error for id, part in parts.items() if not part.success}
+    who = "; ".join(f"{id}: {error}" for id, error in failed.items())
+    needed = f", {spec.require} must succeed" if spec.require else ""
+    error = f"{len(failed)} of {len(parts)} failed{needed} ({who})"
+    return Result.failed(error, result.error_type, told, result.attributes)
 
 
 def gate_result(spec: models.Gate, result: Result) -> Result:

@@ -230,6 +230,8 @@ class Parallel(NodeBase):
     kind: Literal["parallel"]
     branches: list[Node]
     require: Annotated[int, Field(ge=0)] | None = None
+    outputs: Literal["object", "list"] = "object"
+    """What it gives: the output of each branch by its id, or a list that says how each of them ended."""
 
 
 class Transition(Model):

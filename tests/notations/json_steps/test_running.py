@@ -290,6 +290,29 @@ async def test_as_many_as_asked_for_are_enough(agents: Agents) -> None:
 
 
 @pytest.mark.requirement("S2-12")
+async def test_a_failed_parallel_names_the_parts_and_what_they_said(agents: Agents) -> None:
+    agents.add("a-agent", 1)
+    agents.add("b-agent", RuntimeError("it broke"))
+    step = {"id": "p", "type": "parallel", "steps": [agent("a"), agent("b")]}
+    assert "'p' failed: 1 of 2 failed (b: it broke)" in await agents.fail(step)
+    step["min_success"] = 2
+    assert "'p' failed: 1 of 2 failed, 2 must succeed (b: it broke)" in await agents.fail(step)
+
+
+@pytest.mark.requirement("S2-12")
+@pytest.mark.requirement("S2-13")
+async def test_a_rejected_part_names_itself(agents: Agents) -> None:
+    parts = [{"id": "sure", "type": "approval"}, {"id": "t", "type": "transform", "transform": "1"}]
+    run = await agents.start(
+        {"id": "p", "type": "parallel", "steps": parts, "next": "end"},
+        {"id": "end", "type": "transform", "transform": "results.p"},
+    )
+    await answer(run, "reject")
+    with pytest.raises(WorkflowFailed, match=r"1 of 2 failed \(sure: rejected: reject\)"):
+        await run.wait()
+
+
+@pytest.mark.requirement("S2-12")
 async def test_later_steps_see_the_parts_by_their_ids(agents: Agents) -> None:
     agents.add("u-agent", {"passed": 3})
     agents.add("v-agent", NO)

@@ -23,13 +23,6 @@ CHILD = "workflow:"
 """How an agent that is a workflow starts."""
 REJECT = "reject"
 
-REPORT = (
-    "Object.keys(given).map(id => ({stepId: id, status: steps[id].success ? 'fulfilled' : 'rejected',"
-    " result: steps[id].output, error: steps[id].error}))"
-)
-ALL_DONE = "output.every(step => step.status === 'fulfilled')"
-SOME_DONE = "output.filter(step => step.status === 'fulfilled').length >= {}"
-
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -231,16 +224,13 @@ def approval(step: Step) -> Map:
 
 
 def parallel(step: Step) -> Map:
-    """The branches, none of which stops another, and then a report of them, which decides the success."""
+    """The branches, none of which stops another; it gives a report of them."""
     branches = Seq((), step.at("steps"))
     for nested in step.nested:
         branches.push(body(nested), nested.place)
-    side_by_side = Map({"kind": "parallel", "require": 0}, step.place)
-    side_by_side.put("branches", branches, step.at("steps"))
-    enough = SOME_DONE.format(step.get("min_success")) if "min_success" in step.source else ALL_DONE
-    report = {"kind": "transform", "expression": REPORT, "expect": [{"condition": enough}]}
-    steps = Seq([side_by_side, located(report, step.at("min_success"))], step.place)
-    return Map({"kind": "sequence", "steps": steps}, step.place)
+    made = Map({"kind": "parallel", "outputs": "list"}, step.place)
+    made.put("branches", branches, step.at("steps"))
+    return take(made, "require", step.source, "min_success")
 
 
 def condition(step: Step) -> Map:

@@ -8,11 +8,9 @@ from itertools import islice
 from typing import Any
 
 from nerve.notations.json_steps.lower import (
-    ALL_DONE,
     CHILD,
     DURATION,
     ITERATIONS,
-    SOME_DONE,
     TIMEOUT,
 )
 from nerve.notations.json_steps.reader import read
@@ -124,12 +122,9 @@ def step_of_node(node: dict[str, Any], cannot: list[str], condition: bool = Fals
         case {"kind": "transform", "expression": expression}:
             made["type"] = "condition" if condition else "transform"
             made[made["type"]] = expression
-        case {
-            "kind": "sequence",
-            "steps": [{"kind": "parallel", "require": 0, "branches": branches}, report],
-        }:
+        case {"kind": "parallel", "outputs": "list", "branches": branches}:
             made |= {"type": "parallel", "steps": [step_of_node(part, cannot) for part in branches]}
-            made |= enough_of(report)
+            made |= {"min_success": node["require"]} if "require" in node else {}
         case _:
             cannot.append(f"'{node.get('id', '?')}' of kind {node['kind']} is no step")
     return made | policy_of(node)
@@ -146,14 +141,6 @@ def input_of(given: Any) -> dict[str, Any]:
     if not named and isinstance(context, str) and context.startswith("{{ results["):
         named = [context[len("{{ results['") : -len("'] }}")]]
     return {"input": named[0]} if named else {}
-
-
-def enough_of(report: dict[str, Any]) -> dict[str, Any]:
-    checks: list[dict[str, Any]] = report.get("expect", [])
-    condition = str(checks[0].get("condition")) if checks else ""
-    before, after = SOME_DONE.split("{}")
-    number = condition.removeprefix(before).removesuffix(after)
-    return {"min_success": int(number)} if condition != ALL_DONE and number.isdecimal() else {}
 
 
 def policy_of(node: dict[str, Any]) -> dict[str, Any]:
