@@ -14,6 +14,7 @@ from starlette.websockets import WebSocket
 
 from nerve.api import Api, ApiError
 from nerve.server.auth import Auth
+from nerve.server.lines import Lines
 from nerve.server.routes import ways
 from nerve.server.seed_routes import seed_ways
 from nerve.server.stream import HEARTBEAT, Streams
@@ -49,6 +50,7 @@ class App:
         streams = Streams(api, self.closing, heartbeat)
         self.ways: list[Way] = [*ways(api, auth, streams), *seed_ways(api)]
         self.open = {way.path for way in self.ways if way.access == "open"}
+        self.lines = Lines(api, auth)
         self._routed = routed(self.ways, Sockets(api, auth))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

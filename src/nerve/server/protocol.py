@@ -43,6 +43,9 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if data[:1] == b"{" and self._takes_lines():
+            self._switch(data)
+            return
         if self.conn.our_state is h11.DONE and self.conn.their_state is h11.SEND_BODY:
             self._unread += len(data)
             if self._unread > UNREAD:
@@ -57,6 +60,19 @@ class Connection(H11Protocol):
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         self._upgraded = True
         super().handle_websocket_upgrade(event)
+
+    def _takes_lines(self) -> bool:
+        begun = self.conn.trailing_data[0] or self.conn.their_state is not h11.IDLE
+        return not begun and is_unix(self.transport)
+
+    def _switch(self, data: bytes) -> None:
+        """No request of HTTP begins like that: what comes are lines of JSON."""
+        self._unwatch()
+        app: Any = self.config.app
+        lines = app.lines.protocol(self.connection_lost)
+        lines.connection_made(self.transport)
+        self.transport.set_protocol(lines)
+        lines.data_received(data)
 
     @property
     def _idle(self) -> bool:
@@ -81,11 +97,16 @@ class Connection(H11Protocol):
         self.transport.close()
 
 
+def is_unix(transport: asyncio.BaseTransport) -> bool:
+    peer: Any = transport.get_extra_info("socket")
+    return peer is not None and peer.family == socket.AF_UNIX
+
+
 def same_user(transport: asyncio.BaseTransport) -> bool:
     """Whether a Unix socket was opened by the user we are; over TCP only the token says who it is."""
-    peer: Any = transport.get_extra_info("socket")
-    if peer is None or peer.family != socket.AF_UNIX:
+    if not is_unix(transport):
         return True
+    peer: Any = transport.get_extra_info("socket")
     told = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     _, uid, _ = struct.unpack("3i", told)
     return bool(uid == os.getuid())
