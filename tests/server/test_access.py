@@ -13,7 +13,13 @@ from nerve.api.operations import OPERATIONS
 from nerve.server.auth import MAY, Auth
 from server.conftest import Served
 
-OPEN = {("GET", "/healthz"), ("POST", "/api/sign-in"), ("WEBSOCKET", "/ws")}
+OPEN = {
+    ("GET", "/"),
+    ("GET", "/nerve.js"),
+    ("GET", "/healthz"),
+    ("POST", "/api/sign-in"),
+    ("WEBSOCKET", "/ws"),
+}
 ADMIN = {("POST", "/api/definitions"), ("POST", "/api/reload"), ("POST", "/api/launch-codes")}
 ANSWER = {("POST", "/api/answers")}
 RUN = {
@@ -97,7 +103,12 @@ async def test_no_route_answers_without_a_token(served: Served, given: str) -> N
     token = served.tokens["admin"]
     headers = {"authorization": given.replace("TOKEN", token).encode()} if given else {}
     async with served.client(None) as client:
-        for method, path in [*GUARDED, ("GET", "/api/unknown"), ("GET", "/"), ("OPTIONS", "/api/runs")]:
+        for method, path in [
+            *GUARDED,
+            ("GET", "/api/unknown"),
+            ("GET", "/nothing"),
+            ("OPTIONS", "/api/runs"),
+        ]:
             reply = await client.request(method, path_of(path), headers=headers, **body(method))
             assert reply.status_code in (401, 429), (method, path)
             assert "access-control-allow-origin" not in reply.headers
@@ -281,6 +292,17 @@ async def sign_in(served: Served, browser: httpx2.AsyncClient, code: str) -> Non
     assert all(token not in told for token in served.tokens.values())
     again = await browser.post("/api/sign-in", json={"code": code}, headers={"X-Nerve": "1"})
     assert again.status_code == 401
+
+
+async def test_the_page_that_signs_in_runs_only_our_own_script(served: Served) -> None:
+    async with served.client(None) as browser:
+        shown = await browser.get("/")
+        assert shown.headers["content-security-policy"] == "default-src 'self'"
+        assert shown.headers["referrer-policy"] == "no-referrer"
+        assert re.findall(r"<script[^>]*>", shown.text) == ['<script src="/nerve.js">']
+        script = await browser.get("/nerve.js")
+        assert script.headers["content-type"].startswith("text/javascript")
+        assert "innerHTML" not in script.text
 
 
 async def test_a_launch_code_signs_in_one_browser_once(served: Served) -> None:

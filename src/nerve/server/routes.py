@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -41,6 +42,8 @@ def ways(api: Api, auth: Auth, streams: Streams) -> list[Way]:
         return JSONResponse({"done": True}, headers={"set-cookie": cookie})
 
     return [
+        Way("GET", "/", "open", static("index.html", "text/html")),
+        Way("GET", "/nerve.js", "open", static("nerve.js", "text/javascript")),
         Way("GET", "/healthz", "open", alive),
         Way("POST", "/api/sign-in", "open", sign_in),
         Way("POST", "/api/launch-codes", "admin", launch_code),
@@ -49,6 +52,16 @@ def ways(api: Api, auth: Auth, streams: Streams) -> list[Way]:
         Way("GET", "/events/workflow/{run_id}", "read", streams.run),
         *(Way(each.method, each.path, each.scope, endpoint(api, each)) for each in OPERATIONS.values()),
     ]
+
+
+def static(name: str, kind: str) -> Endpoint:
+    """A file that says nothing about the project, so that anybody may have it."""
+    text = (Path(__file__).parent / "static" / name).read_bytes()
+
+    async def told(request: Request) -> Response:
+        return Response(text, media_type=kind)
+
+    return told
 
 
 def endpoint(api: Api, operation: Operation) -> Endpoint:
