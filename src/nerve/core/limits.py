@@ -129,17 +129,23 @@ TOLD = {
     "steps": "Workflow exceeded max steps: {}.",
     "iterations": "Workflow exceeded max iterations: {}. This usually indicates an infinite loop."
     " Check your workflow routing logic.",
-    "errors": "Workflow exceeded max errors: {}. This indicates a systemic issue.",
-    "wall_time": "Workflow exceeded max duration: {}ms (elapsed while running, without waits)."
+    "errors": "Workflow exceeded max errors: {}. This indicates a systemic issue."
+    " Check your error handling logic.",
+    "wall_time": "Workflow exceeded max duration: {}ms. Elapsed: {}ms."
     " Consider breaking into smaller workflows.",
 }
 """What it means to reach a limit."""
+OF_STEPS = {"iterations": "max_iterations", "wall_time": "max_duration_ms"}
+"""What a limit is called in a file of steps."""
 
 
-def message(name: str, limits: Limits, path: str) -> str:
+def message(name: str, limits: Limits, path: str, elapsed: float = 0.0) -> str:
+    """What is said to whoever reaches a limit; `elapsed` are the seconds of running, without waits."""
     value = getattr(limits, name)
-    told = TOLD[name].format(f"{value * 1000 if name == 'wall_time' else value:g}")
+    shown = value * 1000 if name == "wall_time" else value
+    told = TOLD[name].format(f"{shown:g}", f"{elapsed * 1000:.0f}")
+    written = f"{OF_STEPS[name]} in the file, " if name in OF_STEPS else ""
     return (
         f"{told} The run reached its limit {name}={value:g} at {path or '/'}; raise it with"
-        f" Limits({name}=…) on the workflow, or session.start(limits=…)"
+        f" {written}Limits({name}=…) on the workflow, or session.start(limits=…)"
     )

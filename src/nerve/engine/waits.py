@@ -275,7 +275,8 @@ class Waits:
 
     def _out_of_time(self) -> None:
         drive = self._drive
-        drive.give_up(LimitReached("wall_time", message("wall_time", drive.limits, "")))
+        ran = self._ran + (drive.loop.time() - self._since if self._since is not None else 0.0)
+        drive.give_up(LimitReached("wall_time", message("wall_time", drive.limits, "", ran)))
 
 
 def kind_of(wait: Wait) -> str:
