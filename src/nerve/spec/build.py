@@ -356,13 +356,18 @@ def gate_result(spec: models.Gate, result: Result) -> Result:
     """A rejection is a failure; a time that is up may have a default answer."""
     if not result.success:
         if spec.default is not None and result.error_type == "TimeoutError":
-            return Result.ok(spec.default, {"timed_out": True, "approved": approves(spec, spec.default)})
+            return answered(spec, spec.default, {"timed_out": True})
         return result
-    if result.output in spec.reject:
-        return Result.failed(
-            f"rejected: {result.output}", "Rejected", result.output, {**result.attributes, "approved": False}
-        )
-    return Result.ok(result.output, {**result.attributes, "approved": approves(spec, result.output)})
+    return answered(spec, result.output, result.attributes)
+
+
+def answered(spec: models.Gate, answer: Any, attributes: Mapping[str, Any]) -> Result:
+    approved = approves(spec, answer)
+    output = {"approved": approved} if spec.output == "approved" else answer
+    told = {**attributes, "approved": approved}
+    if answer in spec.reject and not attributes.get("timed_out"):
+        return Result.failed(f"rejected: {answer}", "Rejected", output, told)
+    return Result.ok(output, told)
 
 
 def approves(spec: models.Gate, answer: Any) -> bool:

@@ -122,6 +122,8 @@ class Gate(NodeBase):
     """Answers that end the run as cancelled, unless a transition handles the failure."""
     default: str | None = None
     """The answer that is taken when the time is up; without one the gate fails then."""
+    output: Literal["answer", "approved"] = "answer"
+    """What it gives: the answer, or an object whose `approved` says whether that was a yes."""
 
 
 class Condition(Model):

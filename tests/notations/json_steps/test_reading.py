@@ -140,7 +140,7 @@ def test_only_agents_have_a_timeout_by_default() -> None:
 def test_an_approval_is_a_gate() -> None:
     asked = state({"id": "g", "type": "approval", "next": "end"}, END)
     gate = {"kind": "gate", "id": "g", "choices": ["approve", "reject"], "reject": ["reject"]}
-    assert asked["body"] == gate
+    assert asked["body"] == {**gate, "output": "approved"}
     assert asked["next"] == [{"to": "end"}]
 
 
@@ -150,7 +150,7 @@ def test_a_rejection_goes_where_it_says() -> None:
     asked = state(step, END, AGENT)
     assert asked["body"]["prompt"] == "Ship?"
     assert "reject" not in asked["body"]
-    assert asked["next"] == [{"when": "given === 'reject'", "to": "a"}, {"to": "end"}]
+    assert asked["next"] == [{"when": "!given.approved", "to": "a"}, {"to": "end"}]
     assert state({**step, "on_approve": "a"}, END, AGENT)["next"][1] == {"to": "a"}
 
 

@@ -402,10 +402,21 @@ async def test_a_rejection_ends_the_run_cancelled(agents: Agents, handler: dict[
 @pytest.mark.requirement("S2-13")
 @pytest.mark.parametrize(("text", "approved"), [("approve", True), ("reject", False)])
 async def test_a_rejection_goes_where_the_step_says(agents: Agents, text: str, approved: bool) -> None:
-    told = {"id": "t", "type": "transform", "transform": "context.g.approved"}
+    told = {"id": "t", "type": "transform", "transform": "[context.g.approved, results.g, given]"}
     run = await agents.start(approval(on_approve="t", on_reject="t"), told)
     await answer(run, text)
-    assert await run.wait() is approved
+    assert await run.wait() == [approved, {"approved": approved}, {"approved": approved}]
+
+
+@pytest.mark.requirement("S2-13")
+@pytest.mark.parametrize(("text", "approved"), [("approve", True), ("reject", False)])
+async def test_an_approval_in_a_parallel_gives_whether_it_was_approved(
+    agents: Agents, text: str, approved: bool
+) -> None:
+    step = {"id": "p", "type": "parallel", "min_success": 0, "steps": [approval()]}
+    run = await agents.start(step)
+    await answer(run, text)
+    assert [part["result"] for part in await run.wait()] == [{"approved": approved}]
 
 
 # -- conditions, transforms, nesting -----------------------------------------------------------

@@ -144,7 +144,7 @@ def ways(step: Step, plan: Plan) -> Seq:
             way(made, step, plan, "else")
         case "approval":
             if step.get("on_reject") is not None:
-                way(made, step, plan, "on_reject", f"given === '{REJECT}'")
+                way(made, step, plan, "on_reject", "!given.approved")
             way(made, step, plan, "on_approve" if step.get("on_approve") is not None else "next")
         case _:
             way(made, step, plan, "next")
@@ -218,6 +218,7 @@ def approval(step: Step) -> Map:
     made = Map({"kind": "gate"}, step.place)
     take(made, "prompt", step.source, "message")
     made.put("choices", located(["approve", REJECT], step.place), step.place)
+    made.put("output", "approved", step.place)
     if step.get("on_reject") is None:
         made.put("reject", located([REJECT], step.place), step.place)
     return made
