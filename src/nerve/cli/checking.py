@@ -21,6 +21,8 @@ from nerve.spec.source import Document, Problem, Unreadable
 from nerve.spec.walk import walk
 from nerve.spec.workflow import slug
 
+OFFERED = tuple(registry.names())
+"""The providers of installed packages; known before anything is looked at, because that reads files."""
 NOTHING = "No workflows found. Create workflows in .nerve/workflows/, or name a file."
 
 
@@ -127,7 +129,7 @@ class Checking:
         workflows = [own, *(slug(each.name) for each in self.project.found.workflows)]
         agents = [agent.name for agent in discover_agents(self.project.folder).agents]
         config = self.project.config
-        providers = [*KINDS, *EXTRAS, *registry.names(), *config.providers]
+        providers = [*KINDS, *EXTRAS, *OFFERED, *config.providers]
         names = [*agents, *workflows, *providers]
         return Known(lambda name: name.removeprefix(CHILD) in names, workflows, names, config.refusal)
 
