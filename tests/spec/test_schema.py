@@ -60,6 +60,9 @@ def test_the_schema_of_prompts_has_the_keys_of_the_reader() -> None:
     }
 
 
+PART = {"id": "b", "type": "condition", "condition": "1", "else": None}
+
+
 def test_the_full_form_has_every_kind_of_node() -> None:
     assert set(schema.workflow_schema()["$defs"]["Node"]["discriminator"]["mapping"]) == set(KINDS)
 
@@ -88,6 +91,12 @@ def test_the_examples_in_yaml_fit(file: Path) -> None:
         (
             "steps",
             {"id": "x", "steps": [{"id": "a", "type": "transform", "transform": "1", "then": "a"}]},
+            True,
+        ),
+        ("steps", {"id": "x", "steps": [{"id": "a", "type": "parallel", "steps": [PART]}]}, False),
+        (
+            "steps",
+            {"id": "x", "steps": [{"id": "a", "type": "parallel", "steps": [{**PART, "then": "a"}]}]},
             True,
         ),
         ("prompts", {"name": "x", "description": "d", "steps": [{"step": "plan", "retry": 2}]}, False),

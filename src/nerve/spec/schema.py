@@ -70,7 +70,7 @@ STEP_TYPES: dict[str, Schema] = {
     },
     "approval": {"message": TEXT, "on_approve": TARGET, "on_reject": TARGET},
     "parallel": {
-        "steps": {"type": "array", "items": {"$ref": "#/$defs/step"}, "minItems": 1},
+        "steps": {"type": "array", "items": {"$ref": "#/$defs/part"}, "minItems": 1},
         "min_success": {"type": "integer", "minimum": 0},
     },
     "condition": {"condition": FILLED, "then": TARGET, "else": TARGET},
@@ -102,11 +102,24 @@ def step_schema(type: str) -> Schema:
     return closed(keys, ["id", "type", *NEEDED[type]])
 
 
+def part_schema(type: str) -> Schema:
+    """A step in a parallel step, which leads nowhere."""
+    keys = {**STEP, "type": {"const": type}, **STEP_TYPES[type]}
+    ways = {key: {"type": "null"} for key, takes in keys.items() if takes is TARGET}
+    return closed({**keys, **ways}, ["id", "type", *(key for key in NEEDED[type] if key not in ways)])
+
+
 def steps_schema() -> Schema:
     """A step machine in JSON."""
     steps = {"oneOf": [step_schema(type) for type in STEP_TYPES]}
+    parts = {"oneOf": [part_schema(type) for type in STEP_TYPES]}
     made = closed(STEPS, ["id", "steps"])
-    return {"$schema": DRAFT, **made, "title": "A Nerve workflow of steps", "$defs": {"step": steps}}
+    return {
+        "$schema": DRAFT,
+        **made,
+        "title": "A Nerve workflow of steps",
+        "$defs": {"step": steps, "part": parts},
+    }
 
 
 # -- prompts in YAML ---------------------------------------------------------------------------

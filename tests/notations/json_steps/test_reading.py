@@ -184,6 +184,14 @@ def test_any_step_stands_in_a_parallel_one() -> None:
         {"id": "t", "type": "transform", "transform": "1"},
         PARALLEL,
     ]
+    with_ends = [
+        nested[0] | {"next": None, "on_reject": None},
+        nested[1] | {"then": None, "else": None},
+        nested[2] | {"next": None, "on_error": None},
+        PARALLEL,
+    ]
+    alike = [{"id": "outer", "type": "parallel", "steps": steps} for steps in (nested, with_ends)]
+    assert state(alike[0]) == state(alike[1])
     branches = state({"id": "outer", "type": "parallel", "steps": nested})["body"]["branches"]
     assert [branch["kind"] for branch in branches] == ["gate", "transform", "transform", "parallel"]
     assert [branch["id"] for branch in branches] == ["g", "c", "t", "p"]

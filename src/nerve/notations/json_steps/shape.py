@@ -209,6 +209,8 @@ def step_of(told: Told, source: Map, index: int, depth: int) -> Step | None:
         unknown_type(told, source, what)
         return None
     keys = keys_of(type, depth)
+    if depth:
+        keys |= {key: "target" for key in ROUTES if key in source and source[key] is None}
     made = fit(told, source, keys, f"{what} of type {type}", lambda key: out_of_place(key, type, depth))
     for key in ["id", *NEEDED[type]]:
         if key not in source and key in keys:
@@ -223,7 +225,7 @@ def step_of(told: Told, source: Map, index: int, depth: int) -> Step | None:
 
 
 def keys_of(type: str, depth: int) -> dict[str, str]:
-    """The keys of a step; one in a parallel step leads nowhere, and a condition goes its own two ways."""
+    """The keys of a step; one in a parallel step leads nowhere (and may say so with null)."""
     without = ROUTES if depth else ["next"] if type == "condition" else []
     return {key: takes for key, takes in (STEP | TYPES[type]).items() if key not in without}
 
