@@ -123,12 +123,16 @@ async def test_a_stop_parks_the_runs_and_the_next_start_goes_on(tmp_path: Path) 
     project(tmp_path, ask=ASK, slow=SLOW)
     async with program(tmp_path) as served, served.client() as client:
         run = await start(client, "ask", wait=True)
-        await start(client, "slow")
+        waiting = asyncio.create_task(client.post("/api/runs", json={"workflow": "slow", "wait": True}))
+        async with asyncio.timeout(20):
+            while len((await client.get("/api/runs")).json()["runs"]) < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
         stream_open = stream(client, f"/events/workflow/{run['run_id']}")
         await anext(stream_open)
         begun = time.monotonic()
         assert await served.end(signal.SIGTERM) == 0
         assert time.monotonic() - begun < 15
+        assert (await waiting).json()["code"] == "busy"
         await stream_open.aclose()
     async with program(tmp_path) as served, served.client() as client:
         assert served.told[1] >= 1

@@ -32,6 +32,7 @@ HEADERS = {
     "x-content-type-options": "nosniff",
 }
 SOCKET = "/ws"
+STOPPING = ApiError("busy", "the server stops; runs go on with the next one", "Ask again when it is back.")
 HTTP_CODES = {404: "not_found", 405: "not_allowed"}
 
 
@@ -65,7 +66,13 @@ class App:
         except ApiError as error:
             await deny(error, scope, receive, send)
             return
-        await self._routed(scope, receive, with_headers(send))
+        try:
+            await self._routed(scope, receive, with_headers(scope, send))
+        except asyncio.CancelledError:
+            # The server stops and has waited for us as long as it can.
+            if not self.closing.is_set() or scope["type"] != "http" or "nerve.answered" in scope:
+                raise
+            await refusal(STOPPING)(scope, receive, send)
 
     def _caller(self, scope: Scope) -> str | None:
         """Who asks; None where that need not be known, or not yet."""
@@ -114,11 +121,12 @@ def refusal(error: ApiError) -> Response:
     return Response(body, error.status, headers, media_type="application/json")
 
 
-def with_headers(send: Send) -> Send:
+def with_headers(scope: Scope, send: Send) -> Send:
     added = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 
     async def sent(message: Message) -> None:
         if message["type"] == "http.response.start":
+            scope["nerve.answered"] = True
             present = {name for name, _ in message["headers"]}
             message["headers"] = [*message["headers"], *(pair for pair in added if pair[0] not in present)]
         await send(message)
