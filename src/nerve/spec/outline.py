@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nerve.spec import models
-from nerve.spec.checks.flow import ways
+from nerve.spec.checks.flow import Gotos, gotos_of, ways
 from nerve.spec.source import Loc
 from nerve.spec.walk import parts, walk
 
@@ -157,17 +157,17 @@ def first_line(text: str | None) -> str:
 def diagram(spec: models.WorkflowSpec) -> Diagram:
     """The workflow as boxes and the ways between them; parts of a box that flow nowhere are in the tree."""
     drawn = Diagram()
-    draw(drawn, spec.body, "", list(walk(spec.body)), ("body",))
+    draw(drawn, spec.body, "", gotos_of(list(walk(spec.body))), ("body",))
     return drawn
 
 
-def draw(drawn: Diagram, node: models.NodeBase, prefix: str, found: list[Any], loc: Loc) -> list[str]:
+def draw(drawn: Diagram, node: models.NodeBase, prefix: str, gotos: Gotos, loc: Loc) -> list[str]:
     """Draw what a node is made of; the keys of its last boxes."""
     if isinstance(node, models.Machine):
         for n, state in enumerate(node.states):
             key = f"{prefix}{state.name}"
             drawn.boxes[key] = state_item(state, ("states", n))
-            for where, to in ways(state, (*loc, "states", n), found):
+            for where, to in ways(state, (*loc, "states", n), gotos):
                 drawn.edges.append(Edge(key, f"{prefix}{to}" if to else END, label(state, where)))
             if state.terminal or not state.next:
                 drawn.edges.append(Edge(key, END))

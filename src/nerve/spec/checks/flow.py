@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 
-from nerve.core.nodes.graph import find_cycle, suggest
+from nerve.core.nodes.graph import find_cycle
 from nerve.spec import models
-from nerve.spec.checks.rules import Wrong
+from nerve.spec.checks.rules import Wrong, listed, near
 from nerve.spec.source import Loc
 from nerve.spec.walk import Found
+
+Way = tuple[Loc, str | None]
+Gotos = Mapping[Loc, list[Way]]
+"""The gotos of each state, by the place of the state."""
 
 
 def graphs(spec: models.WorkflowSpec, found: list[Found]) -> Iterator[Wrong]:
     for each in found:
         if not isinstance(each.spec, models.Graph):
             continue
-        known = [step.id for step in each.spec.steps if step.id]
+        known = {step.id: None for step in each.spec.steps if step.id}
         for n, step in enumerate(each.spec.steps):
             for m, name in enumerate(step.depends_on):
                 if name not in known:
                     yield (
                         (*each.loc, "steps", n, "depends_on", m),
-                        f"step '{step.id}' depends on '{name}', which is not a step{suggest(name, known)}",
+                        f"step '{step.id}' depends on '{name}', which is not a step{near(name, known)}",
                         "Name a step of this graph.",
                     )
         if cycle := find_cycle({str(step.id): step.depends_on for step in each.spec.steps}):
@@ -32,52 +37,61 @@ def graphs(spec: models.WorkflowSpec, found: list[Found]) -> Iterator[Wrong]:
 
 def machines(found: list[Found], word: str = "state") -> Iterator[Wrong]:
     """What is wrong with machines; `word` is what a state is called."""
+    gotos = gotos_of(found)
     for each in found:
         if isinstance(each.spec, models.Machine):
-            yield from machine(each.spec, each.loc, found, word)
+            yield from machine(each.spec, each.loc, gotos, word)
 
 
-def machine(node: models.Machine, loc: Loc, found: list[Found], word: str) -> Iterator[Wrong]:
-    known = [state.name for state in node.states]
-    if not known:
+def machine(node: models.Machine, loc: Loc, gotos: Gotos, word: str) -> Iterator[Wrong]:
+    known: dict[str, int] = {}
+    if not node.states:
         yield loc, "a machine needs a state", "Add one."
         return
-    for n, name in enumerate(known):
-        if name in known[:n]:
-            yield (*loc, "states", n, "name"), f"there are two {word}s '{name}'", "Rename one of them."
-    targets = [(where, to) for where, to in routes(node, loc, found) if to is not None]
+    for n, state in enumerate(node.states):
+        if known.setdefault(state.name, n) != n:
+            yield (*loc, "states", n, "name"), f"there are two {word}s '{state.name}'", "Rename one of them."
+    targets = [(where, to) for where, to in routes(node, loc, gotos) if to is not None]
     if node.start is not None:
         targets.append(((*loc, "start"), node.start))
     for where, to in targets:
         if to not in known:
-            listed = f"{word.capitalize()}s: {', '.join(known)}."
-            yield where, f"there is no {word} '{to}'{suggest(to, known)}", listed
+            fix = f"{word.capitalize()}s: {listed(list(known))}."
+            yield where, f"there is no {word} '{to}'{near(to, known)}", fix
     if all(to in known for _, to in targets):
-        for name in sorted(set(known) - reached(node, loc, found)):
-            n = known.index(name)
-            yield (*loc, "states", n), f"nothing leads to the {word} '{name}'", "Add a way to it, or drop it."
+        for name in sorted(set(known) - reached(node, loc, gotos)):
+            yield (
+                (*loc, "states", known[name]),
+                f"nothing leads to the {word} '{name}'",
+                "Add a way to it, or drop it.",
+            )
 
 
-def routes(node: models.Machine, loc: Loc, found: list[Found]) -> Iterator[tuple[Loc, str | None]]:
+def gotos_of(found: list[Found]) -> Gotos:
+    gotos: defaultdict[Loc, list[Way]] = defaultdict(list)
+    for each in found:
+        around = next((up for up in reversed(each.above) if up.kind == "machine"), None)
+        if isinstance(each.spec, models.Goto) and around is not None:
+            state = each.loc[: len(around.loc) + 2]
+            gotos[state].append(((*each.loc, "state"), each.spec.state))
+    return gotos
+
+
+def routes(node: models.Machine, loc: Loc, gotos: Gotos) -> Iterator[Way]:
     """Every way on that is written down in a machine, with where it stands."""
     for n, state in enumerate(node.states):
-        yield from ways(state, (*loc, "states", n), found)
+        yield from ways(state, (*loc, "states", n), gotos)
 
 
-def ways(state: models.State, loc: Loc, found: list[Found]) -> Iterator[tuple[Loc, str | None]]:
+def ways(state: models.State, loc: Loc, gotos: Gotos) -> Iterator[Way]:
     for m, way in enumerate(state.next):
         yield (*loc, "next", m, "to"), way.to
     if state.on_error is not None:
         yield (*loc, "on_error"), state.on_error
-    for each in found:
-        inner = [up for up in each.above if up.kind == "machine"]
-        if isinstance(each.spec, models.Goto) and each.loc[: len(loc)] == loc and inner:
-            nearest = inner[-1].loc
-            if len(nearest) < len(loc):
-                yield (*each.loc, "state"), each.spec.state
+    yield from gotos.get(loc, ())
 
 
-def reached(node: models.Machine, loc: Loc, found: list[Found]) -> set[str]:
+def reached(node: models.Machine, loc: Loc, gotos: Gotos) -> set[str]:
     """The states that some way leads to from the start."""
     places = {state.name: n for n, state in enumerate(node.states)}
     seen: set[str] = set()
@@ -88,7 +102,7 @@ def reached(node: models.Machine, loc: Loc, found: list[Found]) -> set[str]:
             continue
         seen.add(name)
         n = places[name]
-        open_ += [to for _, to in ways(node.states[n], (*loc, "states", n), found) if to is not None]
+        open_ += [to for _, to in ways(node.states[n], (*loc, "states", n), gotos) if to is not None]
     return seen
 
 

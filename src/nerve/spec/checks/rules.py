@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
+from nerve.core.nodes.graph import suggest
 from nerve.spec import models
 from nerve.spec.source import Loc
 from nerve.spec.walk import Found
@@ -16,6 +17,9 @@ CONTROL = frozenset(
     | {"goto", "transform", "emit", "gate", "wait"}
 )
 """Kinds that act on nothing themselves."""
+
+MANY = 100
+"""So many names are compared with or listed; more would take long for every problem of a long text."""
 
 FITS: dict[str, tuple[type, ...]] = {
     "string": (str,),
@@ -41,6 +45,15 @@ def fits(value: Any, type: str) -> bool:
 def a(type: str) -> str:
     """The name of a type with its article."""
     return f"{'an' if type[0] in 'aio' else 'a'} {type}"
+
+
+def near(name: str, known: Collection[str]) -> str:
+    """What may have been meant, if there are not too many to compare with."""
+    return suggest(name, known) if len(known) <= MANY else ""
+
+
+def listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:MANY]) + (", …" if len(names) > MANY else "")
 
 
 def inputs(spec: models.WorkflowSpec, found: list[Found]) -> Iterator[Wrong]:

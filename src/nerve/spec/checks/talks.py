@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from itertools import combinations
 
 from nerve.spec import models
+from nerve.spec.checks.order import Order
 from nerve.spec.checks.rules import Wrong
 from nerve.spec.walk import Found, parts
 
+Talks = Mapping[str, dict[str, bool]]
+"""The conversations of each step, and whether it goes on with them."""
 OWN = ("map", "parallel")
 """What is inside of these has conversations of its own."""
 
@@ -20,35 +23,45 @@ def conversations(spec: models.WorkflowSpec, found: list[Found]) -> Iterator[Wro
 
 
 def graph(node: models.Graph, at: Found) -> Iterator[Wrong]:
-    steps = {step.id: step for step in node.steps if step.id}
-    if any(name not in steps for step in node.steps for name in step.depends_on):
+    order = Order(node.steps)
+    talks = {step.id: threads(step) for step in node.steps if step.id}
+    if any(name not in talks for step in node.steps for name in step.depends_on):
         return
-    before = {name: upstream(name, steps) for name in steps}
-    talks = {name: threads(step) for name, step in steps.items()}
-    for one, other in combinations(steps, 2):
-        if one in before[other] or other in before[one]:
+    places = {step.id: n for n, step in enumerate(node.steps)}
+    going_on = Counter(thread for each in talks.values() for thread, went_on in each.items() if went_on)
+    for thread in sorted(thread for thread, steps in going_on.items() if steps > 1):
+        for one, other, begun in side_by_side(thread, talks, order):
+            yield (
+                (*at.loc, "steps", places[other]),
+                f"'{one}' and '{other}' may run side by side and both go on with the conversation"
+                f" of '{begun}'",
+                "Let one begin a new one (fresh), or depend on the other.",
+            )
+
+
+def side_by_side(thread: str, talks: Talks, order: Order) -> Iterator[tuple[str, str, str]]:
+    """Each step that goes on with a conversation while an earlier one in the text may, and who began it."""
+    origins = origins_of(thread, talks, order)
+    seen: defaultdict[str, int] = defaultdict(int)
+    names = list(order.places)
+    for name in order.sorted:
+        begun = origins[name]
+        if begun is None or not talks[name].get(thread):
             continue
-        for thread in sorted(gone_on(talks[one]) & gone_on(talks[other])):
-            begun = origin(one, thread, steps, talks)
-            if begun is not None and begun == origin(other, thread, steps, talks):
-                n = next(n for n, step in enumerate(node.steps) if step.id == other)
-                yield (
-                    (*at.loc, "steps", n),
-                    f"'{one}' and '{other}' may run side by side and both go on with the conversation"
-                    f" of '{begun}'",
-                    "Let one begin a new one (fresh), or depend on the other.",
-                )
+        if beside := seen[begun] & ~order.earlier(name):
+            first = names[(beside & -beside).bit_length() - 1]
+            one, other = sorted((first, name), key=order.places.__getitem__)
+            yield one, other, begun
+        seen[begun] |= order.bit(name)
 
 
-def upstream(name: str, steps: Mapping[str, models.NodeBase]) -> set[str]:
-    """Everything that is done before a step begins."""
-    seen: set[str] = set()
-    open_ = list(steps[name].depends_on)
-    while open_:
-        if (up := open_.pop()) not in seen:
-            seen.add(up)
-            open_ += steps[up].depends_on
-    return seen
+def origins_of(thread: str, talks: Talks, order: Order) -> dict[str, str | None]:
+    """For each step the one whose conversation it would go on with; None if it would begin its own."""
+    origins: dict[str, str | None] = {}
+    for name in order.sorted:
+        ups = (up if thread in talks[up] else origins[up] for up in reversed(order.needs[name]))
+        origins[name] = next((up for up in ups if up is not None), None)
+    return origins
 
 
 def threads(node: models.NodeBase) -> dict[str, bool]:
@@ -62,23 +75,3 @@ def threads(node: models.NodeBase) -> dict[str, bool]:
     for _, part in parts(node):
         talks = threads(part) | talks
     return talks
-
-
-def gone_on(talks: dict[str, bool]) -> set[str]:
-    return {thread for thread, went_on in talks.items() if went_on}
-
-
-def origin(
-    name: str, thread: str, steps: Mapping[str, models.NodeBase], talks: dict[str, dict[str, bool]]
-) -> str | None:
-    """The step whose conversation this one goes on with; None when it begins its own."""
-    seen: set[str] = set()
-    open_ = list(steps[name].depends_on)
-    while open_:
-        up = open_.pop()
-        if thread in talks[up]:
-            return up
-        if up not in seen:
-            seen.add(up)
-            open_ += steps[up].depends_on
-    return None
