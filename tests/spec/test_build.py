@@ -171,6 +171,39 @@ async def test_a_loop_goes_on_until_its_condition_holds(session: Session) -> Non
     assert await outcome(session, body, 0) == 3
 
 
+@pytest.mark.parametrize(
+    "kind", [{"kind": "loop", "times": 3}, {"kind": "while", "condition": "iteration < 3"}]
+)
+async def test_the_body_of_a_loop_sees_which_round_it_is(session: Session, kind: dict[str, Any]) -> None:
+    pairs = {"kind": "map", "over": "[7]", "body": transform("given + '.' + iteration")}
+    inner = {"kind": "loop", "times": 2, "body": transform("given + iteration")}
+    beside = {"kind": "parallel", "branches": [transform("iteration", when="iteration > 0", id="a")]}
+    assert await outcome(session, {**kind, "body": beside}) == {"a": 2}
+    seen = sequence(transform("given + iteration + ','", id="t"), inner, transform("given + ';' + iteration"))
+    assert await outcome(session, {**kind, "body": seen}, "") == "0,01;01,01;12,01;2"
+    assert await outcome(session, {**kind, "body": pairs}) == ["7.2"]
+    again = sequence(transform("[...(given || []), iteration]"), call("flaky"))
+    turns: list[Any] = []
+
+    def flaky(context: Any) -> Any:
+        turns.append(context.input)
+        if len(turns) == 2:
+            raise RuntimeError("once")
+        return context.input
+
+    FunctionNode("flaky", session, flaky)
+    retried = {**kind, "body": again, "retry": {"attempts": 2, "delay": 0}}
+    assert await outcome(session, retried) == [0, 1, 2]
+
+
+async def test_a_goto_leaves_a_loop_in_a_loop(session: Session) -> None:
+    leave = {"kind": "branch", "condition": "iteration === 1", "then": {"kind": "goto", "state": "done"}}
+    inner = {"kind": "loop", "until": "false", "body": sequence(transform("iteration"), leave)}
+    loop = {"kind": "loop", "until": "false", "body": inner}
+    states = [{"name": "work", "body": loop}, {"name": "done", "body": transform("'left'")}]
+    assert await outcome(session, {"kind": "machine", "states": states}) == "left"
+
+
 async def test_the_times_of_a_loop_can_be_computed(session: Session) -> None:
     body = {"kind": "loop", "times": "inputs.n * 2", "body": transform("given + 1")}
     inputs = {"n": {"type": "integer", "default": 2}}

@@ -22,7 +22,7 @@ from nerve.expr.errors import Pointing
 from nerve.spec import models
 from nerve.spec.build import NOWHERE, Builder, gate_result, inlined, kind_of, listed, times_of
 from nerve.spec.checks.names import DEFAULT
-from nerve.spec.nodes import Compute, Entry, PerItem, Step
+from nerve.spec.nodes import Compute, Entry, PerItem, Step, Turns
 from nerve.spec.prompting import prompt_text, remembering
 from nerve.spec.routes import Ending
 from nerve.spec.scope import Scope, Sight
@@ -188,27 +188,27 @@ class StubBuilder(Builder):
     # -- control -------------------------------------------------------------------------------
 
     def while_(self, spec: models.While, name: str) -> Made:
-        body = self.step(spec.body)
+        body = self.turn(spec.body, name)
 
         def wanted(state: WhileState) -> bool:
             given = getattr(state.current_value, "output", state.current_value)
             sight = self.scope.sight(given=given, iteration=state.iteration)
-            if self.scope.leaving or not self._holds(spec.condition, name, sight):
+            if self.scope.way.leaving or not self._holds(spec.condition, name, sight):
                 return False
             return state.iteration == 0 or self.rehearsal.again(f"the loop '{name}'")
 
         def make(sight: Sight) -> Entry:
             node = WhileNode(name, NOWHERE, wanted, body, spec.max_iterations, "return")
-            return Entry(inlined(node), sight["given"])
+            return Entry(Turns(inlined(node), body), sight["given"])
 
         return make
 
     def loop(self, spec: models.Loop, name: str) -> Made:
-        body = self.step(spec.body)
+        body = self.turn(spec.body, name)
 
         def finished(state: LoopState) -> bool:
             sight = self.scope.sight(given=state.result.output, iteration=state.iteration)
-            if self.scope.leaving or (spec.until and self._holds(spec.until, name, sight)):
+            if self.scope.way.leaving or (spec.until and self._holds(spec.until, name, sight)):
                 return True
             return not self.rehearsal.again(f"the loop '{name}'")
 
@@ -219,7 +219,7 @@ class StubBuilder(Builder):
             bound = spec.max_iterations if times is None else max(times, 1)
             until = None if times is not None and times < 2 else finished
             node = LoopNode(name, NOWHERE, body, times, until, bound, spec.accumulate, "return")
-            return Entry(inlined(node), sight["given"])
+            return Entry(Turns(inlined(node), body), sight["given"])
 
         return make
 

@@ -24,7 +24,7 @@ from nerve.core.policy import Policy, Retry
 from nerve.core.result import Result
 from nerve.spec import models
 from nerve.spec.evidence import Expected
-from nerve.spec.nodes import Compute, Entry, Judged, PerItem, Sequence, StateBody, Step
+from nerve.spec.nodes import Compute, Entry, Judged, PerItem, Sequence, StateBody, Step, Turn, Turns
 from nerve.spec.prompting import prompt_entry
 from nerve.spec.routes import Routes
 from nerve.spec.scope import Scope, Sight
@@ -177,25 +177,29 @@ class Builder:
 
         return make
 
+    def turn(self, body: models.NodeBase, name: str) -> Turn:
+        scope = self.scope.turning()
+        return Turn(name, scope, self.inside(scope).step(body))
+
     def while_(self, spec: models.While, name: str) -> Callable[[Sight], Entry]:
-        body = self.step(spec.body)
+        body = self.turn(spec.body, name)
 
         def wanted(state: WhileState) -> bool:
             given = getattr(state.current_value, "output", state.current_value)
             sight = self.scope.sight(given=given, iteration=state.iteration)
-            return not self.scope.leaving and holds(spec.condition, sight)
+            return not self.scope.way.leaving and holds(spec.condition, sight)
 
         def make(sight: Sight) -> Entry:
             node = WhileNode(name, NOWHERE, wanted, body, spec.max_iterations, spec.on_max)
-            return Entry(inlined(node), sight["given"])
+            return Entry(Turns(inlined(node), body), sight["given"])
 
         return make
 
     def loop(self, spec: models.Loop, name: str) -> Callable[[Sight], Entry]:
-        body = self.step(spec.body)
+        body = self.turn(spec.body, name)
 
         def finished(state: LoopState) -> bool:
-            if self.scope.leaving:
+            if self.scope.way.leaving:
                 return True
             sight = self.scope.sight(given=state.result.output, iteration=state.iteration)
             return spec.until is not None and holds(spec.until, sight)
@@ -204,7 +208,7 @@ class Builder:
             times = times_of(spec.times, sight)
             bound = spec.max_iterations if times is None else max(times, 1)
             node = LoopNode(name, NOWHERE, body, times, finished, bound, spec.accumulate, spec.on_max)
-            return Entry(inlined(node), sight["given"])
+            return Entry(Turns(inlined(node), body), sight["given"])
 
         return make
 

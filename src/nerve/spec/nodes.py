@@ -87,7 +87,7 @@ class Sequence(Inline):
         result, given = Result.ok(output_of(context.input)), context.input
         for step in self.sequence:
             result = given = await context.call(step, given)
-            if not result.success or self.scope.leaving:
+            if not result.success or self.scope.way.leaving:
                 break
         return result
 
@@ -125,6 +125,32 @@ class PerItem(Inline):
         pair = context.input
         scope = self.scope.inside(pair["item"], pair["index"])
         return await joined(scope, self.build(scope).execute(context.with_input(pair["item"])))
+
+
+class Turn(Inline):
+    """The body of a loop, which sees as `iteration` how often it has run."""
+
+    def __init__(self, name: str, scope: Scope, body: Step) -> None:
+        super().__init__(name)
+        self.scope, self.body = scope, body
+        self.count = 0
+
+    async def execute(self, context: ExecutionContext) -> Result:
+        self.scope.given["iteration"] = self.count
+        self.count += 1
+        return await self.body.execute(context)
+
+
+class Turns(Inline):
+    """A loop, whose iterations are counted anew whenever it is entered."""
+
+    def __init__(self, loop: Node, turn: Turn) -> None:
+        super().__init__(loop.id)
+        self.loop, self.turn = loop, turn
+
+    async def execute(self, context: ExecutionContext) -> Result:
+        self.turn.count = 0
+        return await self.loop.execute(context)
 
 
 class StateBody(Inline):

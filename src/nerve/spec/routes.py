@@ -25,9 +25,9 @@ class Routes:
 
     def _next(self, state: models.State, result: Result) -> str | None:
         scope = self._scope
-        if scope.leaving:
-            scope.leaving = False
-            return scope.target
+        if scope.way.leaving:
+            scope.way.leaving = False
+            return scope.way.target
         if not result.success:
             if result.error_type == "Rejected" or (state.on_error is None and state.after_failure == "fail"):
                 return None

@@ -38,6 +38,14 @@ class Facts:
 
 
 @dataclass(slots=True)
+class Way:
+    """Whether a `goto` is on its way out of the body of its state, and where to."""
+
+    leaving: bool = False
+    target: str | None = None
+
+
+@dataclass(slots=True)
 class Scope:
     """The results of one run so far, and what it was started with.
 
@@ -57,10 +65,8 @@ class Scope:
     hyphens: frozenset[str] = frozenset()
     """The ids with hyphens, which expressions may write as they are."""
     given: dict[str, Any] = field(default_factory=dict)
-    """`item` and `index` of the map around."""
-    leaving: bool = False
-    """Whether a `goto` is on its way out of the body of its state."""
-    target: str | None = None
+    """`item` and `index` of the map around, and the `iteration` of the loop."""
+    way: Way = field(default_factory=Way)
     detached: dict[str, asyncio.Task[Result]] = field(default_factory=dict)
     """Prompts that were sent and are not joined yet, by their tags."""
     asked: dict[str, str] = field(default_factory=dict)
@@ -88,7 +94,11 @@ class Scope:
 
     def beside(self) -> Scope:
         """The scope of a branch beside others: its conversations are its own, all else is shared."""
-        return replace(self, threads={}, talking={}, leaving=False, target=None)
+        return replace(self, threads={}, talking={}, way=Way())
+
+    def turning(self) -> Scope:
+        """The scope of the body of a loop, which is this one and knows which iteration it is."""
+        return replace(self, given={**self.given, "iteration": 0})
 
     def record(self, id: str | None, result: Result) -> None:
         if id is not None:
@@ -98,7 +108,7 @@ class Scope:
         return Sight(self, {**self.given, **given} if self.given else given)
 
     def goto(self, state: str | None) -> None:
-        self.leaving, self.target = True, state
+        self.way.leaving, self.way.target = True, state
 
 
 class View(Mapping[str, Any]):

@@ -10,6 +10,12 @@ from nerve.spec import models
 from nerve.spec.source import Loc
 
 ItemNames = frozenset({"item", "index"})
+INSIDE = {
+    "map": ItemNames,
+    "while": frozenset({"iteration"}),
+    "loop": frozenset({"iteration"}),
+}
+"""What else the body of a node sees."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +46,7 @@ def _below(found: Found) -> Iterator[Found]:
     yield found
     above = (*found.above, found)
     for loc, part in parts(found.spec):
-        extra = found.extra | (ItemNames if found.kind == "map" and loc == ("body",) else frozenset())
+        extra = found.extra | (INSIDE.get(found.kind, frozenset()) if loc == ("body",) else frozenset())
         yield from _below(Found(part, found.loc + loc, above, extra))
 
 

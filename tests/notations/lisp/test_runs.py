@@ -53,6 +53,13 @@ async def test_without_a_label_the_workflow_id_is_the_id_of_the_run() -> None:
         assert await value_of(run) == run.run_id
 
 
+async def test_the_body_of_a_loop_knows_the_iteration() -> None:
+    async with session() as space:
+        run = await start(space, '(state s (loop :times 3 (log "round ~a" (iteration))) (result 1))')
+        assert await value_of(run) == 1
+    assert logged(run) == ["round 0", "round 1", "round 2"]
+
+
 @pytest.mark.requirement("S4-08")
 async def test_an_answer_from_outside_settles_a_wait_as_well() -> None:
     async def answer(call: Any) -> str:
