@@ -86,6 +86,17 @@ def test_an_earlier_folder_shadows_a_later_one_and_says_so(tmp_path: Path) -> No
     assert found.get("none") is None
 
 
+@pytest.mark.requirement("C-23")
+def test_names_that_have_the_same_id_shadow_each_other_and_say_so(tmp_path: Path) -> None:
+    first = put(tmp_path / ".nerve/workflows/x.yaml", workflow("feat-x"))
+    put(tmp_path / ".claude/workflows/y.yaml", workflow("Feat X"))
+    found = discover(tmp_path)
+    assert [each.name for each in found.workflows] == ["feat-x"]
+    (shadowed,) = found.shadowed
+    told = f"'Feat X' is not used: {first} has 'feat-x', which has the same id."
+    assert told in str(shadowed.problem())
+
+
 def test_two_files_of_one_folder_with_the_same_name_are_told(tmp_path: Path) -> None:
     put(tmp_path / ".nerve/workflows/a.yaml", workflow("same"))
     put(tmp_path / ".nerve/workflows/a.yml", workflow("same"))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from nerve.notations import LARGEST, SUFFIXES
 from nerve.notations.files import Refused, check_name, read_inside, read_named
+from nerve.spec.slugs import slug
 from nerve.spec.source import Document, Place, Problem, Unreadable
 
 FOLDERS = (".nerve", ".archon", ".claude", ".agents")
@@ -36,10 +37,13 @@ class Shadowed:
     name: str
     path: Path
     by: Path
+    like: str = ""
+    """What the earlier one is called, if that is another name with the same id."""
 
     def problem(self) -> Problem:
         fix = "Rename one of them, or remove it."
-        message = f"'{self.name}' is not used: {self.by} has the same name"
+        same = f"'{self.like}', which has the same id" if self.like else "the same name"
+        message = f"'{self.name}' is not used: {self.by} has {same}"
         return Problem(str(self.path), Place(), message, fix, "warning")
 
 
@@ -52,7 +56,7 @@ class Found:
     shadowed: list[Shadowed] = field(default_factory=list)
 
     def get(self, name: str) -> FoundWorkflow | None:
-        return next((each for each in self.workflows if each.name == name), None)
+        return next((each for each in self.workflows if name in (each.name, slug(each.name))), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +72,16 @@ def discover(project: Path, extra: Iterable[Path] = ()) -> Found:
     """All workflows of a project, those in the `extra` folders first; a bad file is a problem and no more."""
     found = Found()
     named = [*extra]
-    seen: dict[str, Path] = {}
+    seen: dict[str, FoundWorkflow] = {}
     for place in unique([*named, *(project / folder / "workflows" for folder in FOLDERS)]):
         root = place.parent if place in named and not inside(project, place) else project
         for path in listed(root, place, SUFFIXES, found.problems):
             workflow = read_workflow(root, path, found.problems)
             if workflow is None:
                 continue
-            if (by := seen.setdefault(workflow.name, path)) != path:
-                found.shadowed.append(Shadowed(workflow.name, path, by))
+            if (by := seen.setdefault(slug(workflow.name), workflow)) is not workflow:
+                like = by.name if by.name != workflow.name else ""
+                found.shadowed.append(Shadowed(workflow.name, path, by.path, like))
             else:
                 found.workflows.append(workflow)
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -20,6 +19,7 @@ from nerve.spec.checks.names import CHILD, Known, barred, called, unknown
 from nerve.spec.checks.rules import a, fits
 from nerve.spec.nodes import joined
 from nerve.spec.scope import Facts, Scope
+from nerve.spec.slugs import slug as slug
 from nerve.spec.source import Document, Problem, Unreadable
 from nerve.spec.validate import canonical, hash_of
 from nerve.spec.walk import walk
@@ -142,14 +142,6 @@ class DefinedWorkflow(Workflow):
         if not result.success:
             raise WorkflowFailed(context.run_id, result.error, result.error_type)
         return result.output
-
-
-def slug(name: str) -> str:
-    """A name as an id; one that is an id already stays as it is."""
-    if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", name):
-        return name
-    made = re.sub(r"[^a-z0-9_]+", "-", name.lower()).strip("-")
-    return made if made[:1].isalpha() else f"w-{made}".rstrip("-")
 
 
 def refuse(problems: list[Problem]) -> None:

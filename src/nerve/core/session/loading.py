@@ -38,7 +38,7 @@ def load(session: Session, given: str | os.PathLike[str], notation: str | None =
     """Read a workflow from a file or a text, check it, and register it."""
     from nerve.notations import open_document
 
-    return define(session, read(*open_document(given, session.project, notation)))
+    return define(session, free(session, read(*open_document(given, session.project, notation))))
 
 
 def read_text(session: Session, text: str, notation: str | None = None) -> Read:
@@ -48,7 +48,7 @@ def read_text(session: Session, text: str, notation: str | None = None) -> Read:
 
     document = read_source(text, notation=notation)
     document.notes += attach_prompts(document, session.project, session.project)
-    return read(document, "")
+    return free(session, read(document, ""))
 
 
 def read(document: Document, folder: str) -> Read:
@@ -60,6 +60,17 @@ def read(document: Document, folder: str) -> Read:
     assert checked.spec is not None
     spec = checked.spec.model_copy(update={"folder": folder})
     return Read(slug(spec.name), spec, document, checked.problems)
+
+
+def free(session: Session, given: Read) -> Read:
+    """A workflow whose id no other has that is called otherwise; Unreadable if one does."""
+    from nerve.spec.source import Unreadable
+
+    there = getattr(session.workflows.get(given.name), "title", given.spec.name)
+    if there != given.spec.name:
+        message = f"'{given.spec.name}' and '{there}', which is loaded, have the same id '{given.name}'"
+        raise Unreadable([given.document.problem(("name",), message, "Rename one of them.")])
+    return given
 
 
 def define(session: Session, given: Read) -> DefinedWorkflow:

@@ -1,0 +1,23 @@
+"""Slugs: the names of workflows as ids."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from hashlib import sha256
+
+
+def slug(name: str) -> str:
+    """A name as an id; one that is an id already stays as it is.
+
+    Letters lose their accents. A name with letters that no id can have gets a number of its own, so that
+    no other name has the same id by that.
+    """
+    if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", name):
+        return name
+    plain = unicodedata.normalize("NFKD", name.casefold())
+    made = re.sub(r"[^a-z0-9_]+", "-", "".join(c for c in plain if not unicodedata.combining(c))).strip("-")
+    lost = not made or any(c.isalnum() and not c.isascii() for c in plain)
+    own = [sha256(name.encode(errors="surrogatepass")).hexdigest()[:8]] if lost else []
+    begin = [] if made[:1].isalpha() else ["w"]
+    return "-".join([*begin, *filter(None, [made]), *own])
