@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -48,6 +49,12 @@ def _below(found: Found) -> Iterator[Found]:
     for loc, part in parts(found.spec):
         extra = found.extra | (INSIDE.get(found.kind, frozenset()) if loc == ("body",) else frozenset())
         yield from _below(Found(part, found.loc + loc, above, extra))
+
+
+def hyphens(spec: models.WorkflowSpec, found: Iterable[Found]) -> frozenset[str]:
+    """The names with hyphens, which expressions may write as they are: ids, and keys of the context."""
+    names = itertools.chain((each.spec.id for each in found), spec.context)
+    return frozenset(name for name in names if name and "-" in name)
 
 
 def parts(node: models.NodeBase) -> Iterator[tuple[Loc, models.NodeBase]]:

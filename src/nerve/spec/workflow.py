@@ -22,7 +22,7 @@ from nerve.spec.scope import Facts, Scope
 from nerve.spec.slugs import slug as slug
 from nerve.spec.source import Document, Problem, Unreadable
 from nerve.spec.validate import canonical, hash_of
-from nerve.spec.walk import walk
+from nerve.spec.walk import hyphens, walk
 
 
 class DefinedWorkflow(Workflow):
@@ -45,7 +45,7 @@ class DefinedWorkflow(Workflow):
         self.problems: list[Problem] = list(document.notes) if document else []
         self._listed = register
         self._names_known = False
-        self._hyphens = frozenset(id for each in walk(spec.body) if (id := each.spec.id) and "-" in id)
+        self._hyphens = hyphens(spec, walk(spec.body))
         limits = Limits.of(spec.limits.model_dump(exclude_none=True))
         super().__init__(
             slug(spec.name), session, self._drive, spec.description, spec.metadata, limits=limits

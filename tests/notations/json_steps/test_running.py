@@ -452,6 +452,26 @@ async def test_a_condition_that_is_no_expression_is_a_problem_with_its_place(age
 
 
 @pytest.mark.requirement("S2-14")
+@pytest.mark.parametrize("condition", ["context.c.x === === 1", "nope === 1"])
+async def test_a_condition_that_cannot_be_read_is_called_invalid(agents: Agents, condition: str) -> None:
+    step = {"id": "c", "type": "condition", "condition": condition, "then": None, "else": None}
+    with pytest.raises(Unreadable) as caught:
+        await agents.run(step)
+    (problem,) = caught.value.problems
+    assert problem.message.startswith(f"Invalid condition: {condition}: ")
+    assert problem.fix
+    with pytest.raises(Unreadable) as caught:
+        await agents.run({"id": "c", "type": "transform", "transform": condition})
+    assert "Invalid condition" not in str(caught.value)
+
+
+@pytest.mark.requirement("S2-02")
+async def test_names_of_the_initial_context_may_have_hyphens(agents: Agents) -> None:
+    step = {"id": "t", "type": "transform", "transform": "context.a-b.x + context.n - 1"}
+    assert await agents.run(step, initial_context={"a-b": {"x": 2}, "n": 5}) == 6
+
+
+@pytest.mark.requirement("S2-14")
 @pytest.mark.parametrize("said", ["context.late", "steps['late']", "results.late"])
 async def test_a_step_that_has_not_run_has_no_result(agents: Agents, said: str) -> None:
     agents.add("late-agent")

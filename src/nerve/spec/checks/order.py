@@ -43,7 +43,6 @@ class Sight:
                 self._named[each.spec.id].append(each)
         self._orders: dict[int, Order] = {}
         self.ids: Mapping[str, list[Found]] = self._named
-        self.hyphens = frozenset(id for id in self.ids if "-" in id)
 
     def sees(self, one: Found, id: str) -> bool:
         """Whether a node may read a step: not if that may be running while it does."""

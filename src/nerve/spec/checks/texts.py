@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from nerve.expr import ExprError, Expression, compile, compile_template
@@ -13,21 +13,23 @@ from nerve.spec.scope import SEEN
 from nerve.spec.shell import compile_command
 from nerve.spec.source import Document, Loc, Place, Problem
 from nerve.spec.variables import Variable, compile_prompt
-from nerve.spec.walk import Found, Written, written
+from nerve.spec.walk import Found, Written, hyphens, written
 
 ALWAYS = frozenset({*SEEN, "given"})
 
 
 def wrong_texts(document: Document, spec: models.WorkflowSpec, found: list[Found]) -> Iterator[Problem]:
-    sight = Sight(found)
+    sight, hyphenated = Sight(found), hyphens(spec, found)
     lines = document.text.splitlines(keepends=True)
     for each in found:
         for text in written(each.spec):
             loc = each.loc + text.loc
+            names = ALWAYS | each.extra | text.extra
             try:
-                compiled = read(text, ALWAYS | each.extra | text.extra, sight.hyphens)
+                compiled = read(text, names, hyphenated)
             except ExprError as error:
-                yield problem_in(document, lines, loc, text, error)
+                told = called_invalid(text, error) if is_condition(document, each) else error.message
+                yield problem_in(document, lines, loc, text, error, told, fix_of(error, names))
                 continue
             for offset, path in references(compiled):
                 for message, fix in unknown(path, spec, sight, each):
@@ -47,12 +49,34 @@ def read(text: Written, names: frozenset[str], hyphens: frozenset[str]) -> Any:
             return compile_prompt(text.source, names=names, hyphens=hyphens)
 
 
-def problem_in(document: Document, lines: list[str], loc: Loc, text: Written, error: ExprError) -> Problem:
+def is_condition(document: Document, each: Found) -> bool:
+    """Whether a node is a condition of a step machine: a state that goes one of two ways by its value."""
+    if document.states != "step" or each.kind != "transform" or not each.above:
+        return False
+    around = each.above[-1].spec
+    if not isinstance(around, models.Machine) or not isinstance(n := each.loc[-2], int):
+        return False
+    return any(way.when is not None for way in around.states[n].next)
+
+
+def called_invalid(text: Written, error: ExprError) -> str:
+    return f"Invalid condition: {text.source[:100]}: {error.message}"
+
+
+def fix_of(error: ExprError, names: Iterable[str]) -> str:
+    if error.message.startswith("there is no `"):
+        return f"An expression here sees: {', '.join(sorted(names))}."
+    return "What an expression can be stands in docs/expressions.md."
+
+
+def problem_in(
+    document: Document, lines: list[str], loc: Loc, text: Written, error: ExprError, message: str, fix: str
+) -> Problem:
     """An error inside a text, at its own line and column if the text stands in the source as it is."""
     start = document.place(loc)
     at = inside(lines, start, text.source, error.offset)
     where = "" if at else f" (column {error.column} of {text.source.splitlines()[0][:60]!r})"
-    return Problem(document.file, at or start, f"{error.message}{where}")
+    return Problem(document.file, at or start, f"{message}{where}", fix)
 
 
 def inside(lines: list[str], start: Place, text: str, offset: int) -> Place | None:
