@@ -18,6 +18,15 @@ def test_a_run_is_found_by_the_beginning_of_its_id(do) -> None:
     assert do("resume", run[:13], "--answer", "colour=red").out == "red\n"
 
 
+@pytest.mark.parametrize("way", [(), ("--with-changes",)])
+def test_an_answer_to_no_gate_is_refused_before_the_run_goes_on(way, do) -> None:
+    run = run_of(do("run", "asking"))
+    done = do("resume", run, *way, "--answer", "color=red")
+    assert (done.code, done.out) == (2, "")
+    assert "there is no gate 'color'. Did you mean 'colour'? Gates: colour." in done.err
+    assert do("resume", run, "--answer", "colour=red").out == "red\n"
+
+
 def test_a_run_that_is_over_says_its_result_again(do) -> None:
     run = do("run", "shout", "--json").json["run_id"]
     done = do("resume", run)

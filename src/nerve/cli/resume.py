@@ -13,7 +13,7 @@ from nerve.cli.answers import Answers
 from nerve.cli.common import Common
 from nerve.cli.launch import Launch, load_called
 from nerve.cli.project import Project
-from nerve.cli.run import Files, Flag, Many
+from nerve.cli.run import Files, Flag, Many, check_answers
 from nerve.cli.usage import UsageError
 from nerve.cli.watch import Outcome
 from nerve.client import server_of
@@ -70,7 +70,7 @@ def resume(
     async def drive(session: Session) -> Outcome:
         row = row_of(session, run)
         known = session.engine.store.events(row.run)[-1].seq
-        found = await (changed if with_changes else taken_up)(session, launch.project, row)
+        found = await (changed if with_changes else taken_up)(session, launch.project, row, answers)
         return await launch.to_end(session, found, answers, known)
 
     return launch.go(drive)
@@ -88,7 +88,7 @@ def row_of(session: Session, prefix: str) -> RunRow:
     return exact[0]
 
 
-async def taken_up(session: Session, project: Project, row: RunRow) -> WorkflowRun:
+async def taken_up(session: Session, project: Project, row: RunRow, answers: Answers) -> WorkflowRun:
     """The run as it was started, driven again."""
     try:
         workflow = session.engine.workflow(row)
@@ -96,6 +96,7 @@ async def taken_up(session: Session, project: Project, row: RunRow) -> WorkflowR
             load_called(session, project, workflow)
         if row.ended is None:
             check_names(session, workflow)
+            check_answers(session, workflow, answers)
         run = session.engine.take_up(row)
     except Unreadable:
         raise
@@ -106,7 +107,7 @@ async def taken_up(session: Session, project: Project, row: RunRow) -> WorkflowR
     return run
 
 
-async def changed(session: Session, project: Project, row: RunRow) -> WorkflowRun:
+async def changed(session: Session, project: Project, row: RunRow, answers: Answers) -> WorkflowRun:
     """The run with the workflow as it is today; what that asks for differently is run again."""
     if session.get_workflow(row.workflow) is None and (found := project.exactly(row.workflow)) is not None:
         load_called(session, project, session.load(found.path))
@@ -116,6 +117,7 @@ async def changed(session: Session, project: Project, row: RunRow) -> WorkflowRu
     run = session.engine.handle(row)
     if not run.is_complete:
         check_names(session, workflow)
+        check_answers(session, workflow, answers)
     run._workflow = workflow
     if run.state in (WorkflowState.RUNNING, WorkflowState.WAITING):
         await run.pause()
