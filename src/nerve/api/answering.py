@@ -14,7 +14,7 @@ from nerve.core.values import decode, encode
 from nerve.core.workflow import GateInfo, WorkflowRun, WorkflowState
 from nerve.core.workflow.replay import ASKS
 from nerve.core.workflow.state import FINAL
-from nerve.engine.local import OPEN
+from nerve.engine.recovery import OPEN
 
 if TYPE_CHECKING:
     from nerve.core.session import Session

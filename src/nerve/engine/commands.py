@@ -208,6 +208,8 @@ class Commands:
             held = run._held or {}
             if path and path != held["path"]:
                 raise ValueError(f"run '{run.run_id}' is held at '{held['path'] or '/'}', not at '{path}'")
+            if not held["path"] and decision != "retry":
+                raise RuntimeError(f"Cannot {decision}: {held['message']}")
             self._engine.ready(run)
             if drive is None:
                 await self._decided(run, held["path"], decision, value)
@@ -216,6 +218,15 @@ class Commands:
                     f"Cannot {decision}: the run is held for its {held['reason']}. {held['message']}"
                 )
             await self._resume(run, drive, {})
+
+    async def hold(self, run: WorkflowRun, reason: str, message: str) -> None:
+        """Hold a run that nobody drives until somebody decides; it still hears what it waits for."""
+        held = {"reason": reason, "message": message, "path": ""}
+        async with self._turn(run):
+            await self._append(run, "workflow_held", held, WorkflowState.HELD)
+            run._held, run._state = held, WorkflowState.HELD
+            self._engine.watch(run.run_id, self._engine.store.events(run.run_id))
+            run._notify()
 
     async def _decided(self, run: WorkflowRun, path: str, decision: str, value: Any) -> None:
         if decision != "retry":

@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakValueDictionary
 
 from nerve.core.event import Sink, WorkflowEvent
@@ -26,12 +26,13 @@ from nerve.engine.commands import Commands
 from nerve.engine.drive import Drive
 from nerve.engine.facts import Facts, asked_of
 from nerve.engine.records import limits_of, start_of
+from nerve.engine.recovery import OPEN, LeftAlone, Recovery
 from nerve.engine.show import Show
 from nerve.engine.spending import Day
 from nerve.engine.tasks import apart, count_tasks, sentinel
 from nerve.engine.waits import at_work, gate_info, open_in
 from nerve.engine.writer import Writer
-from nerve.errors import NerveError, StoreError
+from nerve.errors import NerveError
 from nerve.store.port import Definition, Row, RunRow, Store
 
 log = logging.getLogger("nerve")
@@ -46,15 +47,6 @@ RECENT = 100
 """How many runs that have ended last are looked at again after a restart."""
 
 OVER = [state.value for state in FINAL]
-OPEN = [state.value for state in WorkflowState if state not in FINAL]
-
-
-class LeftAlone(NamedTuple):
-    """A run that is open and was not taken up."""
-
-    run: str
-    workflow: str
-    reason: str
 
 
 class LocalEngine:
@@ -64,9 +56,8 @@ class LocalEngine:
         self.store, self._session, self._name = store, session, session_name
         self.drives: dict[str, Drive] = {}
         self.known: WeakValueDictionary[str, WorkflowRun] = WeakValueDictionary()
-        self.left_alone: list[LeftAlone] = []
-        """Open runs that the last `recover()` found and could not take up."""
         self.commands = Commands(self)
+        self._recovery = Recovery(self)
         self._show = Show()
         self.shown = self._show.shown
         self.leaving: dict[str, asyncio.Future[None]] = {}
@@ -127,6 +118,7 @@ class LocalEngine:
         await asyncio.gather(*(drive.cancel_tasks() for drive in drives))
         for drive in drives:
             drive.let_go()
+        await self._recovery.close()
         for run in list(self.known.values()):
             run._notify()
         for timer in self._timers.values():
@@ -359,22 +351,20 @@ class LocalEngine:
 
     async def recover(self) -> list[WorkflowRun]:
         """Take up every open run of this session; one that has nothing but open waits goes on waiting."""
-        self.left_alone = []
         self._end_logs()
-        runs = []
-        for row in self.store.runs(states=OPEN):
-            if row.run in self.drives:
-                continue
-            try:
-                runs.append(self.take_up(row))
-            except (ValueError, StoreError) as error:
-                log.warning("run %s is left alone: %s", row.run, error)
-                self.left_alone.append(LeftAlone(row.run, row.workflow, str(error)))
-        return runs
+        return await self._recovery.recover()
+
+    @property
+    def left_alone(self) -> list[LeftAlone]:
+        """Open runs that the last `recover()` found and could not take up."""
+        return self._recovery.left_alone
+
+    def owns(self, row: RunRow) -> bool:
+        return row.session == self._name
 
     def take_up(self, row: RunRow) -> WorkflowRun:
         """Go on with a run that nobody drives; one that waits is woken when its time comes."""
-        if row.session != self._name:
+        if not self.owns(row):
             raise ValueError(f"it belongs to session '{row.session}'")
         past = self.store.events(row.run)
         run = self.handle(row, past)
@@ -385,12 +375,14 @@ class LocalEngine:
         if waits and not late and not self._settled_meanwhile(row.run, past):
             self._wake_at(row.run, row.wake)
         elif row.state in (WorkflowState.WAITING.value, WorkflowState.RUNNING.value):
+            if row.run not in self.drives:
+                self._recovery.begin([row.run])
             self.revive(run, past)
         elif row.state in (WorkflowState.PAUSED.value, WorkflowState.HELD.value):
-            self._watch(row.run, past)
+            self.watch(row.run, past)
         return run
 
-    def _watch(self, run_id: str, past: list[Row]) -> None:
+    def watch(self, run_id: str, past: list[Row]) -> None:
         """Let a run that stands still keep what comes meanwhile."""
         for row in open_in(past).values():
             if row.type == "signal_waiting":
@@ -404,6 +396,7 @@ class LocalEngine:
 
     def show(self, run: WorkflowRun, rows: list[Row]) -> None:
         """Events are on disk: whoever watches may see them."""
+        self._recovery.shown(run.run_id, rows)
         if run._sinks:
             self._show.show(run, rows)
         if self._facts is not None:

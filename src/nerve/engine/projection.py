@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -36,8 +37,10 @@ SAYS = {
     "node_retrying": "{path} is tried again: {error}",
     "gate_waiting": "{path} asks: {prompt}",
     "gate_answered": "{path} was answered: {answer}",
+    "gate_timeout": "{path} was not answered in time",
     "signal_waiting": "{path} waits",
     "signal_received": "{path} received",
+    "signal_timeout": "{path} received nothing in time",
     "log": "{message}",
 }
 """The events that are worth a line of a log."""
@@ -51,6 +54,7 @@ STATUS = {
     "workflow_resumed": "running",
     "workflow_held": "held",
 }
+STARTS = ("node_started", "step_started")
 OVER = ("completed", "failed", "cancelled")
 WAITS = ("gate_waiting", "signal_waiting", "timer_started")
 
@@ -66,6 +70,9 @@ class Standing:
     """The run that called it, and the path there."""
     status: str = "running"
     step: str | None = None
+    """The state of its machine, or else the step at the top that it is in."""
+    machine: str | None = None
+    """Where the outermost machine stands that it is in."""
     awaits: dict[str, Any] = field(default_factory=dict)
 
     def record(self) -> Record:
@@ -73,6 +80,18 @@ class Standing:
         return workflow_state(
             self.run, self.workflow, self.seen, label=self.label, step=self.step, awaits=awaits or None
         )
+
+    def goes_to(self, path: str) -> None:
+        """Something begins at a path."""
+        if self.machine is not None and within(path, self.machine):
+            return
+        top = re.split(r"[/~[]", path[1:], maxsplit=1)[0]
+        if top and not top.startswith("_"):
+            self.machine, self.step = None, top
+
+    def enters(self, machine: str, state: str) -> None:
+        if self.machine is None or machine == self.machine or not within(machine, self.machine):
+            self.machine, self.step = machine, state
 
     @property
     def seen(self) -> str:
@@ -127,7 +146,10 @@ class Projection:
         before = standing.record() if standing is not None else None
         for row in rows:
             self._read(run, row)
-        standing = self._standing.get(run.run_id)
+            standing = self._standing[run.run_id]
+            if row.type == "state_entered" and standing.record() != before:
+                before = standing.record()  # it may be left again in what was written together
+                self._stands(standing)
         if standing is not None and standing.record() != before:
             self._stands(standing)
         if standing is not None and standing.status in OVER:
@@ -169,11 +191,12 @@ class Projection:
         if state is None:
             state = self._standing[run.run_id] = Standing(run.run_id, run.workflow_id, run.label)
         state.status = STATUS.get(row.type, state.status)
-        if row.type in ("node_started", "step_started") and "~" not in row.path:
-            state.step = row.path
+        if row.type in STARTS:
+            state.goes_to(row.path)
         elif row.type == "state_entered":
-            state.step = decode(row.data).get("state")
+            state.enters(row.path, decode(row.data)["state"])
         elif row.type in WAITS and '"guard":true' not in row.data:
+            state.goes_to(row.path)
             state.awaits[row.path] = awaited(row)
         elif row.type == "path_reset":
             state.awaits = {path: told for path, told in state.awaits.items() if not within(path, row.path)}

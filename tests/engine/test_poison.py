@@ -1,0 +1,189 @@
+"""A run that ends the process whenever it is taken up is held, and everything else goes on."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nerve import Session
+from nerve.api import Api
+from nerve.engine import recovery
+from nerve.errors import RunHeld
+
+PROGRAM = """
+import asyncio, os, sys
+from nerve import Session
+
+session = Session(store=sys.argv[1])
+
+@session.node
+async def bite(context):
+    os._exit(9)
+
+@session.node
+async def work(context):
+    await asyncio.Event().wait()
+
+@session.workflow
+async def poison(ctx):
+    return (await ctx.run("bite")).output
+
+@session.workflow
+async def parent(ctx):
+    return await ctx.run_workflow("poison")
+
+@session.workflow
+async def steady(ctx):
+    first = await ctx.run("work")
+    return first.output
+
+@session.workflow
+async def short(ctx):
+    await ctx.sleep(0)
+    return await ctx.gate("Go on?")
+
+def deadly(run):
+    return run.workflow_id in ("poison", "parent") and run.held is None
+
+async def main():
+    async with session:
+        for name in sys.argv[2:]:
+            await session.start(name)
+        if not sys.argv[2:]:
+            await session.recover()
+            if (later := session.engine._recovery._suspects) is not None:
+                await asyncio.wait([later])
+        while any(deadly(drive.run) for drive in session.engine.drives.values()):
+            await asyncio.sleep(0.01)
+        print("up", flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+async def boot(file: Path, *workflows: str) -> bool:
+    """Run the program until it dies, or is up; whether it is."""
+    program = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", PROGRAM, str(file), *workflows, stdout=asyncio.subprocess.PIPE
+    )
+    assert program.stdout is not None
+    up = await program.stdout.readline() == b"up\n"
+    if up:
+        program.kill()
+    await program.wait()
+    return up
+
+
+def opened(file: Path) -> Session:
+    """The same workflows, tame."""
+    session = Session(store=file)
+
+    @session.node
+    async def bite(context: Any) -> str:
+        return "tame"
+
+    @session.node
+    async def work(context: Any) -> str:
+        return "done"
+
+    @session.workflow
+    async def poison(ctx: Any) -> Any:
+        return (await ctx.run("bite")).output
+
+    @session.workflow
+    async def parent(ctx: Any) -> Any:
+        return await ctx.run_workflow("poison")
+
+    @session.workflow
+    async def steady(ctx: Any) -> Any:
+        first = await ctx.run("work")
+        return first.output
+
+    @session.workflow
+    async def short(ctx: Any) -> Any:
+        await ctx.sleep(0)
+        return await ctx.gate("Go on?")
+
+    return session
+
+
+async def crashed(file: Path, *workflows: str) -> int:
+    """How many times the program dies before it is up."""
+    assert not await boot(file, *workflows)
+    times = 0
+    while not await boot(file):
+        times += 1
+    return times
+
+
+async def test_a_poisoned_run_is_held_after_three_crashes_and_the_others_go_on(file: Path) -> None:
+    assert await crashed(file, "steady", "short", "poison") == recovery.CRASHES
+    async with opened(file) as session:
+        api = Api(session)
+        await session.recover()
+        [held] = (await api.runs(state="held")).runs
+        assert (held.workflow, held.held["reason"]) == ("poison", "quarantine")
+        health = await api.health()
+        assert health.status == "degraded"
+        assert "retry it, or stop it" in health.held[held.run_id]
+        [steady] = (await api.runs(workflow="steady")).runs
+        assert await session.get_workflow_run(steady.run_id).wait() == "done"
+        [short] = (await api.runs(workflow="short")).runs
+        await api.answer(run=short.run_id, answer="yes")
+        assert await session.get_workflow_run(short.run_id).wait() == "yes"
+        run = session.get_workflow_run(held.run_id)
+        with pytest.raises(RunHeld):
+            await run.wait()
+        with pytest.raises(RuntimeError, match="Cannot skip"):
+            await run.skip("")
+        await api.retry(run=held.run_id)
+        assert await run.wait() == "tame"
+        assert (await api.health()).status == "ok"
+
+
+async def test_a_poisoned_child_is_held_with_its_parent_and_can_be_discarded(file: Path) -> None:
+    assert await crashed(file, "parent") in (recovery.CRASHES, recovery.CRASHES + 1)
+    async with opened(file) as session:
+        api = Api(session)
+        await session.recover()
+        held = (await api.runs(state="held")).runs
+        assert "poison" in [run.workflow for run in held]
+        [parent] = (await api.runs(workflow="parent")).runs
+        assert (await api.stop(run=parent.run_id, reason="discarded")).state == "cancelled"
+        assert {run.state for run in (await api.runs()).runs} == {"cancelled"}
+
+
+async def test_a_run_is_above_suspicion_when_it_was_parked_in_good_order(file: Path) -> None:
+    for _ in range(recovery.CRASHES + 2):
+        session = Session(store=file)
+
+        @session.node
+        async def work(context: Any) -> None:
+            await asyncio.Event().wait()
+
+        @session.workflow
+        async def steady(ctx: Any) -> Any:
+            return await ctx.run("work")
+
+        async with session:
+            runs = await session.recover() or [await session.start("steady")]
+            assert len(runs) == 1
+            assert runs[0].state.value == "running"
+    store = Session(store=file).engine.store
+    assert store.resumes() == {}
+    store.close()
+
+
+async def test_a_run_is_above_suspicion_when_it_has_done_something(file: Path) -> None:
+    assert await boot(file, "steady", "short")
+    async with opened(file) as session:
+        session.engine.store.resuming([row.run for row in session.engine.store.runs(states=["running"])])
+        for run in await session.recover():
+            if run.workflow_id == "steady":
+                await run.wait()
+        async with asyncio.timeout(10):
+            while session.engine.store.resumes():  # noqa: ASYNC110 - a thread writes it
+                await asyncio.sleep(0.001)

@@ -1,0 +1,151 @@
+"""Old runs are deleted and old output emptied, and nothing that is still needed."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nerve import Session
+from nerve.api import Api
+from nerve.core.values import encode
+from nerve.engine.retention import Collected, collect
+from nerve.store.memory import MemoryStore
+from nerve.store.port import Append, Row, RunRow, Store
+from nerve.store.sqlite import SqliteStore
+
+NOW = 2_000_000_000.0
+DAY = 86_400.0
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, file: Path) -> Iterator[Store]:
+    store: Store = MemoryStore() if request.param == "memory" else SqliteStore(file)
+    yield store
+    store.close()
+
+
+def add(
+    store: Store,
+    run: str,
+    state: str = "completed",
+    days: float = 10,
+    parent: str | None = None,
+    events: int = 3,
+    key: str | None = None,
+) -> None:
+    """A run that ended some days ago."""
+    at = NOW - days * DAY
+    rows = [Row(n, at, "output_chunk", "/a", None, encode({"text": "x"})) for n in range(1, events + 1)]
+    ended = at if state in ("completed", "failed", "cancelled") else None
+    store.append([Append(run, 0, rows, RunRow(run, "default", "w", state, at, ended, key, parent))])
+
+
+def left(store: Store) -> set[str]:
+    return {row.run for row in store.runs()}
+
+
+async def test_what_would_be_deleted_is_said_first_and_then_deleted(store: Store) -> None:
+    add(store, "old", key="k")
+    add(store, "young", days=1)
+    for state in ("failed", "cancelled"):
+        add(store, state, state)
+    told = await collect(store, NOW - 7 * DAY)
+    assert told == Collected(3, 9, 9 * len('{"text":"x"}'))
+    assert len(left(store)) == 4
+    assert await collect(store, NOW - 7 * DAY, dry_run=False) == told
+    assert left(store) == {"young"}
+    assert store.events("old") == []
+    assert store.run_by_key("default", "k") is None
+    assert await collect(store, NOW - 7 * DAY, dry_run=False) == Collected()
+
+
+async def test_open_runs_and_whatever_belongs_to_them_stay(store: Store) -> None:
+    for state in ("running", "waiting", "paused", "held", "pending"):
+        add(store, state, state, days=100)
+        add(store, f"{state}-child", parent=state)
+        add(store, f"{state}-grandchild", parent=f"{state}-child")
+    add(store, "young", days=1)
+    add(store, "young-child", parent="young")
+    before = left(store)
+    assert (await collect(store, NOW - 7 * DAY, dry_run=False)).runs == 0
+    assert left(store) == before
+    add(store, "done")
+    add(store, "done-child", parent="done")
+    add(store, "orphan", parent="nobody")
+    assert (await collect(store, NOW - 7 * DAY, dry_run=False)).runs == 3
+    assert left(store) == before
+
+
+async def test_runs_that_are_busy_and_other_sessions_stay(store: Store) -> None:
+    add(store, "a")
+    add(store, "b")
+    assert (await collect(store, NOW, dry_run=False, session="other")).runs == 0
+    assert (await collect(store, NOW, dry_run=False, busy=lambda run: run == "a")).runs == 1
+    assert left(store) == {"a"}
+
+
+async def test_old_output_is_emptied_and_its_journal_stays_whole(store: Store) -> None:
+    add(store, "open", "waiting", events=5)
+    add(store, "young", days=1)
+    assert await collect(store, 0, chunks_older_than=NOW - 7 * DAY) == Collected(chunks=5, chunk_bytes=60)
+    assert store.events("open")[0].data != "{}"
+    told = await collect(store, 0, dry_run=False, chunks_older_than=NOW - 7 * DAY)
+    assert told.chunks == 5
+    assert [row.data for row in store.events("open")] == ["{}"] * 5
+    assert [row.data for row in store.events("young")] == ['{"text":"x"}'] * 3
+    assert (await collect(store, 0, dry_run=False, chunks_older_than=NOW - 7 * DAY)).chunks == 0
+
+
+async def test_a_run_goes_on_after_its_output_was_emptied(file: Path) -> None:
+    def opened() -> Session:
+        session = Session(store=file)
+
+        @session.node
+        async def talk(context: Any) -> str:
+            context.emit("output_chunk", {"stream": "assistant", "text": "hello"})
+            return "said"
+
+        @session.workflow
+        async def chat(ctx: Any) -> list[Any]:
+            return [(await ctx.run("talk")).output, await ctx.gate("And?")]
+
+        return session
+
+    async with opened() as session:
+        run = await Api(session).start(workflow="chat", wait=True)
+        told = await collect(session.engine.store, 0, dry_run=False, chunks_older_than=time.time() + 1)
+        assert told.chunks == 1
+    async with opened() as session:
+        await session.recover()
+        api = Api(session)
+        await api.answer(run=run.run_id, answer="well")
+        assert await session.get_workflow_run(run.run_id).wait() == ["said", "well"]  # type: ignore[union-attr]
+        assert [
+            e.data for e in (await api.events(run=run.run_id)).events if e.event_type == "output_chunk"
+        ] == [{}]
+
+
+@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.full)])
+async def test_many_runs_are_deleted_while_others_go_on(file: Path, count: int) -> None:
+    async with Session(store=file) as session:
+        store = session.engine.store
+        for n in range(0, count, 100):
+            for m in range(n, min(n + 100, count)):
+                add(store, f"old-{m:05}")
+
+        @session.workflow
+        async def quick(ctx: Any) -> int:
+            return int(ctx.input)
+
+        collecting = asyncio.ensure_future(collect(store, NOW - DAY, dry_run=False))
+        slowest, number = 0.0, 0
+        while not collecting.done() or number == 0:
+            began = time.perf_counter()
+            assert await (await session.start("quick", number)).wait() == number
+            slowest, number = max(slowest, time.perf_counter() - began), number + 1
+        assert (await collecting).runs == count
+        assert slowest < 2.0  # a loaded machine; the figure itself is that of the benchmark
+        assert len(store.runs()) == number
