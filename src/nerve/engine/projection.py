@@ -136,10 +136,10 @@ class Projection:
     def begin(self, runs: Iterable[tuple[WorkflowRun, Iterable[Row]]]) -> None:
         self.begun = True
         for run, rows in runs:
-            self.take(run, rows)
+            self.take(run, rows, past=True)
 
-    def take(self, run: WorkflowRun, rows: Iterable[Row]) -> None:
-        """Read what a run has written."""
+    def take(self, run: WorkflowRun, rows: Iterable[Row], past: bool = False) -> None:
+        """Read what a run has written; of what is past, only the end is told."""
         if not self.begun:
             return
         standing = self._standing.get(run.run_id)
@@ -147,7 +147,7 @@ class Projection:
         for row in rows:
             self._read(run, row)
             standing = self._standing[run.run_id]
-            if row.type == "state_entered" and standing.record() != before:
+            if not past and row.type == "state_entered" and standing.record() != before:
                 before = standing.record()  # it may be left again in what was written together
                 self._stands(standing)
         if standing is not None and standing.record() != before:

@@ -493,7 +493,7 @@ async def test_a_run_with_nothing_but_a_bound_on_its_time_is_running() -> None:
     session.dataspace.facts()
     run = await session.start("bounded")
     await going.wait()
-    await until(lambda: session.dataspace.facts(["workflow/state", {"run": run.run_id, "step": "/work"}]))
+    await until(lambda: session.dataspace.facts(["workflow/state", {"run": run.run_id, "step": "work"}]))
     assert states(session, run) == ["running", None]
     go_on.set()
     await ended(run)
@@ -537,3 +537,46 @@ async def test_only_so_many_runs_that_have_ended_are_facts(monkeypatch: pytest.M
     assert counts == [3, 3]
     assert len(session.dataspace.facts("workflow/log")) == 5
     assert len(session.engine.facts._projection._standing) == 3
+
+
+FLOW = """
+name: flow
+body:
+  kind: sequence
+  steps:
+    - {kind: bash, id: first, command: "true"}
+    - kind: machine
+      id: round
+      states:
+        - {name: begin, body: {kind: transform, expression: "1"}, next: [{to: inner}]}
+        - name: inner
+          body:
+            kind: sequence
+            steps: [{kind: bash, id: deep, command: "true"}]
+    - {kind: wait, id: listen, any: [{signal: go}], timeout: 0.01}
+"""
+
+
+async def test_a_run_stands_in_a_state_of_its_machine_or_else_in_a_step_at_the_top() -> None:
+    session = on()
+    session.load(FLOW)
+    seen = session.dataspace.observe("(workflow/state :workflow flow :step ?step)")
+    run = await session.start("flow")
+    with pytest.raises(Exception, match="nothing came"):
+        await run.wait()
+    steps = []
+    async for change in seen:
+        steps.append(change.fact.record.get("step"))
+        if change.fact.record.get("status") == "failed":
+            break
+    assert list(dict.fromkeys(steps)) == ["first", "begin", "inner", "listen"]
+
+
+async def test_a_wait_that_nothing_came_to_is_in_the_log() -> None:
+    session = on()
+    session.load(FLOW)
+    run = await session.start("flow")
+    with pytest.raises(Exception, match="nothing came"):
+        await run.wait()
+    told = [fact.record.get("message") for fact in session.dataspace.facts("workflow/log")]
+    assert "/listen/fact received nothing in time" in told
