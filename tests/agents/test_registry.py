@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from nerve import Session
+from nerve.agents.port import Unavailable
 from nerve.agents.registry import UnknownProvider, make, names
 
 ROOT = Path(__file__).parent.parent.parent
@@ -113,3 +115,14 @@ def test_a_factory_that_takes_anything_is_given_it(package: Path) -> None:
 def test_what_is_wrong_is_said(package: Path, name: str, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UnknownProvider, match=message):
         make(name, settings)
+
+
+def test_a_provider_whose_program_is_missing_is_said_before_anything_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("nerve.agents.claude.provider.find_program", lambda: None)
+    monkeypatch.setattr("nerve.agents.codex.program.bundled", lambda: None)
+    for name in ("claude", "codex"):
+        with pytest.raises(Unavailable, match="is not installed: pip install"):
+            Session(project=tmp_path).provider(name)

@@ -177,6 +177,7 @@ class Capabilities:
 class Provider(Protocol):
     """Drives one kind of agent; it never knows that there is a workflow.
 
+    One that needs a program may have a method `check()`, which raises `Unavailable` where that is missing.
     Every turn ends with `Done`; an iterator that ends or raises before it is an agent that crashed.
     Closing the iterator interrupts the agent, and leaves none of its processes behind.
     """

@@ -111,6 +111,11 @@ class ClaudeProvider:
             raise Unavailable(f"{argv[0]} cannot be started ({error.strerror}). {MISSING}") from error
         return not missing
 
+    def check(self) -> None:
+        """Raise Unavailable if there is no program to start."""
+        if self._program is None and find_program() is None:
+            raise Unavailable(MISSING)
+
     async def _found(self) -> str:
         program = self._program or await asyncio.to_thread(find_program)
         if program is None:

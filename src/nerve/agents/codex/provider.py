@@ -70,6 +70,10 @@ class CodexProvider:
             self._env[env_key] = os.environ[env_key]
         self._config = {**own_provider(base_url, env_key), **hidden(self._env), **(config or {})}
 
+    def check(self) -> None:
+        """Raise Unavailable if there is no program to start."""
+        program.found(self._program)
+
     async def query(
         self, prompt: str, cwd: str | None, resume: str | None, options: Options
     ) -> AsyncIterator[Chunk]:

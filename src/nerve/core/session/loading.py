@@ -149,7 +149,10 @@ def provider_of(session: Session, name: str) -> Provider | None:
         settings = session.config.providers.get(name)
         if settings is None and name not in registry.names():
             return None
-        session.providers[name] = registry.make(name, settings)
+        made = registry.make(name, settings)
+        if (check := getattr(made, "check", None)) is not None:
+            check()
+        session.providers[name] = made
     return session.providers[name]
 
 
