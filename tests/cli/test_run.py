@@ -310,3 +310,16 @@ async def test_the_run_is_in_the_store_under_its_label(do, project) -> None:
     async with Session(store=".nerve/nerve.db") as session:
         [row] = session.engine.store.runs()
         assert '"label":"first"' in session.engine.store.events(row.run)[0].data
+
+
+@pytest.mark.parametrize("verb", ["run", "show", "check"])
+def test_a_name_whose_file_cannot_be_read_says_what_is_wrong_with_that(verb, do, project) -> None:
+    (project / ".nerve/workflows/odd.yml").write_text(
+        "name: travel\ndescription: d\nsteps:\n  - step: ../passwd\n"
+    )
+    done = do(verb, "travel")
+    assert done.code in (1, 2)
+    assert ".nerve/workflows/odd.yml:4:" in done.err + done.out
+    other = do(verb, "nothing")
+    assert other.code == 2
+    assert "Not readable: .nerve/workflows/odd.yml; `nerve check` says why." in other.err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +13,8 @@ from nerve.core.nodes.graph import suggest
 from nerve.notations import SUFFIXES
 from nerve.notations.config import Config, project_config
 from nerve.notations.discovery import Found, FoundWorkflow, discover
+from nerve.notations.files import Refused, read_inside
+from nerve.spec.source import Unreadable
 from nerve.spec.workflow import slug
 
 STORE = Path(".nerve/nerve.db")
@@ -80,14 +83,28 @@ class Project:
         listed = ", ".join(names[:SHOWN]) + (", …" if len(names) > SHOWN else "")
         if matching:
             raise UsageError(f"'{name}' can be {listed}: write more of the name.")
+        if meant := [problem for problem in self.found.problems if may_be(name, Path(problem.file))]:
+            raise Unreadable(meant)
         close = suggest(name, names)
         there = f"There are: {listed}." if names else "There are none: put files into .nerve/workflows/."
         told = stopped(f"there is no file and no workflow '{name}'{close}")
-        raise UsageError(f"{told} {there}")
+        torn = ", ".join(sorted({problem.file for problem in self.found.problems})[:SHOWN])
+        unread = f" Not readable: {torn}; `nerve check` says why." if torn else ""
+        raise UsageError(f"{told} {there}{unread}")
 
     def exactly(self, name: str) -> FoundWorkflow | None:
         """The workflow of exactly that id."""
         return next((each for each in self.found.workflows if name == slug(each.name)), None)
+
+
+def may_be(name: str, file: Path) -> bool:
+    """Whether a file that cannot be read seems to be the workflow of a name."""
+    try:
+        text = read_inside(file.parent, file)
+    except (OSError, Refused, Unreadable):
+        text = ""
+    called = rf"""(?:\b(?:name|id)\b["']?\s*:|\(workflow)\s*["']?{re.escape(name)}(?![\w-])"""
+    return file.stem == name or re.search(called, text) is not None
 
 
 def names_in(folder: Path) -> list[str]:
