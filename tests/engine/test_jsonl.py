@@ -145,11 +145,45 @@ async def test_a_step_is_called_by_its_own_name_and_not_by_that_of_its_agent(tmp
         ("/plan", "claude", "plan"),
         ("/loop/loop[2]/work[3]", "claude", "work"),
         ("/upload[fallback]", "other", "upload"),
-        ("/plan~expect", "expect", "expect"),
+        ("/plan~expect", "expect", "plan"),
+        ("/plan~again[2]", "claude", "plan"),
     ],
 )
 def test_the_name_of_a_step_is_the_last_of_its_path(path, node_id, name):
     assert name_of(event(2, "node_started", path, node_id=node_id)) == name
+
+
+async def test_checks_are_no_steps_and_their_failure_is_that_of_the_step(tmp_path):
+    folder = tmp_path / ".archon"
+    (folder / "workflows").mkdir(parents=True)
+    first = "{id: plan, prompt: Plan, expect: [plan.md], retry: {attempts: 2, delay: 0}}"
+    last = "{id: build, prompt: Build, expect: [{command: 'true'}], depends_on: [plan]}"
+    (folder / "workflows/x.yaml").write_text(f"name: x\ndescription: d\nnodes: [{first}, {last}]\n")
+
+    def answer(call):
+        if len(provider.calls) == 2:
+            file = folder / "artifacts" / run.run_id / "plan.md"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text("a plan")
+        return "said"
+
+    provider = ScriptedProvider(answer)
+    session = Session(providers={"claude": provider}, project=tmp_path)
+    session.load(folder / "workflows/x.yaml")
+    run = await session.start("x")
+    await run.wait()
+    assert fields(folder / f"logs/{run.run_id}.jsonl", "type", "step", "step_index")[1:-1] == [
+        ("step_start", "plan", 0),
+        ("assistant", "plan", 0),
+        ("step_complete", "plan", 0),
+        ("step_error", "plan", 0),
+        ("step_start", "plan", 0),
+        ("assistant", "plan", 0),
+        ("step_complete", "plan", 0),
+        ("step_start", "build", 1),
+        ("assistant", "build", 1),
+        ("step_complete", "build", 1),
+    ]
 
 
 async def test_control_nodes_are_not_logged_and_steps_inside_them_have_no_index(session, path):

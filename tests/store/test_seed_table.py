@@ -130,6 +130,8 @@ def test_steps_are_counted_that_stand_at_the_top_and_went_well(
         ("node_completed", "/loop/code[2]", {"success": True}),
         ("step_completed", "/loop", {"success": True}),
         ("node_completed", "/review", {"success": False}),
+        ("node_completed", "/plan~expect", {"success": True}),
+        ("node_completed", "/plan~again[2]", {"success": True}),
         ("node_completed", "/large", {"success": True, "output": "x" * 300_000}),
     )
     assert table(raw)[0]["current_step_index"] == 3

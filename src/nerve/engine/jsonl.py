@@ -179,9 +179,9 @@ class Lines:
         return None
 
     def _started(self, event: WorkflowEvent) -> Line | None:
-        if event.data.get("control"):
+        if event.data.get("control") or is_aside(event.path):
             return None
-        path, name = event.path, name_of(event)
+        path, name = step_path(event.path), name_of(event)
         if path not in self._steps:
             top = path.startswith(f"{self._root}/") and "/" not in path[len(self._root) + 1 :]
             self._steps[path] = Step(name, self._next if top else None)
@@ -193,12 +193,12 @@ class Lines:
         if not where:
             return None  # a control node
         if data.get("success") and event.event_type in ("node_completed", "step_completed"):
-            return {"type": "step_complete", **where}
+            return None if is_aside(event.path) else {"type": "step_complete", **where}
         otherwise = "cancelled" if event.event_type == "node_cancelled" else "failed"
         return {"type": "step_error", **where, "error": data.get("error") or otherwise}
 
     def _where(self, event: WorkflowEvent) -> Line:
-        step = self._steps.get(event.path) or self._recalled.get(name_of(event))
+        step = self._steps.get(step_path(event.path)) or self._recalled.get(name_of(event))
         return {"step": step.name, "step_index": step.index} if step else {}
 
 
@@ -289,9 +289,19 @@ def as_line(line: Line) -> str:
 
 def name_of(event: WorkflowEvent) -> str:
     """What a step is called: by its own name, and not by that of the agent that does it."""
-    last = re.sub(r"\[\w+\]$", "", event.path.rsplit("/", 1)[-1])
-    beside = event.data.get("node_id") if "~" in last else None  # what is done about a step, not a step
-    return str(beside or last)
+    return re.sub(r"\[\w+\]$", "", step_path(event.path).rsplit("/", 1)[-1])
+
+
+def step_path(path: str) -> str:
+    """The path of the step that something at a path is done for: another try, a check, a request."""
+    above, slash, last = path.rpartition("/")
+    return f"{above}{slash}{last.partition('~')[0]}"
+
+
+def is_aside(path: str) -> bool:
+    """Whether something is done about a step and is neither it nor another try of it."""
+    aside = path.rpartition("/")[2].partition("~")[2]
+    return bool(aside) and not aside.startswith("again")
 
 
 def text(value: Any) -> str:

@@ -151,11 +151,12 @@ SELECT
     conversation AS conversation_id,
     NULL AS codebase_id,
     (
-        SELECT count(DISTINCT path) FROM journal
+        SELECT count(DISTINCT substr(path, 1, instr(path || '~', '~') - 1)) FROM journal
         WHERE journal.run = runs.run
             AND type IN ('node_completed', 'step_completed')
             AND settles IS NOT NULL
             AND path NOT LIKE '/%/%'
+            AND (path NOT LIKE '%~%' OR path LIKE '%~again%') -- a check is no step, another try is the same
             AND data ->> '$.success'
     ) AS current_step_index,
     CASE
