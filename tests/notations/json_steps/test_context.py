@@ -55,6 +55,22 @@ def test_nothing_in_a_context_can_be_changed() -> None:
             setattr(thing, dataclasses.fields(thing)[0].name, "x")
 
 
+@pytest.mark.requirement("S2-06")
+def test_neither_the_input_nor_the_data_of_a_result_can_be_changed() -> None:
+    given = {"a": [1, {"b": 2}]}
+    context = create_context("test", given).add_result("s", StepResult("s", True, given))
+    result = context.get_result("s")
+    assert result is not None
+    for kept in (context.input, result.data):
+        with pytest.raises(TypeError):
+            kept["a"] = 3
+        with pytest.raises(TypeError):
+            kept["a"][1]["b"] = 3
+        assert kept == {"a": (1, {"b": 2})}
+    given["a"].append(3)
+    assert len(context.input["a"]) == 2
+
+
 @pytest.mark.requirement("S2-08")
 def test_a_result_says_how_its_step_ended() -> None:
     names = [field.name for field in dataclasses.fields(StepResult)]

@@ -9,6 +9,13 @@ from types import MappingProxyType
 from typing import Any
 
 
+def frozen(value: Any) -> Any:
+    """A copy of a JSON value that cannot be changed: mappings that are read only, and tuples."""
+    if isinstance(value, Mapping):
+        return MappingProxyType({key: frozen(item) for key, item in value.items()})
+    return tuple(map(frozen, value)) if isinstance(value, list | tuple) else value
+
+
 @dataclass(frozen=True, slots=True)
 class StepResult:
     """How a step ended."""
@@ -21,6 +28,9 @@ class StepResult:
     end_time: datetime | None = None
     duration: float = 0.0
     """Milliseconds."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "data", frozen(self.data))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +52,9 @@ class WorkflowContext:
     input: Any = None
     results: Mapping[str, StepResult] = field(default_factory=lambda: MappingProxyType({}))
     metadata: Metadata = Metadata()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "input", frozen(self.input))
 
     def add_result(self, step_id: str, result: StepResult) -> WorkflowContext:
         """With the result of a step, which is the current one now."""
