@@ -76,6 +76,14 @@ async def test_a_failure_can_be_skipped(session: Session) -> None:
     assert await outcome(session, body) == "skipped"
 
 
+async def test_a_skipped_failure_is_seen_as_a_failure(session: Session) -> None:
+    told = "[steps.ID.success, steps.ID.error, context.ID.success, context.ID.error, results.ID]"
+    body = sequence(call("broken", id="risky", on_error="skip"), transform(told.replace("ID", "risky")))
+    assert await outcome(session, body) == [False, "it broke", False, "it broke", None]
+    body = sequence(call("upper", id="idle", when="false"), transform(told.replace("ID", "idle")))
+    assert await outcome(session, body, "in") == [True, None, True, None, "in"]
+
+
 async def test_a_failure_can_be_handed_to_another_node(session: Session) -> None:
     body = sequence(call("broken", id="risky", on_error=transform("'saved'")), transform("results.risky"))
     assert await outcome(session, body) == "saved"

@@ -162,11 +162,20 @@ def steps(scope: Scope) -> View:
 def step(result: Result) -> dict[str, Any]:
     return {
         "status": status(result),
-        "success": result.success,
+        "success": succeeded(result),
         "output": result.output,
-        "error": result.get("error"),
+        "error": error(result),
         "attributes": result.attributes,
     }
+
+
+def succeeded(result: Result) -> bool:
+    """A failure that was skipped is none for what comes after it, but it can be seen."""
+    return result.success and not {"skipped", "error_type"} <= result.attributes.keys()
+
+
+def error(result: Result) -> Any:
+    return result.get("error") if not result.success or succeeded(result) else result.attributes["skipped"]
 
 
 def status(result: Result) -> str:
@@ -191,8 +200,8 @@ def context(scope: Scope) -> View:
 
 def flat(result: Result) -> dict[str, Any]:
     data = result.output if isinstance(result.output, dict) else {}
-    told = {"output": result.output, "error": result.get("error")}
-    return {**told, **result.attributes, **data, "success": result.success}
+    told = {"output": result.output, "error": error(result)}
+    return {**told, **result.attributes, **data, "success": succeeded(result)}
 
 
 def roles(scope: Scope) -> View:
