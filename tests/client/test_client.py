@@ -194,3 +194,12 @@ async def until(true: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
         while not true():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
+
+
+async def test_who_has_seen_the_end_is_told_of_it(client: Client) -> None:
+    for _ in range(20):
+        run = await client.start(workflow="hello", input="you")
+        async for _ in client.watch(run.run_id):
+            pass
+        told = await client.run(run=run.run_id)
+        assert (told.state, told.result) == ("completed", "hello you")

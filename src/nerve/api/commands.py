@@ -101,8 +101,11 @@ async def signal(session: Session, asked: models.SignalSent) -> models.Done:
 
 async def assert_fact(session: Session, asked: models.Facts) -> models.FactTold:
     record = Record.of(asked.fact)
-    await session.dataspace.assert_fact(record, by="api")
-    fact = next(iter(session.dataspace.facts(record)), None)
+    present = session.dataspace.facts
+    change = await session.dataspace.assert_fact(record, by="api")
+    # What was there already may be told with more: a definition has its id.
+    there = [] if change is not None else [*present(record), *present(record.to_json())]
+    fact = change.fact if change is not None else next(iter(there), None)
     if fact is None:
         raise ApiError("conflict", f"{record} was retracted at once")
     return fact_told(fact)

@@ -65,8 +65,12 @@ def run_told(run: WorkflowRun) -> models.RunTold:
 
 def run_detail(run: WorkflowRun) -> models.RunDetail:
     view: RunView = run.view
+    fields = fields_of(run)
+    if view.ended_at is not None:  # who has seen its end must be told so, although the run is just ending
+        told = {"state": view.state, "ended_at": view.ended_at, "result": view.result, "error": view.error}
+        fields |= told | {"gates": [], "held": None}
     return models.RunDetail(
-        **fields_of(run),
+        **fields,
         input=run.input,
         params=dict(run._params),
         tree=[node_told(node) for node in view.tree],

@@ -39,10 +39,10 @@ class Story:
         try:
             while not main.done() and quiet < QUIET:
                 await asyncio.wait([main], timeout=TICK)
+                self._check()
                 news, answered = self._show(), await self._answer()
                 quiet = quiet + 1 if self._left_alone(to_end) and not news and not answered else 0
-            if main.done():
-                main.result()
+            self._check()
             self._show()
         finally:
             self.screen.rest()
@@ -72,10 +72,18 @@ class Story:
             task.cancel()
         await asyncio.gather(*self._watching, return_exceptions=True)
 
+    def _check(self) -> None:
+        """Raise what made a stream fail."""
+        for task in self._watching:
+            if task.done():
+                task.result()
+
     def _watch(self, run_id: str, prefix: str) -> None:
         self._watching.append(asyncio.create_task(self._take(run_id, prefix)))
 
     async def _take(self, run_id: str, prefix: str) -> None:
+        if prefix:
+            await self._begun(run_id)
         async with contextlib.aclosing(self.door.client.watch(run_id)) as events:
             async for told in events:
                 event = event_of(told)
@@ -84,6 +92,18 @@ class Story:
                     self._news.append(event)
                 if event.event_type in STARTS and (child := event.data.get("child")) is not None:
                     self._watch(child, prefix + event.path)
+
+    async def _begun(self, child: str) -> None:
+        """Return when a child run is there; its parent says that it calls it before it is."""
+        while True:
+            try:
+                await self.door.client.run(run=child)
+            except ApiError as error:
+                if error.code != "not_found":
+                    raise
+                await asyncio.sleep(TICK)
+            else:
+                return
 
     def _show(self) -> bool:
         """Show what is new; whether anything is."""

@@ -1,0 +1,212 @@
+"""The verbs with a real server of the project, in another process."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cli.terminal import Terminal
+from nerve.client import Client
+
+
+class Server:
+    """`nerve serve` in the current folder."""
+
+    def __init__(self, *options: str) -> None:
+        command = [sys.executable, "-m", "nerve", "serve", "--port", "0", "--json", *options]
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
+        )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, self.process.communicate()
+        self.told = json.loads(line)
+
+    def end(self, how: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
+        if self.process.poll() is None:
+            self.process.send_signal(how)
+        _, said = self.process.communicate(timeout=30)
+        return self.process.returncode, said
+
+
+@pytest.fixture
+def server(project: Path) -> Iterator[Server]:
+    server = Server("--with", "nodes.py")
+    yield server
+    server.end()
+
+
+def watching(run: str) -> subprocess.Popen[str]:
+    """`nerve watch` in a pipe."""
+    command = [sys.executable, "-m", "nerve", "watch", run]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
+    )
+
+
+def seen(process: subprocess.Popen[str], text: str) -> None:
+    """Return when the process has said this on standard error."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if text in line:
+            return
+    raise AssertionError(process.communicate())
+
+
+def test_a_run_is_started_watched_and_approved_from_different_commands(do: Callable, server: Server) -> None:
+    done = do("start", "ship", "it", "--count=3", "--label", "v3")
+    assert done.code == 0
+    assert f"It runs in the server. See it: nerve watch {done.out.strip()}\n" == done.err
+    watch = watching("v3")
+    seen(watch, "[gate] Ship it?")
+    [gate] = do("gates", "--json").json
+    assert (gate["name"], gate["run_id"]) == ("approve", done.out.strip())
+    assert do("status", "--json").json["server"] is True
+    assert do("approve", "v3").code == 0
+    out, err = watch.communicate(timeout=30)
+    assert watch.returncode == 0
+    assert json.loads(out)["said"] == "told it"
+    assert re.search(r"✓ run \S+ completed", err)
+    assert do("watch", "v3", "--json").json["state"] == "completed"
+
+
+def test_run_resume_and_runs_ask_the_server(do: Callable, server: Server) -> None:
+    done = do("run", "ship", "it", "--count=1", "--json")
+    assert (done.code, done.json["state"]) == (4, "waiting")
+    run = done.json["run_id"]
+    done = do("resume", run[:18], "--answer", "approve=yes", "--json")
+    assert (done.code, done.json["result"]["inputs"]["count"]) == (0, 1)
+    assert do("run", "parent", "--answer", "colour=red").out == "child said red\n"
+    assert [each["workflow"] for each in do("runs", "--json").json] == ["ship", "parent"]
+    assert "✓ completed" in do("runs").out
+    assert "is held" in do("run", "shot").err or "Did you mean 'shout'?" in do("run", "shot").err
+
+
+def test_waiting_for_the_end_gives_the_exit_code_of_the_run(do: Callable, server: Server) -> None:
+    assert do("start", "shout", "--wait").out == "loud\n"
+    assert do("start", "ship", "--count=1", "--label", "no", "--wait").code == 4
+    assert do("reject", "no", "--wait").code == 3
+    assert do("start", "asking", "--wait", "--json").code == 4
+
+
+def test_a_file_is_defined_in_the_server_and_started(do: Callable, server: Server, project: Path) -> None:
+    (project / "hi.lisp").write_text('(workflow hi (state start (action (log "hi"))))')
+    assert do("workflow", "start", "hi.lisp", "--label", "h", "--wait").code == 0
+    assert "hi" in do("workflow", "list").out
+    assert do("workflow", "define", "hi.lisp", "--json").json["id"] == "hi"
+    assert do("workflow", "reload").code == 0
+
+
+def test_signals_and_facts_reach_the_runs_of_the_server(do: Callable, server: Server, project: Path) -> None:
+    (project / ".nerve/workflows/late.yaml").write_text(
+        "name: late\ndescription: Waits\nbody: {kind: wait, id: w, any: [{signal: go}]}\n"
+    )
+    do("workflow", "reload")
+    do("start", "late", "--label", "l")
+    done = do("signal", "go", "now")
+    assert (done.code, done.err) == (0, "")
+    assert do("watch", "l").out == "now\n"
+
+
+def test_what_only_a_process_of_its_own_can_do_is_refused(do: Callable, server: Server) -> None:
+    done = do("start", "shout", "--with", "nodes.py")
+    assert (done.code, done.out) == (2, "")
+    assert "A server is running for this project" in done.err
+    assert do("start", "flows.py:greet").code == 2
+    assert "[not_found]" in do("status", "gone").err
+
+
+def test_the_doctor_sees_the_server(do: Callable, server: Server) -> None:
+    found = {each["name"]: each["state"] for each in do("doctor", "--json").json["findings"]}
+    assert found["server"] == "ok"
+
+
+def test_a_server_says_where_it_is_and_parks_what_runs(do: Callable, project: Path) -> None:
+    server = Server("--with", "nodes.py")
+    assert server.told["url"].startswith("http://127.0.0.1:")
+    do("start", "asking", "--label", "a")
+    code, said = server.end()
+    assert code == 0
+    assert "Ctrl-C stops it." in said
+    assert not Path(".nerve/server.json").exists()
+    assert do("answer", "a", "red").out == "red\n"
+
+
+def test_a_run_watched_while_its_server_is_killed_twice_ends_once_with_one_answer(
+    do: Callable, project: Path
+) -> None:
+    server = Server("--with", "nodes.py")
+    run = do("start", "ship", "it", "--count=1", "--label", "v").out.strip()
+    watch = watching("v")
+    seen(watch, "[gate] Ship it?")
+    server.end(signal.SIGKILL)
+    server = Server("--with", "nodes.py")
+    [gate] = do("gates", "--json").json
+
+    async def answer() -> None:
+        client = Client.of_project()
+        assert client is not None
+        async with client:
+            for _ in range(2):
+                await client.answer(run=run, gate=gate["gate_id"], answer="yes", key="once")
+
+    asyncio.run(answer())
+    server.end(signal.SIGKILL)
+    server = Server("--with", "nodes.py")
+    out, err = watch.communicate(timeout=60)
+    events = do("events", run, "--json").json
+    server.end()
+    assert (watch.returncode, json.loads(out)["said"]) == (0, "told it")
+    assert err.count("answered: yes") == 1
+    kinds = [event["event_type"] for event in events]
+    assert (kinds.count("gate_answered"), kinds.count("workflow_completed")) == (1, 1)
+    assert (project / "effects").read_text() == "built\n"
+
+
+def test_the_tree_is_drawn_and_the_gate_is_asked_in_a_terminal(do: Callable, server: Server) -> None:
+    do("start", "ship", "it", "--count=1", "--label", "v")
+    with Terminal("watch", "v") as terminal:
+        terminal.until("1 to 2, or the answer:")
+        for text in ("Workflow Progress", "✓ build", "⏸ approve", "○ tell", "Waiting for Input: approve"):
+            assert text in terminal.shown
+        terminal.type("maybe")
+        terminal.until("Invalid choice 'maybe'")
+        terminal.type("1")
+        assert terminal.end() == 0
+        assert "✓ approve" in terminal.shown
+
+
+def test_a_gate_that_another_answers_meanwhile_is_not_asked_any_more(do: Callable, server: Server) -> None:
+    do("start", "ship", "it", "--count=1", "--label", "v")
+    with Terminal("watch", "v") as terminal:
+        terminal.until("1 to 2, or the answer:")
+        do("approve", "v")
+        terminal.until("The gate is settled")
+        assert terminal.end() == 0
+
+
+def test_ctrl_c_leaves_the_run_to_the_server(do: Callable, server: Server) -> None:
+    do("start", "asking", "--label", "a")
+    with Terminal("watch", "a") as terminal:
+        terminal.until("Answer:")
+        terminal.interrupt()
+        assert terminal.end() == 130
+    assert do("answer", "a", "red", "--wait").out == "red\n"
+
+
+def test_a_second_server_is_refused(do: Callable, server: Server) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "nerve", "serve", "--port", "0"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("nerve: ")
+    assert done.stderr.count("\n") == 1
+    assert server.process.poll() is None
+    assert os.getpid() != server.process.pid

@@ -1,0 +1,279 @@
+"""Every verb without a server: the command is the engine for as long as it lasts."""
+
+import ast
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from nerve.api import OPERATIONS
+from nerve.cli import app, workflow
+from nerve.cli.harmless import harmless
+from nerve.cli.verbs import VERBS, WORKFLOW
+
+SOURCES = Path(__file__).parents[2] / "src/nerve"
+
+
+def test_every_verb_is_there_with_an_example_that_begins_with_it() -> None:
+    everything = {**VERBS, **{f"workflow {name}": verb for name, verb in WORKFLOW.items()}}
+    for name, verb in everything.items():
+        assert verb.example.startswith(f"nerve {name}")
+    assert set(VERBS) <= set(app)
+    assert set(WORKFLOW) <= set(workflow)
+
+
+@pytest.mark.parametrize("verb", [*VERBS, *(f"workflow {name}" for name in WORKFLOW)])
+def test_help_shows_an_example_and_the_common_options(verb: str, do) -> None:
+    done = do(*verb.split(), "--help")
+    assert (done.code, done.err) == (0, "")
+    assert "Example: nerve" in done.out
+    assert verb in ("show", "convert", "schema", "demo") or "--json" in done.out
+
+
+def test_every_command_that_a_message_names_exists() -> None:
+    named = set()
+    for path in SOURCES.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                named |= set(re.findall(r"\bnerve ((?:workflow )?[a-z]+)", node.value))
+    known = {*VERBS, "workflow", *(f"workflow {name}" for name in WORKFLOW)}
+    assert named <= known, named - known
+
+
+def test_every_operation_of_the_api_can_be_asked_for() -> None:
+    text = "".join(path.read_text(encoding="utf-8") for path in (SOURCES / "cli").glob("*.py"))
+    missing = {name for name in OPERATIONS if f"client.{name}(" not in text}
+    assert missing == {"threads"}
+
+
+# -- runs --------------------------------------------------------------------------------------
+
+
+def test_start_goes_on_until_the_run_waits_and_answer_until_it_ends(do) -> None:
+    done = do("start", "asking", "--label", "c1")
+    assert (done.code, done.out) == (4, "")
+    assert "at gate 'colour': Which colour?" in done.err
+    done = do("answer", "c1", "red")
+    assert (done.code, done.out) == (0, "red\n")
+    done = do("answer", "c1", "blue", "--json")
+    assert done.code == 2
+    assert done.json["error"]["code"] == "conflict"
+    assert done.json["error"]["details"]["winner"]["answer"] == "red"
+
+
+def test_the_outcome_of_a_start_is_one_json_object(do) -> None:
+    told = do("start", "sh", "--json")
+    assert told.code == 2  # ship or shout
+    assert do("start", "shou", "--json").json["result"] == "loud\n"
+    told = do("start", "ask", "--json").json
+    assert (told["state"], told["gates"][0]["name"]) == ("waiting", "colour")
+
+
+def test_inputs_have_the_declared_types_and_unknown_ones_are_refused(do) -> None:
+    assert "must be a whole number, not 'x'" in do("start", "ship", "--count=x").err
+    assert "has no input or option 'cuont'. Did you mean 'count'? Its inputs: --count" in (
+        do("start", "ship", "--cuont=1").err
+    )
+    done = do("start", "ship", "it", "--count=2", "--with", "nodes.py", "--answer", "approve=yes", "--json")
+    assert done.json["result"]["inputs"]["count"] == 2
+
+
+def test_a_start_without_its_agent_starts_nothing(do) -> None:
+    done = do("start", "ship", "--count=2")
+    assert (done.code, done.out) == (2, "")
+    assert "notifier" in done.err
+    assert do("runs").out.startswith("No runs yet")
+
+
+def test_python_is_started_and_what_it_prints_is_no_result(do) -> None:
+    done = do("start", "flows.py:greet", "--answer", "answer=Ann", "--json")
+    assert done.json["state"] in ("waiting", "completed")
+    assert "noise" in done.err
+
+
+def test_a_child_is_answered_through_the_run_that_called_it(do) -> None:
+    run = do("start", "parent", "--json").json
+    assert [gate["name"] for gate in run["gates"]] == ["colour"]
+    [gate] = do("gates", "--json").json
+    assert gate["run_id"] != run["run_id"]
+    done = do("answer", gate["run_id"], "green")
+    assert (done.code, done.out) == (0, "child said green\n")
+
+
+def test_approve_and_reject_say_the_choice_and_guess_nothing(do) -> None:
+    do("start", "ship", "it", "--count=1", "--with", "nodes.py", "--label", "one")
+    done = do("reject", "one", "--with", "nodes.py")
+    assert done.code == 3
+    do("start", "asking", "--label", "two")
+    done = do("approve", "two")
+    assert (done.code, done.out) == (2, "")
+    assert "gate 'colour' takes any text: say which it is, with nerve answer" in done.err
+
+
+def test_a_gate_is_answered_by_the_number_of_a_choice(do) -> None:
+    do("start", "ship", "it", "--count=1", "--with", "nodes.py", "--label", "one")
+    done = do("answer", "one", "1", "--gate", "approve", "--with", "nodes.py", "--json")
+    assert done.json["state"] == "completed"
+
+
+def test_pause_stop_and_resume_by_label(do) -> None:
+    do("start", "asking", "--label", "p")
+    assert do("pause", "p").out.endswith(" paused\n")
+    assert do("status", "p", "--json").json["state"] == "paused"
+    assert do("resume", "p").code == 4
+    assert do("stop", "p", "--reason", "enough", "--json").json["state"] == "cancelled"
+    assert do("status", "p", "--json").json["error"] == "enough"
+    assert do("stop", "p").code == 0
+
+
+def test_a_failed_run_is_tried_again_and_forked(do, project: Path) -> None:
+    (project / ".nerve/workflows/flaky.yaml").write_text(
+        "name: flaky\ndescription: Fails\nbody: {kind: sequence, steps: ["
+        '{kind: bash, id: one, command: "echo x >> effects"},'
+        '{kind: bash, id: two, command: "test -f ready && echo ok"}]}'
+    )
+    assert do("start", "flaky", "--label", "f").code == 1
+    (project / "ready").touch()
+    done = do("retry", "f", "--json")
+    assert (done.code, done.json["result"]) == (0, "ok\n")
+    assert (project / "effects").read_text() == "x\n"
+    done = do("fork", "f", "--at", "/two", "--json")
+    assert done.json["state"] == "completed"
+    assert "--override x is not of the form" in do("fork", "f", "--override", "x").err
+
+
+def test_looking_at_a_run(do) -> None:
+    run = do("start", "shout", "--json").json["run_id"]
+    done = do("status", run[:13])
+    assert re.search(r"└─ ✓ say +loud +\(\d\.\ds\)", done.out)
+    assert do("watch", run).out == "loud\n"
+    events = do("events", run, "--after", "1", "--json").json
+    assert [event["seq"] for event in events] == list(range(2, len(events) + 2))
+    assert "workflow_completed" in do("events", run).out
+    assert [line["text"] for line in do("logs", run, "--json").json][-1] == "[workflow] completed"
+    told = do("status", "--json").json
+    assert (told["server"], told["runs"]) == (False, {"completed": 1})
+    assert do("gates").out == "No open gates.\n"
+
+
+@pytest.mark.parametrize(
+    "verb", ["watch", "status", "events", "logs", "approve", "pause", "stop", "retry", "skip", "fork"]
+)
+def test_a_run_that_is_not_there_is_one_clear_error(verb: str, do) -> None:
+    done = do(verb, "gone")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == "nerve: Workflow run 'gone' not found. See the list: nerve runs [not_found]\n"
+    assert do(verb, "gone", "--json").json["error"]["code"] == "not_found"
+    assert not Path(".nerve/nerve.db").exists()
+
+
+def test_quiet_leaves_only_the_result(do) -> None:
+    done = do("start", "shout", "--quiet")
+    assert (done.out, done.err) == ("loud\n", "")
+
+
+# -- facts, workflows, the rest ----------------------------------------------------------------
+
+
+def test_facts_are_asserted_listed_and_retracted(do) -> None:
+    assert do("assert", '(review "main.py" :by "ann")').out == '(review main.py :by "ann")\n'
+    assert do("assert", '["review", "b.py"]', "--json").json["record"] == ["review", "b.py"]
+    assert len(do("facts", "(review _ ...)", "--json").json) == 2
+    assert do("signal", "go", '{"n": 1}', "--key", "k").out == "signal go sent\n"
+    assert do("facts", "signal", "--json").json[0]["record"][1] == "go"
+    assert do("retract", '["review", "b.py"]').out == "(review b.py)\n"
+    assert "is no pattern" in do("facts", "[]").err
+
+
+def test_a_definition_stays_defined_and_its_run_is_found_by_its_label(do, project: Path) -> None:
+    (project / "hi.lisp").write_text('(workflow hi (state start (action (log "hi"))))')
+    assert do("workflow", "define", "hi.lisp").out == "hi defined\n"
+    (project / "hi.lisp").unlink()
+    assert "hi" in [each["id"] for each in do("workflow", "list", "--json").json["workflows"]]
+    assert do("workflow", "start", "hi", "--label", "h1").code == 0
+    assert do("workflow", "watch", "h1").code == 0
+
+
+def test_a_bad_definition_is_said_with_its_place(do, project: Path) -> None:
+    (project / "bad.yaml").write_text("name: bad\nbody: {kind: nothing}\n")
+    done = do("workflow", "define", "bad.yaml")
+    assert (done.code, done.out) == (2, "")
+    assert "bad.yaml:2:" in done.err
+
+
+def test_workflows_are_listed_with_their_steps_and_what_cannot_be_read(do, project: Path) -> None:
+    done = do("workflow", "list")
+    assert "shout  Says it loudly\n  Steps: say\n" in done.out
+    assert do("workflow", "reload").out == "Reloaded 4 workflow(s).\n"
+    (project / ".nerve/workflows/broken.json").write_text("{")
+    done = do("workflow", "reload")
+    assert (done.code, done.out) == (1, "Reloaded 4 workflow(s).\n")
+    assert "broken.json" in done.err
+
+
+def test_a_text_is_routed(do) -> None:
+    done = do("route", "shout", "--json")
+    assert done.code == 0
+    assert done.json["kind"] in ("workflow", "conversation", "question")
+
+
+def test_a_new_project_runs_as_it_is(do, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert do("init", "fresh", "--json").json["written"][0] == ".nerve/config.json"
+    monkeypatch.chdir(tmp_path / "fresh")
+    assert do("init").out == "This is a project already.\n"
+    assert do("check").out == "1 workflow, no problems\n"
+    done = do("run", "greet", "Ann", "--answer", "well=yes")
+    assert (done.code, done.out.splitlines()[0]) == (
+        0,
+        "Say hello to Ann, and name one thing that is in this folder:",
+    )
+    for notation in ("yaml", "json", "lisp"):
+        done = do("new", f"next-{notation}", "--to", notation)
+        assert done.out == f".nerve/workflows/next-{notation}.{notation}\n"
+    assert do("check").out == "4 workflows, no problems\n"
+    assert "is there already" in do("new", "next-yaml").err
+    assert "cannot be the name of a workflow" in do("new", "../up").err
+
+
+def test_the_doctor_says_what_is_missing_and_what_is_wrong(do, project: Path) -> None:
+    done = do("doctor", "--json")
+    found = {each["name"]: each for each in done.json["findings"]}
+    assert (done.code, done.json["ok"]) == (0, True)
+    assert (found["store"]["state"], found["server"]["fix"]) == ("missing", "nerve serve")
+    assert found["workflows"]["told"] == "asking, parent, ship, shout"
+    (project / ".nerve/config.json").write_text('{"providers": {"me": {"kind": "claud"}}}')
+    done = do("doctor", "--quiet")
+    assert done.code == 1
+    assert "✗ provider me: there is no provider 'claud'" in done.out
+    (project / ".nerve/config.json").write_text("{")
+    assert "✗ configuration: .nerve/config.json:1" in do("doctor").out
+
+
+def test_schemas_and_the_version_for_programs(do) -> None:
+    assert json.loads(do("schema").out)["title"] == "A Nerve workflow, full form"
+    assert json.loads(do("schema", "openapi").out)["openapi"].startswith("3.1")
+    assert set(json.loads(do("schema", "start").out)) == {"asks", "tells"}
+    assert "there is no schema 'x'. There are: workflow, " in do("schema", "x").err
+    assert set(do("version", "--json").json) == {"nerve", "python", "platform"}
+
+
+def test_completion_can_be_made_for_every_shell() -> None:
+    for shell in ("bash", "zsh", "fish"):
+        script = app.generate_completion(shell=shell)
+        assert "approve" in script
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain ✓\n\t", "plain ✓\n\t"),
+        ("\x1b[2J", "\\x1b[2J"),
+        ("a\u202eb", "aU+202Eb"),
+        ("a\u200bb\r", "aU+200Bb\\x0d"),
+        ("👩\u200d💻", "👩\u200d💻"),
+        ("\x9b", "\\x9b"),
+    ],
+)
+def test_text_of_others_cannot_move_the_cursor_or_turn_a_line_round(text: str, shown: str) -> None:
+    assert harmless(text) == shown
