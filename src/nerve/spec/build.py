@@ -161,7 +161,8 @@ class Builder:
     # -- control -------------------------------------------------------------------------------
 
     def sequence(self, spec: models.Sequence, name: str) -> Callable[[Sight], Entry]:
-        node = Sequence(name, self.scope, map(self.step, spec.steps))
+        asides = frozenset(n for n, step in enumerate(spec.steps) if is_aside(step))
+        node = Sequence(name, self.scope, map(self.step, spec.steps), asides)
         return lambda sight: Entry(node, sight["given"])
 
     def graph(self, spec: models.Graph, name: str) -> Callable[[Sight], Entry]:
@@ -294,6 +295,11 @@ Builder.kinds = {
     "retract": Builder.retraction,
     "workflow": Builder.workflow,
 }
+
+
+def is_aside(spec: models.NodeBase) -> bool:
+    """Whether a step is a test that a reader put before the branch that needs it."""
+    return isinstance(spec, models.Wait) and spec.test and (spec.id or "").startswith("_")
 
 
 def kind_of(spec: models.NodeBase) -> str:

@@ -76,17 +76,23 @@ class Step(Inline):
 class Sequence(Inline):
     """One after the other, each with the output of the one before; a failure or a goto ends it."""
 
-    def __init__(self, name: str, scope: Scope, steps: Iterable[Step]) -> None:
+    def __init__(
+        self, name: str, scope: Scope, steps: Iterable[Step], asides: frozenset[int] = frozenset()
+    ) -> None:
         super().__init__(name)
         self.scope, self.sequence = scope, list(steps)
+        self.asides = asides
+        """The steps that only look: what flows into one of them flows into the next."""
 
     def parts(self) -> Iterable[Node]:
         return self.sequence
 
     async def execute(self, context: ExecutionContext) -> Result:
         result, given = Result.ok(output_of(context.input)), context.input
-        for step in self.sequence:
-            result = given = await context.call(step, given)
+        for n, step in enumerate(self.sequence):
+            result = await context.call(step, given)
+            if n not in self.asides:
+                given = result
             if not result.success or self.scope.way.leaving:
                 break
         return result

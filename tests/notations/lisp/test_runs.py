@@ -34,7 +34,7 @@ async def test_the_first_program_runs_to_its_end() -> None:
         assert provider.calls == []
         await space.signal("plan/ready", key="feature-42")
         await space.signal("plan/summary", key="feature-42", value="first this, then that")
-        await value_of(run)
+        assert await value_of(run) == "well done"
     assert run.state is WorkflowState.COMPLETED
     assert prompts(provider) == [
         "Share your plan with implementer: first this, then that",
