@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nerve.notations import contents
 from nerve.notations.files import (
     Refused,
     check_name,
@@ -209,3 +210,8 @@ def test_bytes_that_are_no_text_are_refused_with_their_place(data: bytes, place:
 @given(st.text().filter(lambda text: "\0" not in text and not text.startswith("\ufeff")))
 def test_what_is_text_is_read_as_it_is(text: str) -> None:
     assert decode(text.encode(), "x.md") == text
+
+
+def test_a_file_that_is_not_there_is_a_problem_with_a_fix(tmp_path: Path) -> None:
+    with pytest.raises(Unreadable, match=r"there is no such file\. Mend the path\."):
+        contents(tmp_path / "gone.json")

@@ -92,8 +92,8 @@ def test_every_value_and_key_stands_where_it_says(value: Any) -> None:
         ("[yes]", "f.json:1:2: 'yes' is no JSON value. Text stands in double quotes."),
         ("[01]", "f.json:1:2: this is no number. Numbers are written like 12, -3.5 or 1e6."),
         ("{} {}", "f.json:1:4: something stands behind the end of the value"),
-        ('{"a":\n', "f.json:2:1: the text ends here; expected a value"),
-        ("", "f.json:1:1: the text ends here; expected a value"),
+        ('{"a":\n', "f.json:2:1: the text ends here; expected a value. Close what was opened."),
+        ("", 'f.json:1:1: the file is empty. Start with \'{"id": …, "steps": […]}\'.'),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place_and_the_fix(given: str, told: str) -> None:

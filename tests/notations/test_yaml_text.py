@@ -126,6 +126,13 @@ def test_what_is_more_than_plain_data_is_refused_with_its_place(
     assert words in refused_at(text, line, column)
 
 
+@pytest.mark.parametrize(
+    "text", ["name: [\n", "a: x\n\t- b\n", ": 1\n", "a: 'x\n", "- a\nb: 1\n", "a: |x\n", "]"]
+)
+def test_every_error_of_syntax_has_a_fix(text: str) -> None:
+    assert all(problem.fix for problem in refused(text))
+
+
 def test_every_problem_of_a_file_is_told_at_once() -> None:
     problems = refused("a: &x 1\nb: *x\nc: .inf\na: 2\n")
     assert [problem.place.line for problem in problems] == [1, 2, 3, 4]

@@ -98,6 +98,6 @@ def contents(path: Path) -> str:
     try:
         return read_source(path, LARGEST)
     except FileNotFoundError:
-        raise Unreadable([Problem(str(path), Place(), "there is no such file")]) from None
+        raise Unreadable([Problem(str(path), Place(), "there is no such file", "Mend the path.")]) from None
     except (OSError, Refused) as error:
         raise Unreadable([unopened(path, error)]) from None

@@ -229,7 +229,9 @@ class Reader:
     def unexpected(self, at: int, wanted: str) -> Stop:
         rest = self.text[at : at + 2]
         if not rest:
-            return self.stop(at, f"the text ends here; {wanted}")
+            if not self.text.strip():
+                return self.stop(at, "the file is empty", """Start with '{"id": …, "steps": […]}'.""")
+            return self.stop(at, f"the text ends here; {wanted}", "Close what was opened.")
         if rest in ("//", "/*") or rest[0] == "#":
             return self.stop(at, "JSON has no comments", "Use a `description`.")
         if rest[0] == "'":

@@ -38,6 +38,8 @@ _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
 _NO_NUMBER = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 
 _FIXES = [
+    ("tab character", "Indent with spaces, not tabs."),
+    ("did not find expected node content", "Write a value there, or close the bracket."),
     ("mapping values are not allowed", "Put quotes around a text with ': ' in it, or mend the indentation."),
     ("cannot start any token", "Indent with spaces, not tabs; quote a text that starts with @, ` or %."),
     ("unexpected end of stream", "Close the quote."),
@@ -46,6 +48,7 @@ _FIXES = [
     ("could not find expected ':'", "Write 'key: value', with a blank behind the colon."),
     ("unknown escape character", "Use single quotes around a text with backslashes."),
 ]
+MEND = "Mend this line or the one above it."
 
 
 def load(text: str, file: str = "<text>") -> Any:
@@ -119,7 +122,7 @@ class _Composer:
         except yaml.MarkedYAMLError as error:
             raise Unreadable([*self.problems, self.syntax(error)]) from None
         except yaml.YAMLError as error:
-            problem = Problem(self.file, Place(), f"this is not YAML: {error}")
+            problem = Problem(self.file, Place(), f"this is not YAML: {error}", MEND)
             raise Unreadable([*self.problems, problem]) from None
         if self.problems:
             raise Unreadable(self.problems)
@@ -241,7 +244,7 @@ class _Composer:
 
     def syntax(self, error: yaml.MarkedYAMLError) -> Problem:
         said = ", ".join(part for part in (error.context, error.problem) if part)
-        fix = next((fix for part, fix in _FIXES if part in said), "")
+        fix = next((fix for part, fix in _FIXES if part in said), MEND)
         mark = error.problem_mark or error.context_mark
         place = self.place(min(mark.index, len(self.text))) if mark else Place()
         return Problem(self.file, place, f"this is not YAML: {said}", fix)

@@ -66,7 +66,7 @@ async def test_going_round_for_ever_ends_at_max_transitions(session: Session) ->
     states = {"a": State(MockNode(), next="b"), "b": State(MockNode(), next="a")}
     result = await executed(MachineNode("m", session, states, max_transitions=5))
     assert (result["success"], result["error_type"]) == (False, "MaxTransitions")
-    assert "reached max_transitions=5 in state 'b'" in result["error"]
+    assert "reached max_transitions=5 in state 'b': look for states that lead back" in result["error"]
 
 
 def test_a_next_that_is_no_state_is_refused_with_the_likely_name(session: Session) -> None:

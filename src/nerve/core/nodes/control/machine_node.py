@@ -61,7 +61,8 @@ class MachineNode(ControlNode):
         while name is not None:
             if len(visited) >= self.max_transitions:
                 return Result.failed(
-                    f"machine '{self.id}' reached max_transitions={self.max_transitions} in state '{name}'",
+                    f"machine '{self.id}' reached max_transitions={self.max_transitions} in state '{name}':"
+                    " look for states that lead back to each other, or raise it",
                     "MaxTransitions",
                     result.output,
                     {"states": visited},
