@@ -16,18 +16,29 @@ from nerve.store.sqlite import SqliteStore
 RESUMED = ("claude", "codex", "acp")
 
 
-def problems(folder: Path, kind: str, requests: list[Request]) -> Iterator[str]:
+def problems(folder: Path, kind: str, requests: list[Request], agents_killed: int) -> Iterator[str]:
     store = SqliteStore(folder / "nerve.db")
     try:
         runs = store.runs(session="faults")
         yield from (f"{row.key} is {row.state}" for row in runs if row.state != "completed")
+        failed: list[str] = []
         for row in runs:
             number = str(row.key).removeprefix("run-")
             rows = store.events(row.run)
+            failed += [told for told in map(retry_of, rows) if told]
             for agent in AGENTS:
                 yield from Conversation(kind, f"{number}/{agent}", rows, requests).problems()
+        # Steps are tried again until they succeed: a conversation that cannot be gone on with would not show.
+        if len(failed) > agents_killed:
+            yield f"{agents_killed} agents were killed, but {len(failed)} attempts failed: {failed}"
     finally:
         store.close()
+
+
+def retry_of(row: Row) -> str:
+    """Why an attempt failed in an engine that lived; empty for any other event."""
+    told = json.loads(row.data) if row.type == "node_retrying" else {"recovered": True}
+    return "" if told.get("recovered") else str(told.get("error"))[:200]
 
 
 class Conversation:

@@ -26,6 +26,8 @@ from process.seen import TAG, children, pids, read, stat, tagged
 MARK = re.compile(r"<(\d+/\w+/\d+)>")
 PACE = 0.01
 """Seconds between two events of an answer."""
+AT_WORK = 0.5
+"""Seconds from a request, within which a turn is still at work."""
 GONE = 5.0
 """Seconds within which everything that belonged to what was killed is gone: 3, and more on a busy machine."""
 TESTS = Path(__file__).parent.parent.parent
@@ -131,6 +133,8 @@ class World:
     slowest: float = 0.0
     """Seconds that anything killed was still there, at most."""
     kills: Counter[str] = field(default_factory=Counter)
+    at_work: int = 0
+    """Kills that came while the API was answering an agent."""
     wrong: list[str] = field(default_factory=list)
     tag: str = field(default_factory=lambda: uuid.uuid4().hex)
     generation: int = 0
@@ -202,14 +206,25 @@ class World:
             self.wrong.append(f"the engine ended by itself: {self.log}")
             return
         what = self.draw.choice(("engine", "engine", "process", "tree"))
-        if what != "engine" or self.draw.random() < 0.75:  # else also while it starts and recovers
-            self.until_agents()
-        time.sleep(self.draw.uniform(0, most))
+        self.wait_for_a_moment(most, started=what != "engine")
+        self.at_work += any(not request.ended for request in self.stub.requests)
         if what == "engine":
             self.kill_engine()
         else:
             self.kill_agent(whole=what == "tree")
         self.kills[what] += 1
+
+    def wait_for_a_moment(self, most: float, started: bool) -> None:
+        """Most often one in the middle of a turn; else any, also while engine or agents start."""
+        if self.draw.random() < 0.6:
+            heard, deadline = len(self.stub.requests), time.monotonic() + 20
+            while len(self.stub.requests) == heard and time.monotonic() < deadline:
+                time.sleep(0.005)
+            time.sleep(self.draw.uniform(0, AT_WORK))
+            return
+        if started:
+            self.until_agents()
+        time.sleep(self.draw.uniform(0, most))
 
     def kill_engine(self) -> None:
         assert self.engine is not None
