@@ -57,7 +57,7 @@ class Following:
                 found.append((followed, event))
                 if event.event_type in STARTS and "child" in event.data:
                     self._take(followed, event)
-        return found
+        return sorted(found, key=lambda pair: pair[1].timestamp)
 
     def _each(self) -> Iterator[Followed]:
         """Also those that are added while going through."""

@@ -19,6 +19,7 @@ from nerve.cli.project import STORE, Code, File, Project
 from nerve.cli.telling import tell
 from nerve.cli.usage import UsageError
 from nerve.cli.watch import Outcome, Watch
+from nerve.core.nodes.graph import find
 from nerve.core.session import Session
 from nerve.core.workflow import WorkflowRun
 from nerve.core.workflow.workflow import Workflow
@@ -112,7 +113,7 @@ def load(session: Session, project: Project, target: File | Code) -> Workflow:
 def load_called(session: Session, project: Project, workflow: DefinedWorkflow) -> None:
     """Load the workflows of the project that this one calls, and those that they call."""
     for name in workflow.calls:
-        if session.find(name) is None and (found := project.exactly(name)) is not None:
+        if find(session, name) is None and (found := project.exactly(name)) is not None:
             load_called(session, project, session.load(found.path))
 
 
