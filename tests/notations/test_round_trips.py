@@ -51,7 +51,7 @@ def test_every_notation_keeps_the_hash_at_full_figures(data: dict[str, Any]) -> 
 def test_the_drawn_nodes_have_every_field_of_their_kind(kind: str) -> None:
     model, seen = models.KINDS[kind], set[str]()
 
-    @settings(quick, max_examples=60)
+    @settings(quick, max_examples=120)
     @given(fields(model, 1))
     def look(data: dict[str, Any]) -> None:
         seen.update(data)

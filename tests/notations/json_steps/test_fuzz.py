@@ -20,7 +20,7 @@ def outcome(text: str) -> Document | None:
         look_at(error.problems, text)
         return None
     finally:
-        assert time.process_time() - began < 1
+        assert time.process_time() - began < 3  # it takes half a second where nobody else works
 
 
 def look_at(problems: list[Problem], text: str) -> None:
