@@ -11,7 +11,7 @@ import apsw
 
 from nerve.errors import StoreError
 from nerve.store.connection import create, open_writer
-from nerve.store.port import Append
+from nerve.store.port import Append, RunRow
 from nerve.store.sqlite import SqliteStore
 from nerve.store.statements import for_rows
 
@@ -57,7 +57,12 @@ def commit_of(batch: Iterable[Append], known: dict[tuple[str, int], bytes]) -> C
             runs += (*part.row, part.rows[-1].seq)
         if part.definition is not None:
             definitions += part.definition
-    parts = (("insert_events", 8, events), ("upsert_runs", 11, runs), ("insert_definitions", 5, definitions))
+    width = len(RunRow._fields) + 1
+    parts = (
+        ("insert_events", 8, events),
+        ("upsert_runs", width, runs),
+        ("insert_definitions", 5, definitions),
+    )
     return [(for_rows(name, width, len(values) // width), values) for name, width, values in parts if values]
 
 
