@@ -186,6 +186,7 @@ def test_facts_are_asserted_listed_and_retracted(do) -> None:
     assert "is no pattern" in do("facts", "[]").err
 
 
+@pytest.mark.requirement("S4-12")
 def test_a_definition_stays_defined_and_its_run_is_found_by_its_label(do, project: Path) -> None:
     (project / "hi.lisp").write_text('(workflow hi (state start (action (log "hi"))))')
     assert do("workflow", "define", "hi.lisp").out == "hi defined\n"

@@ -77,6 +77,7 @@ NO = RuntimeError("no")
 
 @pytest.mark.requirement("S2-05")
 @pytest.mark.requirement("S2-21")
+@pytest.mark.requirement("S2-01")
 async def test_feature_dev_goes_back_to_the_code_when_the_tests_fail(agents: Agents) -> None:
     agents.add("planner", "a plan")
     agents.add("coder", NO, "some code")
@@ -126,6 +127,7 @@ async def test_smart_deploy_decides_by_the_success_of_the_test(
 
 @pytest.mark.requirement("S2-10")
 @pytest.mark.requirement("S2-27")
+@pytest.mark.requirement("S2-28")
 async def test_agents_see_the_input_and_the_results_so_far(agents: Agents) -> None:
     agents.add("step1-agent", {"data": "result1"})
     agents.add("step2-agent", {"data": "result2"})

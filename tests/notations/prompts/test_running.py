@@ -48,6 +48,7 @@ async def run(project: Path, path: Path, provider: ScriptedProvider, input: Any 
 @pytest.mark.requirement("S3-03")
 @pytest.mark.requirement("S3-28")
 @pytest.mark.requirement("S3-31")
+@pytest.mark.requirement("S3-02")
 async def test_the_shipped_example_runs_as_it_stands(project: Path) -> None:
     shutil.copytree(EXAMPLE, project, dirs_exist_ok=True)
     provider = scripted(["planned", "implemented", "opened"])
