@@ -127,7 +127,6 @@ async def test_smart_deploy_decides_by_the_success_of_the_test(
 
 @pytest.mark.requirement("S2-10")
 @pytest.mark.requirement("S2-27")
-@pytest.mark.requirement("S2-28")
 async def test_agents_see_the_input_and_the_results_so_far(agents: Agents) -> None:
     agents.add("step1-agent", {"data": "result1"})
     agents.add("step2-agent", {"data": "result2"})
