@@ -1,5 +1,6 @@
 """ScriptedProvider: canned answers, and a note of every call."""
 
+import asyncio
 import subprocess
 import sys
 
@@ -102,3 +103,10 @@ def test_importing_it_loads_neither_the_core_nor_pytest():
     code = "import sys, nerve.testing; print([m for m in sys.modules if m == 'pytest' or 'nerve.core' in m])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+async def test_an_answer_can_take_its_time():
+    provider = ScriptedProvider([["one", {"delay": 0.01}, "two"]])
+    began = asyncio.get_running_loop().time()
+    assert await say(provider) == [Assistant("one"), Assistant("two"), Done("thread-1")]
+    assert asyncio.get_running_loop().time() - began >= 0.01

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +26,8 @@ from nerve.agents.port import (
 Answer = Any
 """A text; a chunk or a list of chunks; or an exception to raise.
 
-A chunk is a text, `{"text": …}`, `{"tool": name, "input": {…}}`, `{"usage": {…}}`, or one of the port's own.
+A chunk is a text, `{"text": …}`, `{"tool": name, "input": {…}}`, `{"usage": {…}}`, `{"delay": seconds}`, or
+one of the port's own.
 """
 Answers = Sequence[Answer] | Mapping[str, Answer] | Callable[["Asked"], Answer | Awaitable[Answer]]
 
@@ -80,7 +82,10 @@ class ScriptedProvider:
         if inspect.isawaitable(answer):
             answer = await answer
         for chunk in chunks(answer, call.thread):
-            yield chunk
+            if isinstance(chunk, float):
+                await asyncio.sleep(chunk)
+            else:
+                yield chunk
 
 
 class Turns:
@@ -115,12 +120,15 @@ class Patterns:
         )
 
 
-def chunks(answer: Answer, thread: str) -> Iterator[Chunk]:
-    """What a provider says for an answer; without a `Done` of its own one is added."""
+def chunks(answer: Answer, thread: str) -> Iterator[Chunk | float]:
+    """What a provider says for an answer, and seconds between; without a `Done` of its own one is added."""
     usage: Mapping[str, Any] | None = None
     for part in answer if isinstance(answer, list | tuple) else [answer]:
         if isinstance(part, dict) and part.keys() == {"usage"}:
             usage = part["usage"]
+            continue
+        if isinstance(part, dict) and part.keys() == {"delay"}:
+            yield float(part["delay"])
             continue
         chunk = as_chunk(part)
         yield chunk
