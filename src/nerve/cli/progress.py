@@ -156,6 +156,8 @@ def plain(event: WorkflowEvent) -> str | None:
             return f"[gate] answered: {data['answer']}"
         case "node_retrying":
             return f"[{name}] ↻ again"
+        case "provider_limited":
+            return f"[{name}] ⏸ {data['message']}"
         case "node_completed" | "node_error" | "node_timeout" | "step_completed" | "step_failed":
             symbol = "✓" if data.get("success") else "✗"
             by = f"{done_by}, " if done_by not in ("", name) else ""
