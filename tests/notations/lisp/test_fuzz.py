@@ -23,7 +23,7 @@ def outcome(text: str) -> Document | None:
         verify(error.problems, text.split("\n"))
         return None
     finally:
-        assert time.process_time() - began < 1
+        assert time.process_time() - began < 5
     return document
 
 
