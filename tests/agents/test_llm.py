@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -100,7 +101,9 @@ class LlmContract(ProviderContract):
     async def test_a_server_that_is_not_there_is_a_failure(
         self, provider: Any, cwd: Path, options: Options
     ) -> None:
-        provider.base_url = "http://127.0.0.1:9"
+        with socket.socket() as nobody:
+            nobody.bind(("127.0.0.1", 0))
+            provider.base_url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
         said = [chunk async for chunk in provider.query("hello", str(cwd), None, options)]
         assert done(said).outcome == "failed"
         assert done(said).error
