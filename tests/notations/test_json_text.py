@@ -1,7 +1,6 @@
 """JSON with places."""
 
 import json
-import time
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ from hypothesis import strategies as st
 
 from nerve.notations.json_text import DEPTH, SIZE, VALUES, read_json
 from nerve.spec.source import Map, Place, Seq, Unreadable
+from notations.quick import within
 
 text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 numbers = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
@@ -124,9 +124,7 @@ BOMBS = {
 
 @pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS)
 def test_bombs_are_refused_at_once_with_a_reason(bomb: str) -> None:
-    began = time.process_time()
-    told = problems(bomb)
-    assert time.process_time() - began < 1
+    told = within(0.1, lambda: problems(bomb))
     assert told[0].startswith("f.json:1:")
 
 
@@ -134,9 +132,7 @@ def test_a_mebibyte_is_read_in_less_than_a_second() -> None:
     item = {"id": "step", "type": "agent", "agent": "planner", "next": "x" * 20, "timeout_ms": 1}
     written = json.dumps([item] * 9000, indent=1)[: SIZE - 10]
     written = written[: written.rindex("}", 0, written.rindex("}")) + 1] + "]"
-    began = time.process_time()
-    assert len(read_json(written)) > 8000
-    assert time.process_time() - began < 5
+    assert len(within(1, lambda: read_json(written))) > 8000
 
 
 def test_depth_64_is_read() -> None:

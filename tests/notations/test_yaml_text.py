@@ -1,6 +1,5 @@
 """Safe YAML: plain data with places, and a reason with a place for everything else."""
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from nerve.notations import yaml_text
 from nerve.notations.yaml_text import MAX_DEPTH, load
 from nerve.spec.source import Map, Place, Problem, Seq, Unreadable
+from notations.quick import within
 
 
 def refused(text: str) -> list[Problem]:
@@ -193,19 +193,13 @@ BOMBS: dict[str, Callable[[], str]] = {
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_bomb_is_refused_at_once_with_a_reason(name: str) -> None:
     text = BOMBS[name]()
-    start = time.process_time()
-    problems = refused(text)
-    taken = time.process_time() - start
-    assert problems[0].message
-    assert taken < 1
+    assert within(0.1, lambda: refused(text))[0].message
 
 
 def test_a_file_of_the_greatest_size_takes_less_than_a_second() -> None:
     text = "".join(f"- key{n}: {'some words that go on ' * 3}\n" for n in range(3200))
     assert 200_000 < len(text) < yaml_text.MAX_SIZE
-    start = time.process_time()
-    assert len(load(text)) == 3200
-    assert time.process_time() - start < 5
+    assert len(within(1, lambda: load(text))) == 3200
 
 
 @pytest.mark.parametrize("text", ["a: 1\nb: [x, {y: 'z'}]\n", "a: &x 1", "a: 'x", "a:\n\t- b", "{{ x }}"])
