@@ -21,8 +21,9 @@ from nerve.core.values import decode, encode, is_plain
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import FINAL, GateInfo, WorkflowState
 from nerve.core.workflow.workflow import Workflow
-from nerve.engine import children, fork
+from nerve.engine import children, fork, logs
 from nerve.engine.commands import Commands
+from nerve.engine.definitions import Definitions
 from nerve.engine.drive import Drive
 from nerve.engine.facts import Facts, asked_of
 from nerve.engine.records import limits_of, start_of
@@ -33,7 +34,7 @@ from nerve.engine.tasks import apart, count_tasks, sentinel
 from nerve.engine.waits import at_work, gate_info, open_in
 from nerve.engine.writer import Writer
 from nerve.errors import NerveError
-from nerve.store.port import Definition, Row, RunRow, Store
+from nerve.store.port import Row, RunRow, Store
 
 log = logging.getLogger("nerve")
 
@@ -43,11 +44,6 @@ KEEP_PARKED = 256
 ABOUT = ("label", "branch", "conversation")
 """What a run may be given to be found by, beside its input."""
 
-RECENT = 100
-"""How many runs that have ended last are looked at again after a restart."""
-
-OVER = [state.value for state in FINAL]
-
 
 class LocalEngine:
     """One per session. Everything that happens to a run happens in here, on one event loop."""
@@ -56,6 +52,9 @@ class LocalEngine:
         self.store, self._session, self._name = store, session, session_name
         self.drives: dict[str, Drive] = {}
         self.known: WeakValueDictionary[str, WorkflowRun] = WeakValueDictionary()
+        definitions = Definitions(store, session)
+        self.workflow, self.has_workflow = definitions.workflow, definitions.has
+        self.definition = definitions.of
         self.commands = Commands(self)
         self._recovery = Recovery(self)
         self._show = Show()
@@ -73,7 +72,6 @@ class LocalEngine:
         """Sinks of every run that starts, or is taken up, from now on."""
         self._facts: Facts | None = None
         self._day: Day | None = None
-        self._definitions: dict[str, Workflow | None] = {}
         self.closed = False
 
     # -- what belongs to the loop --------------------------------------------------------------
@@ -163,36 +161,17 @@ class LocalEngine:
             start = decode(data)
             run._input, run._params = start["input"], start["params"]
         run._state, run._started_at = WorkflowState.RUNNING, datetime.now(UTC)
-        self._log(run)
+        self._listened(run)
         drive = Drive(self, run, start, run._limits)
         drive.journal.pin(self.definition(run.workflow))
         drive.journal.row_changed()
         self._own(drive)
         await drive.journal.written_upto(drive.journal.note("workflow_started", "", data))
 
-    def _log(self, run: WorkflowRun, past: Iterable[Row] = ()) -> None:
-        """Let a run tell the sinks of all runs, and write its log if its definition has a folder."""
+    def _listened(self, run: WorkflowRun, past: Iterable[Row] = ()) -> None:
+        """Let a run tell the sinks of all runs, and its log."""
         run._sinks += [sink for sink in self.sinks if sink not in run._sinks]
-        if (folder := run.workflow.logs) is not None:
-            from nerve.engine.jsonl import JsonlLog, log_file
-
-            log = JsonlLog(log_file(folder, run.run_id), run.workflow_id, project=self._session.project)
-            if not run.is_complete and (events := [run._event(row) for row in past]):
-                log.catch_up(events)
-            run._sinks.append(log)
-
-    def _end_logs(self) -> None:
-        """Write the last lines of logs whose runs had ended when the process died."""
-        from nerve.engine.jsonl import JsonlLog, lacks_its_end, log_file
-
-        ended = sorted(self.store.runs(session=self._name, states=OVER), key=lambda row: row.ended or 0.0)
-        for row in ended[-RECENT:]:
-            folder = self.workflow(row).logs if self.has_workflow(row) else None
-            if folder is not None and lacks_its_end(log_file(folder, row.run)):
-                run = self.handle(row)
-                for log in run._sinks:
-                    if isinstance(log, JsonlLog):
-                        log.catch_up(run.events)
+        logs.attach(run, past)
 
     async def start_keyed(self, run: WorkflowRun, key: str) -> WorkflowRun:
         """Start a run under a key; if there is one with that key already, that is the run."""
@@ -210,10 +189,6 @@ class LocalEngine:
         del self._keys[key]
         if not done.cancelled():
             done.exception()  # whoever still waits for the start is told; there may be nobody
-
-    def definition(self, workflow: Workflow) -> Definition:
-        hashed, source, canonical = workflow.definition()
-        return Definition(hashed, workflow.name, workflow.kind, source, canonical)
 
     def _own(self, drive: Drive) -> None:
         self.drives[drive.run.run_id] = drive
@@ -324,34 +299,13 @@ class LocalEngine:
                 self.workflow(row), start["input"], start["params"], run_id=row.run, about=about
             )
             restore(run, row, past)
-            self._log(run, past)
+            self._listened(run, past)
             self.known[row.run] = run
         return run
 
-    def workflow(self, row: RunRow) -> Workflow:
-        """What a run was started from: a workflow that was written down, as it was then."""
-        found: Workflow | None = self._session.get_workflow(row.workflow)
-        if row.definition is not None and (found is None or found.definition()[0] != row.definition):
-            found = self._pinned(row.definition) or found
-        if found is None:
-            raise ValueError(f"Workflow '{row.workflow}' of run '{row.run}' not found in session")
-        return found
-
-    def has_workflow(self, row: RunRow) -> bool:
-        try:
-            return bool(self.workflow(row))
-        except ValueError:
-            return False
-
-    def _pinned(self, hash: str) -> Workflow | None:
-        if hash not in self._definitions:
-            definition = self.store.definition(hash)
-            self._definitions[hash] = self._session.pinned(definition) if definition is not None else None
-        return self._definitions[hash]
-
     async def recover(self) -> list[WorkflowRun]:
         """Take up every open run of this session; one that has nothing but open waits goes on waiting."""
-        self._end_logs()
+        logs.end_all(self, self._name)
         return await self._recovery.recover()
 
     @property
@@ -372,7 +326,7 @@ class LocalEngine:
             self.ready(run)
         waits = row.state == WorkflowState.WAITING.value and not at_work(past)
         late = row.wake is not None and row.wake <= time.time()
-        if waits and not late and not self._settled_meanwhile(row.run, past):
+        if waits and not late and not self.watch(row.run, past):
             self._wake_at(row.run, row.wake)
         elif row.state in (WorkflowState.WAITING.value, WorkflowState.RUNNING.value):
             if row.run not in self.drives:
@@ -382,14 +336,8 @@ class LocalEngine:
             self.watch(row.run, past)
         return run
 
-    def watch(self, run_id: str, past: list[Row]) -> None:
-        """Let a run that stands still keep what comes meanwhile."""
-        for row in open_in(past).values():
-            if row.type == "signal_waiting":
-                self.facts.look(run_id, row.path, asked_of(decode(row.data)))
-
-    def _settled_meanwhile(self, run_id: str, past: list[Row]) -> bool:
-        """Whether a fact is there that settles a wait; other waits for facts are woken when theirs come."""
+    def watch(self, run_id: str, past: list[Row]) -> bool:
+        """Let a run that nobody drives hear of the facts it waits for; whether one is there already."""
         waits = [row for row in open_in(past).values() if row.type == "signal_waiting"]
         seen = [self.facts.look(run_id, row.path, asked_of(decode(row.data))) for row in waits]
         return any(found is not None for found in seen)

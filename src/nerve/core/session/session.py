@@ -10,7 +10,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from nerve.agents.accounts import Accounts
 from nerve.core.event import Sink
 from nerve.core.limits import Limits
 from nerve.core.nodes.base import ControlNode, Node
@@ -24,6 +23,7 @@ from nerve.core.workflow.state import WorkflowRunInfo, WorkflowState
 from nerve.core.workflow.workflow import Workflow
 
 if TYPE_CHECKING:
+    from nerve.agents.accounts import Accounts
     from nerve.agents.port import Provider
     from nerve.core.session.space import Space
     from nerve.engine.local import LocalEngine
@@ -62,8 +62,8 @@ class Session:
         self.graphs: dict[str, Any] = {}
         self.workflows: dict[str, Any] = {}
         self._budget = None if budget is None else Limits.of(budget)
-        self.accounts = Accounts(slots)
-        """How many agents of each provider work at once, and which providers are limited."""
+        self._slots = dict(slots or {})
+        self._accounts: Accounts | None = None
         self._agents: dict[str, Any] = {}
         self._space: Space | None = None
         self._store = store
@@ -104,6 +104,15 @@ class Session:
     def load(self, given: str | os.PathLike[str], notation: str | None = None) -> DefinedWorkflow:
         """Read a workflow from a file or a text, check it and register it; Unreadable says what is wrong."""
         return loading.load(self, given, notation)
+
+    @property
+    def accounts(self) -> Accounts:
+        """How many agents of each provider work at once, and which providers are limited."""
+        if self._accounts is None:
+            from nerve.agents.accounts import Accounts
+
+            self._accounts = Accounts(self._slots)
+        return self._accounts
 
     def provider(self, name: str) -> Provider | None:
         """A provider that was given, or one that an installed package offers, made when it is needed."""
