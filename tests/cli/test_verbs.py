@@ -9,8 +9,8 @@ import pytest
 
 from nerve.api import OPERATIONS
 from nerve.cli import app, workflow
-from nerve.cli.harmless import harmless
 from nerve.cli.verbs import VERBS, WORKFLOW
+from nerve.commander.core.harmless import harmless
 
 SOURCES = Path(__file__).parents[2] / "src/nerve"
 

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from nerve import FunctionNode, Graph, Session, WorkflowEvent, WorkflowRun
 from nerve.agents import AgentNode
 from nerve.core.nodes.control import LoopNode
+from nerve.core.steps import step_name
 from nerve.core.workflow import Workflow
-from nerve.engine.jsonl import JsonlLog, log_file, name_of
+from nerve.engine.jsonl import JsonlLog, log_file
 from nerve.testing import ScriptedProvider
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
@@ -150,7 +151,7 @@ async def test_a_step_is_called_by_its_own_name_and_not_by_that_of_its_agent(tmp
     ],
 )
 def test_the_name_of_a_step_is_the_last_of_its_path(path, node_id, name):
-    assert name_of(event(2, "node_started", path, node_id=node_id)) == name
+    assert step_name(event(2, "node_started", path, node_id=node_id)) == name
 
 
 async def test_checks_are_no_steps_and_their_failure_is_that_of_the_step(tmp_path):

@@ -19,12 +19,12 @@ from rich.console import Console
 from nerve.api import Api, ApiError
 from nerve.api.commands import at_rest
 from nerve.cli.exits import FAILED, INTERRUPTED, REFUSED
-from nerve.cli.harmless import harmless
 from nerve.cli.launch import provide
 from nerve.cli.project import STORE, Project
 from nerve.cli.run import Files, Flag
 from nerve.cli.usage import UsageError, stopped
 from nerve.client import Client
+from nerve.commander.core.harmless import harmless
 from nerve.core.session import Session
 from nerve.core.workflow import WorkflowRun
 

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
+from nerve.commander.core.waits import STARTS, needs_somebody, note_wait
 from nerve.core.session import Session
 from nerve.core.workflow import WorkflowEvent, WorkflowRun
-
-OPENS = ("gate_waiting", "signal_waiting", "timer_started")
-STARTS = ("node_started", "step_started")
-ENDS = ("node_completed", "node_error", "node_timeout", "node_cancelled", "step_completed", "step_failed")
 
 
 @dataclass(slots=True)
@@ -27,18 +23,6 @@ class Followed:
     def apply(self, event: WorkflowEvent) -> None:
         self.seq = event.seq
         note_wait(self.waits, event)
-
-
-def note_wait(waits: dict[str, WorkflowEvent], event: WorkflowEvent) -> None:
-    """Add the wait that an event opens, and remove those that it ends."""
-    path, type = event.path, event.event_type
-    if type in OPENS and not event.data.get("guard"):
-        waits[path] = event
-    elif type.startswith(("gate_", "signal_", "timer_")):
-        waits.pop(path, None)
-    elif type == "path_reset":
-        for each in [at for at in waits if f"{at}/".startswith(f"{path}/")]:
-            del waits[each]
 
 
 class Following:
@@ -87,8 +71,3 @@ class Following:
             and not any(running)
             and all(wait.event_type == "gate_waiting" or needs_somebody(wait.data) for wait in waits)
         )
-
-
-def needs_somebody(data: dict[str, Any]) -> bool:
-    """Whether a wait would last for ever if nobody did anything."""
-    return data.get("deadline") is None

@@ -14,10 +14,11 @@ from nerve.cli.answers import name_of
 from nerve.cli.common import DEFAULT, Common, Door, Flag, Run, answering, command
 from nerve.cli.exits import COMPLETED
 from nerve.cli.going import again
-from nerve.cli.progress import plain
 from nerve.cli.story import Story, outcome_of
 from nerve.cli.telling import alternatives, tell
-from nerve.cli.tree import Tree, event_of, spent
+from nerve.commander.core.lines import plain
+from nerve.commander.core.tree import Tree, event_of, spent
+from nerve.commander.drawing import grid
 from nerve.core.limits import Usage
 
 Follow = Annotated[
@@ -184,5 +185,5 @@ def drawn(tree: Tree) -> list[str]:
     """The lines of a tree as text."""
     screen = Console(width=100, no_color=True, highlight=False)
     with screen.capture() as lines:
-        screen.print(tree.grid())
+        screen.print(grid(tree))
     return [line.rstrip() for line in lines.get().splitlines()]

@@ -83,7 +83,7 @@ class Play:
         """Take in and show what is new in the journal."""
         events = await run.history(after=self.progress.view.last_seq)
         self.progress.take(events)
-        self.screen.show(self.progress, events)
+        self.screen.show(self.progress.panel, events)
 
     async def _answer(self, run: WorkflowRun, gate: GateInfo) -> None:
         assert gate.choices is not None

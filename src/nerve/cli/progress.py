@@ -10,21 +10,10 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from nerve.commander.core.lines import ROOTS, SYMBOLS, gist, seconds
 from nerve.core.view import RunView
 from nerve.core.workflow import WorkflowEvent
-from nerve.engine.jsonl import name_of
 
-SYMBOLS = {
-    "pending": ("○", "dim"),
-    "running": ("●", "yellow"),
-    "waiting": ("⏸", "yellow"),
-    "retrying": ("↻", "yellow"),
-    "completed": ("✓", "green"),
-    "failed": ("✗", "red"),
-    "skipped": ("○", "dim"),
-    "cancelled": ("✗", "dim"),
-}
-ROOTS = SYMBOLS | {"running": ("🔄", "blue")}
 SETTLES = ("node_completed", "node_error", "node_timeout")
 BEGINS = ("node_started", "node_retrying")
 WIDEST = 100
@@ -123,43 +112,3 @@ class Progress:
         if path not in self.began:
             return ""
         return f"({self.took.get(path, (now - self.began[path]).total_seconds()):.1f}s)"
-
-
-def seconds(event: WorkflowEvent) -> float:
-    took: float = event.data.get("duration_ms", 0) / 1000
-    return took
-
-
-def gist(event: WorkflowEvent) -> str:
-    """The last line of what a step gave back."""
-    result = event.data.get("result") or {}
-    text = str(result.get("output") or event.data.get("error") or "")
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
-
-
-def plain(event: WorkflowEvent) -> str | None:
-    """An event as a line of its own, for pipes and files; None for those nobody needs there."""
-    data = event.data
-    done_by = data.get("node_id", "")
-    if done_by.startswith("_") or done_by == "expect":
-        return None
-    name = name_of(event)
-    match event.event_type:
-        case "workflow_started":
-            return f"[workflow] {event.workflow_id} started"
-        case "outer_round":
-            return f"[round] {data['round']}/{data['max']}"
-        case "gate_waiting":
-            choices = f" ({' or '.join(data['choices'])})" if data["choices"] else ""
-            return f"[gate] {data['prompt']}{choices}"
-        case "gate_answered":
-            return f"[gate] answered: {data['answer']}"
-        case "node_retrying":
-            return f"[{name}] ↻ again"
-        case "provider_limited":
-            return f"[{name}] ⏸ {data['message']}"
-        case "node_completed" | "node_error" | "node_timeout" | "step_completed" | "step_failed":
-            symbol = "✓" if data.get("success") else "✗"
-            by = f"{done_by}, " if done_by not in ("", name) else ""
-            return f"[{name}] {symbol} {gist(event)} ({by}{seconds(event):.1f}s)"
-    return None

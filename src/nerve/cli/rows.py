@@ -10,8 +10,10 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from nerve.cli.follow import ENDS, STARTS, Followed
-from nerve.cli.progress import ROOTS, SYMBOLS, WIDEST, gist
+from nerve.cli.follow import Followed
+from nerve.cli.progress import WIDEST
+from nerve.commander.core.lines import ROOTS, SYMBOLS, gist, internal
+from nerve.commander.core.waits import ENDS, STARTS
 from nerve.core.view import RunView
 from nerve.core.workflow import WorkflowEvent
 
@@ -114,12 +116,6 @@ def label(followed: Followed, event: WorkflowEvent) -> str:
     """How a person sees a path: without the slash before it, and a gate without its `answer`."""
     path = event.path.removesuffix("/answer") if event.event_type.startswith("gate_") else event.path
     return (followed.prefix + path).lstrip("/")
-
-
-def internal(data: dict[str, object]) -> bool:
-    """Whether a call is the notation's own affair."""
-    name = str(data.get("node_id", ""))
-    return name.startswith("_") or name == "expect"
 
 
 def bare(name: str) -> str:

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Callable
 from typing import Protocol
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.panel import Panel
 
-from nerve.cli.progress import plain
+from nerve.commander.core.lines import plain
 from nerve.core.workflow import GateInfo, WorkflowEvent
 
-
-class Shown(Protocol):
-    """What can be drawn as a panel."""
-
-    def panel(self, width: int) -> Panel: ...
+Drawn = Callable[[int], Panel]
+"""Draws a panel of a width."""
 
 
 class Screen(Protocol):
     """Where a run is shown."""
 
-    def show(self, progress: Shown, events: list[WorkflowEvent]) -> None: ...
+    def show(self, panel: Drawn, events: list[WorkflowEvent]) -> None: ...
 
     def rest(self) -> None:
         """Let go of the terminal, for a question or for good."""
@@ -36,12 +34,12 @@ class LiveScreen:
         self._console = console
         self._live: Live | None = None
 
-    def show(self, progress: Shown, events: list[WorkflowEvent]) -> None:
+    def show(self, panel: Drawn, events: list[WorkflowEvent]) -> None:
         if self._live is None:
             self._live = Live(console=self._console, auto_refresh=False)
             self._live.start()
         # The empty line is where the terminal echoes what is typed, Ctrl-C too.
-        self._live.update(Group(progress.panel(self._console.width), ""), refresh=True)
+        self._live.update(Group(panel(self._console.width), ""), refresh=True)
 
     def rest(self) -> None:
         if self._live is not None:
@@ -55,7 +53,7 @@ class PlainScreen:
     def __init__(self, console: Console) -> None:
         self._console = console
 
-    def show(self, progress: Shown, events: list[WorkflowEvent]) -> None:
+    def show(self, panel: Drawn, events: list[WorkflowEvent]) -> None:
         for line in map(plain, events):
             if line is not None:
                 say(self._console, line)

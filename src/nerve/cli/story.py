@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from nerve.api import ApiError
@@ -12,10 +13,11 @@ from nerve.api.models import EventTold, GateTold
 from nerve.cli.answers import Answers, name_of, names_of
 from nerve.cli.asking import Nobody, ask, can_ask, show_gate
 from nerve.cli.common import Door, console, sentence
-from nerve.cli.follow import STARTS
 from nerve.cli.screen import say, screen_for
-from nerve.cli.tree import Tree, event_of
 from nerve.cli.watch import QUIET, TICK, Outcome, awaited
+from nerve.commander.core.tree import Tree, event_of
+from nerve.commander.core.waits import STARTS
+from nerve.commander.drawing import panel
 from nerve.core.workflow import WorkflowEvent
 
 
@@ -109,7 +111,7 @@ class Story:
         """Show what is new; whether anything is."""
         news, self._news = self._news, []
         if self.tree.branches and not self.door.common.quiet:
-            self.screen.show(self.tree, news)
+            self.screen.show(partial(panel, self.tree), news)
         return bool(news)
 
     # -- gates ---------------------------------------------------------------------------------

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any, TextIO
 
-from nerve.cli.harmless import harmless
 from nerve.cli.watch import Outcome
+from nerve.commander.core.harmless import harmless
 
 
 def tell(outcome: Outcome, again: str, as_json: bool, out: TextIO | None = None, quiet: bool = False) -> int:

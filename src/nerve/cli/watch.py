@@ -110,7 +110,7 @@ class Watch:
             if not followed.prefix and event.seq == self.known:
                 self.rows.reuse()
         new = [event for followed, event in news if followed.prefix or event.seq > self.known]
-        self.screen.show(self.rows, new)
+        self.screen.show(self.rows.panel, new)
         return bool(news)
 
     def _left_alone(self) -> bool:

@@ -17,6 +17,7 @@ from typing import Any
 
 from nerve.core.event import WorkflowEvent, log
 from nerve.core.paths import inside
+from nerve.core.steps import is_aside, step_name, step_path
 from nerve.core.values import encode
 
 _STARTS = frozenset({"node_started", "step_started"})
@@ -181,7 +182,7 @@ class Lines:
     def _started(self, event: WorkflowEvent) -> Line | None:
         if event.data.get("control") or is_aside(event.path):
             return None
-        path, name = step_path(event.path), name_of(event)
+        path, name = step_path(event.path), step_name(event)
         if path not in self._steps:
             top = path.startswith(f"{self._root}/") and "/" not in path[len(self._root) + 1 :]
             self._steps[path] = Step(name, self._next if top else None)
@@ -198,7 +199,7 @@ class Lines:
         return {"type": "step_error", **where, "error": data.get("error") or otherwise}
 
     def _where(self, event: WorkflowEvent) -> Line:
-        step = self._steps.get(step_path(event.path)) or self._recalled.get(name_of(event))
+        step = self._steps.get(step_path(event.path)) or self._recalled.get(step_name(event))
         return {"step": step.name, "step_index": step.index} if step else {}
 
 
@@ -285,23 +286,6 @@ def seq_of(line: Line) -> int:
 def as_line(line: Line) -> str:
     written = encode(line)
     return f"{written if written.isascii() else written.translate(_BREAKS)}\n"
-
-
-def name_of(event: WorkflowEvent) -> str:
-    """What a step is called: by its own name, and not by that of the agent that does it."""
-    return re.sub(r"\[\w+\]$", "", step_path(event.path).rsplit("/", 1)[-1])
-
-
-def step_path(path: str) -> str:
-    """The path of the step that something at a path is done for: another try, a check, a request."""
-    above, slash, last = path.rpartition("/")
-    return f"{above}{slash}{last.partition('~')[0]}"
-
-
-def is_aside(path: str) -> bool:
-    """Whether something is done about a step and is neither it nor another try of it."""
-    aside = path.rpartition("/")[2].partition("~")[2]
-    return bool(aside) and not aside.startswith("again")
 
 
 def text(value: Any) -> str:

@@ -1,6 +1,6 @@
 """Events as lines, for pipes and files."""
 
-from nerve.cli.progress import plain
+from nerve.commander.core.lines import plain
 from nerve.core.event import WorkflowEvent
 
 

@@ -4,26 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
-from rich.panel import Panel
-from rich.table import Table
-from rich.text import Text
-
 from nerve.api.models import EventTold, GateTold
-from nerve.cli.follow import ENDS, STARTS, needs_somebody, note_wait
-from nerve.cli.harmless import harmless
-from nerve.cli.progress import ROOTS, SYMBOLS, WIDEST, gist
-from nerve.cli.rows import internal
+from nerve.commander.core.lines import gist, internal
+from nerve.commander.core.waits import ENDS, STARTS, needs_somebody, note_wait
 from nerve.core.limits import Usage
 from nerve.core.view import NodeView, RunView
 from nerve.core.workflow import WorkflowEvent
-
-MOST = 40
-"""Lines that are shown; of more, the last."""
-NAMES = 26
-"""Where the notes begin."""
 
 
 @dataclass(slots=True)
@@ -109,45 +98,6 @@ class Tree:
         for each in self.branches.values():
             total.spend(each.view.usage.to_dict())
         return total
-
-    # -- drawn ---------------------------------------------------------------------------------
-
-    def panel(self, width: int = WIDEST, now: datetime | None = None) -> Panel:
-        title = f"Workflow Progress ({self.root.run_id[:13]})"
-        return Panel(self.grid(now), title=title, border_style="blue", width=min(width, WIDEST))
-
-    def grid(self, now: datetime | None = None) -> Table:
-        now, root = now or datetime.now(UTC), self.root
-        grid = Table.grid(expand=True, padding=(0, 1))
-        grid.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
-        grid.add_column(justify="right", no_wrap=True)
-        symbol, style = ROOTS.get(root.view.state, ("●", "yellow"))
-        took = time(root.view.started_at, root.view.ended_at, now)
-        grid.add_row(Text(f"{symbol} {root.view.workflow_id}", f"bold {style}"), Text(took, "dim"))
-        rows = list(self._rows(root, root.view.tree, "", now))
-        if len(rows) > MOST:
-            grid.add_row(Text(f"   … {len(rows) - MOST} more above", "dim"), "")
-        for row in rows[-MOST:]:
-            grid.add_row(*row)
-        if used := spent(self.usage):
-            grid.add_row("", Text(used, "dim"))
-        return grid
-
-    def _rows(
-        self, branch: Branch, nodes: list[NodeView], guide: str, now: datetime
-    ) -> Iterator[tuple[Text, Text]]:
-        shown = list(visible(branch, nodes))
-        for node in shown:
-            last = node is shown[-1]
-            symbol, style = SYMBOLS.get(node.state, ("●", "yellow"))
-            text = Text(f"{guide}{'└─' if last else '├─'} ", "dim")
-            text.append(f"{symbol} {name_of(node)}".ljust(NAMES - len(guide)), style)
-            text.append(" " + harmless(branch.notes.get(node.path, "").split("\n")[0]))
-            yield text, Text(time(node.started_at, node.ended_at, now), "dim")
-            inner = guide + ("   " if last else "│  ")
-            yield from self._rows(branch, node.children, inner, now)
-            if (called := self.branches.get(branch.prefix + node.path)) is not None and called is not branch:
-                yield from self._rows(called, called.view.tree, inner, now)
 
 
 def visible(branch: Branch, nodes: list[NodeView]) -> Iterator[NodeView]:

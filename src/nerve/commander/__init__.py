@@ -1,0 +1,1 @@
+"""The Commander: the terminal where people live with their agents."""

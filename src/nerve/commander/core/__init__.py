@@ -1,0 +1,1 @@
+"""What every screen shows, read from events: no terminal, no files, no network."""

@@ -1,0 +1,64 @@
+"""Events as lines, and the symbols of what steps come to."""
+
+from __future__ import annotations
+
+from nerve.core.steps import step_name
+from nerve.core.workflow import WorkflowEvent
+
+SYMBOLS = {
+    "pending": ("○", "dim"),
+    "running": ("●", "yellow"),
+    "waiting": ("⏸", "yellow"),
+    "retrying": ("↻", "yellow"),
+    "completed": ("✓", "green"),
+    "failed": ("✗", "red"),
+    "skipped": ("○", "dim"),
+    "cancelled": ("✗", "dim"),
+}
+ROOTS = SYMBOLS | {"running": ("🔄", "blue")}
+
+
+def seconds(event: WorkflowEvent) -> float:
+    took: float = event.data.get("duration_ms", 0) / 1000
+    return took
+
+
+def gist(event: WorkflowEvent) -> str:
+    """The last line of what a step gave back."""
+    result = event.data.get("result") or {}
+    text = str(result.get("output") or event.data.get("error") or "")
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+
+
+def plain(event: WorkflowEvent) -> str | None:
+    """An event as a line of its own, for pipes and files; None for those nobody needs there."""
+    data = event.data
+    done_by = data.get("node_id", "")
+    if done_by.startswith("_") or done_by == "expect":
+        return None
+    name = step_name(event)
+    match event.event_type:
+        case "workflow_started":
+            return f"[workflow] {event.workflow_id} started"
+        case "outer_round":
+            return f"[round] {data['round']}/{data['max']}"
+        case "gate_waiting":
+            choices = f" ({' or '.join(data['choices'])})" if data["choices"] else ""
+            return f"[gate] {data['prompt']}{choices}"
+        case "gate_answered":
+            return f"[gate] answered: {data['answer']}"
+        case "node_retrying":
+            return f"[{name}] ↻ again"
+        case "provider_limited":
+            return f"[{name}] ⏸ {data['message']}"
+        case "node_completed" | "node_error" | "node_timeout" | "step_completed" | "step_failed":
+            symbol = "✓" if data.get("success") else "✗"
+            by = f"{done_by}, " if done_by not in ("", name) else ""
+            return f"[{name}] {symbol} {gist(event)} ({by}{seconds(event):.1f}s)"
+    return None
+
+
+def internal(data: dict[str, object]) -> bool:
+    """Whether a call is the notation's own affair."""
+    name = str(data.get("node_id", ""))
+    return name.startswith("_") or name == "expect"
