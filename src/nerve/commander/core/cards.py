@@ -1,0 +1,127 @@
+"""Cards: what a list shows of a run. One that is not followed costs no more than its card."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from nerve.api.models import GateTold, RunTold
+from nerve.commander.core.tree import Tree
+from nerve.core.limits import Usage
+from nerve.core.workflow import WorkflowEvent
+
+TargetKind = Literal["node", "graph", "workflow", "router"]
+PREFIXES: dict[str, TargetKind] = {"@": "node", "#": "graph", "%": "workflow"}
+ENDED = ("completed", "failed", "cancelled")
+LIVE = ("pending", "running", "waiting", "pausing", "paused", "stopping", "held")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where plain text goes."""
+
+    kind: TargetKind = "router"
+    name: str = ""
+
+    def __str__(self) -> str:
+        prefix = next((sign for sign, kind in PREFIXES.items() if kind == self.kind), "")
+        return f"{prefix}{self.name}" if prefix else "router"
+
+
+@dataclass(slots=True)
+class RunCard:
+    """A run in the list; of a followed one `tree` is there, too."""
+
+    run_id: str
+    workflow: str
+    label: str | None = None
+    state: str = "running"
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    result: Any = None
+    error: str | None = None
+    held: dict[str, Any] | None = None
+    gates: list[GateTold] = field(default_factory=list)
+    """Its open gates, and those of the runs it called."""
+    usage: Usage = field(default_factory=Usage)
+    parent: str | None = None
+    tree: Tree | None = None
+    last_seq: int = 0
+    """The last event that was taken in; of a followed run none before it is missing."""
+
+    @classmethod
+    def of(cls, run: RunTold) -> RunCard:
+        card = cls(run.run_id, run.workflow)
+        card.read(run)
+        return card
+
+    def read(self, run: RunTold) -> None:
+        """How the api tells the run, which is newer than anything taken in so far."""
+        self.label, self.state, self.parent = run.label, run.state, run.parent or self.parent
+        self.started_at, self.ended_at = run.started_at, run.ended_at
+        self.result, self.error, self.held = run.result, run.error, run.held
+        self.gates = [] if self.ended else list(run.gates)
+
+    @property
+    def name(self) -> str:
+        """What a person calls it."""
+        return self.label or self.workflow
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ENDED
+
+    @property
+    def moves(self) -> bool:
+        """Whether something goes on in it without anybody doing anything."""
+        return self.state in ("pending", "running", "pausing", "stopping")
+
+    def take(self, event: WorkflowEvent) -> None:
+        """Take in an event of a run that is not followed."""
+        family, _, what = event.event_type.partition("_")
+        data = event.data
+        if family == "workflow":
+            self._lifecycle(event, what)
+        elif family in ("gate", "timer", "signal") and not data.get("guard") and not self.ended:
+            if what in ("waiting", "started"):
+                self.state = "waiting" if self.state == "running" else self.state
+            elif self.state == "waiting" and not self.gates:
+                self.state = "running"
+        elif family in ("node", "step") and isinstance(result := data.get("result"), dict):
+            if not data.get("control"):
+                self.usage.spend((result.get("attributes") or {}).get("usage"))
+
+    def _lifecycle(self, event: WorkflowEvent, what: str) -> None:
+        data = event.data
+        if what == "started":
+            self.state, self.started_at = "running", event.timestamp
+            self.label, self.parent = data.get("label") or self.label, data.get("parent") or self.parent
+        elif what in ENDED:
+            self.state, self.ended_at, self.gates, self.held = what, event.timestamp, [], None
+            self.result = data.get("result")
+            self.error = data.get("error") or data.get("reason") or None
+        elif what == "held":
+            self.state, self.held = "held", data
+        elif what == "paused":
+            self.state = "paused"
+        elif what == "resumed":
+            self.state, self.held = "waiting" if self.gates else "running", None
+
+    def look(self) -> None:
+        """Be as the tree is."""
+        if self.tree is None or "" not in self.tree.branches:
+            return
+        view = self.tree.root.view
+        self.state, self.started_at, self.ended_at = view.state, view.started_at, view.ended_at
+        self.result, self.error, self.held = view.result, view.error, view.held
+        self.usage = self.tree.root.view.usage
+        if self.state == "running":
+            states = {each.view.state for each in self.tree.branches.values()}
+            self.state = next((state for state in ("held", "waiting") if state in states), "running")
+
+
+def gate_of(event: WorkflowEvent) -> GateTold:
+    """The gate that an event opens."""
+    about = {"run_id": event.run_id, "path": event.path, "created_at": event.timestamp}
+    return GateTold.model_validate({**event.data, **about})
