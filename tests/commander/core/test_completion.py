@@ -1,0 +1,128 @@
+"""What the word at the cursor may become."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nerve.api.models import InputTold, WorkflowTold
+from nerve.commander.core.completion import Named, Names, complete
+from nerve.commander.core.fuzzy import best, fit
+
+PATHS = ["./README.md", "./src/", "./src/a b.py", "./src/app.py"]
+NAMES = Names(
+    workflows=[
+        WorkflowTold(
+            id="code_review",
+            kind="yaml",
+            description="Reviews code.\nWith care.",
+            inputs=[
+                InputTold(name="max_rounds", type="integer", description="How often"),
+                InputTold(name="level", type="string", choices=["low", "high"]),
+                InputTold(name="dry", type="boolean"),
+            ],
+        ),
+        WorkflowTold(id="research", kind="python"),
+    ],
+    nodes=[Named("reviewer", "an agent"), Named("planner")],
+    graphs=[Named("pipeline"), Named("reviewer", "a graph")],
+    runs=[Named("4f2a", "code_review, running"), Named("9c01")],
+    gates=[Named("1", "Ship it?")],
+    blocks=[Named("last", "looks good"), Named("3", "looks good"), Named("plan")],
+    themes=["nord", "ansi-dark"],
+    files=lambda typed: [path for path in PATHS if path.startswith(typed)],
+)
+
+
+def offered(line: str) -> list[str]:
+    cursor = line.index("|") if "|" in line else len(line)
+    return [each.text for each in complete(line.replace("|", ""), cursor, NAMES)]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("%", ["%code_review", "%research"]),
+        ("%rev", ["%code_review"]),
+        ("%cdrv", ["%code_review"]),
+        ("@", ["@reviewer", "@planner", "@pipeline"]),
+        ("#pi", ["#pipeline"]),
+        ("@pl", ["@planner", "@pipeline"]),
+        ("/appr", ["/approve"]),
+        (":appr", [":approve"]),
+        ("/exi", ["/exit"]),
+        ("//", []),
+        ("plain words", []),
+        ("%code_review --", ["--max-rounds=", "--level=", "--dry"]),
+        ("%code_review --level=low --", ["--max-rounds=", "--dry"]),
+        ("%code_review --level=", ["--level=low", "--level=high"]),
+        ("%code_review --dry=t", ["--dry=true"]),
+        ("%code_review -- --", []),
+        ("%nothing --", []),
+        ("/stop ", ["4f2a", "9c01"]),
+        ("/stop 4", ["4f2a"]),
+        ("/answer ", ["1"]),
+        ("/answer 1 ::pl", ["::plan"]),
+        ("/tui f", ["full"]),
+        ("/theme n", ["nord", "ansi-dark"]),
+        ("/target ro", ["router"]),
+        ("/target %r", ["%research", "%code_review"]),
+        ("/runs fa", ["failed"]),
+        ("/workflow re", ["reload"]),
+        ("/help ans", ["answer", "agents"]),
+        ("/import ./s", ["./src/", "./src/app.py"]),
+        ("summarise ::", ["::last", "::3", "::plan"]),
+        ("summarise :::la", [":::last", ":::plan"]),
+        ("read @./src/", ["@./src/", "@./src/app.py"]),
+        ("@./R", ["@./README.md"]),
+        ("%code_review", []),
+        ("say %re|s now", []),
+        ("%re|s now", ["%research", "%code_review"]),
+    ],
+)
+def test_what_is_offered_follows_from_the_prefix(line, expected):
+    assert offered(line) == expected
+
+
+def test_an_empty_line_offers_nothing():
+    assert complete("", 0, NAMES) == []
+
+
+def test_a_slash_offers_every_command_once_with_its_sentence():
+    every = complete("/", 1, NAMES)
+    assert len(every) == len({each.text for each in every}) == 26
+    assert all(each.description for each in every)
+    assert next(each.display for each in every if each.text == "/fork") == "/fork [RUN] [STEP]"
+
+
+def test_only_the_first_line_of_a_description_is_shown():
+    assert complete("%code", 5, NAMES)[0].description == "Reviews code."
+
+
+@given(
+    st.sampled_from(["", "/", "%", "@", "#", "::", "/stop ", "%code_review --", "@./", "x ::", ":"]),
+    st.text(max_size=12),
+    st.text(max_size=5),
+    st.integers(-2, 30),
+)
+def test_a_completion_changes_only_the_word_before_the_cursor(prefix, middle, after, at):
+    line = prefix + middle + after
+    for each in complete(line, at, NAMES):
+        cursor = max(0, min(at, len(line)))
+        made, place = each.applied(line, cursor)
+        assert 0 <= each.start <= cursor
+        assert not any(character.isspace() for character in line[each.start : cursor])
+        assert made[: each.start] == line[: each.start]
+        assert made[place:] == line[cursor:]
+        assert made[each.start : place] == each.text
+
+
+@given(st.text(max_size=8), st.lists(st.text(max_size=12)))
+def test_what_fits_has_the_typed_letters_in_their_order(typed, names):
+    for name in best(typed, names, str):
+        letters = iter(name.casefold())
+        assert all(letter in letters for letter in typed.casefold())
+
+
+@given(st.text(max_size=12))
+def test_a_name_fits_itself_best(name):
+    assert fit(name, name) == 100.0

@@ -1,0 +1,120 @@
+"""What `::…` stands for."""
+
+import contextlib
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nerve.commander.core.input import parse_input
+from nerve.commander.core.references import Unresolved, resolve, resolve_input, resolve_value
+
+
+@dataclass
+class Block:
+    number: int
+    kind: str
+    name: str = ""
+    text: str = ""
+    value: Any = None
+    done: bool = True
+
+
+BLOCKS = [
+    Block(1, "input", text="%plan a house"),
+    Block(2, "run", "plan", value={"rooms": [{"name": "hall"}, {"name": "bath"}], "cost": 5}),
+    Block(3, "text", "router", text="**Hello**"),
+    Block(4, "run", "review", value="looks good"),
+    Block(5, "run", "plan", done=False),
+    Block(6, "note", text="paused"),
+    Block(7, "run", "broken"),
+]
+
+
+@pytest.mark.requirement("S0-62")
+@pytest.mark.parametrize(
+    ("text", "resolved"),
+    [
+        ("say ::4 again", "say looks good again"),
+        ("::3", "**Hello**"),
+        ("::1", "%plan a house"),
+        (":::review!", "looks good!"),
+        ("(::review)", "(looks good)"),
+        ("::plan[cost]", "5"),
+        ("in the ::2[rooms][1][name].", "in the bath."),
+        ("::2[rooms][-1]['name']", "bath"),
+        ("std::vector a::b http://x::3", "std::vector a::b http://x::3"),
+        ("write \\::4 to refer", "write ::4 to refer"),
+        ("no references", "no references"),
+    ],
+)
+def test_a_reference_stands_for_what_a_block_gave(text, resolved):
+    assert resolve(text, BLOCKS) == resolved
+
+
+def test_last_and_numbers_from_the_end_count_results_that_are_there():
+    blocks = BLOCKS[:6]
+    assert resolve("::last ::-1 ::-2", blocks) == "looks good looks good **Hello**"
+
+
+def test_a_whole_reference_keeps_the_kind_of_its_value():
+    assert resolve_value("::2[rooms]", BLOCKS) == [{"name": "hall"}, {"name": "bath"}]
+    assert resolve_value("see ::2[cost]", BLOCKS) == "see 5"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("::9", "There is no block 9. There are 1 to 7."),
+        ("::-9", "::-9 is no result. There are 4 results so far."),
+        ("::5", "Block 5 has no result yet: plan is not done."),
+        ("::7", "Block 7 gave no result: broken failed, or returned nothing."),
+        ("::reviw", "There is no result named 'reviw'. Did you mean 'review'?"),
+        ("::before", "To write these characters, use \\::before."),
+        ("::2[roms]", "::2 has no field 'roms'. It has: rooms, cost."),
+        ("::2[rooms][7]", "::2[rooms] is a list of 2: there is no [7]."),
+        ("::4[x]", "::4 has no fields: it is a text."),
+    ],
+)
+def test_a_wrong_reference_is_told_in_a_sentence(text, told):
+    with pytest.raises(Unresolved) as raised:
+        resolve(text, BLOCKS)
+    assert told in str(raised.value)
+
+
+def test_without_blocks_there_is_nothing_to_refer_to():
+    with pytest.raises(Unresolved, match="There is no result yet"):
+        resolve("::last", [])
+    with pytest.raises(Unresolved, match="There is none yet"):
+        resolve("::1", [])
+
+
+def test_what_a_reference_gives_is_no_prefix_no_option_and_no_reference():
+    blocks = [Block(1, "run", "evil", value="--force ::1 /stop")]
+    parsed, value = resolve_input(parse_input("%ship --note=::1 ::evil"), blocks)
+    assert parsed.options == {"note": "--force ::1 /stop"}
+    assert parsed.text == value == "--force ::1 /stop"
+
+
+def test_the_options_and_the_input_of_a_workflow_may_be_values():
+    parsed, value = resolve_input(parse_input("%build --rooms=::2[rooms] ::2"), BLOCKS)
+    assert parsed.options["rooms"][0] == {"name": "hall"}
+    assert value["cost"] == 5
+
+
+@given(st.text(alphabet="ab:3-[]\\ lst\n'\"", max_size=40))
+def test_any_text_is_resolved_or_told_why_not(text):
+    with contextlib.suppress(Unresolved):
+        resolve(text, BLOCKS)
+
+
+@given(st.text().filter(lambda text: ":" not in text))
+def test_a_text_without_references_stays_as_it_is(text):
+    assert resolve(text, BLOCKS) == text
+
+
+@given(st.text())
+def test_a_result_comes_through_unchanged(text):
+    assert resolve("::1", [Block(1, "run", value=text)]) == text
