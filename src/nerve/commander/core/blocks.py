@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from difflib import unified_diff
 from typing import Any, Literal
 
+from nerve.api.models import GateTold
 from nerve.commander.core.lines import plain
 from nerve.commander.core.waits import ENDS
 from nerve.core.steps import step_name
@@ -49,7 +50,7 @@ class Block:
 
     input: what the user typed. run: a run that was started or is followed here; `parts` and `lines` grow
     as it goes on, and `text` is its result when it has ended. text: an answer, in Markdown. note, error:
-    one sentence. gate: a question that was asked, with its answer when it has one.
+    what a command says. gate: what is asked, with its answer as the value when it has one.
     """
 
     number: int
@@ -66,8 +67,8 @@ class Block:
     """What happened in the run, a line an event, as pipes and files show it."""
     left_out: int = 0
     """Parts that are not kept any more."""
-    routed: bool = False
-    """Whether the router started the run: its messages are told, too."""
+    gate: GateTold | None = None
+    """Of a gate: what is asked."""
 
     def take(self, prefix: str, event: WorkflowEvent) -> None:
         """Take in the next event of the run, or of a run that it called at `prefix`."""

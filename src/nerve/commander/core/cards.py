@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
@@ -89,8 +90,7 @@ class RunCard:
             elif self.state == "waiting" and not self.gates:
                 self.state = "running"
         elif family in ("node", "step") and isinstance(result := data.get("result"), dict):
-            if not data.get("control"):
-                self.usage.spend((result.get("attributes") or {}).get("usage"))
+            self.usage.spend(None if data.get("control") else (result.get("attributes") or {}).get("usage"))
 
     def _lifecycle(self, event: WorkflowEvent, what: str) -> None:
         data = event.data
@@ -125,3 +125,16 @@ def gate_of(event: WorkflowEvent) -> GateTold:
     """The gate that an event opens."""
     about = {"run_id": event.run_id, "path": event.path, "created_at": event.timestamp}
     return GateTold.model_validate({**event.data, **about})
+
+
+def names_of(gate: GateTold) -> list[str]:
+    """What a gate may be called: its id, its path, its node, and the last name of its path."""
+    path = gate.path.removesuffix("/answer")
+    last = path.rsplit("/", 1)[-1]
+    bare = re.sub(r"\[\d+\]$", "", last)
+    return [gate.gate_id, gate.path, path, path[1:], *([gate.node_id] if gate.node_id else []), last, bare]
+
+
+def name_of(gate: GateTold) -> str:
+    """What a person may call a gate."""
+    return gate.node_id or names_of(gate)[-1]

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from nerve.api.models import EventTold, GateTold, RunTold, WorkflowTold
 from nerve.commander.core.blocks import Block, BlockKind, Part, PartKind
-from nerve.commander.core.cards import ENDED, RunCard, Target, gate_of
+from nerve.commander.core.cards import RunCard, Target, gate_of, name_of
+from nerve.commander.core.messages import Messages
 from nerve.commander.core.tree import Tree, event_of
 from nerve.commander.core.waits import STARTS
 from nerve.core.workflow import WorkflowEvent
 
 __all__ = ["Block", "BlockKind", "Changes", "Desk", "Part", "PartKind", "RunCard", "Target"]
 
+GATE_ENDS = ("gate_answered", "gate_timeout", "gate_cancelled")
+RUN_ENDS = ("workflow_completed", "workflow_failed", "workflow_cancelled")
+QUIET = ("output_chunk", "tool_call", "log", "plan", "usage", "clock_read", "node_started", "step_started")
+"""Events after which the card of a run that is not followed looks the same."""
 MOST_RUNS = 500
 """Cards that are kept; of more, the oldest that have ended go."""
 
@@ -28,7 +34,8 @@ class Changes:
     runs: set[str] = field(default_factory=set)
     """Ids of runs whose cards or trees are different."""
     flags: set[str] = field(default_factory=set)
-    """`gates`, `focus`, `target`, `queue`, `connected`, `workflows`, `opened`, `cleared`, `quit`, `theme`, `tui`."""
+    """`gates`, `opened`, `focus`, `target`, `queue`, `connected`, `workflows`, and what a command asks of the
+    screen: `wants`."""
 
     def __bool__(self) -> bool:
         return bool(self.blocks or self.runs or self.flags)
@@ -45,7 +52,8 @@ class Child:
     """A run that another has called: where its events belong."""
 
     root: str
-    prefix: str
+    prefix: str | None
+    """The path of the call; None if it is not known, which only a tree needs."""
 
 
 @dataclass(slots=True)
@@ -72,6 +80,7 @@ class Desk:
     on_change: Callable[[], None] | None = None
     """Called when something changes after nothing had."""
     children: dict[str, Child] = field(default_factory=dict)
+    _messages: dict[str, Messages] = field(default_factory=dict)
 
     # -- what a screen asks ------------------------------------------------------------------------------
 
@@ -143,18 +152,215 @@ class Desk:
             self.opened = gate_id
             self.flag("opened")
 
+    # -- runs --------------------------------------------------------------------------------------------
+
     def list_runs(self, told: Iterable[RunTold]) -> None:
-        """Take in the list of runs, the newest first."""
-        raise NotImplementedError
+        """Take in runs as the api tells them, the newest first; a followed one is known better by its tree."""
+        for run in reversed(list(told)):
+            if run.parent is not None and run.run_id not in self.runs:
+                self._call(run.run_id, run.parent, None)
+            elif (card := self.runs.get(run.run_id)) is None:
+                self.runs[run.run_id] = RunCard.of(run)
+            elif card.tree is None:
+                card.read(run)
+            self.touch(run=run.run_id)
+        self._order()
 
-    def list_gates(self, told: Iterable[GateTold]) -> None:
-        """Take in the list of all open gates."""
-        raise NotImplementedError
+    def _order(self) -> None:
+        newest = sorted(self.runs.values(), key=lambda card: card.run_id, reverse=True)
+        newest.sort(key=lambda card: card.started_at.timestamp() if card.started_at else 1e18, reverse=True)
+        old = [card for card in newest[MOST_RUNS:] if card.ended and card.tree is None]
+        self.runs = {card.run_id: card for card in newest if card not in old}
 
-    def follow(self, run_id: str) -> Block:
-        """Show a run in a block, with its tree, from its first event on."""
-        raise NotImplementedError
+    def _call(self, child: str, parent: str, path: str | None) -> None:
+        """A run has called another; `path` says where, if that is known."""
+        above = self.children.get(parent)
+        root, prefix = (above.root, above.prefix) if above is not None else (parent, "")
+        known = self.children.get(child)
+        if known is None or known.prefix is None:
+            place = None if path is None or prefix is None else prefix + path
+            self.children[child] = Child(root, place)
+
+    def follow(self, run_id: str, routed: bool = False) -> Block:
+        """Show a run in a block, with its tree; its events are then taken in from the first on."""
+        if (block := self.block_of(run_id)) is not None:
+            return block
+        card = self.runs[run_id]
+        card.tree, card.last_seq = Tree(), 0
+        block = self.say("run", "", name=card.workflow, run_id=run_id, done=False)
+        if routed:
+            self._messages[run_id] = Messages.of(card.workflow, self.workflows)
+        self.touch(run=run_id)
+        return block
+
+    def behind(self, run_id: str, seq: int) -> bool:
+        """Whether events before this one are missing of a run that is followed."""
+        seen = self.seen(run_id)
+        return seen is not None and seq > seen + 1
+
+    def seen(self, run_id: str) -> int | None:
+        """The last event of a run that its tree has; None if no tree shows it."""
+        child = self.children.get(run_id)
+        card = self.runs.get(child.root if child is not None else run_id)
+        prefix = child.prefix if child is not None else ""
+        if card is None or card.tree is None or prefix is None:
+            return None
+        branch = card.tree.branches.get(prefix)
+        # Another attempt of a call is another run at the same place.
+        return branch.view.last_seq if branch is not None and branch.run_id == run_id else 0
+
+    def shown_in(self, run_id: str) -> list[str]:
+        """A run and those that it has called, as far as its tree can show them."""
+        return [run_id, *(each for each, child in self.children.items() if child.root == run_id)]
+
+    # -- events ------------------------------------------------------------------------------------------
 
     def take(self, told: EventTold) -> None:
-        """Take in one event of any run."""
-        raise NotImplementedError
+        """Take in one event of any run. What a tree has seen already changes nothing."""
+        self.take_all([told])
+
+    def take_all(self, told: Iterable[EventTold]) -> None:
+        """Take in events of one or more runs, each run's in their order."""
+        roots = {self._take(event_of(each)) for each in told}
+        for root in roots:
+            if root in self.runs and self.runs[root].tree is not None:
+                self._ask(root)
+
+    def _take(self, event: WorkflowEvent) -> str:
+        self._calls(event)
+        root = self.root_of(event.run_id)
+        card = self.runs.get(root)
+        seen = self.seen(event.run_id)
+        if seen is not None and event.seq <= seen:
+            return root
+        if card is None:
+            card = self._new(event, root)
+        self._gate(event, card)
+        if seen is not None:
+            self._grow(event, card)
+        elif event.run_id == root:
+            card.take(event)
+        if root == event.run_id:
+            card.last_seq = max(card.last_seq, event.seq)
+        if seen is not None or event.event_type not in QUIET:
+            self.touch(run=root)
+        return root
+
+    def _new(self, event: WorkflowEvent, root: str) -> RunCard:
+        card = RunCard(root, event.workflow_id, started_at=event.timestamp)
+        self.runs = {root: card, **self.runs}
+        if len(self.runs) > MOST_RUNS:
+            self._order()
+        return card
+
+    def _calls(self, event: WorkflowEvent) -> None:
+        data = event.data
+        if event.event_type in STARTS and data.get("child"):
+            self._call(str(data["child"]), event.run_id, event.path)
+        elif event.event_type == "workflow_started" and data.get("parent"):
+            self._call(event.run_id, str(data["parent"]), data.get("parent_path"))
+
+    def _grow(self, event: WorkflowEvent, card: RunCard) -> None:
+        """Take in an event of a run that is followed."""
+        child = self.children.get(event.run_id)
+        prefix = (child.prefix or "") if child is not None else ""
+        assert card.tree is not None
+        branch = card.tree.branches.get(prefix)
+        if branch is not None and branch.run_id != event.run_id:
+            del card.tree.branches[prefix]
+        card.tree.take(prefix, event)
+        if event.event_type == "workflow_started" and not prefix:
+            card.label, card.parent = event.data.get("label"), event.data.get("parent")
+        card.look()
+        if (block := self.block_of(card.run_id)) is not None:
+            block.take(prefix, event)
+            self._tell(block, event)
+            if event.run_id == card.run_id and card.ended:
+                self._over(block, card)
+            self.touch(block=block)
+
+    def _tell(self, block: Block, event: WorkflowEvent) -> None:
+        """What the router says of the run that it has started."""
+        if (messages := self._messages.get(block.run_id or "")) is not None and event.run_id == block.run_id:
+            for text in messages.take(event):
+                block.tell(text, "router")
+
+    def _over(self, block: Block, card: RunCard) -> None:
+        block.done, block.value = True, card.result if card.state == "completed" else None
+        block.text = text_of(card.result) if card.state == "completed" else str(card.error or card.state)
+
+    # -- gates -------------------------------------------------------------------------------------------
+
+    def list_gates(self, told: Iterable[GateTold]) -> None:
+        """Take in the list of all open gates, which is newer than anything taken in so far."""
+        gates = list(told)
+        now = {gate.gate_id for gate in gates}
+        for gone in [gate for gate in self.gates if gate.gate_id not in now]:
+            self._settle(gone, None)
+        self.gates = sorted(gates, key=opened_at)
+        for card in self.runs.values():
+            card.gates = []
+        for gate in self.gates:
+            if (card := self.runs.get(self.root_of(gate.run_id))) is not None:
+                card.gates.append(gate)
+        for run_id in [each for each, card in self.runs.items() if card.tree is not None]:
+            self._ask(run_id)
+        self.flag("gates")
+
+    def _gate(self, event: WorkflowEvent, card: RunCard) -> None:
+        kind = event.event_type
+        if kind == "gate_waiting":
+            gate = gate_of(event)
+            if self.gate(gate.gate_id) is None:
+                self.gates.append(gate)
+                card.gates.append(gate)
+                self.flag("gates")
+        elif kind in GATE_ENDS:
+            for gate in [
+                each for each in self.gates if (each.run_id, each.path) == (event.run_id, event.path)
+            ]:
+                self._close(gate, card, event)
+        elif kind in RUN_ENDS or kind == "path_reset":
+            below = f"{event.path}/" if kind == "path_reset" else ""
+            for gate in [each for each in self.gates if each.run_id == event.run_id]:
+                if f"{gate.path}/".startswith(below):
+                    self._close(gate, card, None)
+
+    def _close(self, gate: GateTold, card: RunCard, event: WorkflowEvent | None) -> None:
+        self.gates = [each for each in self.gates if each.gate_id != gate.gate_id]
+        card.gates = [each for each in card.gates if each.gate_id != gate.gate_id]
+        self._settle(gate, event)
+        self.flag("gates")
+
+    def _settle(self, gate: GateTold, event: WorkflowEvent | None) -> None:
+        """A gate is not open any more, wherever it was answered."""
+        if self.opened == gate.gate_id:
+            self.open_gate(None)
+        block = next((each for each in reversed(self.blocks) if is_open(each, gate.gate_id)), None)
+        if block is not None:
+            block.done = True
+            block.value = event.data.get("answer") if event is not None else None
+            self.touch(block=block)
+
+    def _ask(self, root: str) -> None:
+        """Put the open gates of a followed run into the conversation."""
+        asked = {each.gate.gate_id for each in self.blocks if each.gate is not None and not each.done}
+        for gate in self.runs[root].gates:
+            if gate.gate_id not in asked:
+                block = self.say("gate", gate.prompt, name=name_of(gate), run_id=gate.run_id, done=False)
+                block.gate, block.value = gate, None
+
+
+def is_open(block: Block, gate_id: str) -> bool:
+    return block.gate is not None and block.gate.gate_id == gate_id and not block.done
+
+
+def opened_at(gate: GateTold) -> float:
+    return gate.created_at.timestamp() if gate.created_at is not None else 0.0
+
+
+def text_of(result: Any) -> str:
+    """A result as text: a text as it is, nothing for nothing, anything else as JSON."""
+    if result is None or isinstance(result, str):
+        return result or ""
+    return json.dumps(result, ensure_ascii=False, indent=2, default=str)
