@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from nerve.core.workflow.state import FINAL
-from nerve.errors import JournalBroken
-from nerve.store.port import EMPTIED, RunRow, Store
+from nerve.store.port import RunRow, Store
 
 OVER = frozenset(state.value for state in FINAL)
 CHUNK = "output_chunk"
@@ -54,7 +53,20 @@ async def collect(
         for row in rows:
             if row.run not in gone and row.started < chunks_older_than:
                 total = plus(total, await empty(store, row.run, chunks_older_than, dry_run))
+                await asyncio.sleep(0)
     return total
+
+
+def due(
+    store: Store,
+    older_than: float,
+    *,
+    session: str | None = None,
+    busy: Callable[[str], bool] = lambda run: False,
+) -> list[RunRow]:
+    """The runs that `collect` would delete, oldest first."""
+    rows = store.runs(session=session)
+    return [row for row in finished(rows, older_than) if not busy(row.run)]
 
 
 def finished(rows: Iterable[RunRow], older_than: float) -> Iterator[RunRow]:
@@ -92,15 +104,12 @@ def batches(store: Store, runs: Iterable[str]) -> Iterator[Batch]:
 
 
 async def empty(store: Store, run: str, older_than: float, dry_run: bool) -> Collected:
-    """Empty the pieces of output of a run that are old enough; a broken journal stays as it is."""
-    try:
-        rows = store.events(run)
-    except JournalBroken:
-        return Collected()
-    old = [row for row in rows if row.type == CHUNK and row.at < older_than and row.data != EMPTIED]
+    """Empty the pieces of output of a run that are old enough."""
+    old = store.old_events(run, CHUNK, older_than)
     for start in range(0, 0 if dry_run else len(old), EVENTS):
-        await asyncio.to_thread(store.empty_events, run, [row.seq for row in old[start : start + EVENTS]])
-    return Collected(chunks=len(old), chunk_bytes=sum(len(row.data.encode()) for row in old))
+        part = [seq for seq, _ in old[start : start + EVENTS]]
+        await asyncio.to_thread(store.empty_events, run, part)
+    return Collected(chunks=len(old), chunk_bytes=sum(size for _, size in old))
 
 
 def plus(one: Collected, other: Collected) -> Collected:

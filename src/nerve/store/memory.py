@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 
 from nerve.errors import Conflict, StoreError
 from nerve.store import refusals
-from nerve.store.port import EMPTIED, Append, Definition, FactRow, MessageRow, Row, RunRow
+from nerve.store.port import EMPTIED, Append, Definition, FactRow, MessageRow, ReplyRow, Row, RunRow
 
 
 class MemoryStore:
@@ -23,6 +23,7 @@ class MemoryStore:
         self._definitions: dict[str, Definition] = {}
         self._facts: dict[str, dict[str, FactRow]] = {}
         self._versions: dict[str, int] = {}
+        self._replies: dict[tuple[str, str], ReplyRow] = {}
         self._messages: dict[str, list[MessageRow]] = {}
         self._resumes: dict[str, int] = {}
         self._saying = threading.Lock()
@@ -44,6 +45,8 @@ class MemoryStore:
             self._definitions.setdefault(part.definition.hash, part.definition)
         for fact in part.facts:
             self._note(fact)
+        for reply in part.replies:
+            self._replies.setdefault((reply.session, reply.key), reply)
         return None
 
     def _note(self, fact: FactRow) -> None:
@@ -120,6 +123,15 @@ class MemoryStore:
     def fact_version(self, session: str) -> int:
         return self._versions.get(session, 0)
 
+    def reply(self, session: str, key: str) -> ReplyRow | None:
+        return self._replies.get((session, key))
+
+    def forget_replies(self, before: float) -> int:
+        old = [place for place, reply in self._replies.items() if reply.at < before]
+        for place in old:
+            del self._replies[place]
+        return len(old)
+
     def add_message(
         self, conversation: str, role: str, text: str, run: str | None = None, at: float | None = None
     ) -> MessageRow:
@@ -136,6 +148,10 @@ class MemoryStore:
     def size(self, run: str) -> tuple[int, int]:
         rows = self._journals.get(run, [])
         return len(rows), sum(len(row.data.encode()) for row in rows)
+
+    def old_events(self, run: str, type: str, before: float) -> list[tuple[int, int]]:
+        rows = [row for row in self._journals.get(run, []) if row.type == type and row.at < before]
+        return [(row.seq, len(row.data.encode())) for row in rows if row.data != EMPTIED]
 
     def delete_runs(self, runs: Sequence[str]) -> None:
         for run in runs:
@@ -175,3 +191,5 @@ def _check(part: Append) -> None:
         refusals.check_size(row.data, "event", row.seq, "of run", part.run)
     for fact in part.facts:
         refusals.check_size(fact.record or "", "fact", fact.id)
+    for reply in part.replies:
+        refusals.check_size(reply.reply, "the reply to", reply.key)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 APPLICATION = 1315271286
 """Marks the file as ours: "Nerv" as a number."""
 
-MIGRATIONS = [SQL["create_version_1"], SQL["create_version_2"], SQL["create_version_3"]]
+MIGRATIONS = [SQL[f"create_version_{number}"] for number in (1, 2, 3, 4)]
 """The n-th entry makes version n + 1 out of version n."""
 
 

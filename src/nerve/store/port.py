@@ -84,10 +84,20 @@ class Definition(NamedTuple):
     canonical: str
 
 
+class ReplyRow(NamedTuple):
+    """What a command with a key was, and what was said to it; the first with a key stays."""
+
+    session: str
+    key: str
+    at: float
+    asked: str
+    reply: str
+
+
 class Append(NamedTuple):
     """Rows to be added to one journal, all or none, after the row numbered `after`.
 
-    Facts are asserted and retracted in the order given. One that has only facts names no run.
+    Facts are asserted and retracted in the order given. One without rows names no run.
     """
 
     run: str
@@ -96,6 +106,7 @@ class Append(NamedTuple):
     row: RunRow | None = None
     definition: Definition | None = None
     facts: Sequence[FactRow] = ()
+    replies: Sequence[ReplyRow] = ()
 
 
 class Store(Protocol):
@@ -139,6 +150,12 @@ class Store(Protocol):
     def fact_version(self, session: str) -> int:
         """The highest version a fact of the session ever had, retractions included."""
 
+    def reply(self, session: str, key: str) -> ReplyRow | None:
+        """What was said to the command with this key."""
+
+    def forget_replies(self, before: float) -> int:
+        """Forget what was said before a time; how many there were. From any thread."""
+
     def add_message(
         self, conversation: str, role: str, text: str, run: str | None = None, at: float | None = None
     ) -> MessageRow:
@@ -149,6 +166,9 @@ class Store(Protocol):
 
     def size(self, run: str) -> tuple[int, int]:
         """How many events a journal has, and how many bytes of data; it need not be whole."""
+
+    def old_events(self, run: str, type: str, before: float) -> list[tuple[int, int]]:
+        """Numbers and bytes of the events of a type from before a time whose data was not forgotten."""
 
     def delete_runs(self, runs: Sequence[str]) -> None:
         """Forget runs with all their events, in one synced transaction; from any thread.

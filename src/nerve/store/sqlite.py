@@ -18,7 +18,7 @@ from nerve.errors import StoreBusy, StoreError
 from nerve.store import chain, refusals
 from nerve.store.connection import close, create, open_reader, open_writer, reported, translated
 from nerve.store.lock import OwnerLock
-from nerve.store.port import Append, Definition, FactRow, MessageRow, Row, RunRow
+from nerve.store.port import Append, Definition, FactRow, MessageRow, ReplyRow, Row, RunRow
 from nerve.store.statements import SQL
 from nerve.store.writer import Writer
 
@@ -137,6 +137,15 @@ class SqliteStore:
         with reported(self.file):
             return self._reader.execute(SQL["select_fact_version"], (session,)).get or 0
 
+    def reply(self, session: str, key: str) -> ReplyRow | None:
+        with reported(self.file):
+            row = self._reader.execute(SQL["select_reply"], (session, key)).fetchone()
+        return None if row is None else ReplyRow(*row)
+
+    def forget_replies(self, before: float) -> int:
+        with self._turn, reported(self.file):
+            return self._writer.execute("delete_replies", {"before": before})
+
     def add_message(
         self, conversation: str, role: str, text: str, run: str | None = None, at: float | None = None
     ) -> MessageRow:
@@ -153,6 +162,11 @@ class SqliteStore:
     def size(self, run: str) -> tuple[int, int]:
         with reported(self.file):
             return cast("tuple[int, int]", self._reader.execute(SQL["select_size"], (run,)).fetchone())
+
+    def old_events(self, run: str, type: str, before: float) -> list[tuple[int, int]]:
+        with reported(self.file):
+            rows = self._reader.execute(SQL["select_old_events"], (run, type, before))
+            return cast("list[tuple[int, int]]", rows.fetchall())
 
     def delete_runs(self, runs: Sequence[str]) -> None:
         with self._turn, reported(self.file):

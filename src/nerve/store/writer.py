@@ -70,10 +70,10 @@ class Writer:
             seq = execute(SQL["insert_message"], message._asdict()).get
         return message._replace(seq=seq)
 
-    def execute(self, name: str, values: dict[str, object]) -> None:
-        """Commit one statement."""
+    def execute(self, name: str, values: dict[str, object]) -> int:
+        """Commit one statement; how many rows it changed."""
         with self._transaction() as execute:
-            execute(SQL[name], values)
+            return execute(SQL[name], values).connection.changes()
 
     def delete_runs(self, runs: Sequence[str]) -> None:
         """Forget runs, and the blobs that nobody else has."""
@@ -198,6 +198,7 @@ class _Group:
         self._definitions: list[object] = []
         self._facts: dict[tuple[str, str], FactRow] = {}
         self._versions: dict[str, int] = {}
+        self._replies: list[object] = []
 
     def add(self, part: Append, head: Head) -> Head:
         run, (seq, hash) = part.run, head
@@ -222,6 +223,9 @@ class _Group:
             self._definitions += part.definition
         for fact in part.facts:
             self._note(fact)
+        for reply in part.replies:
+            refusals.check_size(reply.reply, "the reply to", reply.key)
+            self._replies += reply
         return seq, hash
 
     def _note(self, fact: FactRow) -> None:
@@ -236,6 +240,7 @@ class _Group:
         _insert(execute, "insert_definitions", 5, self._definitions)
         if self._facts:
             self._write_facts(execute)
+        _insert(execute, "insert_replies", 5, self._replies)
 
     def _write_facts(self, execute: Execute) -> None:
         gone = [key for key, fact in self._facts.items() if fact.record is None]

@@ -10,7 +10,17 @@ from collections.abc import Sequence
 import pytest
 
 from nerve.errors import Conflict, StoreError
-from nerve.store.port import INLINE_LIMIT, VALUE_LIMIT, Append, Definition, FactRow, Row, RunRow, Store
+from nerve.store.port import (
+    INLINE_LIMIT,
+    VALUE_LIMIT,
+    Append,
+    Definition,
+    FactRow,
+    ReplyRow,
+    Row,
+    RunRow,
+    Store,
+)
 
 
 def event(seq: int, settles: str | None = None, data: str = "{}") -> Row:
@@ -54,6 +64,8 @@ class StoreContract:
         assert store.facts("default") == []
         assert store.fact_version("default") == 0
         assert store.messages("c") == []
+        assert store.reply("default", "k") is None
+        assert store.old_events("r", "happened", math.inf) == []
 
     def test_events_come_back_as_they_were_appended(self, store: Store) -> None:
         rows = [
@@ -388,6 +400,28 @@ class StoreContract:
         store.delete_runs([])
         store.delete_runs(["a", "b"])
         assert store.runs() == []
+
+    def test_what_was_said_to_a_command_is_kept_with_what_it_did(self, store: Store) -> None:
+        first = ReplyRow("default", "k", 5.0, "signal", "{}")
+        other = first._replace(session="other", at=7.0)
+        assert store.append([Append("", 0, (), facts=[fact("a", 1)], replies=[first])]) == [None]
+        assert store.append([Append("", 0, (), replies=[first._replace(reply="[]"), other])]) == [None]
+        assert store.reply("default", "k") == first
+        assert store.reply("other", "k") == other
+        assert store.reply("default", "K") is None
+        assert store.facts("default") == [fact("a", 1)]
+        assert store.forget_replies(7.0) == 1
+        assert store.forget_replies(7.0) == 0
+        assert store.reply("default", "k") is None
+        assert store.reply("other", "k") == other
+
+    def test_old_events_are_found_by_their_type_and_time(self, store: Store) -> None:
+        rows = [event(1, data='"é"'), event(2, data="x" * (INLINE_LIMIT + 1)), event(3), event(4, data="[]")]
+        rows[3] = rows[3]._replace(at=rows[3].at + 10)
+        store.append([Append("r", 0, [*rows, event(5, data="[]")._replace(type="other")], run_row("r"))])
+        assert store.old_events("r", "happened", rows[3].at) == [(1, 4), (2, INLINE_LIMIT + 1)]
+        store.empty_events("r", [1])
+        assert store.old_events("r", "happened", math.inf) == [(2, INLINE_LIMIT + 1), (4, 2)]
 
     def test_events_are_emptied_and_their_journal_goes_on(self, store: Store) -> None:
         large = "x" * (INLINE_LIMIT + 1)

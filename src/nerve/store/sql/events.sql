@@ -28,6 +28,18 @@ SELECT
     END), 0)
 FROM events WHERE run = ?;
 
+-- name: select_old_events
+SELECT
+    seq,
+    CASE
+        WHEN typeof(data) = 'text' THEN octet_length(data)
+        ELSE ifnull((SELECT octet_length(blobs.data) FROM blobs WHERE blobs.hash = events.data), 0)
+    END
+FROM events
+WHERE run = ? AND type = ? AND at < ?
+    AND (typeof(data) = 'text' AND data <> '{}' OR typeof(data) = 'blob' AND length(data) = 32)
+ORDER BY seq;
+
 -- name: select_blobs_of_run
 SELECT DISTINCT data FROM events WHERE run = ? AND typeof(data) = 'blob' AND length(data) = 32;
 

@@ -133,6 +133,16 @@ CREATE TABLE resumes (
 
 CREATE INDEX events_with_blobs ON events (data) WHERE typeof(data) = 'blob' AND length(data) = 32;
 
+-- name: create_version_4
+CREATE TABLE replies (
+    session TEXT NOT NULL,
+    key TEXT NOT NULL,
+    at REAL NOT NULL,
+    asked TEXT NOT NULL,
+    reply TEXT NOT NULL,
+    PRIMARY KEY (session, key)
+) STRICT, WITHOUT ROWID;
+
 -- name: application_id
 PRAGMA application_id;
 
