@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
@@ -48,6 +49,7 @@ class Line(Protocol):
 
     async def perform(self, operation: Operation, given: dict[str, Any]) -> models.Told: ...
     def watch(self, run: str | None, after: int) -> AsyncGenerator[models.EventTold]: ...
+    def news(self) -> AsyncGenerator[models.EventTold | None]: ...
     async def close(self) -> None: ...
 
 
@@ -91,6 +93,7 @@ class Client:
     skip = Call(models.RunTold)
     route = Call(models.RouteTold)
     reload = Call(models.Reloaded)
+    collect = Call(models.Collected)
     workflows = Call(models.Workflows)
     workflow = Call(models.WorkflowTold)
     runs = Call(models.Runs)
@@ -144,6 +147,13 @@ class Client:
         """
         return self._line.watch(run, after)
 
+    def news(self) -> AsyncGenerator[models.EventTold | None]:
+        """The events of all runs from now on, behind a None: what was before is to be asked for after it.
+
+        It ends when the stream breaks, by an ApiError, and is not opened again by itself.
+        """
+        return self._line.news()
+
     async def close(self) -> None:
         await self._line.close()
 
@@ -188,6 +198,11 @@ class Direct:
                 if error.code != "conflict" or run is None:
                     raise
                 lagged = True
+
+    async def news(self) -> AsyncGenerator[models.EventTold | None]:
+        async with contextlib.aclosing(self._api.hub.watch_all()) as everything:
+            async for _, event in everything:
+                yield event
 
     async def close(self) -> None:
         pass
@@ -261,6 +276,22 @@ class Wire:
                 raise unreachable(why)
             await asyncio.sleep(PAUSES[min(failures, len(PAUSES) - 1)])
             failures += 1
+
+    async def news(self) -> AsyncGenerator[models.EventTold | None]:
+        import httpx2
+
+        try:
+            async with contextlib.aclosing(self._stream("/events", "")) as messages:
+                async for sent in messages:
+                    if (event := event_in(sent)) is not None:
+                        yield event
+                    elif sent.event == "snapshot":
+                        yield None
+                    elif sent.event == "lagged":
+                        raise ApiError("conflict", "lagged: too many events at once", "Watch again.")
+        except httpx2.TransportError as error:
+            raise unreachable(str(error) or type(error).__name__) from error
+        raise unreachable("the stream ended")
 
     async def _stream(self, path: str, last: str) -> AsyncGenerator[httpx2.ServerSentEvent]:
         import httpx2

@@ -40,7 +40,7 @@ def same(text: str) -> str:
 def test_every_command_says_what_the_page_shows(do, example) -> None:
     blocks = [block for kind, block in FENCE.findall(PAGE) if kind == "console"]
     commands = [part for block in blocks for part in re.split(r"^\$ nerve ", block, flags=re.MULTILINE)[1:]]
-    assert len(commands) == 15
+    assert len(commands) == 16
     for command in commands:
         line, _, shown = command.partition("\n")
         done = do(*line.split())

@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from nerve.api import OPERATIONS
 from nerve.cli import app, workflow
 from nerve.cli.verbs import VERBS, WORKFLOW
 from nerve.commander.core.harmless import harmless
+from nerve.store.port import Append, Row
+from nerve.store.sqlite import SqliteStore
 
 SOURCES = Path(__file__).parents[2] / "src/nerve"
 
@@ -278,3 +281,32 @@ def test_completion_can_be_made_for_every_shell() -> None:
 )
 def test_text_of_others_cannot_move_the_cursor_or_turn_a_line_round(text: str, shown: str) -> None:
     assert harmless(text) == shown
+
+
+# -- old runs ----------------------------------------------------------------------------------
+
+
+def test_gc_says_what_would_go_and_does_it_when_told_to(project: Path, do) -> None:
+    assert do("start", "shout").code == 0
+    [run] = do("runs", "--json").json
+    assert do("gc").out == "No run is that old.\n"
+    with closing(SqliteStore(project / ".nerve/nerve.db")) as store:
+        row = store.run(run["run_id"])
+        assert row is not None
+        head = store.events(row.run)[-1].seq
+        old = row._replace(ended=row.ended - 40 * 86_400)  # type: ignore[operator]
+        event = Row(head + 1, row.ended or 0.0, "log", "", None, "{}")
+        store.append([Append(row.run, head, [event], old)])
+    done = do("gc")
+    assert run["run_id"] in done.out
+    assert "1 runs would be deleted" in done.out
+    assert done.err == "Nothing was changed. Do it with: --yes\n"
+    assert do("gc", "--json").json["runs"] == 1
+    assert do("gc", "--older-than", "8w", "--yes").out == "No run is that old.\n"
+    assert "1 runs deleted" in do("gc", "--yes", "--quiet").out
+    assert do("runs", "--json").json == []
+
+
+@pytest.mark.parametrize("text", ["30", "d", "-1d", "1y", "1h"])
+def test_gc_refuses_what_is_no_time_or_too_short(text: str, do) -> None:
+    assert do("gc", f"--older-than={text}").code == 2

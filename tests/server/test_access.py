@@ -20,7 +20,7 @@ OPEN = {
     ("POST", "/api/sign-in"),
     ("WEBSOCKET", "/ws"),
 }
-ADMIN = {("POST", "/api/definitions"), ("POST", "/api/reload"), ("POST", "/api/launch-codes")}
+ADMIN = {("POST", f"/api/{name}") for name in ("collect", "definitions", "reload", "launch-codes")}
 ANSWER = {("POST", "/api/answers")}
 RUN = {
     ("POST", "/api/runs"),

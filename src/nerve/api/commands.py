@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from nerve.api import models
 from nerve.api.answering import answer
+from nerve.api.collecting import collect
 from nerve.api.errors import ApiError
 from nerve.api.telling import fact_told, found, run_told, workflow_told
 from nerve.core.session import loading
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "answer",
     "assert_fact",
+    "collect",
     "define",
     "fork",
     "pause",

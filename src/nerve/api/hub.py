@@ -145,9 +145,10 @@ class Hub:
         first: dict[str, int] = {}
         for _, run_id, seq in missed:
             first.setdefault(run_id, seq)
+        there = {run_id: seq for run_id, seq in first.items() if self._session.engine.store.run(run_id)}
         known = {
             (run_id, event.seq): event
-            for run_id, seq in first.items()
+            for run_id, seq in there.items()
             for event in await found(self._session, run_id).history(after=seq - 1)
         }
         return [(number, known[run_id, seq]) for number, run_id, seq in missed if (run_id, seq) in known]

@@ -111,6 +111,15 @@ class Route(Asked):
     start: bool = False
 
 
+class Collect(Asked):
+    older_than: Annotated[float, Field(ge=1, le=36_500)] = 30
+    """Days since the end of a run; keys are good for a day at least."""
+    output_older_than: Annotated[float, Field(ge=0, le=36_500)] | None = None
+    """Days; what agents said before is emptied in the runs that stay."""
+    dry_run: bool = True
+    """Only say what would be deleted."""
+
+
 class RunsAsked(Asked):
     workflow: Name | None = None
     state: Name | None = None
@@ -258,6 +267,31 @@ class Done(Told):
 class Reloaded(Done):
     workflows: int = 0
     problems: list[dict[str, Any]] = []
+
+
+class OldRun(Told):
+    run_id: str
+    workflow: str
+    state: str
+    ended_at: datetime
+
+
+class Collected(Told):
+    """What was deleted; of a dry run, what would be."""
+
+    dry_run: bool = True
+    runs: int = 0
+    events: int = 0
+    bytes: int = 0
+    files: int = 0
+    """Logs and folders of artifacts, which go with their runs."""
+    chunks: int = 0
+    """Pieces of output that are emptied in the runs that stay."""
+    chunk_bytes: int = 0
+    replies: int = 0
+    """Replies to commands with keys, which are not repeated any more."""
+    oldest: list[OldRun] = []
+    """The first of the runs."""
 
 
 class Health(Told):

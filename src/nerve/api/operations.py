@@ -60,6 +60,8 @@ OPERATIONS: dict[str, Operation] = {
                   "Say which workflow a text asks for."),
         Operation("reload", models.Nothing, models.Reloaded, "admin", "POST", "/api/reload",
                   "Read the definitions of the project again."),
+        Operation("collect", models.Collect, models.Collected, "admin", "POST", "/api/collect",
+                  "Delete runs that ended long ago; a dry run says which."),
         # queries
         Operation("workflows", models.Nothing, models.Workflows, "read", "GET", "/api/workflows",
                   "The workflows there are."),

@@ -90,6 +90,9 @@ VERBS: dict[str, Verb] = {
     "serve": Verb(
         "nerve.cli.serving:serve", "Serve this project to everything else.", "nerve serve --port 8000"
     ),
+    "gc": Verb(
+        "nerve.cli.collecting:gc", "Delete runs that ended long ago.", "nerve gc --older-than 30d --yes"
+    ),
     "check": Verb(
         "nerve.cli.checking:check", "Say everything that is wrong with workflows.", "nerve check ship"
     ),

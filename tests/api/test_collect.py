@@ -1,0 +1,160 @@
+"""Old runs are collected: said first, then deleted, with their files, while others go on."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.support import refusal, with_workflows
+from nerve import Session
+from nerve.api import Api
+from nerve.core.values import encode
+from nerve.store.port import Append, Row, RunRow, Store
+
+DAY = 86_400.0
+
+
+def add(
+    store: Store,
+    run: str,
+    days: float,
+    state: str = "completed",
+    events: int = 3,
+    parent: str | None = None,
+    text: str = "x",
+) -> None:
+    """A run that ended some days ago."""
+    at = time.time() - days * DAY
+    data = encode({"stream": "assistant", "text": text})
+    rows = [Row(n, at, "output_chunk", "/a", None, data) for n in range(1, events + 1)]
+    ended = at if state == "completed" else None
+    row = RunRow(run, "default", "hello", state, at, ended, None, parent)
+    for start in range(0, events, 5000):
+        store.append([Append(run, start, rows[start : start + 5000], row)])
+
+
+@asynccontextmanager
+async def opened(folder: Path) -> AsyncIterator[Api]:
+    async with Session(store=folder / "nerve.db", project=folder) as session:
+        yield with_workflows(session)
+
+
+async def test_a_dry_run_says_what_would_go_and_changes_nothing(tmp_path: Path) -> None:
+    async with opened(tmp_path) as api:
+        store = api.session.engine.store
+        add(store, "older-run", 60)
+        add(store, "old-run-2", 40)
+        add(store, "young-run", 20)
+        told = await api.collect()
+        assert (told.dry_run, told.runs, told.events) == (True, 2, 6)
+        assert [each.run_id for each in told.oldest] == ["older-run", "old-run-2"]
+        assert len(store.runs()) == 3
+        done = await api.collect(dry_run=False)
+        assert done.model_dump(exclude={"dry_run"}) == told.model_dump(exclude={"dry_run"})
+        assert [row.run for row in store.runs()] == ["young-run"]
+        assert (await api.collect(dry_run=False)).runs == 0
+
+
+async def test_open_runs_stay_and_keys_are_good_for_a_day(tmp_path: Path) -> None:
+    async with opened(tmp_path) as api:
+        run = await api.start(workflow="hello", key="k", wait=True)
+        store = api.session.engine.store
+        add(store, "waits-still", 400, "waiting")
+        add(store, "its-child-1", 400, parent="waits-still")
+        assert (await api.collect(older_than=1, dry_run=False)).runs == 0
+        assert (await refusal(api.collect(older_than=0.5))).code == "bad_request"
+        assert (await api.start(workflow="hello", key="k")).run_id == run.run_id
+
+
+async def test_logs_and_artifacts_go_with_their_runs_and_links_lead_nowhere(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "kept.txt").write_text("kept")
+    project = tmp_path / "project"
+    places = [project / ".nerve" / name for name in ("logs", "artifacts")]
+    for place in places:
+        place.mkdir(parents=True)
+    (project / ".archon").symlink_to(precious)
+    for run in ("old-run-1", "young-run"):
+        (places[0] / f"{run}.jsonl").write_text("{}\n")
+        (places[1] / run).mkdir()
+        (places[1] / run / "plan.md").write_text("plan")
+    (places[1] / "old-run-2").symlink_to(precious)
+    (precious / "logs").mkdir()
+    (precious / "logs" / "old-run-1.jsonl").write_text("kept")
+    async with opened(project) as api:
+        store = api.session.engine.store
+        for run, days in (("old-run-1", 40), ("old-run-2", 40), ("young-run", 1.5)):
+            add(store, run, days)
+        assert (await api.collect()).files == 3
+        assert (await api.collect(dry_run=False)).files == 3
+    assert sorted(path.name for place in places for path in place.iterdir()) == [
+        "young-run",
+        "young-run.jsonl",
+    ]
+    assert {path.name for path in precious.rglob("*")} == {"kept.txt", "logs", "old-run-1.jsonl"}
+
+
+async def test_old_output_is_emptied_and_number_and_chain_hold(tmp_path: Path) -> None:
+    async with opened(tmp_path) as api:
+        store = api.session.engine.store
+        add(store, "waits-still", 10, "waiting", events=5)
+        told = await api.collect(output_older_than=7, dry_run=False)
+        assert (told.chunks, told.runs) == (5, 0)
+        assert [(row.seq, row.data) for row in store.events("waits-still")] == [
+            (n, "{}") for n in range(1, 6)
+        ]
+
+
+async def test_a_stream_of_all_runs_goes_on_when_a_run_it_told_of_is_gone(tmp_path: Path) -> None:
+    async with opened(tmp_path) as api:
+        watching = api.hub.watch_all()
+        mark, _ = await anext(watching)
+        gone = await api.start(workflow="hello", wait=True)
+        kept = await api.start(workflow="hello", wait=True)
+        await watching.aclose()
+        api.session.engine.store.delete_runs([gone.run_id])
+        again = api.hub.watch_all(mark)
+        assert (await anext(again))[1].run_id == kept.run_id  # type: ignore[union-attr]
+        await again.aclose()
+
+
+@pytest.mark.parametrize(
+    ("runs", "events"), [(1000, 10_000), pytest.param(10_000, 50_000, marks=pytest.mark.full)]
+)
+async def test_a_running_engine_is_never_held_up_for_a_quarter_of_a_second(
+    tmp_path: Path, runs: int, events: int
+) -> None:
+    """Starts while old runs and one very long one are deleted, beside starts while nothing is."""
+    async with opened(tmp_path) as api:
+        alone = await slowest(api, asyncio.ensure_future(asyncio.sleep(0.3)))
+        for attempt in range(3):  # a machine that is busy with other things gets more than one try
+            fill(api.session.engine.store, attempt, runs, events)
+            collecting = asyncio.ensure_future(api.collect(older_than=30, output_older_than=1, dry_run=False))
+            worst = await slowest(api, collecting)
+            told = collecting.result()
+            assert (told.runs, told.chunks) == (runs + 1, events)
+            if worst < max(0.25, 3 * alone):
+                return
+        pytest.fail(f"a start took {worst:.3f} s while runs were deleted, and {alone:.3f} s before")
+
+
+def fill(store: Store, attempt: int, runs: int, events: int) -> None:
+    add(store, f"long-{attempt}-old", 40, events=events, text="x" * 300)
+    add(store, f"long-{attempt}-open", 20, "waiting", events=events, text="x" * 300)
+    for n in range(runs):
+        add(store, f"old-{attempt}-{n:06}", 40)
+
+
+async def slowest(api: Api, meanwhile: "asyncio.Future[Any]") -> float:
+    """The longest that a durable start took while something else went on."""
+    worst = 0.0
+    while not meanwhile.done() or not worst:
+        began = time.perf_counter()
+        await api.start(workflow="hello", wait=True)
+        worst = max(worst, time.perf_counter() - began)
+    return worst
