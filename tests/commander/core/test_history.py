@@ -1,0 +1,74 @@
+"""What was entered before."""
+
+import stat
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nerve.commander.core.history import History
+from nerve.commander.history_file import HistoryFile
+
+
+def test_up_and_down_walk_through_the_entries_and_back_to_what_was_begun():
+    history = History(entries=["one", "two"])
+    assert history.up("beg") == "two"
+    assert history.up("two") == "one"
+    assert history.up("one") is None
+    assert history.down("one") == "two"
+    assert history.down("two") == "beg"
+    assert history.down("beg") is None
+
+
+def test_the_same_entry_in_a_row_and_one_behind_a_space_are_not_remembered():
+    history = History()
+    for entry in ("one", "one", " secret", "", "two", "one"):
+        history.add(entry)
+    assert history.entries == ["one", "two", "one"]
+
+
+def test_a_search_finds_the_newest_first_and_each_once():
+    history = History(entries=["%ship it", "/runs", "%ship that", "%ship it", "/gates"])
+    assert history.search("ship") == ["%ship it", "%ship that"]
+    assert history.search("rns") == ["/runs"]
+    assert history.search("")[0] == "/gates"
+
+
+def test_the_file_is_kept_for_its_owner_alone(tmp_path):
+    path = tmp_path / ".nerve" / "commander_history"
+    history = History(HistoryFile(path))
+    history.add("several\nlines")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.chmod(0o644)
+    history.add("more")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert History(HistoryFile(path)).entries == ["several\nlines", "more"]
+
+
+def test_what_is_broken_in_the_file_is_left_out(tmp_path):
+    path = tmp_path / "history"
+    path.write_bytes(b'"good"\n"torn\n\xff\n7\n"better"\n')
+    assert History(HistoryFile(path)).entries == ["good", "better"]
+
+
+def test_a_file_that_cannot_be_written_stops_nobody(tmp_path):
+    (tmp_path / "taken").write_text("")
+    history = History(HistoryFile(tmp_path / "taken" / "history"))
+    history.add("one")
+    assert history.entries == ["one"]
+
+
+def test_a_file_that_has_grown_too_long_is_shortened(tmp_path, monkeypatch):
+    monkeypatch.setattr("nerve.commander.history_file.MOST", 3)
+    file = HistoryFile(tmp_path / "history")
+    for n in range(7):
+        file.append(f"entry {n}")
+    assert file.load() == ["entry 4", "entry 5", "entry 6"]
+    assert len(file.path.read_text().splitlines()) == 3
+
+
+@given(st.lists(st.text(alphabet=st.characters(exclude_categories=[]), min_size=1)))
+def test_any_entry_comes_back_as_it_was(tmp_path_factory, entries):
+    file = HistoryFile(tmp_path_factory.mktemp("history") / "history")
+    for entry in entries:
+        file.append(entry)
+    assert file.load() == entries
