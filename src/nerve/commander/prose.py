@@ -1,0 +1,57 @@
+"""Prose: Markdown as rich draws it in a conversation, and changes to files in their colours."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.markdown import CodeBlock, Heading, Markdown
+from rich.padding import Padding
+from rich.syntax import Syntax
+from rich.text import Text
+
+from nerve.commander.core.harmless import harmless
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+SIGNS = {"+": "green", "-": "red", "@": "cyan"}
+HEADS = ("--- ", "+++ ", "diff ", "index ")
+
+
+class Title(Heading):
+    """A heading that stands where the text stands."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        self.text.justify = "left"
+        self.text.stylize("bold underline" if self.tag == "h1" else "bold")
+        yield self.text
+
+
+class Code(CodeBlock):
+    """Code in the terminal's own colours."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        code = str(self.text).rstrip()
+        if self.lexer_name == "diff":
+            yield Padding(coloured(code), (0, 0, 0, 2))
+        else:
+            syntax = Syntax(code, self.lexer_name, theme="ansi_dark", background_color="default")
+            yield Padding(syntax, (0, 0, 0, 2))
+
+
+class Prose(Markdown):
+    """A text of others, as Markdown."""
+
+    elements = Markdown.elements | {"heading_open": Title, "fence": Code, "code_block": Code}
+
+    def __init__(self, text: str) -> None:
+        super().__init__(harmless(text), code_theme="ansi_dark", hyperlinks=False)
+
+
+def coloured(diff: str) -> Text:
+    """A unified diff, a colour for what comes and one for what goes."""
+    lines = [
+        Text(harmless(line), "bold" if line.startswith(HEADS) else SIGNS.get(line[:1], "dim"))
+        for line in diff.splitlines()
+    ]
+    return Text("\n").join(lines)
