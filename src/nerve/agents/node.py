@@ -78,6 +78,7 @@ class AgentNode(Node):
         try:
             return await talk.result()
         except Exception as error:
+            await talk.keep_count()
             return told_as_error(Result.raised(error), talk)
 
     def _talk(self, context: ExecutionContext) -> Talk:

@@ -53,6 +53,8 @@ class Talk:
     begun_again: str | None = None
     """The conversation that a crash cut off: it is gone on with, or begun if there is nothing of it."""
     usage: dict[str, Any] = field(default_factory=dict)
+    turns: int = 0
+    """How often the agent was asked, in earlier attempts too."""
     totals: Mapping[str, Any] = field(default_factory=dict)
     said: list[Said] = field(default_factory=list)
 
@@ -84,6 +86,11 @@ class Talk:
         return getattr(self.provider, "capabilities", Capabilities(resume=True))
 
     @property
+    def used(self) -> dict[str, Any]:
+        """What the step has taken so far."""
+        return {**self.usage, "turns": self.turns}
+
+    @property
     def output(self) -> str:
         return self.said[-1].output if self.said else ""
 
@@ -96,16 +103,20 @@ class Talk:
             told = f"{self.provider.name} keeps no conversations: it is asked without what was said before"
             self.context.emit("log", {"message": told})
             self.thread = None
+        if before is not None:
+            self.usage = dict(before.get("usage") or {})
+            self.turns = self.usage.pop("turns", 0)
         if before is None or not self.can.resume or before.get("provider") != self.provider.name:
             return self.request.prompt
         self.thread = self.begun_again = before["thread"]
-        self.totals, self.usage = before.get("totals") or {}, before.get("usage") or {}
+        self.totals = before.get("totals") or {}
         return INTERRUPTED + self.request.prompt
 
     async def turn(self, prompt: str) -> Done:
         """One turn; a limit of the provider holds everybody who asks it, until it is over."""
         while True:
-            await self.accounts.open(self.provider.name, self.tell_limit)
+            await self.context.leaf.afford(self.used)
+            await self.open()
             async with self.accounts.turn(self.provider.name, self.thread):
                 done = await self.listen(prompt)
             if done.outcome != "limited":
@@ -118,12 +129,18 @@ class Talk:
                 )
                 self.provider, self.thread, self.totals = self.fallback, None, {}
 
+    async def open(self) -> None:
+        """Return when the provider is not limited."""
+        with self.context.leaf.unhurried(self.context.path):
+            await self.accounts.open(self.provider.name, self.tell_limit)
+
     async def listen(self, prompt: str) -> Done:
         request, options = self.request, self.with_thread()
         if self.thread is not None or self.context.leaf.again:
             await self.accounts.alone()
         said = Said(self.context, self.provider.name)
         self.said.append(said)
+        self.turns += 1
         if (known := options.thread or self.thread) is not None and not options.fork:
             await said.begun(known)
         if request.artifacts:
@@ -139,9 +156,10 @@ class Talk:
 
     async def keep_count(self) -> None:
         """Note what the step took so far: tried again, it is neither lost nor counted twice."""
-        if self.thread is not None and self.can.resume:
-            told = {"thread": self.thread, "provider": self.provider.name}
-            counted = {"totals": dict(self.totals), "usage": self.usage}
+        thread = self.thread or (self.said[-1].thread if self.said else None)
+        if thread is not None:
+            told = {"thread": thread, "provider": self.provider.name}
+            counted = {"totals": dict(self.totals), "usage": self.used}
             await self.context.leaf.record(self.context.path, "agent_thread", told | counted)
 
     def with_thread(self) -> Options:
@@ -206,8 +224,9 @@ class Talk:
         return str(await self.ask_at(gate))
 
     async def ask_at(self, gate: Gate) -> Any:
-        async with self.accounts.aside(self.provider.name):
-            return await self.context.leaf.ask(gate)
+        with self.context.leaf.unhurried(self.context.path):
+            async with self.accounts.aside(self.provider.name):
+                return await self.context.leaf.ask(gate)
 
     def ended(self, result: Result) -> Result:
         """The result with all that is to be known of the talk."""
@@ -220,7 +239,7 @@ class Talk:
             "tools": sum(said.tools for said in self.said),
         }
         if self.said:
-            told["usage"] = {**self.usage, "turns": len(self.said), "agents": 1}
+            told["usage"] = {**self.used, "agents": 1}
         if self.totals:
             told["totals"] = dict(self.totals)
         if dropped := sum(said.dropped for said in self.said):

@@ -9,6 +9,8 @@ from typing import Any
 DEPTH = 16
 BUDGETS = ("tokens", "cost", "turns", "agents")
 """What is spent: a run whose budget is used up is held, and goes on when it is raised."""
+OF_STEP = ("tokens", "cost", "turns")
+"""The budgets that a single step can have."""
 _UNBOUNDED = (None,) * 7
 
 
@@ -72,6 +74,30 @@ class Limits:
 
     def to_dict(self) -> dict[str, Any]:
         return {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
+
+
+def of_step(given: Limits | Mapping[str, Any] | None) -> Limits | None:
+    """The budget of one step as people give it; ValueError for what a step cannot have."""
+    if given is None:
+        return None
+    limits = Limits.of(given)
+    if wrong := [name for name in limits.to_dict() if name not in OF_STEP and name != "depth"]:
+        raise ValueError(f"a step has no limit '{wrong[0]}'. It has: {', '.join(OF_STEP)}")
+    return limits
+
+
+def raised(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """What is to be raised, checked: the limits of a run, and those of its steps by their paths."""
+    steps = {name: value for name, value in given.items() if name.startswith("/")}
+    for path, value in steps.items():
+        if not isinstance(value, Mapping):
+            raise ValueError(
+                f"the limits of step {path} are an object such as {{'tokens': 5000}}, not {value!r}"
+            )
+        of_step(value)
+    run = {name: value for name, value in given.items() if name not in steps}
+    Limits.of(run)
+    return run, {path: dict(value) for path, value in steps.items()}
 
 
 @dataclass(slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from nerve.core.limits import Limits, of_step
 from nerve.core.result import Result
 
 if TYPE_CHECKING:
@@ -71,13 +72,15 @@ class Policy:
     idle_timeout: float | None = None
     on_error: OnError | Node | None = None
     effect: Effect | None = None
+    limits: Limits | None = None
+    """What the step may spend: tokens, cost, turns."""
 
     @classmethod
     def of(cls, **fields: Any) -> Policy:
         """The settings that are given, checked."""
         if not fields or fields == _UNSET:
             return NO_POLICY
-        policy = cls(**fields)
+        policy = cls(**{**fields, "limits": of_step(fields.get("limits"))})
         policy._check()
         return policy
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
@@ -113,3 +114,9 @@ class LeafSide(Protocol):
 
     async def ask(self, gate: Gate) -> Any:
         """Ask a person, in the middle of what it does."""
+
+    async def afford(self, used: Mapping[str, Any]) -> None:
+        """Return when more may be spent; `used` is what the step has taken so far."""
+
+    def unhurried(self, place: str) -> AbstractContextManager[None]:
+        """Time that does not count for the step: it waits for a person, a budget, or a limit to end."""

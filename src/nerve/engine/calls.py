@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from nerve.core.nodes.attempt import IdleClock, attempt, guarded, heard
+from nerve.core.limits import Limits
+from nerve.core.nodes.attempt import Clock, attempt, guarded, heard
 from nerve.core.nodes.base import Role, role_of
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.direct import here, retrying
@@ -20,6 +21,7 @@ from nerve.core.workflow.replay import Found
 from nerve.core.workflow.state import WorkflowState
 from nerve.engine import records
 from nerve.engine.leaf import LeafRuntime
+from nerve.engine.spending import spent
 from nerve.engine.tasks import OWNER
 from nerve.errors import NotJson
 
@@ -40,7 +42,7 @@ class Calls:
         self._home = here()
         self.running: dict[str, Call] = {}
         """The leaves that are being executed, by their paths."""
-        self._clocks: dict[str, IdleClock] = {}
+        self.clocks: dict[str, Clock] = {}
         self._shared = 0.0
 
     async def call(self, call: Call) -> Result:
@@ -66,7 +68,8 @@ class Calls:
                 if role != "control":
                     drive.usage.steps += 1
                 if drive.limits.counted or drive.host.day is not None:
-                    await self._within_limits(path)
+                    drive.check_limits(path)
+                    await self.afford(path)
                 begun = True
                 if (written := self._started(call, role, text, hashed)) is not None:
                     await written
@@ -93,15 +96,16 @@ class Calls:
                 drive.abandon(path, "node_cancelled", found, settled)
             raise
 
-    async def _within_limits(self, path: str) -> None:
-        """Give up beyond a limit, and wait while a budget is spent."""
+    async def afford(
+        self, path: str, limits: Limits | None = None, used: Mapping[str, Any] | None = None
+    ) -> None:
+        """Wait while a budget is spent: the step's own `limits`, the run's, or the day's.
+
+        `used` is what the step has taken so far, which the run and the day have not counted yet.
+        """
         drive = self._drive
-        drive.check_limits(path)
-        while name := drive.usage.spent(drive.limits):
-            drive.hold_for_budget(name, path, drive.usage, drive.limits)
-            await drive.turn_live()
-        while (day := drive.host.day) is not None and (name := day.spent()):
-            drive.hold_for_budget(name, path, day.usage, day.limits, "today's budget of the session")
+        while purse := spent(drive.purses(path, limits, used or {})):
+            drive.hold_for_budget(purse, path)
             await drive.turn_live()
 
     def _started(self, call: Call, role: Role, text: str, hashed: str) -> Awaitable[None] | None:
@@ -124,13 +128,13 @@ class Calls:
     async def _enter(self, call: Call, context: ExecutionContext) -> Result:
         """A control node runs as part of the body."""
 
-        def hear(clock: IdleClock) -> None:
-            self._clocks[call.path] = clock
+        def hear(clock: Clock) -> None:
+            self.clocks[call.path] = clock
 
         try:
             return await attempt(call.node, context, Policy(idle_timeout=call.policy.idle_timeout), hear)
         finally:
-            self._clocks.pop(call.path, None)
+            self.clocks.pop(call.path, None)
 
     async def _child(self, call: Call, number: int) -> Result:
         if call.policy.idle_timeout is not None:
@@ -144,7 +148,7 @@ class Calls:
         """A leaf runs outside the body: what it starts and emits is not part of what is replayed."""
         assert call.context is not None
         drive = self._drive
-        runtime = LeafRuntime(call.path, self._emit, self._home, drive, found is not None)
+        runtime = LeafRuntime(call, self._emit, self._home, drive, found is not None)
         context = call.context.child(call.path, call.input)
         context._runtime = runtime
         context.overrides = drive.overrides.get(call.path, {})
@@ -191,8 +195,8 @@ class Calls:
         if not control:
             drive.usage.errors += not result["success"]
             drive.spend(result["attributes"].get("usage"), by_child=role == "workflow")
-        if self._clocks:
-            heard(self._clocks, call.path)
+        if self.clocks:
+            heard(self.clocks, call.path)
         type, data, kept = records.ended(call, result, seconds)
         drive.threads.note(call.node_id, kept)
         alone = not control and drive.alone
@@ -206,7 +210,7 @@ class Calls:
 
     def _emit(self, path: str, type: str, data: dict[str, Any]) -> None:
         """What a leaf tells watchers, as long as the run is not over."""
-        heard(self._clocks, path)
+        heard(self.clocks, path)
         if self._drive.final is None and not self._drive.host.shutting_down:
             self._drive.note(type, path, data)
 

@@ -6,6 +6,7 @@ import asyncio
 import uuid
 from typing import TYPE_CHECKING
 
+from nerve.core.limits import BUDGETS, Limits
 from nerve.core.result import Result
 from nerve.core.runtime import Call
 from nerve.core.workflow.run import WorkflowRun
@@ -65,9 +66,12 @@ def refused(name: str, lineage: list[str], depth: int) -> Result | None:
 
 def made(parent: Drive, workflow: Workflow, call: Call, run_id: str) -> WorkflowRun:
     depth = min(workflow.limits.depth, parent.limits.depth)
-    left = parent.limits.left(parent.usage)
-    own = {name: bound for name in left if (bound := getattr(workflow.limits, name)) is not None}
-    bounds = {name: min(value, own.get(name, value)) for name, value in left.items()}
+    sources = (workflow.limits, call.policy.limits or Limits())
+    bounds = parent.limits.left(parent.usage)
+    for name in BUDGETS:
+        for bound in (getattr(limits, name) for limits in sources):
+            if bound is not None:
+                bounds[name] = min(bound, bounds.get(name, bound))
     limits = workflow.limits.raised({"depth": depth, **bounds})
     params = workflow.check_params(call.params)
     return WorkflowRun(workflow, call.input, params, run_id=run_id, limits=limits)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import os
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from nerve.core.limits import Limits, Usage, message
+from nerve.core.limits import Limits, Usage, message, raised
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.result import Result
 from nerve.core.runtime import Call, Wait
@@ -24,8 +24,16 @@ from nerve.engine.delivery import Delivery
 from nerve.engine.emits import Emits
 from nerve.engine.facts import Facts
 from nerve.engine.journal import Journal
-from nerve.engine.records import lenient_upto, resets_in, resumed, settle_key, tally
-from nerve.engine.spending import Day
+from nerve.engine.records import (
+    lenient_upto,
+    raised_for_steps,
+    resets_in,
+    resumed,
+    settle_key,
+    step_of,
+    tally,
+)
+from nerve.engine.spending import Day, Purse
 from nerve.engine.tasks import OWNER
 from nerve.engine.waits import Waits
 from nerve.engine.writer import Writer
@@ -70,6 +78,8 @@ class Drive:
     ) -> None:
         self.host, self.run, self.start, self.limits = host, run, start, limits
         self.overrides: dict[str, dict[str, Any]] = start.get("overrides") or {}
+        self.raised = raised_for_steps(past)
+        """What was added to the budgets of steps, by their paths."""
         self.usage = tally(past)
         self.detached = False
         """The body has been let go: whatever it still does says nothing about the run."""
@@ -312,23 +322,23 @@ class Drive:
             if not by_child and (day := self.host.day) is not None:
                 day.spend(usage)
 
-    def hold_for_budget(
-        self, name: str, path: str, usage: Usage, limits: Limits, whose: str = "the run's budget"
-    ) -> None:
+    def purses(self, path: str, limits: Limits | None, used: Mapping[str, Any]) -> Iterator[Purse]:
+        """The budgets that a step takes from, its own first; `used` is what it took already."""
+        place = step_of(path)
+        if limits is not None:
+            own = limits.raised(self.raised.get(place, {}))
+            way = f"resume(limits={{'{place}': …}})"
+            yield Purse(own, Usage(), f"the budget of step {place}", way).but(used)
+        yield Purse(self.limits, self.usage, "the run's budget", "resume(limits=…)").but(used)
+        if (day := self.host.day) is not None:
+            yield day.purse.but(used)
+
+    def hold_for_budget(self, purse: Purse, path: str) -> None:
         """Let nothing new begin until the budget is raised; what runs is finished and recorded."""
-        if self.barrier is not None:
-            return
-        self.barrier = self.loop.create_future()
-        used, bound = getattr(usage, name), getattr(limits, name)
-        ways = (
-            f"resume(limits={{'{name}': …}})"
-            if limits is self.limits
-            else f"session.budget = {{'{name}': …}}"
-        )
-        self._held(
-            "budget", f"{whose} is spent: {name} used: {used:g} of {bound:g}. Go on with {ways}.", path
-        )
-        self._note_held()
+        if self.barrier is None:
+            self.barrier = self.loop.create_future()
+            self._held("budget", str(purse), path)
+            self._note_held()
 
     def _write_failed(self, error: NerveError) -> None:
         reason = "storage_full" if isinstance(error, StoreFull) else "storage"
@@ -458,7 +468,10 @@ class Drive:
         return self.note("workflow_paused", "", {"run_id": self.run.run_id}, urgent=True)
 
     def resume(self, limits: Mapping[str, Any], with_changes: bool = False) -> int:
-        self.limits = self.limits.raised(limits)
+        own, steps = raised(limits)
+        self.limits = self.limits.raised(own)
+        for path, more in steps.items():
+            self.raised[path] = {**self.raised.get(path, {}), **more}
         self.run._held, self.run._state = None, WorkflowState.RUNNING
         self.waits.restate()
         self.journal.row_changed()

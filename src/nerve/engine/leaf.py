@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from nerve.core.nodes.attempt import IdleClock, heard
+from nerve.core.nodes.attempt import Clock, above, heard, stopped
 from nerve.core.nodes.direct import DirectRuntime, Home
-from nerve.core.runtime import Gate
+from nerve.core.runtime import Call, Gate
 from nerve.core.threads import Threads
 
 if TYPE_CHECKING:
@@ -19,21 +20,22 @@ class LeafRuntime(DirectRuntime):
 
     def __init__(
         self,
-        path: str,
+        call: Call,
         forward: Callable[[str, str, dict[str, Any]], None],
         home: Home,
         drive: Drive,
         again: bool,
     ) -> None:
         super().__init__(None, home=home)
-        self._path, self._forward, self._drive = path, forward, drive
+        self._call, self._path = call, call.path
+        self._forward, self._drive = forward, drive
         self.again = again
 
     @property
     def threads(self) -> Threads:
         return self._drive.threads
 
-    def hear(self, clock: IdleClock) -> None:
+    def hear(self, clock: Clock) -> None:
         self._clocks[self._path] = clock
 
     def _emitted(self, place: str, type: str, data: dict[str, Any]) -> None:
@@ -47,6 +49,13 @@ class LeafRuntime(DirectRuntime):
 
     def recorded(self, type: str) -> dict[str, Any] | None:
         return self._drive.waits.recorded(self._path, type)
+
+    async def afford(self, used: Mapping[str, Any]) -> None:
+        with self.unhurried(self._path):
+            await self._drive.calls.afford(self._path, self._call.policy.limits, used)
+
+    def unhurried(self, place: str) -> AbstractContextManager[None]:
+        return stopped([*above(self._clocks, place), *above(self._drive.calls.clocks, place)])
 
     async def ask(self, gate: Gate) -> Any:
         return await self._drive.waits.beside(gate)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from nerve.core.limits import Limits, Usage
+from nerve.core.limits import Limits, Usage, raised
 from nerve.core.nodes.base import Role
 from nerve.core.result import Result, Settled
 from nerve.core.runtime import Call
@@ -152,8 +152,24 @@ def limits_of(past: Sequence[Row]) -> Limits:
     limits = Limits.read(decode(past[0].data).get("limits")) if past else Limits()
     for row in past:
         if row.type == "workflow_resumed":
-            limits = limits.raised(decode(row.data).get("limits", {}))
+            limits = limits.raised(raised(decode(row.data).get("limits", {}))[0])
     return limits
+
+
+def raised_for_steps(past: Iterable[Row]) -> dict[str, dict[str, Any]]:
+    """What the budgets of steps were raised to, by their paths."""
+    made: dict[str, dict[str, Any]] = {}
+    for row in past:
+        if row.type == "workflow_resumed" and '"limits"' in row.data:
+            for path, more in raised(decode(row.data)["limits"])[1].items():
+                made[path] = {**made.get(path, {}), **more}
+    return made
+
+
+def step_of(path: str) -> str:
+    """The step that a leaf is an attempt of: one that is made again stands beside the first."""
+    place, slash, name = path.rpartition("/")
+    return place + slash + name.partition("~")[0]
 
 
 def lenient_upto(past: Sequence[Row]) -> int:

@@ -3,13 +3,47 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from nerve.core.limits import Limits, Usage
 from nerve.core.values import decode
 from nerve.store.port import Row, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Purse:
+    """A budget: what may be spent, what was, whose it is, and how it is raised."""
+
+    limits: Limits
+    usage: Usage
+    whose: str
+    way: str
+
+    def but(self, used: Mapping[str, Any]) -> Purse:
+        """The purse when that is taken out of it too."""
+        usage = replace(self.usage)
+        usage.spend(used)
+        return replace(self, usage=usage)
+
+    @property
+    def spent(self) -> str | None:
+        """The name of the budget that is used up."""
+        return self.usage.spent(self.limits)
+
+    def __str__(self) -> str:
+        name = self.spent or ""
+        used, bound = getattr(self.usage, name), getattr(self.limits, name)
+        before, _, behind = self.way.rpartition("…")
+        way = f"{before}{{'{name}': …}}{behind}"
+        return f"{self.whose} is spent: {name} used: {used:g} of {bound:g}. Go on with {way}."
+
+
+def spent(purses: Iterable[Purse]) -> Purse | None:
+    """The first that is empty."""
+    return next((purse for purse in purses if purse.spent), None)
 
 
 class Day:
@@ -33,8 +67,9 @@ class Day:
     def spend(self, usage: Any) -> None:
         self.usage.spend(usage)
 
-    def spent(self) -> str | None:
-        return self.usage.spent(self.limits)
+    @property
+    def purse(self) -> Purse:
+        return Purse(self.limits, self.usage, "today's budget of the session", "session.budget = …")
 
 
 def day_of(at: float) -> tuple[float, float]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from nerve.core.nodes.base import Node
@@ -14,38 +15,79 @@ if TYPE_CHECKING:
     from nerve.core.nodes.context import ExecutionContext
 
 
-class IdleClock:
-    """Runs out when nothing has been heard for a while."""
+class Clock:
+    """The time of an attempt as a whole, and how long nothing may be heard of it."""
 
-    def __init__(self, timeout: asyncio.Timeout, seconds: float) -> None:
-        self._timeout, self._seconds = timeout, seconds
+    def __init__(self, whole: asyncio.Timeout, silence: asyncio.Timeout, policy: Policy) -> None:
+        self._whole, self._silence, self._seconds = whole, silence, policy.idle_timeout
+        self._left: float | None = None
+        self._stops = 0
 
     def heard(self) -> None:
+        if self._seconds is not None and not self._stops:
+            due(self._silence, self._seconds)
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Let no time pass while the attempt waits for somebody else."""
+        self._stops += 1
+        if self._stops == 1:
+            self._left = left(self._whole)
+            due(self._whole, None)
+            due(self._silence, None)
         try:
-            self._timeout.reschedule(asyncio.get_running_loop().time() + self._seconds)
-        except RuntimeError:
-            pass  # the attempt is over, and what is heard is a thread that still runs
+            yield
+        finally:
+            self._stops -= 1
+            if not self._stops:
+                due(self._whole, self._left)
+                self.heard()
 
 
-def heard(clocks: Mapping[str, IdleClock], place: str) -> None:
+def left(timeout: asyncio.Timeout) -> float | None:
+    when = timeout.when()
+    return None if when is None else when - asyncio.get_running_loop().time()
+
+
+def due(timeout: asyncio.Timeout, seconds: float | None) -> None:
+    try:
+        now = asyncio.get_running_loop().time()
+        timeout.reschedule(None if seconds is None else now + seconds)
+    except RuntimeError:
+        pass  # the attempt is over, and what is heard is a thread that still runs
+
+
+def above(clocks: Mapping[str, Clock], place: str) -> list[Clock]:
+    """The clocks of whoever listens at a place or above it."""
+    return [clock for path, clock in clocks.items() if place == path or place.startswith(path + "/")]
+
+
+@contextmanager
+def stopped(clocks: Iterable[Clock]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for clock in clocks:
+            stack.enter_context(clock.stopped())
+        yield
+
+
+def heard(clocks: Mapping[str, Clock], place: str) -> None:
     """Something came from a place: whoever listens there, or above it, has heard it."""
-    for path, clock in clocks.items():
-        if place == path or place.startswith(path + "/"):
-            clock.heard()
+    for clock in above(clocks, place):
+        clock.heard()
 
 
 async def attempt(
-    node: Node, context: ExecutionContext, policy: Policy, hear: Callable[[IdleClock], None] | None = None
+    node: Node, context: ExecutionContext, policy: Policy, hear: Callable[[Clock], None] | None = None
 ) -> Result:
-    """What the node returned, or how it failed. `hear` is given the idle clock, if there is one."""
+    """What the node returned, or how it failed. `hear` is given its clock, if it is bounded in time."""
     if policy.timeout is None and policy.idle_timeout is None:
         return await guarded(node, context)
     outer = asyncio.timeout(policy.timeout)
     inner = asyncio.timeout(policy.idle_timeout)
     try:
         async with outer, inner:
-            if policy.idle_timeout is not None and hear is not None:
-                hear(IdleClock(inner, policy.idle_timeout))
+            if hear is not None:
+                hear(Clock(outer, inner, policy))
             return await guarded(node, context)
     except TimeoutError:
         return timed_out(policy, idle=inner.expired())

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
+from nerve.core.limits import Limits
 from nerve.core.policy import NO_POLICY, Effect, OnError, Policy, Retry
 from nerve.core.result import Result
 
@@ -61,11 +62,18 @@ class Node:
         idle_timeout: float | None = None,
         on_error: OnError | Node | None = None,
         effect: Effect | None = None,
+        limits: Limits | Mapping[str, Any] | None = None,
     ) -> None:
         self._id, self._session = id, session
         self.policy = Policy.of(
-            retry=retry, timeout=timeout, idle_timeout=idle_timeout, on_error=on_error, effect=effect
+            retry=retry,
+            timeout=timeout,
+            idle_timeout=idle_timeout,
+            on_error=on_error,
+            effect=effect,
+            limits=limits,
         )
+        spendable(self, self.policy)
         if id is not None and session is not None:
             self._register(id, session)
 
@@ -129,6 +137,20 @@ def validate(node: Any, above: tuple[Any, ...], seen: set[int]) -> None:
 def policy_of(node: Node) -> Policy:
     """The node's own policy; anything with an `execute` may stand where a node is wanted."""
     policy: Policy = getattr(node, "policy", NO_POLICY)
+    return policy
+
+
+def policy_for(node: Node, given: Policy) -> Policy:
+    """What a call of a node is given, with the node's own policy where nothing is."""
+    return spendable(node, given.over(policy_of(node)))
+
+
+def spendable(node: Node, policy: Policy) -> Policy:
+    if policy.limits is not None and role_of(node) == "control":
+        name = getattr(node, "id", None) or type(node).__name__
+        raise ValueError(
+            f"'{name}' is no step that spends anything itself; give limits to the agents and workflows in it"
+        )
     return policy
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
 from nerve.core.event import Sink, is_reserved
-from nerve.core.nodes.base import Names, Node, policy_of
+from nerve.core.nodes.base import Names, Node, policy_for
 from nerve.core.nodes.direct import DirectRuntime
 from nerve.core.nodes.inline import inlined
 from nerve.core.policy import NO_POLICY, Policy
@@ -97,7 +97,7 @@ class ExecutionContext:
     ) -> Awaitable[Result]:
         """Execute a child node. The path is fixed now, not when the result is awaited."""
         name = id or node.id or type(node).__name__
-        policy = policy.over(policy_of(node))
+        policy = policy_for(node, policy)
         if not getattr(node, "takes_result", False):
             input = output_of(input)
         made = Call(path or self.take(name), node, node.id or name, input, policy, step, self)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from functools import cached_property
 from random import random
@@ -14,7 +15,7 @@ from uuid import uuid4
 
 from nerve.core.event import Sink, WorkflowEvent, deliver, log
 from nerve.core.gates import gate_id, waiting
-from nerve.core.nodes.attempt import IdleClock, attempt, heard
+from nerve.core.nodes.attempt import Clock, above, attempt, heard, stopped
 from nerve.core.policy import Retry
 from nerve.core.result import Result
 from nerve.core.runtime import Call, Gate, Signal, Timer, Wait
@@ -40,7 +41,7 @@ class DirectRuntime:
         self._sink, self._workflow_id, self._run_id = sink, workflow_id, run_id
         self._home = home or here()
         self._shown: asyncio.Future[None] | None = None
-        self._clocks: dict[str, IdleClock] = {}
+        self._clocks: dict[str, Clock] = {}
 
     @cached_property
     def threads(self) -> Threads:
@@ -58,6 +59,12 @@ class DirectRuntime:
         """A gate in the middle of a leaf."""
         return await self._gate(gate)
 
+    async def afford(self, used: Mapping[str, Any]) -> None:
+        """Without a run there is no budget."""
+
+    def unhurried(self, place: str) -> AbstractContextManager[None]:
+        return stopped(above(self._clocks, place))
+
     async def call(self, call: Call) -> Result:
         assert call.context is not None
         context = call.context.child(call.path, call.input)
@@ -74,7 +81,7 @@ class DirectRuntime:
         retry = call.policy.retry or Retry(attempts=1)
         number = 0
 
-        def hear(clock: IdleClock) -> None:
+        def hear(clock: Clock) -> None:
             self._clocks[call.path] = clock
 
         while True:

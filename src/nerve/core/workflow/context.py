@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Iterable
+from collections.abc import Awaitable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from nerve.core.gates import check_choices
-from nerve.core.nodes.base import Names, Node, policy_of
+from nerve.core.limits import Limits
+from nerve.core.nodes.base import Names, Node, policy_for
 from nerve.core.nodes.bound import bounded
 from nerve.core.nodes.context import ExecutionContext, recovering
 from nerve.core.nodes.facts import AssertNode, RetractNode, plain
@@ -61,9 +62,12 @@ class WorkflowContext:
         idle_timeout: float | None = None,
         on_error: OnError | Node | None = None,
         effect: Effect | None = None,
+        limits: Limits | Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> Coroutine[Any, Any, Result]:
         """Execute a node (or a graph) by its name. Further keywords are fields of its ExecutionContext.
+
+        `limits` are what the step may spend: `tokens`, `cost`, `turns`.
 
         A node that fails gives a Result with `success` false. Raises TimeoutError when the time runs
         out, NodeFailed when the node itself raised.
@@ -71,7 +75,12 @@ class WorkflowContext:
         if kwargs and (unknown := [name for name in kwargs if name not in OPTIONS]):
             raise TypeError(f"ctx.run has no option '{unknown[0]}'{suggest(unknown[0], OPTIONS)}")
         policy = Policy.of(
-            retry=retry, timeout=timeout, idle_timeout=idle_timeout, on_error=on_error, effect=effect
+            retry=retry,
+            timeout=timeout,
+            idle_timeout=idle_timeout,
+            on_error=on_error,
+            effect=effect,
+            limits=limits,
         )
         return settle(self._call(self._find(node_id), node_id, input, policy, kwargs))
 
@@ -169,7 +178,7 @@ class WorkflowContext:
         extra: dict[str, Any] | None = None,
     ) -> Call:
         context = replace(self.execution, **extra) if extra else self.execution
-        policy = policy.over(policy_of(node))
+        policy = policy_for(node, policy)
         return Call(self.execution.take(name), node, name, input, policy, False, context)
 
     def _find(self, node_id: str) -> Node:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from nerve.core.event import Sink, WorkflowEvent
 from nerve.core.gates import check_answer
-from nerve.core.limits import Limits
+from nerve.core.limits import Limits, raised
 from nerve.core.values import decode, encode
 from nerve.core.view import RunView, fold
 from nerve.core.workflow.replay import Row
@@ -216,12 +216,13 @@ class WorkflowRun:
     async def resume(
         self, *, limits: Limits | Mapping[str, Any] | None = None, with_changes: bool = False
     ) -> None:
-        """Go on with a paused or held run, with higher limits if given.
+        """Go on with a paused or held run, with higher limits if given: of the run, or of a step by its path.
 
         With `with_changes` a run that is held because its code changed goes on with the new code:
         what it asks for differently is run again.
         """
         given = limits.to_dict() if isinstance(limits, Limits) else dict(limits or {})
+        raised(given)
         await self._engine.commands.resume(self, given, with_changes)
 
     def answer_gate(self, answer: Any, gate_id: str | None = None) -> None:

@@ -1,0 +1,173 @@
+"""Budgets of single steps: what they bound, how they hold the run, and how they are raised."""
+
+import asyncio
+import time
+
+import pytest
+
+from agents.test_talk import Agent, saying, spending
+from core.workflow.support import until, within
+from nerve import Graph, Limits, Retry, Session
+from nerve.agents import AgentNode, Assistant, Done, Usage
+
+SCHEMA = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
+
+
+def answers(*texts):
+    """An agent that answers one text after the other, each for 15 tokens and half a dollar."""
+    return Agent(*(saying(Assistant(text), Done("t", Usage(10, 5, cost=0.5))) for text in texts))
+
+
+def workflow(session, agent, **policy):
+    AgentNode("dev", session, agent, output_schema=SCHEMA)
+
+    @session.workflow
+    async def body(ctx):
+        return (await ctx.run("dev", "Decide.", **policy))["output"]
+
+
+@pytest.mark.parametrize(
+    ("budget", "raised", "told"),
+    [
+        ({"turns": 1}, {"turns": 3}, "turns used: 1 of 1"),
+        ({"tokens": 12}, {"tokens": 99}, "tokens used: 15 of 12"),
+        ({"cost": 0.5}, {"cost": 2}, "cost used: 0.5 of 0.5"),
+    ],
+)
+async def test_a_spent_budget_of_a_step_holds_the_run_names_the_step_and_raising_it_goes_on(
+    budget, raised, told
+):
+    session, agent = Session(), answers("no json", '{"ok": true}')
+    workflow(session, agent, limits=budget)
+    run = await session.start("body")
+    await until(lambda: run.held is not None)
+    name = next(iter(budget))
+    way = f"Go on with resume(limits={{'/dev': {{'{name}': …}}}})."
+    assert run.held["message"] == f"the budget of step /dev is spent: {told}. {way}"
+    assert run.held["path"] == "/dev"
+    assert len(agent.calls) == 1
+    await run.resume(limits={"/dev": raised})
+    assert await within(run.wait()) == {"ok": True}
+
+
+async def test_a_budget_that_is_not_raised_enough_holds_again():
+    session, agent = Session(), answers("no", "no", '{"ok": true}')
+    workflow(session, agent, limits=Limits(turns=1))
+    run = await session.start("body")
+    for bound in (2, 3):
+        await until(lambda: run.held is not None)
+        await run.resume(limits={"/dev": {"turns": bound}})
+    assert await within(run.wait()) == {"ok": True}
+
+
+async def test_a_step_held_for_its_budget_goes_on_after_a_restart_with_what_it_had_spent(tmp_path):
+    async with Session(store=tmp_path / "n.db") as session:
+        workflow(session, answers("no json"), limits={"turns": 1})
+        run = await session.start("body")
+        await until(lambda: run.held is not None)
+    agent = answers("no", '{"ok": true}')
+    async with Session(store=tmp_path / "n.db") as session:
+        workflow(session, agent, limits={"turns": 1})
+        [run] = await session.recover()
+        assert run.held["reason"] == "budget"
+        await run.resume(limits={"/dev": {"turns": 2}})
+        await until(lambda: run.held is not None)
+        assert "turns used: 2 of 2" in run.held["message"]
+        await run.resume(limits={"/dev": {"turns": 3}})
+        assert await within(run.wait()) == {"ok": True}
+        assert run.view.usage.turns == 3
+
+
+async def test_the_budget_of_a_step_counts_all_its_attempts():
+    session = Session()
+    failing = Agent(saying(Done("t", Usage(10, 5), outcome="failed", error="busy")))
+    AgentNode("dev", session, failing, retry=Retry(attempts=9, delay=0), limits={"turns": 2})
+
+    @session.workflow
+    async def body(ctx):
+        await ctx.run("dev", "x")
+
+    run = await session.start("body")
+    await until(lambda: run.held is not None)
+    assert "the budget of step /dev is spent: turns used: 2 of 2" in run.held["message"]
+    await run.stop()
+
+
+async def test_every_call_of_a_node_has_the_budget_of_its_own_step():
+    session = Session()
+    await spending(session, times=3)
+    session.nodes["dev"].policy = AgentNode(provider=answers(), limits={"turns": 1}).policy
+    assert await within((await session.start("body")).wait()) == "done"
+
+
+async def test_the_budget_of_the_run_is_looked_at_between_the_turns_of_a_step_too():
+    session, agent = Session(), answers("no json", '{"ok": true}')
+    workflow(session, agent)
+    run = await session.start("body", limits={"turns": 1})
+    await until(lambda: run.held is not None)
+    assert "the run's budget is spent: turns used: 1 of 1" in run.held["message"]
+    await run.resume(limits={"turns": 2})
+    assert await within(run.wait()) == {"ok": True}
+
+
+async def test_a_workflow_as_a_step_may_spend_no_more_than_the_step():
+    session = Session()
+    await spending(session, times=3)
+    graph = Graph("both", session)
+    graph.add_step(session.workflows["body"], "inner", limits={"turns": 2})
+    session.register_workflow(graph)
+    run = await session.start("both")
+    await until(lambda: run.held is not None)
+    assert "turns used: 2 of 2" in run.held["message"]
+    await run.stop()
+
+
+async def test_the_time_of_a_step_stands_still_while_it_is_held():
+    session, agent = Session(), answers("no json", '{"ok": true}')
+    workflow(session, agent, limits={"turns": 1}, timeout=0.3, idle_timeout=0.3)
+    run = await session.start("body")
+    await until(lambda: run.held is not None)
+    began = time.monotonic()
+    await until(lambda: time.monotonic() - began > 0.5)
+    await run.resume(limits={"/dev": {"turns": 2}})
+    assert await within(run.wait()) == {"ok": True}
+
+
+async def test_the_time_of_a_step_goes_on_after_it_was_held():
+    async def hangs(prompt, resume, options):
+        await asyncio.Event().wait()
+        yield
+
+    session = Session()
+    first = saying(Assistant("no json"), Done("t", Usage(10, 5)))
+    workflow(session, Agent(first, hangs), limits={"turns": 1}, timeout=0.3)
+    run = await session.start("body")
+    await until(lambda: run.held is not None)
+    await run.resume(limits={"/dev": {"turns": 2}})
+    with pytest.raises(TimeoutError, match=r"timed out after 0.3 s"):
+        await within(run.wait())
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"tokenz": 1}, "there is no limit 'tokenz'"),
+        ({"/dev": 5}, "the limits of step /dev are an object such as"),
+        ({"/dev": {"agents": 1}}, "a step has no limit 'agents'. It has: tokens, cost, turns"),
+    ],
+)
+async def test_a_limit_that_there_is_not_is_refused_when_it_is_raised(tmp_path, limits, message):
+    async with Session(store=tmp_path / "n.db") as session:
+        workflow(session, answers("no json"), limits={"turns": 1})
+        run = await session.start("body")
+        await until(lambda: run.held is not None)
+        with pytest.raises(ValueError, match=message):
+            await run.resume(limits=limits)
+        await run.stop()
+
+
+def test_limits_that_a_step_cannot_have_are_refused():
+    with pytest.raises(ValueError, match=r"a step has no limit 'wall_time'\. It has: tokens, cost, turns"):
+        AgentNode("dev", provider=answers(), limits={"wall_time": 5})
+    with pytest.raises(ValueError, match="'g' is no step that spends anything itself"):
+        Graph("g", Session(), limits={"turns": 1})
