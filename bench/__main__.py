@@ -17,6 +17,7 @@ from bench import (
     declarative,
     expression,
     growth,
+    http,
     replay,
     w1_sequence,
     w2_crowd,
@@ -38,6 +39,7 @@ WORKLOADS: dict[str, Callable[[int, Path], list[Line]]] = {
     "replay": replay.measure,
     "expr": expression.measure,
     "spec": declarative.measure,
+    "http": http.measure,
 }
 FEWEST = 5
 ROW = "{:<7} {:<78} {:>9} {:>9} {:<13} {:>6}  {:<18} {}"
