@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from urllib.parse import quote
 
 from nerve.api import models
+from nerve.api.callers import person
 from nerve.api.door import read
 from nerve.api.errors import STATUS, ApiError
 from nerve.api.hub import ENDS
@@ -113,16 +114,20 @@ class Client:
         socket: str | None = None,
         timeout: float = 30.0,
         patience: float = 60.0,
+        via: str | None = None,
     ) -> None:
-        """`timeout` is for one request; `patience` for how long a stream looks for a server that is gone."""
+        """`timeout` is for one request; `patience` for how long a stream looks for a server that is gone.
+
+        `via` is the screen that a person sits before, `cli` or `commander`; answers are recorded with it.
+        """
         self._line: Line
         if isinstance(to, str):
             where = Where(to, token, socket)
-            self._line = Wire(lambda: where, timeout, patience)
+            self._line = Wire(lambda: where, timeout, patience, via)
         elif callable(to):
-            self._line = Wire(to, timeout, patience)
+            self._line = Wire(to, timeout, patience, via)
         else:
-            self._line = Direct(to)
+            self._line = Direct(to if via is None else to.asked_by(person(via)))
 
     @classmethod
     def of_project(cls, folder: str | os.PathLike[str] = ".", **options: Any) -> Client | None:
@@ -215,8 +220,10 @@ class Over(Exception):
 class Wire:
     """An api behind HTTP, on TCP or on a Unix socket."""
 
-    def __init__(self, find: Callable[[], Where | None], timeout: float, patience: float) -> None:
-        self._find, self._timeout, self._patience = find, timeout, patience
+    def __init__(
+        self, find: Callable[[], Where | None], timeout: float, patience: float, via: str | None = None
+    ) -> None:
+        self._find, self._timeout, self._patience, self._via = find, timeout, patience, via
         self._where: Where | None = None
         self._http: httpx2.AsyncClient | None = None
 
@@ -227,7 +234,7 @@ class Wire:
             raise unreachable("it is not running")
         if self._http is None or where != self._where:
             await self.close()
-            self._where, self._http = where, connections(where, self._timeout)
+            self._where, self._http = where, connections(where, self._timeout, self._via)
         return self._http
 
     async def perform(self, operation: Operation, given: dict[str, Any]) -> models.Told:
@@ -314,10 +321,11 @@ class Wire:
             await http.aclose()
 
 
-def connections(where: Where, timeout: float) -> httpx2.AsyncClient:
+def connections(where: Where, timeout: float, via: str | None = None) -> httpx2.AsyncClient:
     import httpx2
 
     headers = {"Authorization": f"Bearer {where.token}"} if where.token else {}
+    headers |= {"X-Nerve-Client": via} if via else {}
     transport = httpx2.AsyncHTTPTransport(uds=where.socket) if where.socket else None
     return httpx2.AsyncClient(
         base_url=where.url, headers=headers, timeout=timeout, transport=transport, trust_env=False

@@ -26,6 +26,9 @@ async def test_an_answer_is_told_as_it_was_recorded(api: Api) -> None:
         "node_id": None,
         "answer": "yes",
         "by": "api",
+        "via": "api",
+        "scope": None,
+        "reason": "",
         "key": "k",
     }
     assert await api.session.get_workflow_run(run.run_id).wait() == "yes"

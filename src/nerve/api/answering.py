@@ -43,7 +43,7 @@ class GateEvent(NamedTuple):
         return name in (self.data.get("gate_id"), self.shown_at, self.path, self.data.get("node_id"))
 
     def told(self) -> models.Answered:
-        names = ("gate_id", "node_id", "answer", "by", "key")
+        names = ("gate_id", "node_id", "answer", "by", "via", "scope", "reason", "key")
         told = {name: self.data[name] for name in names if name in self.data}
         return models.Answered(run_id=self.run, path=self.path, **told)
 
@@ -59,7 +59,14 @@ async def answer(session: Session, asked: models.Answer) -> models.Answered:
             return repeated(before, asked)
     try:
         owner, gate = run._find_gate(asked.gate)
-        await on_its_way(session, asked.key, run.answer(asked.answer, asked.gate, by="api", key=asked.key))
+        answering = run.answer(
+            asked.answer,
+            asked.gate,
+            by=asked._caller.who,
+            key=asked.key,
+            about=asked._caller.about() | ({"reason": asked.reason} if asked.reason else {}),
+        )
+        await on_its_way(session, asked.key, answering)
     except RuntimeError as error:
         await written(session)
         raise refused(session, run, asked, error) from error
@@ -88,8 +95,10 @@ def given(owner: WorkflowRun, gate: GateInfo, asked: models.Answer) -> models.An
         path=gate.path,
         node_id=gate.node_id,
         answer=decode(encode(asked.answer)),
-        by="api",
+        by=asked._caller.who,
+        reason=asked.reason,
         key=asked.key,
+        **asked._caller.about(),
     )
 
 

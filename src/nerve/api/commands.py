@@ -12,7 +12,8 @@ from nerve.api.errors import ApiError
 from nerve.api.telling import fact_told, found, run_told, workflow_told
 from nerve.core.session import loading
 from nerve.core.workflow import WorkflowRun, WorkflowState
-from nerve.dataspace import Record
+from nerve.dataspace import Change, Record
+from nerve.engine.fork import forked_from
 
 if TYPE_CHECKING:
     from nerve.core.session import Session
@@ -66,7 +67,7 @@ async def start(session: Session, asked: models.Start) -> models.RunTold:
 
 def check_key(session: Session, key: str, workflow: str) -> None:
     row = session.engine.store.run_by_key(session.name, key)
-    if row is not None and row.workflow != workflow:
+    if row is not None and (row.workflow != workflow or forked_from(session.engine, row.run)):
         told = f"key '{key}' is that of run '{row.run}' of workflow '{row.workflow}'"
         raise ApiError("conflict", told, "Use a new key for a new run.", {"run_id": row.run})
 
@@ -97,14 +98,18 @@ async def at_rest(session: Session, run: WorkflowRun) -> None:
 
 
 async def signal(session: Session, asked: models.SignalSent) -> models.Done:
-    await session.signal(asked.label, asked.key, asked.value)
+    reply, record = asked._reply, ["signal", asked.label, {"key": asked.key, "value": asked.value}]
+    saying = None if reply is None else lambda _: reply.row(models.Done())
+    await session.dataspace.assert_fact(record, asked._caller.who, saying)
     return models.Done()
 
 
 async def assert_fact(session: Session, asked: models.Facts) -> models.FactTold:
     record = Record.of(asked.fact)
     present = session.dataspace.facts
-    change = await session.dataspace.assert_fact(record, by="api")
+    reply = asked._reply
+    saying = None if reply is None else lambda changes: reply.row(fact_told(changes[0].fact))
+    change = await session.dataspace.assert_fact(record, asked._caller.who, saying)
     # What was there already may be told with more: a definition has its id.
     there = [] if change is not None else [*present(record), *present(record.to_json())]
     fact = change.fact if change is not None else next(iter(there), None)
@@ -114,12 +119,16 @@ async def assert_fact(session: Session, asked: models.Facts) -> models.FactTold:
 
 
 async def retract(session: Session, asked: models.Facts) -> models.FactsTold:
-    return models.FactsTold(
-        facts=[fact_told(fact) for fact in await session.dataspace.retract(asked.fact, by="api")]
-    )
+    def told(changes: list[Change]) -> models.FactsTold:
+        return models.FactsTold(facts=[fact_told(change.fact) for change in changes])
+
+    reply = asked._reply
+    saying = None if reply is None else lambda changes: reply.row(told(changes))
+    gone = await session.dataspace.retract(asked.fact, asked._caller.who, saying)
+    return models.FactsTold(facts=[fact_told(fact) for fact in gone])
 
 
-async def pause(session: Session, asked: models.OneRun) -> models.RunTold:
+async def pause(session: Session, asked: models.Pause) -> models.RunTold:
     run = found(session, asked.run)
     await run.pause()
     return run_told(run)
@@ -140,7 +149,8 @@ async def stop(session: Session, asked: models.Stop) -> models.RunTold:
 async def fork(session: Session, asked: models.Fork) -> models.RunTold:
     run = found(session, asked.run)
     changed = {"input": asked.input} if "input" in asked.model_fields_set else {}
-    return run_told(await session.fork(run.run_id, asked.at, overrides=asked.overrides, **changed))
+    options = {"overrides": asked.overrides, "key": asked.key, **changed}
+    return run_told(await session.fork(run.run_id, asked.at, **options))
 
 
 async def retry(session: Session, asked: models.Skip) -> models.RunTold:
@@ -151,7 +161,7 @@ async def retry(session: Session, asked: models.Skip) -> models.RunTold:
     failed = next((node.path for node in run.view.nodes.values() if node.state == "failed"), None)
     if failed is None:
         raise ApiError("conflict", f"nothing has failed in run '{run.run_id}'", "Start it again, or fork it.")
-    return run_told(await session.fork(run.run_id, failed))
+    return run_told(await session.fork(run.run_id, failed, key=asked.key))
 
 
 async def skip(session: Session, asked: models.Skip) -> models.RunTold:
@@ -167,7 +177,7 @@ async def route(session: Session, asked: models.Route) -> models.RouteTold:
     decision = await session_router(session, None).route(asked.text)
     run = None
     if asked.start:
-        run = await start_decided(session, decision, asked.conversation)
+        run = await start_decided(session, decision, asked.conversation, key=asked.key)
     kind: Kind = "question"
     if isinstance(decision, Chosen | Conversation):
         kind = "workflow" if isinstance(decision, Chosen) else "conversation"
@@ -175,7 +185,7 @@ async def route(session: Session, asked: models.Route) -> models.RouteTold:
     return models.RouteTold(kind=kind, run=run_told(run) if run is not None else None, **told)
 
 
-async def reload(session: Session, asked: models.Nothing) -> models.Reloaded:
+async def reload(session: Session, asked: models.Reload) -> models.Reloaded:
     from nerve.notations.discovery import discover
     from nerve.spec.source import Place, Problem, Unreadable
 

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from nerve.api import commands, queries
+from nerve.api.callers import HERE, Caller
 from nerve.api.errors import ApiError, told
 from nerve.api.hub import Hub
 from nerve.api.models import Asked, Told
+from nerve.api.once import done_once
 from nerve.api.operations import OPERATIONS, Operation
 
 if TYPE_CHECKING:
@@ -23,9 +25,13 @@ log = logging.getLogger("nerve")
 class Api:
     """Every operation as a method of its name: `await api.start(workflow="hello", input="you")`."""
 
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self.hub = Hub(session)
+    def __init__(self, session: Session, caller: Caller = HERE, hub: Hub | None = None) -> None:
+        self.session, self.caller = session, caller
+        self.hub = hub or Hub(session)
+
+    def asked_by(self, caller: Caller) -> Api:
+        """The same api for somebody else."""
+        return Api(self.session, caller, self.hub)
 
     async def perform(self, name: str, given: dict[str, Any]) -> Told:
         """Do one operation; ApiError says why not."""
@@ -35,9 +41,10 @@ class Api:
                 "not_found", f"there is no operation '{name}'", f"There are: {', '.join(OPERATIONS)}."
             )
         asked = read(operation, given)
+        asked._caller = self.caller
         function = getattr(commands if operation.changes else queries, name)
         try:
-            result: Told = await function(self.session, asked)
+            result = await done_once(self.session, operation, asked, function)
         except Exception as error:
             seen = told(error)
             if seen.code == "internal":

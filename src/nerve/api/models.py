@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+
+from nerve.api.callers import HERE, Caller
+from nerve.api.replies import Reply
 
 Text = Annotated[str, Field(max_length=1_000_000)]
 Name = Annotated[str, Field(min_length=1, max_length=256)]
@@ -13,9 +16,19 @@ Key = Annotated[str, Field(min_length=1, max_length=256)]
 
 
 class Asked(BaseModel):
-    """What is asked for; what nobody knows is refused."""
+    """What is asked for; what nobody knows is refused. Who asks is not among what can be said."""
 
     model_config = ConfigDict(extra="forbid")
+    keyed_by: ClassVar[str] = ""
+    """The field with the key under which it counts once."""
+
+    _caller: Caller = PrivateAttr(default=HERE)
+    _reply: Reply | None = PrivateAttr(default=None)
+
+    @property
+    def once(self) -> str | None:
+        """The key under which it counts once, if it has one."""
+        return getattr(self, self.keyed_by) if self.keyed_by else None
 
 
 class Told(BaseModel):
@@ -31,12 +44,19 @@ class Nothing(Asked):
     pass
 
 
-class Define(Asked):
+class Command(Asked):
+    keyed_by: ClassVar[str] = "key"
+
+    key: Key | None = None
+    """The same command with the same key is done once, and told the same each time."""
+
+
+class Define(Command):
     source: Text
     notation: Literal["json", "yaml", "lisp"] | None = None
 
 
-class Start(Asked):
+class Start(Command):
     workflow: Name
     """A workflow, a graph or a node by its name, or any unique beginning of it."""
     input: Any = None
@@ -60,22 +80,33 @@ class OneWorkflow(Asked):
     workflow: Name
 
 
-class Answer(Asked):
+class Pause(OneRun, Command):
+    pass
+
+
+class Answer(Command):
     run: Name | None = None
     gate: Name | None = None
     """The gate's id, path or node; may be left out where only one is open."""
     answer: Any = None
     key: Key | None = None
     """The same answer with the same key counts once, and is told the same each time."""
+    reason: Text = ""
+    """Why; it is kept with the answer."""
 
 
 class SignalSent(Asked):
+    keyed_by: ClassVar[str] = "idempotency_key"
+
     label: Name
     key: Name | None = None
+    """Whose signal it is, such as the label of a run."""
     value: Any = None
+    idempotency_key: Key | None = None
+    """The same signal with the same key is sent once."""
 
 
-class Facts(Asked):
+class Facts(Command):
     fact: Any
     """A record or a pattern: its text, or its JSON form."""
 
@@ -84,34 +115,38 @@ class Pattern(Asked):
     pattern: Any = None
 
 
-class Resume(OneRun):
+class Resume(OneRun, Command):
     limits: dict[str, float] = {}
     with_changes: bool = False
 
 
-class Stop(OneRun):
+class Stop(OneRun, Command):
     reason: Text = ""
 
 
-class Fork(OneRun):
+class Fork(OneRun, Command):
     at: str | None = None
     input: Any = None
     """A new input; without it, the same as before."""
     overrides: dict[str, dict[str, Any]] = {}
 
 
-class Skip(OneRun):
+class Skip(OneRun, Command):
     path: str = ""
     output: Any = None
 
 
-class Route(Asked):
+class Reload(Command):
+    pass
+
+
+class Route(Command):
     text: Text
     conversation: Name | None = None
     start: bool = False
 
 
-class Collect(Asked):
+class Collect(Command):
     older_than: Annotated[float, Field(ge=1, le=36_500)] = 30
     """Days since the end of a run; keys are good for a day at least."""
     output_older_than: Annotated[float, Field(ge=0, le=36_500)] | None = None
@@ -195,6 +230,12 @@ class Answered(Told):
     node_id: str | None = None
     answer: Any = None
     by: str = ""
+    """Who: `token:SCOPE`, `browser:SCOPE`, `unix:USER`, `cli:USER`, `commander:USER`, or `api`."""
+    via: str = ""
+    """From where: `http`, `ws`, `unix socket`, `cli`, `commander` or `api`."""
+    scope: str | None = None
+    """What the token was for."""
+    reason: str = ""
     key: str | None = None
 
 

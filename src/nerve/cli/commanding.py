@@ -19,7 +19,8 @@ from nerve.cli.story import outcome_of
 from nerve.cli.usage import UsageError
 
 Gate = Annotated[str | None, Parameter(help="Its id, its name or its path; needed where several are open.")]
-Key = Annotated[str | None, Parameter(help="The same command with the same key counts once.")]
+Key = Annotated[str | None, Parameter(help="The same command with the same key is done once.")]
+Reason = Annotated[str, Parameter(help="Why; it is kept with the run.")]
 YES = ("approve", "approved", "yes", "y", "ok", "accept", "allow", "true")
 NO = ("reject", "rejected", "no", "n", "deny", "decline", "refuse", "cancel", "false")
 
@@ -30,26 +31,44 @@ def answer(
     /,
     *,
     gate: Gate = None,
+    reason: Reason = "",
     key: Key = None,
     wait: Wait = False,
     common: Common = DEFAULT,
 ) -> int:
     """Answer an open gate of a run; a choice may be named by its number."""
-    return answering(common, lambda door: given(door, run, gate, key, wait, lambda found: answer))
+    about = {"key": key, "reason": reason}
+    return answering(common, lambda door: given(door, run, gate, about, wait, lambda found: answer))
 
 
 def approve(
-    run: Run, /, *, gate: Gate = None, key: Key = None, wait: Wait = False, common: Common = DEFAULT
+    run: Run,
+    /,
+    *,
+    gate: Gate = None,
+    reason: Reason = "",
+    key: Key = None,
+    wait: Wait = False,
+    common: Common = DEFAULT,
 ) -> int:
     """Answer an open gate of a run with the choice that approves."""
-    return answering(common, lambda door: given(door, run, gate, key, wait, lambda found: meant(found, YES)))
+    about = {"key": key, "reason": reason}
+    return answering(common, lambda door: given(door, run, gate, about, wait, lambda it: meant(it, YES)))
 
 
 def reject(
-    run: Run, /, *, gate: Gate = None, key: Key = None, wait: Wait = False, common: Common = DEFAULT
+    run: Run,
+    /,
+    *,
+    gate: Gate = None,
+    reason: Reason = "",
+    key: Key = None,
+    wait: Wait = False,
+    common: Common = DEFAULT,
 ) -> int:
     """Answer an open gate of a run with the choice that rejects."""
-    return answering(common, lambda door: given(door, run, gate, key, wait, lambda found: meant(found, NO)))
+    about = {"key": key, "reason": reason}
+    return answering(common, lambda door: given(door, run, gate, about, wait, lambda it: meant(it, NO)))
 
 
 def meant(gate: GateTold, words: tuple[str, ...]) -> str:
@@ -63,10 +82,12 @@ def meant(gate: GateTold, words: tuple[str, ...]) -> str:
     raise UsageError(f"gate '{name_of(gate)}' takes {takes}: say which it is, with {how}.")
 
 
-async def given(door: Door, run: str, gate: str | None, key: str | None, wait: bool, say: Any) -> int:
+async def given(
+    door: Door, run: str, gate: str | None, about: dict[str, str | None], wait: bool, say: Any
+) -> int:
     run_id = await door.taken_up(run)
     known = await door.client.run(run=run_id)
-    asked: dict[str, Any] = {"run": run_id, "key": key}
+    asked: dict[str, Any] = {"run": run_id, **about}
     open_ = [each for each in known.gates if gate is None or gate in names_of(each)]
     if len(open_) == 1:
         text = say(open_[0])
@@ -83,35 +104,31 @@ async def given(door: Door, run: str, gate: str | None, key: str | None, wait: b
     return await gone_on(door, known, wait, known=known.last_seq, did="Answered; it goes on")
 
 
-def pause(run: Run, /, *, common: Common = DEFAULT) -> int:
+def pause(run: Run, /, *, key: Key = None, common: Common = DEFAULT) -> int:
     """Let nothing new begin in a run; what is running is finished. `nerve resume` goes on."""
 
     async def do(door: Door) -> int:
-        told = await door.client.pause(run=run)
+        told = await door.client.pause(run=run, key=key)
         door.tell(outcome_of(told).to_dict(), f"{told.run_id} {told.state}")
         return COMPLETED
 
     return answering(common, do)
 
 
-def stop(run: Run, /, *, reason: str = "", common: Common = DEFAULT) -> int:
-    """End a run, with everything it has started.
-
-    Parameters
-    ----------
-    reason
-        Why; it is kept with the run.
-    """
+def stop(run: Run, /, *, reason: Reason = "", key: Key = None, common: Common = DEFAULT) -> int:
+    """End a run, with everything it has started."""
 
     async def do(door: Door) -> int:
-        told = await door.client.stop(run=run, reason=reason)
+        told = await door.client.stop(run=run, reason=reason, key=key)
         door.tell(outcome_of(told).to_dict(), f"{told.run_id} {told.state}")
         return COMPLETED
 
     return answering(common, do)
 
 
-def retry(run: Run, /, *, path: str = "", wait: Wait = False, common: Common = DEFAULT) -> int:
+def retry(
+    run: Run, /, *, path: str = "", key: Key = None, wait: Wait = False, common: Common = DEFAULT
+) -> int:
     """Go on with a held run, or with a copy of a finished one from its first failure.
 
     Parameters
@@ -122,7 +139,7 @@ def retry(run: Run, /, *, path: str = "", wait: Wait = False, common: Common = D
 
     async def do(door: Door) -> int:
         before = await door.client.run(run=run)
-        told = await door.client.retry(run=run, path=path)
+        told = await door.client.retry(run=run, path=path, key=key)
         same = told.run_id == before.run_id
         return await gone_on(
             door, told, wait, known=before.last_seq if same else 0, did="Tried again; it runs"
@@ -132,7 +149,14 @@ def retry(run: Run, /, *, path: str = "", wait: Wait = False, common: Common = D
 
 
 def skip(
-    run: Run, /, *, path: str = "", output: str | None = None, wait: Wait = False, common: Common = DEFAULT
+    run: Run,
+    /,
+    *,
+    path: str = "",
+    output: str | None = None,
+    key: Key = None,
+    wait: Wait = False,
+    common: Common = DEFAULT,
 ) -> int:
     """Settle the path that a run is held at, as if it had been done.
 
@@ -147,7 +171,8 @@ def skip(
     async def do(door: Door) -> int:
         before = await door.client.run(run=run)
         at = path or str((before.held or {}).get("path") or "")
-        told = await door.client.skip(run=run, path=at, output=None if output is None else anything(output))
+        gave = None if output is None else anything(output)
+        told = await door.client.skip(run=run, path=at, output=gave, key=key)
         return await gone_on(door, told, wait, known=before.last_seq, did="Skipped; it goes on")
 
     return answering(common, do)
@@ -160,6 +185,7 @@ def fork(
     at: str | None = None,
     input: str | None = None,
     override: Many = (),
+    key: Key = None,
     wait: Wait = False,
     common: Common = DEFAULT,
 ) -> int:
@@ -179,7 +205,7 @@ def fork(
         changed["overrides"] = overrides(override)
 
     async def do(door: Door) -> int:
-        told = await door.client.fork(run=run, at=at, **changed)
+        told = await door.client.fork(run=run, at=at, key=key, **changed)
         return await gone_on(door, told, wait, did="It runs")
 
     return answering(common, do)

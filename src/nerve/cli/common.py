@@ -152,7 +152,7 @@ def answering(common: Common, do: Callable[[Door], Awaitable[int]], writes: bool
 
 @contextlib.asynccontextmanager
 async def opened(common: Common, writes: bool) -> AsyncIterator[Door]:
-    client = Client.of_project() if common.store is None else None
+    client = Client.of_project(via="cli") if common.store is None else None
     if client is not None:
         if common.modules:
             raise UsageError(SERVED)
@@ -164,7 +164,7 @@ async def opened(common: Common, writes: bool) -> AsyncIterator[Door]:
         common.file.parent.mkdir(parents=True, exist_ok=True)
     session = Session(store=common.file if there or writes else None, project=Project().folder)
     try:
-        door = Door(Client(Api(session)), common, session)
+        door = Door(Client(Api(session), via="cli"), common, session)
         for file in common.modules:
             provide(session, file)
         door.problems = (await door.client.reload()).problems

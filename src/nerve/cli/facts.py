@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from nerve.cli.commanding import Key
 from nerve.cli.common import DEFAULT, Common, Door, answering
 from nerve.cli.exits import COMPLETED
 from nerve.cli.inputs import anything
@@ -31,25 +32,27 @@ def facts(
     return answering(common, do)
 
 
-def assert_(fact: Fact, /, *, common: Common = DEFAULT) -> int:
+def assert_(fact: Fact, /, *, key: Key = None, common: Common = DEFAULT) -> int:
     """Assert a fact in the dataspace; every run that waits for it goes on.
 
     FACT is an S-expression, such as '(review "main.py" :by "ann")', or its JSON form.
     """
 
     async def do(door: Door) -> int:
-        told = await door.client.assert_fact(fact=read(fact))
+        told = await door.client.assert_fact(fact=read(fact), key=key)
         door.tell(told, told.text)
         return await settled(door)
 
     return answering(common, do, writes=True)
 
 
-def retract(pattern: Annotated[str, Parameter(name="PATTERN")], /, *, common: Common = DEFAULT) -> int:
+def retract(
+    pattern: Annotated[str, Parameter(name="PATTERN")], /, *, key: Key = None, common: Common = DEFAULT
+) -> int:
     """Retract the facts that fit a pattern, and print them."""
 
     async def do(door: Door) -> int:
-        found = (await door.client.retract(fact=read(pattern))).facts
+        found = (await door.client.retract(fact=read(pattern), key=key)).facts
         told = [fact.model_dump(mode="json") for fact in found]
         door.tell(told, [fact.text for fact in found] or "No facts fit.")
         return COMPLETED
@@ -63,6 +66,7 @@ def signal(
     /,
     *,
     key: str | None = None,
+    idempotency_key: Key = None,
     common: Common = DEFAULT,
 ) -> int:
     """Send a signal; every run that waits for it goes on.
@@ -77,7 +81,7 @@ def signal(
 
     async def do(door: Door) -> int:
         given = None if value is None else anything(value)
-        told = await door.client.signal(label=label, key=key, value=given)
+        told = await door.client.signal(label=label, key=key, value=given, idempotency_key=idempotency_key)
         door.tell(told, f"signal {label} sent")
         return await settled(door)
 

@@ -162,6 +162,8 @@ def said(event: EventTold) -> str | None:
             return f"[{step}] {str(data.get('text', '')).rstrip()}"
         case "tool_call":
             return f"[{step}] ⚒ {data.get('name')} {json_text.dumps(data.get('input'), ensure_ascii=False)}"
+        case "gate_answered" if data.get("reason"):
+            return f"[gate] answered: {data['answer']} ({data.get('by')}: {data['reason']})"
         case "log":
             return f"[{step}] {data.get('message') or json_text.dumps(data, ensure_ascii=False)}"
         case "workflow_completed" | "workflow_failed" | "workflow_cancelled" | "workflow_held":

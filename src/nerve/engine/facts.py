@@ -15,12 +15,15 @@ from nerve.engine.projection import Projection
 from nerve.engine.tasks import apart
 from nerve.engine.writer import Outcome
 from nerve.errors import NerveError
-from nerve.store.port import Append, FactRow, Row
+from nerve.store.port import Append, FactRow, ReplyRow, Row
 
 if TYPE_CHECKING:
     from nerve.core.workflow.run import WorkflowRun
     from nerve.core.workflow.workflow import Workflow
     from nerve.engine.local import LocalEngine
+
+Saying = Callable[[list[Change]], ReplyRow]
+"""What is said of changes, to be written with them."""
 
 Patterns = Mapping[str, Sequence[Any]]
 """What a wait looks for, by the names under which the result says which it was."""
@@ -31,6 +34,7 @@ class Pending:
     """Changes that are made, and not yet on disk."""
 
     changes: list[Change]
+    reply: ReplyRow | None = None
     kept: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
@@ -49,20 +53,27 @@ class Facts:
     # -- changing ------------------------------------------------------------------------------
 
     async def change(
-        self, asserted: Sequence[Any] = (), retracted: Sequence[Any] = (), by: str = ""
+        self,
+        asserted: Sequence[Any] = (),
+        retracted: Sequence[Any] = (),
+        by: str = "",
+        saying: Saying | None = None,
     ) -> list[Change]:
-        """Retract and assert; returns when that is on disk, and every wait that it settles is too."""
+        """Retract and assert; returns when that is on disk, and every wait that it settles is too.
+
+        What `saying` makes of the changes is written with them, if there are any.
+        """
         changes = self.space.propose(asserted, retracted, by)
         for change in changes:
             self._projection.forget(change)
         if changes:
-            await asyncio.shield(self.keep(changes))
+            await asyncio.shield(self.keep(changes, saying(changes) if saying is not None else None))
         return changes
 
-    def keep(self, changes: list[Change]) -> asyncio.Future[None]:
+    def keep(self, changes: list[Change], reply: ReplyRow | None = None) -> asyncio.Future[None]:
         """Make the changes, and write them; whoever looks from now on sees them."""
         self.space.apply(changes, tell=False)
-        pending = Pending(changes)
+        pending = Pending(changes, reply)
         self._pending.append(pending)
         self._engine.writer.now(self)
         return pending.kept
@@ -70,7 +81,8 @@ class Facts:
     def take(self) -> Append | None:
         self._taken, self._pending = self._pending, []
         rows = [row_of(self._session, change) for each in self._taken for change in each.changes]
-        return Append("", 0, (), facts=rows) if rows else None
+        replies = [each.reply for each in self._taken if each.reply is not None]
+        return Append("", 0, (), facts=rows, replies=replies) if rows else None
 
     def written(self, error: Outcome) -> None:
         taken, self._taken = self._taken, []

@@ -26,7 +26,12 @@ UNCHANGED: Any = ...
 
 
 async def fork(
-    engine: LocalEngine, source: str, at: str | None, input: Any, overrides: Mapping[str, Mapping[str, Any]]
+    engine: LocalEngine,
+    source: str,
+    at: str | None,
+    input: Any,
+    overrides: Mapping[str, Mapping[str, Any]],
+    key: str | None = None,
 ) -> WorkflowRun:
     """Start a run that takes over what `source` has settled, and goes its own way from the path `at` on."""
     row = engine.store.run(source)
@@ -38,10 +43,24 @@ async def fork(
         changed.setdefault(at, {})["input"] = input
     given = input if input is not UNCHANGED and at is None else start["input"]
     run = WorkflowRun(engine.workflow(row), given, start["params"], about=about_of(start))
-    new = {"overrides": {**start.get("overrides", {}), **changed}}
+    new = {"overrides": {**start.get("overrides", {}), **changed}} | ({"key": key} if key is not None else {})
     await asyncio.gather(*copy(engine, row, run, at, new))
     engine.revive(run)
     return run
+
+
+def forked_from(engine: LocalEngine, run: str) -> str | None:
+    """The run that a run was forked from."""
+    start = decode(engine.store.events(run)[0].data)
+    found: str | None = start.get("forked_from", {}).get("run")
+    return found
+
+
+def same_source(engine: LocalEngine, key: str, row: RunRow, source: str) -> RunRow:
+    """The fork that a key is of, if it is one of this run."""
+    if forked_from(engine, row.run) != source:
+        raise ValueError(f"key '{key}' is that of run '{row.run}', which is no fork of '{source}'")
+    return row
 
 
 def copy(

@@ -386,9 +386,16 @@ class LocalEngine:
         return [row for row in self.store.runs(session=self._name, states=OPEN) if row.parent == run_id]
 
     async def fork(
-        self, source: str, at: str | None, input: Any, overrides: Mapping[str, Mapping[str, Any]]
+        self,
+        source: str,
+        at: str | None,
+        input: Any,
+        overrides: Mapping[str, Mapping[str, Any]],
+        key: str | None = None,
     ) -> WorkflowRun:
-        return await fork.fork(self, source, at, input, overrides)
+        if key is not None and (row := self.store.run_by_key(self._name, key)) is not None:
+            return self.take_up(fork.same_source(self, key, row, source))
+        return await fork.fork(self, source, at, input, overrides, key)
 
     def rows(self, run_id: str, after: int = 0) -> Iterable[Row]:
         return self.store.events(run_id, after)

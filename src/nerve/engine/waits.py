@@ -331,7 +331,7 @@ def answered(gate: GateInfo, answer: Any, by: str) -> tuple[dict[str, Any], Any]
     """The data of `gate_answered`, and the answer as it will be read back."""
     value = decode(encode(answer))
     key = {"key": gate.key} if gate.key is not None else {}
-    return {**named(gate), "answer": value, "response": value, "by": by, **key}, value
+    return {**named(gate), "answer": value, "response": value, "by": by, **gate.about, **key}, value
 
 
 def named(gate: GateInfo) -> dict[str, Any]:

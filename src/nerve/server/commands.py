@@ -86,7 +86,7 @@ async def answer_gate(api: Api, params: Params) -> dict[str, Any]:
     """Answer the open gate of a run, or the one that is named."""
     answer = params["input"] if "input" in params else needed(params, "answer")
     asked = {"run": needed(params, "run_id"), "gate": params.get("gate_id"), "answer": answer}
-    given = await api.answer(**asked, key=params.get("key"))
+    given = await api.answer(**asked, key=params.get("key"), reason=params.get("reason") or "")
     return {"success": True, "status": "input_sent", "run_id": given.run_id, "gate_id": given.gate_id}
 
 
@@ -101,16 +101,17 @@ async def workflow_input(api: Api, params: Params) -> dict[str, Any]:
 
 
 async def cancel_workflow(api: Api, params: Params) -> dict[str, Any]:
-    run = await api.stop(run=needed(params, "run_id"), reason=params.get("reason") or "")
+    reason = params.get("reason") or ""
+    run = await api.stop(run=needed(params, "run_id"), reason=reason, key=params.get("key"))
     return done(run, "stopped")
 
 
 async def pause_workflow(api: Api, params: Params) -> dict[str, Any]:
-    return done(await api.pause(run=needed(params, "run_id")), "paused")
+    return done(await api.pause(run=needed(params, "run_id"), key=params.get("key")), "paused")
 
 
 async def resume_workflow(api: Api, params: Params) -> dict[str, Any]:
-    return done(await api.resume(run=needed(params, "run_id")), "resumed")
+    return done(await api.resume(run=needed(params, "run_id"), key=params.get("key")), "resumed")
 
 
 async def subscribe_workflow(api: Api, params: Params) -> AsyncIterator[dict[str, Any]]:
@@ -134,8 +135,8 @@ class Command(NamedTuple):
 
 START = Command(execute_workflow, "start", ("workflow_id", "input", "params", "wait", "key"))
 SHOW = Command(get_workflow_run, "run", ("run_id",))
-ANSWER = Command(answer_gate, "answer", ("run_id", "gate_id", "answer", "input", "key"))
-STOP = Command(cancel_workflow, "stop", ("run_id", "reason"))
+ANSWER = Command(answer_gate, "answer", ("run_id", "gate_id", "answer", "input", "reason", "key"))
+STOP = Command(cancel_workflow, "stop", ("run_id", "reason", "key"))
 
 COMMANDS = {
     CommandType.EXECUTE_WORKFLOW: START,
@@ -148,8 +149,8 @@ COMMANDS = {
     CommandType.WORKFLOW_INPUT: ANSWER._replace(does=workflow_input),
     CommandType.CANCEL_WORKFLOW: STOP,
     CommandType.STOP_WORKFLOW: STOP,
-    CommandType.PAUSE_WORKFLOW: Command(pause_workflow, "pause", ("run_id",)),
-    CommandType.RESUME_WORKFLOW: Command(resume_workflow, "resume", ("run_id",)),
+    CommandType.PAUSE_WORKFLOW: Command(pause_workflow, "pause", ("run_id", "key")),
+    CommandType.RESUME_WORKFLOW: Command(resume_workflow, "resume", ("run_id", "key")),
     CommandType.SUBSCRIBE_WORKFLOW: Command(not_a_stream, "events", ("run_id", "after")),
 }
 

@@ -12,6 +12,7 @@ from nerve.api.operations import Scope
 from nerve.server import commands
 from nerve.server.auth import Auth, need
 from nerve.server.body import LARGEST, read_object
+from nerve.server.callers import beside
 
 FIRST_SECONDS = 5.0
 """In which the token must come."""
@@ -58,7 +59,7 @@ class Lines:
     async def _work(self, caller: Scope, given: Mapping[str, Any], writer: asyncio.StreamWriter) -> None:
         try:
             need(caller, commands.scope_of(given))
-            async for reply in commands.replies(self._api, given):
+            async for reply in commands.replies(self._api.asked_by(beside(caller)), given):
                 await say(writer, reply)
         except ApiError as error:
             await say(writer, commands.same_request(given, commands.failed(error)))

@@ -76,7 +76,7 @@ def described(operation: Operation) -> dict[str, Any]:
             "required": bool(asks["required"]),
             "content": {"application/json": {"schema": asks}},
         }
-        if "key" in properties:
+        if operation.asks.keyed_by:
             parameters.append(parameter("Idempotency-Key", "header", {"type": "string"}, False))
     return told | {"parameters": parameters, "responses": responses(operation)}
 

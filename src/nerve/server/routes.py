@@ -12,6 +12,7 @@ from nerve.api import OPERATIONS, Api, ApiError, Operation
 from nerve.api.scopes import scope_of
 from nerve.server.auth import Auth, need
 from nerve.server.body import read_body
+from nerve.server.callers import asking
 from nerve.server.openapi import document
 from nerve.server.stream import Streams
 from nerve.server.way import Endpoint, Way
@@ -68,7 +69,7 @@ def endpoint(api: Api, operation: Operation) -> Endpoint:
     async def perform(request: Request) -> Response:
         given = await (asked_in_body(request, operation) if operation.changes else asked_in_query(request))
         need(request.scope["nerve.caller"], scope_of(operation, given))
-        told = await api.perform(operation.name, given)
+        told = await api.asked_by(asking(request.scope)).perform(operation.name, given)
         return Response(told.model_dump_json(), media_type="application/json")
 
     return perform
@@ -86,9 +87,8 @@ async def asked_in_body(request: Request, operation: Operation) -> dict[str, Any
     if request.query_params:
         raise ApiError("bad_request", "a command takes no parameters in the address", "Put them in the body.")
     given = with_path(request, await read_body(request))
-    key = request.headers.get("idempotency-key")
-    keyed = key is not None and "key" in operation.asks.model_fields
-    if keyed and given.setdefault("key", key) != key:
+    key, field = request.headers.get("idempotency-key"), operation.asks.keyed_by
+    if key is not None and field and given.setdefault(field, key) != key:
         raise ApiError("bad_request", "the Idempotency-Key and the key in the body differ", "Send one.")
     return given
 

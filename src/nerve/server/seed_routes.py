@@ -13,6 +13,7 @@ from nerve.router.messages import Mode
 from nerve.server import commands, conversation
 from nerve.server.auth import need
 from nerve.server.body import read_body
+from nerve.server.callers import asking
 from nerve.server.way import Way
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def seed_ways(api: Api) -> list[Way]:
     async def command(request: Request) -> Response:
         given = await read_body(request)
         need(request.scope["nerve.caller"], commands.scope_of(given))
-        reply = await commands.handle(api, given)
+        reply = await commands.handle(api.asked_by(asking(request.scope)), given)
         return JSONResponse(reply, STATUS[reply["code"]] if "code" in reply else 200)
 
     async def message(request: Request) -> Response:
@@ -34,7 +35,7 @@ def seed_ways(api: Api) -> list[Way]:
             raise ApiError("bad_request", "a message has a conversation and a text", fix)
         if asked[1].split()[:2] == ["/workflow", "reload"]:
             need(request.scope["nerve.caller"], OPERATIONS["reload"].scope)
-        said = await conversation.message(api, *asked)
+        said = await conversation.message(api.asked_by(asking(request.scope)), *asked)
         return JSONResponse({"messages": [each.to_dict() for each in said]})
 
     async def messages(request: Request) -> Response:

@@ -15,6 +15,7 @@ from nerve.api.operations import Scope
 from nerve.api.scopes import scope_of
 from nerve.server.auth import Auth, need
 from nerve.server.body import read_object
+from nerve.server.callers import asking
 from nerve.server.following import Follow, Said, follow_all
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Sockets:
         await socket.accept(PROTOCOL if PROTOCOL in socket.scope["subprotocols"] else None)
         try:
             caller = socket.scope["nerve.caller"] or await self._introduced(socket)
-            talk = Talk(self._api, caller, socket)
+            talk = Talk(self._api.asked_by(asking(socket.scope, caller)), caller, socket)
             try:
                 await talk.listen()
             finally:

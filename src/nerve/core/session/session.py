@@ -262,13 +262,14 @@ class Session:
         at: str | None = None,
         input: Any = ...,
         overrides: Mapping[str, Mapping[str, Any]] | None = None,
+        key: str | None = None,
     ) -> WorkflowRun:
         """A new run that takes over what `run_id` has settled, and goes its own way from the path `at` on.
 
         `input` is the new input of the step at `at`, or of the workflow when there is no `at`;
-        `overrides` changes settings of steps by their paths.
+        `overrides` changes settings of steps by their paths. The same `key` gives the same run.
         """
-        return await self.engine.fork(self._full_id(run_id), at, input, overrides or {})
+        return await self.engine.fork(self._full_id(run_id), at, input, overrides or {}, key)
 
     def get_workflow_run(self, run_id: str) -> WorkflowRun | None:
         """A run by its id or any unique beginning of it."""

@@ -19,7 +19,7 @@ from nerve.spec.workflow import DefinedWorkflow
 
 if TYPE_CHECKING:
     from nerve.core.session.session import Session
-    from nerve.engine.facts import Facts
+    from nerve.engine.facts import Facts, Saying
 
 log = logging.getLogger("nerve")
 
@@ -33,16 +33,18 @@ class Space:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def assert_fact(self, fact: Any, by: str = "") -> asyncio.Task[Change | None]:
+    def assert_fact(
+        self, fact: Any, by: str = "", saying: Saying | None = None
+    ) -> asyncio.Task[Change | None]:
         """Assert a fact; what comes back can be awaited until it is on disk, and is None if it was there.
 
         A `workflow-definition` defines the workflow, a `workflow-instance` starts its run, once.
         """
-        return begun(self._assert(Record.of(fact), by))
+        return begun(self._assert(Record.of(fact), by, saying))
 
-    def retract(self, pattern: Any, by: str = "") -> asyncio.Task[list[Fact]]:
+    def retract(self, pattern: Any, by: str = "", saying: Saying | None = None) -> asyncio.Task[list[Fact]]:
         """Retract the facts that fit; gives them. Retracting a `workflow-instance` stops its run."""
-        return begun(self._retract(Pattern.of(pattern), by))
+        return begun(self._retract(Pattern.of(pattern), by, saying))
 
     def facts(self, pattern: Any = None) -> list[Fact]:
         """The facts that fit, in the order in which they were asserted; without a pattern, all."""
@@ -52,21 +54,21 @@ class Space:
         """The changes that concern a pattern, as an async iterator; first what is there."""
         return self._session.engine.facts.observe(pattern)
 
-    async def _assert(self, record: Record, by: str) -> Change | None:
+    async def _assert(self, record: Record, by: str, saying: Saying | None) -> Change | None:
         if record.label in READINGS:
             raise ValueError(f"'{record.label}' is read from the journals of runs; nobody can assert it")
         if record.label == DEFINITION:
-            return await self._define(record, by)
+            return await self._define(record, by, saying)
         if record.label == INSTANCE:
-            return await self._instance(record, by)
-        changes = await self._facts.change(asserted=[record], by=by)
+            return await self._instance(record, by, saying)
+        changes = await self._facts.change(asserted=[record], by=by, saying=saying)
         return changes[0] if changes else None
 
-    async def _define(self, record: Record, by: str) -> Change | None:
+    async def _define(self, record: Record, by: str, saying: Saying | None) -> Change | None:
         """Define a workflow; what cannot be read, or is not what it says it is, is not asserted."""
         read = self._read(record)
         named = Record(DEFINITION, record.fields, {**record.named, "id": read.name})
-        changes = await self._facts.change(asserted=[named], by=by)
+        changes = await self._facts.change(asserted=[named], by=by, saying=saying)
         loading.define(self._session, read)
         return changes[0] if changes else None
 
@@ -83,7 +85,7 @@ class Space:
             self._session.validate_unique_id(read.name, "workflow")
         return read
 
-    async def _instance(self, record: Record, by: str) -> Change | None:
+    async def _instance(self, record: Record, by: str, saying: Saying | None) -> Change | None:
         """Start a run; one that could not start is not asserted."""
         workflow, _, given = self._asked(record)
         loading.check_start(self._session, workflow, given)
@@ -93,7 +95,8 @@ class Space:
                 f"the instance '{record.get('label')}' of '{workflow.name}' is there already,"
                 f" as {there.record}. Retract it first, or take another label."
             )
-        changes = await self._facts.change(asserted=[record], by=by) if there is None else []
+        change = self._facts.change
+        changes = await change(asserted=[record], by=by, saying=saying) if there is None else []
         fact = changes[0].fact if changes else there
         if fact is not None:
             await self.start(fact)
@@ -114,7 +117,7 @@ class Space:
         given: dict[str, Any] = dict(context or {})
         return workflow, given.pop("input", None), given
 
-    async def _retract(self, pattern: Pattern, by: str) -> list[Fact]:
+    async def _retract(self, pattern: Pattern, by: str, saying: Saying | None) -> list[Fact]:
         """What is only read from journals stays, but for an instance: taking that back stops its run."""
         facts = self._facts
         named = pattern.json[0] == INSTANCE
@@ -124,7 +127,8 @@ class Space:
             if fact.record.label == INSTANCE or not facts.is_reading(fact)
         ]
         readings = {fact.id for fact in found if facts.is_reading(fact)}
-        changes = await facts.change(retracted=[exactly(fact.record) for fact in found], by=by)
+        gone = [exactly(fact.record) for fact in found]
+        changes = await facts.change(retracted=gone, by=by, saying=saying)
         for change in changes:
             await self._gone(change.fact, change.fact.id in readings)
         return [change.fact for change in changes]

@@ -233,11 +233,20 @@ class WorkflowRun:
         )
 
     async def answer(
-        self, answer: Any, gate_id: str | None = None, *, by: str = "", key: str | None = None
+        self,
+        answer: Any,
+        gate_id: str | None = None,
+        *,
+        by: str = "",
+        key: str | None = None,
+        about: Mapping[str, str] | None = None,
     ) -> None:
-        """Answer an open gate and return when the answer is on disk; `key` is recorded with it."""
+        """Answer an open gate and return when the answer is on disk.
+
+        `by` says who, `about` from where (`via`) and why (`reason`); all is recorded with it, `key` too.
+        """
         owner, gate = self._claim(answer, gate_id)
-        gate.key = key
+        gate.key, gate.about = key, dict(about or {})
         await owner._engine.commands.answer(owner, gate, answer, by)
 
     def _claim(self, answer: Any, gate_id: str | None) -> tuple[WorkflowRun, GateInfo]:

@@ -58,6 +58,8 @@ class GateInfo:
     """Exactly what is to be allowed, if the gate is about that."""
     key: str | None = None
     """The key with which it was answered."""
+    about: dict[str, str] = field(default_factory=dict)
+    """What is recorded with its answer, beside who gave it."""
 
     def to_dict(self) -> dict[str, Any]:
         data: dict[str, Any] = {"gate_id": self.gate_id, "prompt": self.prompt, "choices": self.choices}

@@ -1,0 +1,159 @@
+"""A command with a key is done once: repeated at once, later, or after a restart."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.support import refusal, with_workflows
+from nerve import Session
+from nerve.api import OPERATIONS, Api
+from nerve.api.callers import Caller
+
+COMMANDS = [each for each in OPERATIONS.values() if each.changes]
+SOURCE = '{"name": "small", "body": {"kind": "transform", "expression": "1"}}'
+
+
+def seen(api: Api) -> list[str]:
+    """The facts and runs there are, and how far they have come."""
+    facts = [f"{fact.id} {fact.version}" for fact in api.session.engine.facts.space.facts()]
+    return facts + [f"{row.run} {row.state}" for row in api.session.engine.store.runs()]
+
+
+@pytest.mark.parametrize("operation", COMMANDS, ids=lambda operation: operation.name)
+def test_every_command_takes_a_key(operation: Any) -> None:
+    assert operation.asks.model_fields[operation.asks.keyed_by].default is None
+
+
+async def asked(api: Api, name: str) -> dict[str, Any]:
+    """What a command needs to be done, and to leave something behind."""
+    key = {"key": "k"} if name != "signal" else {"idempotency_key": "k"}
+    match name:
+        case "define":
+            return {"source": SOURCE, **key}
+        case "start":
+            return {"workflow": "ask", **key}
+        case "signal":
+            return {"label": "go", "value": 1, **key}
+        case "assert_fact":
+            return {"fact": "(note 1)", **key}
+        case "retract":
+            await api.assert_fact(fact="(note 1)")
+            return {"fact": "(note _)", **key}
+        case "route":
+            return {"text": "hello", "start": True, **key}
+        case "reload" | "collect":
+            return key
+        case "answer":
+            run = await api.start(workflow="ask", wait=True)
+            return {"run": run.run_id, "answer": "yes", **key}
+        case "retry":
+            run = await api.start(workflow="broken", input="bad", wait=True)
+            return {"run": run.run_id, **key}
+    run = await api.start(workflow="ask", wait=True)
+    if name in ("resume", "skip"):
+        await api.pause(run=run.run_id)
+    return {"run": run.run_id, **key}
+
+
+@pytest.mark.parametrize(
+    "operation", [each for each in COMMANDS if each.name != "skip"], ids=lambda o: o.name
+)
+async def test_the_same_command_with_the_same_key_is_told_the_same_and_done_once(
+    api: Api, file: Path, operation: Any
+) -> None:
+    given = await asked(api, operation.name)
+    told = await asyncio.gather(*(api.perform(operation.name, given) for _ in range(5)))
+    for run in api.session.engine.known.values():
+        await api.session.engine.written(run)
+    after = seen(api)
+    again = await api.perform(operation.name, given)
+    assert seen(api) == after
+    await api.session.close()
+    async with Session(store=file) as session:
+        restarted = with_workflows(session)
+        later = await restarted.perform(operation.name, given)
+        assert sorted(line.split()[0] for line in seen(restarted)) == sorted(
+            line.split()[0] for line in after
+        )
+    same = {"run_id"} if operation.name == "start" else None  # a run is told as it stands
+    assert len({each.model_dump_json(include=same) for each in [*told, again, later]}) == 1
+
+
+async def test_a_signal_is_not_sent_again_over_a_newer_one(api: Api) -> None:
+    first = {"label": "go", "value": 1, "idempotency_key": "a"}
+    await api.signal(**first)
+    await api.signal(label="go", value=2)
+    await api.signal(**first)
+    [fact] = (await api.facts(pattern="(signal go)")).facts
+    assert fact.record[-1]["value"] == 2
+
+
+async def test_a_fact_that_was_retracted_stays_so(api: Api) -> None:
+    told = await api.assert_fact(fact="(note 1)", key="a")
+    await api.retract(fact="(note _)", key="b")
+    assert await api.assert_fact(fact="(note 1)", key="a") == told
+    assert (await api.facts(pattern="(note _)")).facts == []
+    await api.assert_fact(fact="(note 1)")
+    assert len((await api.retract(fact="(note _)", key="b")).facts) == 1
+    assert len((await api.facts(pattern="(note _)")).facts) == 1
+
+
+async def test_a_key_is_for_one_command(api: Api) -> None:
+    run = await api.start(workflow="ask", wait=True)
+    await api.assert_fact(fact="(note 1)", key="k")
+    for other in (
+        api.assert_fact(fact="(note 2)", key="k"),
+        api.retract(fact="(note 1)", key="k"),
+        api.pause(run=run.run_id, key="k"),
+        api.signal(label="go", idempotency_key="k"),
+    ):
+        error = await refusal(other)
+        assert (error.code, "assert_fact" in error.message) == ("conflict", True)
+    forked = await api.fork(run=run.run_id, key="f")
+    assert (await refusal(api.start(workflow="ask", key="f"))).code == "conflict"
+    started = await api.start(workflow="ask", key="s")
+    assert (await refusal(api.fork(run=forked.run_id, key="s"))).message.startswith("key 's' is that of run")
+    assert (await api.start(workflow="ask", key="s")).run_id == started.run_id
+
+
+async def test_a_command_that_was_refused_may_be_sent_again(api: Api) -> None:
+    run = await api.start(workflow="ask", wait=True)
+    assert (await refusal(api.resume(run=run.run_id, key="k"))).code == "conflict"
+    await api.pause(run=run.run_id)
+    assert (await api.resume(run=run.run_id, key="k")).run_id == run.run_id
+    assert (await api.resume(run=run.run_id, key="k")).run_id == run.run_id
+
+
+async def test_a_fork_whose_reply_was_lost_in_a_crash_is_not_made_again(api: Api) -> None:
+    run = await api.start(workflow="ask", wait=True)
+    forked = await api.fork(run=run.run_id, key="k")
+    assert api.session.engine.store.forget_replies(float("inf")) == 1
+    assert (await api.fork(run=run.run_id, key="k")).run_id == forked.run_id
+
+
+async def test_whoever_goes_away_finds_the_command_done(api: Api) -> None:
+    asking = asyncio.ensure_future(api.assert_fact(fact="(note 1)", key="k"))
+    await asyncio.sleep(0)
+    asking.cancel()
+    await asyncio.wait([asking])
+    assert (await api.assert_fact(fact="(note 1)", key="k")).record == ["note", 1]
+    assert len((await api.facts(pattern="(note _)")).facts) == 1
+
+
+async def test_who_says_something_is_kept_with_it_and_cannot_be_said(api: Api) -> None:
+    ann = api.asked_by(Caller("token:answer", "http", "answer"))
+    run = await api.start(workflow="ask", wait=True)
+    assert (await refusal(ann.answer(run=run.run_id, answer="yes", by="ben"))).code == "bad_request"
+    assert (await refusal(ann.answer(run=run.run_id, answer="yes", _caller="ben"))).code == "bad_request"
+    told = await ann.answer(run=run.run_id, answer="yes", reason="it is fine", key="k")
+    assert (told.by, told.via, told.scope, told.reason) == ("token:answer", "http", "answer", "it is fine")
+    assert await api.answer(run=run.run_id, answer="yes", key="k") == told
+    [event] = [e for e in (await api.events(run=run.run_id)).events if e.event_type == "gate_answered"]
+    assert {"by": "token:answer", "via": "http", "scope": "answer", "reason": "it is fine"}.items() <= (
+        event.data.items()
+    )
+    late = await refusal(api.answer(run=run.run_id, answer="no"))
+    assert late.details["winner"]["by"] == "token:answer"
+    assert (await ann.assert_fact(fact="(note 1)")).by == "token:answer"
