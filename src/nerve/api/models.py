@@ -353,6 +353,9 @@ class Listed(Told):
 
 class Workflows(Listed):
     workflows: list[WorkflowTold] = []
+    nodes: list[str] = []
+    """The nodes that can be started by their names, too."""
+    graphs: list[str] = []
 
 
 class Runs(Listed):

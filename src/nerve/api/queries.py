@@ -20,7 +20,11 @@ OPEN = [state.value for state in WorkflowState if state not in FINAL]
 
 async def workflows(session: Session, asked: models.Nothing) -> models.Workflows:
     listed = [session.get_workflow(name) for name in session.list_workflows()]
-    return models.Workflows(workflows=[workflow_told(each) for each in listed if each is not None])
+    return models.Workflows(
+        workflows=[workflow_told(each) for each in listed if each is not None],
+        nodes=[name for name in session.nodes if not name.startswith("_")],
+        graphs=[name for name in session.graphs if not name.startswith("_")],
+    )
 
 
 async def workflow(session: Session, asked: models.OneWorkflow) -> models.WorkflowTold:

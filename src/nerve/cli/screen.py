@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Callable
 from typing import Protocol
@@ -12,7 +11,10 @@ from rich.live import Live
 from rich.panel import Panel
 
 from nerve.commander.core.lines import plain
+from nerve.commander.reading import typed_line
 from nerve.core.workflow import GateInfo, WorkflowEvent
+
+__all__ = ["LiveScreen", "PlainScreen", "Screen", "ask", "say", "screen_for", "typed_line"]
 
 Drawn = Callable[[int], Panel]
 """Draws a panel of a width."""
@@ -78,22 +80,6 @@ async def ask(console: Console, gate: GateInfo, refused: str) -> str | None:
     choices = gate.choices or []
     console.print(f"{' or '.join(choices)}? [dim](Enter: {choices[-1]})[/] ", end="")
     return (await typed_line()).strip().lower() or choices[-1]
-
-
-async def typed_line() -> str:
-    """A line from the terminal, waited for on the event loop so that Ctrl-C is heard."""
-    loop = asyncio.get_running_loop()
-    typed: asyncio.Future[str] = loop.create_future()
-
-    def read() -> None:
-        if not typed.done():
-            typed.set_result(sys.stdin.readline())
-
-    loop.add_reader(sys.stdin.fileno(), read)
-    try:
-        return await typed
-    finally:
-        loop.remove_reader(sys.stdin.fileno())
 
 
 def say(console: Console, text: str) -> None:

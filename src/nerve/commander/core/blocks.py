@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from difflib import unified_diff
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from nerve.api.models import GateTold
 from nerve.commander.core.lines import plain
@@ -17,6 +17,7 @@ from nerve.core.workflow import WorkflowEvent
 
 BlockKind = Literal["input", "run", "text", "note", "error", "gate"]
 PartKind = Literal["text", "tool", "thought", "diff", "log"]
+BLOCK_KINDS: tuple[BlockKind, ...] = get_args(BlockKind)
 
 LONGEST = 100_000
 """Characters that a part keeps: the last of them."""
@@ -65,6 +66,8 @@ class Block:
     parts: list[Part] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     """What happened in the run, a line an event, as pipes and files show it."""
+    before: list[int] = field(default_factory=list)
+    """How many parts there were before each line."""
     left_out: int = 0
     """Parts that are not kept any more."""
     gate: GateTold | None = None
@@ -74,6 +77,7 @@ class Block:
         """Take in the next event of the run, or of a run that it called at `prefix`."""
         if (line := plain(event)) is not None:
             self.lines.append(line)
+            self.before.append(self.left_out + len(self.parts))
         if event.event_type in ENDS:
             self._ended(prefix + event.path)
         elif (take := TAKES.get(event.event_type)) is not None:

@@ -62,7 +62,6 @@ class RunCard:
         self.label, self.state, self.parent = run.label, run.state, run.parent or self.parent
         self.started_at, self.ended_at = run.started_at, run.ended_at
         self.result, self.error, self.held = run.result, run.error, run.held
-        self.gates = [] if self.ended else list(run.gates)
 
     @property
     def name(self) -> str:

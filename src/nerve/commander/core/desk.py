@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from nerve.api.models import EventTold, GateTold, RunTold, WorkflowTold
-from nerve.commander.core.blocks import Block, BlockKind, Part, PartKind
+from nerve.commander.core.blocks import BLOCK_KINDS, Block, BlockKind, Part, PartKind
 from nerve.commander.core.cards import RunCard, Target, gate_of, name_of
 from nerve.commander.core.messages import Messages
 from nerve.commander.core.tree import Tree, event_of
@@ -76,11 +76,17 @@ class Desk:
     """Texts that wait for the turn before them to end."""
     connected: bool = False
     workflows: list[WorkflowTold] = field(default_factory=list)
+    nodes: list[str] = field(default_factory=list)
+    graphs: list[str] = field(default_factory=list)
     changed: Changes = field(default_factory=Changes)
     on_change: Callable[[], None] | None = None
     """Called when something changes after nothing had."""
+    on_event: Callable[[WorkflowEvent], None] | None = None
+    """Called with each event of a run that is followed, when it was taken in."""
     children: dict[str, Child] = field(default_factory=dict)
     _messages: dict[str, Messages] = field(default_factory=dict)
+    _shown: dict[str, Block] = field(default_factory=dict)
+    """The blocks of the runs that are followed."""
 
     # -- what a screen asks ------------------------------------------------------------------------------
 
@@ -89,10 +95,7 @@ class Desk:
 
     def block_of(self, run_id: str | None) -> Block | None:
         """The block in which a run is shown."""
-        for block in reversed(self.blocks):
-            if block.kind == "run" and block.run_id == run_id:
-                return block
-        return None
+        return self._shown.get(run_id or "")
 
     def gate(self, gate_id: str | None) -> GateTold | None:
         return next((gate for gate in self.gates if gate.gate_id == gate_id), None)
@@ -119,11 +122,27 @@ class Desk:
         done: bool = True,
     ) -> Block:
         """Put a new block at the end."""
-        value = text if value is None and kind != "run" else value
+        value = text if value is None and kind not in ("run", "gate") else value
         block = Block(len(self.blocks) + 1, kind, text, name, run_id, value, done=done)
         self.blocks.append(block)
         self.touch(block=block)
         return block
+
+    def bring(self, told: Iterable[Mapping[str, Any]]) -> int:
+        """Put blocks of another conversation at the end, as they were left; the number of the first."""
+        first = len(self.blocks) + 1
+        for each in told:
+            kind = each.get("kind")
+            block = self.say(
+                kind if kind in BLOCK_KINDS else "note",
+                str(each.get("text") or ""),
+                name=str(each.get("name") or ""),
+                run_id=str(each["run_id"]) if each.get("run_id") else None,
+                value=each.get("value"),
+            )
+            for part in each.get("parts") or ():
+                block.tell(str(part.get("text") or ""), str(part.get("name") or ""))
+        return first
 
     def flag(self, *names: str) -> None:
         self._changing()
@@ -155,12 +174,13 @@ class Desk:
     # -- runs --------------------------------------------------------------------------------------------
 
     def list_runs(self, told: Iterable[RunTold]) -> None:
-        """Take in runs as the api tells them, the newest first; a followed one is known better by its tree."""
+        """Take in runs as the api tells them, the newest first; a followed one is as its tree is."""
         for run in reversed(list(told)):
             if run.parent is not None and run.run_id not in self.runs:
                 self._call(run.run_id, run.parent, None)
             elif (card := self.runs.get(run.run_id)) is None:
-                self.runs[run.run_id] = RunCard.of(run)
+                card = self.runs[run.run_id] = RunCard.of(run)
+                card.gates = [gate for gate in self.gates if self.root_of(gate.run_id) == run.run_id]
             elif card.tree is None:
                 card.read(run)
             self.touch(run=run.run_id)
@@ -187,7 +207,7 @@ class Desk:
             return block
         card = self.runs[run_id]
         card.tree, card.last_seq = Tree(), 0
-        block = self.say("run", "", name=card.workflow, run_id=run_id, done=False)
+        block = self._shown[run_id] = self.say("run", "", name=card.workflow, run_id=run_id, done=False)
         if routed:
             self._messages[run_id] = Messages.of(card.workflow, self.workflows)
         self.touch(run=run_id)
@@ -208,6 +228,11 @@ class Desk:
         branch = card.tree.branches.get(prefix)
         # Another attempt of a call is another run at the same place.
         return branch.view.last_seq if branch is not None and branch.run_id == run_id else 0
+
+    def is_over(self, run_id: str) -> bool:
+        """Whether a run that is followed was seen to its end."""
+        card = self.runs[run_id]
+        return card.tree is not None and "" in card.tree.branches and card.ended
 
     def shown_in(self, run_id: str) -> list[str]:
         """A run and those that it has called, as far as its tree can show them."""
@@ -278,6 +303,8 @@ class Desk:
             if event.run_id == card.run_id and card.ended:
                 self._over(block, card)
             self.touch(block=block)
+        if self.on_event is not None:
+            self.on_event(event)
 
     def _tell(self, block: Block, event: WorkflowEvent) -> None:
         """What the router says of the run that it has started."""
@@ -301,8 +328,8 @@ class Desk:
         for card in self.runs.values():
             card.gates = []
         for gate in self.gates:
-            if (card := self.runs.get(self.root_of(gate.run_id))) is not None:
-                card.gates.append(gate)
+            if (root := self.root_of(gate.run_id)) in self.runs:
+                self.runs[root].gates.append(gate)
         for run_id in [each for each, card in self.runs.items() if card.tree is not None]:
             self._ask(run_id)
         self.flag("gates")
@@ -319,27 +346,31 @@ class Desk:
             for gate in [
                 each for each in self.gates if (each.run_id, each.path) == (event.run_id, event.path)
             ]:
-                self._close(gate, card, event)
+                self._close(gate, card, event.data.get("answer"))
         elif kind in RUN_ENDS or kind == "path_reset":
             below = f"{event.path}/" if kind == "path_reset" else ""
             for gate in [each for each in self.gates if each.run_id == event.run_id]:
                 if f"{gate.path}/".startswith(below):
-                    self._close(gate, card, None)
+                    self._close(gate, card)
 
-    def _close(self, gate: GateTold, card: RunCard, event: WorkflowEvent | None) -> None:
+    def answered(self, gate: GateTold, answer: Any) -> None:
+        """A gate was answered here; its event says so, too, a moment later."""
+        if (card := self.runs.get(self.root_of(gate.run_id))) is not None:
+            self._close(gate, card, answer)
+
+    def _close(self, gate: GateTold, card: RunCard, answer: Any = None) -> None:
         self.gates = [each for each in self.gates if each.gate_id != gate.gate_id]
         card.gates = [each for each in card.gates if each.gate_id != gate.gate_id]
-        self._settle(gate, event)
+        self._settle(gate, answer)
         self.flag("gates")
 
-    def _settle(self, gate: GateTold, event: WorkflowEvent | None) -> None:
+    def _settle(self, gate: GateTold, answer: Any) -> None:
         """A gate is not open any more, wherever it was answered."""
         if self.opened == gate.gate_id:
             self.open_gate(None)
         block = next((each for each in reversed(self.blocks) if is_open(each, gate.gate_id)), None)
         if block is not None:
-            block.done = True
-            block.value = event.data.get("answer") if event is not None else None
+            block.done, block.value = True, answer
             self.touch(block=block)
 
     def _ask(self, root: str) -> None:

@@ -108,7 +108,7 @@ def numbered(number: int, blocks: Sequence[Block]) -> Block:
 
 def counted(back: int, reference: str, blocks: Sequence[Block]) -> Block:
     """The block that many answers before the end; what still runs is not counted."""
-    answers = [each for each in blocks if each.kind in ANSWERS and each.done]
+    answers = [each for each in blocks if is_answer(each) and each.done]
     if not 1 <= back <= len(answers):
         there = f"There are {len(answers)} results so far." if answers else "There is no result yet."
         raise Unresolved(f"{reference} is no result. {there}")
@@ -117,12 +117,17 @@ def counted(back: int, reference: str, blocks: Sequence[Block]) -> Block:
 
 def named(name: str, reference: str, blocks: Sequence[Block]) -> Block:
     """The newest block of a name that is done."""
-    called = [each for each in blocks if each.kind in ANSWERS and each.name == name]
+    called = [each for each in blocks if is_answer(each) and each.name == name]
     if not called:
-        names = sorted({each.name for each in blocks if each.kind in ANSWERS and each.name})
+        names = sorted({each.name for each in blocks if is_answer(each) and each.name})
         close = suggest(name, names).removeprefix(". ") or f"To write these characters, use \\{reference}."
         raise Unresolved(f"There is no result named '{name}'. {close}")
     return next((each for each in reversed(called) if each.done), None) or finished(called[-1])
+
+
+def is_answer(block: Block) -> bool:
+    """Whether it is a result; what a command listed is not."""
+    return block.kind in ANSWERS and not block.name.startswith("/")
 
 
 def finished(block: Block) -> Block:

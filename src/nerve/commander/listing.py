@@ -1,0 +1,202 @@
+"""What commands tell, as Markdown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from nerve.api.models import EventTold, FactTold, GateTold, Health, RunDetail, ThreadTold, UsageTold
+from nerve.commander.core.cards import RunCard, name_of
+from nerve.commander.core.desk import Desk, text_of
+from nerve.commander.core.harmless import harmless
+from nerve.commander.core.lines import SYMBOLS, plain
+from nerve.commander.core.naming import Unknown
+from nerve.commander.core.options import about, shown
+from nerve.commander.core.tree import event_of, spent
+from nerve.core.limits import Usage
+
+MOST = 50
+gate_name = name_of
+STATES = (
+    "pending",
+    "running",
+    "waiting",
+    "pausing",
+    "paused",
+    "stopping",
+    "completed",
+    "failed",
+    "cancelled",
+    "held",
+)
+
+
+def workflows(desk: Desk) -> str:
+    if not desk.workflows:
+        return "No workflows yet. `nerve new NAME` writes the beginnings of one."
+    rows = []
+    for each in desk.workflows:
+        what = f": {one_line(each.description)}" if each.description else ""
+        inputs = ", ".join(f"`--{shown(input.name)}` ({about(input)})" for input in each.inputs)
+        rows.append(f"- `%{each.id}`{what}" + (f"  \n  {inputs}" if inputs else ""))
+    return "\n".join(rows)
+
+
+def runs(desk: Desk, state: str = "") -> str:
+    if state and state not in STATES:
+        raise Unknown(f"There is no state '{state}'. There are: {', '.join(STATES)}.")
+    found = [card for card in desk.runs.values() if state in ("", card.state)]
+    if not found:
+        return "No runs." if state else "No runs yet. Start one: `%workflow text`"
+    rows = [run(card, desk) for card in found[:MOST]]
+    return "\n".join([*rows, *([f"- … {len(found) - MOST} more"] if len(found) > MOST else [])])
+
+
+def run(card: RunCard, desk: Desk) -> str:
+    symbol, _ = SYMBOLS.get(card.state, ("⏸", ""))
+    label = f" *{harmless(card.label)}*" if card.label else ""
+    here = " ←" if card.run_id == desk.focus else ""
+    asked = "".join(f"  \n  ⏸ {one_line(gate.prompt)}" for gate in card.gates)
+    return f"- {symbol} `{short(card, desk)}` {card.workflow}{label} {card.state}{took(card)}{here}{asked}"
+
+
+def short(card: RunCard, desk: Desk) -> str:
+    """As much of the id as no other has, at least the millisecond of its start."""
+    same = sum(each.startswith(card.run_id[:13]) for each in desk.runs)
+    return card.run_id[:13] if same == 1 else card.run_id
+
+
+def took(card: RunCard) -> str:
+    if card.started_at is None:
+        return ""
+    seconds = ((card.ended_at or datetime.now(UTC)) - card.started_at).total_seconds()
+    used = f", {cost}" if (cost := spent(card.usage)) else ""
+    return (
+        f" ({seconds:.1f}s{used})" if seconds < 60 else f" ({seconds // 60:.0f}m{seconds % 60:02.0f}s{used})"
+    )
+
+
+def gates(desk: Desk) -> str:
+    if not desk.gates:
+        return "No gate is open: nothing waits for you."
+    return "\n".join(gate(number, each, desk) for number, each in enumerate(desk.gates, 1))
+
+
+def gate(number: int, gate: GateTold, desk: Desk) -> str:
+    card = desk.runs.get(desk.root_of(gate.run_id))
+    of = f" of {card.name}" if card is not None else ""
+    takes = "".join(f"  \n   {n} {harmless(choice)}" for n, choice in enumerate(gate.choices or [], 1))
+    return f"{number}. **{harmless(name_of(gate))}**{of} (`{gate.gate_id}`): {one_line(gate.prompt)}{takes}"
+
+
+def status(told: RunDetail) -> str:
+    used = Usage()
+    used.spend(told.usage)
+    symbol, _ = SYMBOLS.get(told.state, ("⏸", ""))
+    rows = [
+        f"{symbol} **{told.workflow}** `{told.run_id}` {told.state}"
+        + (f", {spent(used)}" if spent(used) else "")
+    ]
+    rows += [f"- {line}" for line in steps(told.tree)]
+    rows += [f"- ⏸ {one_line(each.prompt)}" for each in told.gates]
+    if told.held:
+        rows.append(f"- held: {one_line(str(told.held.get('message', '')))}")
+    if told.error:
+        rows.append(f"- ✗ {one_line(told.error)}")
+    if told.state == "completed" and told.result is not None:
+        rows += ["", harmless(text_of(told.result))]
+    return "\n".join(rows)
+
+
+def steps(nodes: Iterable[Any], depth: int = 0) -> Iterable[str]:
+    for node in nodes:
+        symbol, _ = SYMBOLS.get(node.state, ("●", ""))
+        rounds = f" [{node.iteration}/{node.max_iterations or '?'}]" if node.iteration else ""
+        seconds = f" ({node.seconds:.1f}s)" if node.seconds is not None else ""
+        yield f"{'· ' * depth}{symbol} {harmless(node.name)}{rounds}{seconds}"
+        yield from steps(node.parts, depth + 1)
+
+
+def overall(desk: Desk, health: Health, usage: UsageTold) -> str:
+    counted = ", ".join(f"{number} {state}" for state, number in sorted(health.runs.items()))
+    rows = [
+        f"- server: {'connected' if desk.connected else 'not reached'}",
+        f"- runs: {counted or 'none'}",
+        f"- today: {today(usage)}",
+        *(f"- held: `{run_id}` {one_line(why)}" for run_id, why in health.held.items()),
+    ]
+    return "\n".join(rows + ([f"- waiting for you: {len(desk.gates)}"] if desk.gates else []))
+
+
+def today(told: UsageTold) -> str:
+    used = Usage()
+    used.spend(told.today)
+    return spent(used) or "nothing spent"
+
+
+def usage(desk: Desk, told: UsageTold) -> str:
+    rows = [f"Today: {today(told)}"]
+    if told.budget:
+        rows[0] += " of " + ", ".join(f"{name} {value:g}" for name, value in told.budget.items())
+    for run_id, data in told.runs.items():
+        used = Usage()
+        used.spend(data)
+        card = desk.runs.get(run_id)
+        if text := spent(used):
+            rows.append(f"- {harmless(card.name) if card is not None else run_id} `{run_id[:13]}` {text}")
+    rows += [f"- {name} is limited until {clock(until)}" for name, until in told.limited.items()]
+    return "\n".join(rows)
+
+
+def clock(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds).astimezone():%H:%M}"
+
+
+def agents(threads: list[ThreadTold]) -> str:
+    rows = [
+        f"- {harmless(f'{each.agent} ({each.provider}) `{each.thread}`')} of run `{each.run_id[:13]}`"
+        for each in threads
+    ]
+    return "\n".join(rows) or "No conversations with agents are open."
+
+
+def facts(found: list[FactTold]) -> str:
+    rows = [f"- `{harmless(fact.text)}` by {harmless(fact.by)}" for fact in found[:MOST]]
+    more = [f"- … {len(found) - MOST} more"] if len(found) > MOST else []
+    return "\n".join([*rows, *more]) or "No facts."
+
+
+def logs(events: list[EventTold]) -> str:
+    """What a run did and said, as plain output."""
+    lines = [line for event in events if (line := logged(event)) is not None]
+    text = harmless("\n".join(lines)) or "Nothing yet."
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{fence}text\n{text}\n{fence}"
+
+
+def logged(event: EventTold) -> str | None:
+    data, step = event.data, event.path.rpartition("/")[2] or "workflow"
+    match event.event_type:
+        case "output_chunk" if data.get("stream") != "partial":
+            return f"[{step}] {str(data.get('text', '')).rstrip()}"
+        case "tool_call" if "name" in data:
+            return f"[{step}] ⚒ {data['name']} {json.dumps(data.get('input'), ensure_ascii=False)}"
+        case "log" if data.get("message"):
+            return f"[{step}] {data['message']}"
+        case "workflow_completed" | "workflow_failed" | "workflow_cancelled" | "workflow_held":
+            why = data.get("error") or data.get("reason") or data.get("message")
+            return f"[workflow] {event.event_type.removeprefix('workflow_')}" + (f": {why}" if why else "")
+    return plain(event_of(event))
+
+
+def problem(told: dict[str, Any]) -> str:
+    place = f"{told.get('file', '')}:{told.get('line', '')}".rstrip(":")
+    return harmless(f"{place}: {told.get('message', '')} {told.get('fix') or ''}".strip())
+
+
+def one_line(text: str) -> str:
+    return harmless(" ".join(text.split()))
