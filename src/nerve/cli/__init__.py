@@ -56,7 +56,7 @@ def command(arguments: list[str]) -> int:
     """Run one command; the exit code."""
     try:
         done: int = app(
-            literal(arguments),
+            literal(arguments or alone()),
             exit_on_error=False,
             print_error=False,
             result_action="return_int_as_exit_code_else_zero",
@@ -79,6 +79,12 @@ def command(arguments: list[str]) -> int:
     except Exception as error:
         return failed(f"{type(error).__name__}: {error}")
     return done
+
+
+def alone() -> list[str]:
+    """What `nerve` without anything means: the Commander, where somebody sits at a terminal."""
+    at_terminal = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
+    return ["commander"] if at_terminal else []
 
 
 def failed(message: str) -> int:

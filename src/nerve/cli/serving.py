@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json as json_text
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter, validators
 
 from nerve.cli.common import Files, Flag
 from nerve.cli.launch import provide
@@ -21,6 +23,7 @@ def serve(
     port: int | None = None,
     name: Many = (),
     wide: Flag = False,
+    idle: Annotated[float | None, Parameter(validator=validators.Number(gt=0))] = None,
     modules: Files = (),
     json: Flag = False,
     quiet: Flag = False,
@@ -39,6 +42,8 @@ def serve(
         A name by which it is reached, as a browser writes it: example.org:8000; can be given several times.
     wide
         Let other machines reach it. What is sent can be read on the way, unless something else encrypts it.
+    idle
+        End after so many seconds in which nobody is connected and no run goes on; runs that wait are parked.
     modules
         A Python file that has register(session), or a workflow file; can be given several times.
     json
@@ -59,7 +64,7 @@ def serve(
         if not quiet:
             print("\n".join(lines(serving)), file=sys.stderr, flush=True)
 
-    return run_server(".", host, port, hosts=name, wide=wide, prepare=prepare, ready=ready)
+    return run_server(".", host, port, hosts=name, wide=wide, idle=idle, prepare=prepare, ready=ready)
 
 
 def lines(serving: Serving) -> list[str]:

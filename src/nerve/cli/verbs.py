@@ -93,6 +93,11 @@ VERBS: dict[str, Verb] = {
     "gc": Verb(
         "nerve.cli.collecting:gc", "Delete runs that ended long ago.", "nerve gc --older-than 30d --yes"
     ),
+    "commander": Verb(
+        "nerve.cli.commander:commander",
+        "Open the Commander: talk to agents and workflows, and see and steer all runs.",
+        "nerve commander --plain",
+    ),
     "check": Verb(
         "nerve.cli.checking:check", "Say everything that is wrong with workflows.", "nerve check ship"
     ),

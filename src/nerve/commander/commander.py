@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from nerve.api import ApiError
+from nerve.api import OPERATIONS, ApiError
 from nerve.api.models import GateTold, RouteTold, RunTold
 from nerve.commander.console import AtConsole
 from nerve.commander.core.choosing import chosen
@@ -29,6 +29,7 @@ PATIENCE = 30.0
 """Seconds for which something is tried again that a server was not there for."""
 AGAIN = 0.1
 ROUTER = Target()
+STOPPED = "stopped in the Commander"
 
 
 class WorkflowController(AtConsole):
@@ -113,6 +114,7 @@ class WorkflowController(AtConsole):
     async def _prefixed(self, parsed: ParsedInput) -> None:
         if parsed.problem:
             raise Unknown(parsed.problem)
+        await self._listening.ready()
         parsed, value = resolve_input(parsed, self.desk.blocks)
         if parsed.type is InputType.REFERENCE:
             self.desk.say("text", parsed.text, value=value)
@@ -151,6 +153,7 @@ class WorkflowController(AtConsole):
         target = self.desk.target or ROUTER
         self._turn = (target, None)
         run_id = None
+        await self._listening.ready()
         try:
             said, value = resolve_input(parse_input(text), self.desk.blocks)
             if target.kind == "router":
@@ -163,10 +166,7 @@ class WorkflowController(AtConsole):
             self._turn = (target, run_id) if run_id is not None else None
 
     async def _route(self, text: str) -> str | None:
-        key = secrets.token_hex(8)
-        told: RouteTold = await self.again(
-            lambda: self.client.route(text=text, conversation=self.conversation, start=True, key=key)
-        )
+        told: RouteTold = await self.do("route", text=text, conversation=self.conversation, start=True)
         if told.run is not None:
             await self._follow(told.run, routed=True)
             return told.run.run_id
@@ -203,13 +203,14 @@ class WorkflowController(AtConsole):
 
     # -- runs --------------------------------------------------------------------------------------------
 
-    async def again(self, do: Callable[[], Awaitable[Any]]) -> Any:
-        """Do something that counts once however often it is done; a server that is gone may come back."""
+    async def do(self, operation: str, **given: Any) -> Any:
+        """Do a command of the api once, however often it is sent: a server that is gone may come back."""
+        given[OPERATIONS[operation].asks.keyed_by] = secrets.token_hex(8)
         loop = asyncio.get_running_loop()
         end = loop.time() + PATIENCE
         while True:
             try:
-                return await do()
+                return await self.client.perform(operation, given)
             except ApiError as error:
                 if error.code != "busy" or loop.time() > end:
                     raise
@@ -217,12 +218,8 @@ class WorkflowController(AtConsole):
 
     async def begin(self, name: str, value: Any, params: dict[str, Any] | None = None) -> str:
         """Start a run and follow it; its id."""
-        key = secrets.token_hex(8)
-        run: RunTold = await self.again(
-            lambda: self.client.start(
-                workflow=name, input=value, params=params or {}, key=key, conversation=self.conversation
-            )
-        )
+        given = {"workflow": name, "input": value, "params": params or {}, "conversation": self.conversation}
+        run: RunTold = await self.do("start", **given)
         await self._follow(run)
         return run.run_id
 
@@ -264,18 +261,15 @@ class WorkflowController(AtConsole):
         if card is None or card.ended:
             return
         try:
-            await self.again(lambda: self.client.stop(run=card.run_id, reason="stopped in the Commander"))
+            await self.do("stop", run=card.run_id, reason=STOPPED)
         except ApiError as error:
             self.desk.say("error", sentence(error))
 
-    async def answer(self, gate: GateTold, text: Any) -> str:
+    async def answer(self, gate: GateTold, text: Any, reason: str = "") -> str:
         """Answer a gate; "" or why not, and then it stays open. A number is the choice of that number."""
         answer = chosen(text, gate.choices or []) if isinstance(text, str) else text
-        key = secrets.token_hex(8)
         try:
-            await self.again(
-                lambda: self.client.answer(run=gate.run_id, gate=gate.gate_id, answer=answer, key=key)
-            )
+            await self.do("answer", run=gate.run_id, gate=gate.gate_id, answer=answer, reason=reason)
         except ApiError as error:
             return sentence(error)
         self.desk.answered(gate, answer)

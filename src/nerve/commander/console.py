@@ -38,13 +38,13 @@ class AtConsole:
     async def begin(self, name: str, value: Any, params: dict[str, Any] | None = None) -> str:
         raise NotImplementedError
 
-    async def answer(self, gate: GateTold, text: Any) -> str:
+    async def answer(self, gate: GateTold, text: Any, reason: str = "") -> str:
         raise NotImplementedError
 
     async def interrupt(self, run_id: str | None = None) -> None:
         raise NotImplementedError
 
-    async def again(self, do: Callable[[], Awaitable[Any]]) -> Any:
+    async def do(self, operation: str, **given: Any) -> Any:
         raise NotImplementedError
 
     async def news(self) -> None:
@@ -82,7 +82,7 @@ class AtConsole:
         """Let nothing new begin in the run in focus."""
         if (run_id := self.active_run_id) is not None:
             try:
-                await self.again(lambda: self.client.pause(run=run_id))
+                await self.do("pause", run=run_id)
             except NerveError as error:
                 self._refuse(why(error))
 

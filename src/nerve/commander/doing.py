@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from nerve.commander import listing
 from nerve.commander.core.cards import PREFIXES, Target
-from nerve.commander.core.choosing import NO, YES, gate_named, meant, split_answer
+from nerve.commander.core.choosing import NO, YES, gate_named, meant, split_answer, split_reason
 from nerve.commander.core.commands import find, help_text, unknown
 from nerve.commander.core.naming import Unknown, startable
 from nerve.commander.core.options import anything
@@ -132,21 +132,21 @@ async def changed(commander: WorkflowController, told: RunTold, did: str) -> Non
 @does("pause")
 async def pause(commander: WorkflowController, text: str) -> None:
     run_id = await commander.named(text)
-    await changed(commander, await commander.again(lambda: commander.client.pause(run=run_id)), "pauses")
+    await changed(commander, await commander.do("pause", run=run_id), "pauses")
 
 
 @does("resume")
 async def resume(commander: WorkflowController, text: str) -> None:
     run_id = await commander.named(text)
-    await changed(commander, await commander.again(lambda: commander.client.resume(run=run_id)), "goes on")
+    await changed(commander, await commander.do("resume", run=run_id), "goes on")
 
 
 @does("stop")
 async def stop(commander: WorkflowController, text: str) -> None:
+    from nerve.commander.commander import STOPPED
+
     run_id = await commander.named(text)
-    reason = "stopped in the Commander"
-    told = await commander.again(lambda: commander.client.stop(run=run_id, reason=reason))
-    await changed(commander, told, "is stopped")
+    await changed(commander, await commander.do("stop", run=run_id, reason=STOPPED), "is stopped")
 
 
 @does("fork")
@@ -156,14 +156,12 @@ async def fork(commander: WorkflowController, text: str) -> None:
     at = step.strip() or None
     if at is not None and not at.startswith("/"):
         at = f"/{at}"
-    told = await commander.client.fork(run=run_id, at=at)
-    await commander.began(told)
+    await commander.began(await commander.do("fork", run=run_id, at=at))
 
 
 @does("retry")
 async def retry(commander: WorkflowController, text: str) -> None:
-    told = await commander.client.retry(run=await commander.named(text))
-    await commander.began(told)
+    await commander.began(await commander.do("retry", run=await commander.named(text)))
 
 
 # -- gates -----------------------------------------------------------------------------------------------
@@ -198,8 +196,9 @@ async def reject(commander: WorkflowController, text: str) -> None:
 
 
 async def choose(commander: WorkflowController, text: str, words: tuple[str, ...]) -> None:
-    gate = gate_named(commander.desk, text)
-    if refused := await commander.answer(gate, meant(gate, words)):
+    """The one choice that says this; what stands behind the gate, or instead of it, is the reason."""
+    gate, reason = split_reason(commander.desk, text)
+    if refused := await commander.answer(gate, meant(gate, words), reason):
         commander.desk.say("error", refused)
 
 
@@ -219,7 +218,7 @@ async def signal(commander: WorkflowController, text: str) -> None:
         raise Unknown("Name the signal: /signal NAME [VALUE].")
     key, rest = key_of(rest.strip())
     value = resolve_value(rest, commander.desk.blocks) if rest else None
-    await commander.client.signal(label=name, key=key, value=anything(value))
+    await commander.do("signal", label=name, key=key, value=anything(value))
     note(commander, f"The signal '{name}' is sent.")
 
 

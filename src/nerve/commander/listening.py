@@ -24,7 +24,7 @@ PAGE = 5000
 """Events that are asked for at once."""
 PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 """Seconds between the attempts to hear of the runs again; the last again and again."""
-FIRST = 10.0
+FIRST = 20.0
 """Seconds in which a server should have said what there is."""
 
 
@@ -41,7 +41,7 @@ class Listening:
         """`heard` is called after anything was taken in; `revive` gets a server that is gone going again."""
         self._client, self._desk, self._heard, self._revive = client, desk, heard, revive
         self._task: asyncio.Task[None] | None = None
-        self._begun = asyncio.Event()
+        self._begun, self._filled = asyncio.Event(), asyncio.Event()
         self._lock = asyncio.Lock()
         self._kept: dict[str, list[EventTold]] = {}
         """Events of runs whose past is being asked for: they are taken after it."""
@@ -53,6 +53,13 @@ class Listening:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FIRST):
                 await self._begun.wait()
+
+    async def ready(self) -> None:
+        """Return when the desk was filled once, if that is to be."""
+        if not self._filled.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FIRST):
+                    await self._filled.wait()
 
     async def close(self) -> None:
         if self._task is not None:
@@ -80,13 +87,14 @@ class Listening:
     async def _lost(self, error: ApiError) -> None:
         """Nobody is there: say so, once, and see whether somebody can be."""
         self._connected(False)
-        told = "" if error.code == "busy" and self._revive is not None else sentence(error)
+        told = sentence(error)
         if error.code == "busy" and self._revive is not None:
             try:
                 await self._revive()
+                return
             except NerveError as why:
                 told = str(why)
-        if told and told != self._told:
+        if told != self._told:
             self._told = told
             self._desk.say("error", told)
         self._begun.set()
@@ -112,6 +120,7 @@ class Listening:
             if not self._desk.is_over(run_id):
                 await self._catch_up(run_id)
         self._begun.set()
+        self._filled.set()
         self._heard()
 
     async def reload(self) -> None:

@@ -43,6 +43,10 @@ class Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         yield
 
+    def has_connections(self) -> bool:
+        """Whether somebody is connected."""
+        return bool(self.server_state.connections)
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.listening.set()

@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from nerve.api import Api
 from nerve.core.session import Session
 from nerve.server.app import app
 from nerve.server.auth import Auth
+from nerve.server.idle import idle
 from nerve.server.listening import Unsafe, bind_tcp, bind_unix, is_loopback, socket_path
 from nerve.server.reloading import load_all, reloading
 from nerve.server.running import running
@@ -83,26 +84,30 @@ def serve(
     *,
     hosts: Iterable[str] = (),
     wide: bool = False,
+    idle: float | None = None,
     prepare: Callable[[Session], None] | None = None,
     ready: Callable[[Serving], None] | None = None,
 ) -> int:
     """Serve a project until SIGTERM or Ctrl-C. Unsafe says why it cannot.
 
     `hosts` are more names by which it is reached, as browsers write them; `wide` says that other machines
-    may; `prepare` registers what is written in Python; `ready` is called when it listens.
+    may; `idle` ends it after so many seconds in which nobody was connected and nothing went on; `prepare`
+    registers what is written in Python; `ready` is called when it listens.
     """
-    asyncio.run(_serve(Places.of(project), Listening(host, port, tuple(hosts), wide), prepare, ready))
+    where = Listening(host, port, tuple(hosts), wide, idle)
+    asyncio.run(_serve(Places.of(project), where, prepare, ready))
     return 0
 
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """Where a server is to listen, and under which names."""
+    """Where a server is to listen, under which names, and for how long if nobody comes."""
 
     host: str
     port: int | None
     hosts: tuple[str, ...]
     wide: bool
+    idle: float | None = None
 
     def bind(self) -> socket.socket:
         if self.port is None:
@@ -140,7 +145,7 @@ async def _serve(
         }
         async with (
             opened(places, prepare) as (api, problems, recovered),
-            running(app(api, auth), [tcp, unix]),
+            running(app(api, auth), [tcp, unix]) as server,
             reloading(api),
         ):
             with told(places.server, about):
@@ -149,7 +154,23 @@ async def _serve(
                     ready(
                         Serving(**about, workflows=found, recovered=recovered, problems=problems, auth=auth)
                     )
-                await stop.wait()
+                if where.idle is None:
+                    await stop.wait()
+                else:
+                    await needed(stop, idle(where.idle, api.session, server.has_connections))
+
+
+async def needed(stop: asyncio.Event, idle: Awaitable[None]) -> None:
+    """Return when a server was told to stop, or is not needed any more."""
+    waits = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(idle)]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        if waits[1].done():
+            waits[1].result()
+    finally:
+        for each in waits:
+            each.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
 
 
 @contextlib.asynccontextmanager

@@ -89,6 +89,16 @@ def split_answer(desk: Desk, text: str) -> tuple[GateTold, str]:
     return the_gate(desk), text.strip()
 
 
+def split_reason(desk: Desk, text: str) -> tuple[GateTold, str]:
+    """The gate and the reason in `[gate] [reason]`."""
+    first, _, rest = text.strip().partition(" ")
+    if first and (found := matching(desk, first)):
+        return gate_named(desk, first) if len(found) > 1 else found[0], rest.strip()
+    if first and not rest:
+        return gate_named(desk, first), ""
+    return the_gate(desk), text.strip()
+
+
 def told(gates: list[GateTold]) -> str:
     return ", ".join(
         f"{number} {name_of(gate)} ({gate.gate_id})" for number, gate in enumerate(gates[:10], 1)

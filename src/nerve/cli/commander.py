@@ -1,0 +1,92 @@
+"""`nerve` and `nerve commander`: the Commander, on the full screen or in plain lines."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from nerve.cli.exits import COMPLETED, INTERRUPTED
+from nerve.cli.run import Flag
+from nerve.cli.usage import UsageError
+
+if TYPE_CHECKING:
+    from nerve.commander.commander import WorkflowController
+
+
+def commander(*, plain: Flag = False, server: str | None = None) -> int:
+    """Open the Commander: talk to agents and workflows, and see and steer all runs of this project.
+
+    The server of the project is started in the background if none runs, and ends by itself when it is not
+    needed. Leaving stops no run. `nerve` alone is the same, at a terminal.
+
+    Parameters
+    ----------
+    plain
+        Plain lines instead of the full screen; they are taken anyway where the terminal is not up to it.
+    server
+        The address of a server that somebody else runs. Its token is in NERVE_TOKEN, or is the project's.
+    """
+    if server is not None and urlsplit(server).scheme not in ("http", "https"):
+        raise UsageError(f"--server {server} is no address: write http://127.0.0.1:7433.")
+    try:
+        code, lines = asyncio.run(talk(plain or not capable(), server))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    for line in lines:
+        print(line)
+    return code
+
+
+def capable() -> bool:
+    """Whether the terminal can show a full screen, and the person wants one."""
+    terminal = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
+    dumb = os.environ.get("TERM", "").lower() in ("", "dumb", "unknown")
+    return terminal and not dumb and not os.environ.get("NO_COLOR")
+
+
+async def talk(plain: bool, server: str | None) -> tuple[int, list[str]]:
+    """The Commander until somebody leaves it: the exit code, and what is left in the terminal."""
+    controller = made(server)
+    controller.desk.project = str(Path.cwd())
+    code = COMPLETED
+    try:
+        after = "plain" if plain else "full"
+        while after != "quit":
+            if after == "plain":
+                from nerve.commander.plain import run
+
+                await controller.open()
+                after = await run(controller)
+            else:
+                after, code = await full_screen(controller)
+    finally:
+        lines = controller.farewell()
+        await controller.close()
+        await controller.client.close()
+    return code, lines
+
+
+def made(server: str | None) -> WorkflowController:
+    """The controller of the project's server, or of one elsewhere."""
+    from nerve.commander.commander import WorkflowController
+    from nerve.commander.home import Home, elsewhere
+
+    if server is not None:
+        return WorkflowController(elsewhere(server))
+    home = Home()
+    return WorkflowController(home.client(), revive=home.ensure)
+
+
+async def full_screen(controller: WorkflowController) -> tuple[str, int]:
+    """What comes after the full screen, and its exit code."""
+    from nerve.commander.core.history import History
+    from nerve.commander.history_file import FILE, HistoryFile
+    from nerve.commander.tui.app import CommanderApp
+
+    app = CommanderApp(controller, History(HistoryFile(Path(controller.desk.project) / FILE)))
+    after = await app.run_async()
+    return after or "quit", app.return_code or COMPLETED
