@@ -92,8 +92,8 @@ COMMANDS: tuple[Command, ...] = (
         (GATE, Argument("ANSWER", "text", optional=False)),
         example="/answer 1 looks good",
     ),
-    Command("approve", "Gates", "Say yes to a gate.", (GATE, Argument("COMMENT")), ("yes",)),
-    Command("reject", "Gates", "Say no to a gate.", (GATE, Argument("COMMENT")), ("no",)),
+    Command("approve", "Gates", "Say yes to a gate.", (GATE,), ("yes",)),
+    Command("reject", "Gates", "Say no to a gate.", (GATE,), ("no",)),
     Command("facts", "Facts", "List the facts, or those that fit a pattern.", (Argument("PATTERN"),)),
     Command(
         "signal",

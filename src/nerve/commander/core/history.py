@@ -27,7 +27,8 @@ class History:
 
     def __init__(self, keeper: Keeper | None = None, entries: Iterable[str] = ()) -> None:
         self._keeper = keeper
-        self.entries = [*(keeper.load() if keeper is not None else ()), *entries][-MOST:]
+        kept: list[str] = keeper.load() if keeper is not None else []
+        self.entries: list[str] = [*kept, *entries][-MOST:]
         self._at: int | None = None
         self._draft = ""
 

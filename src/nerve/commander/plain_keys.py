@@ -1,0 +1,156 @@
+"""The keys of the plain mode, and what each does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from prompt_toolkit.application import get_app
+from prompt_toolkit.enums import DEFAULT_BUFFER
+from prompt_toolkit.filters import Condition, has_focus
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.keys import Keys as Key
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from nerve.commander.commander import WorkflowController
+    from nerve.commander.core.pasted import Pastes
+    from nerve.commander.plain_print import Printer
+
+LEAVE = "Press Ctrl-C again to leave. What runs goes on."
+SHEET = """\
+  Enter                  send; on the empty line, open the next gate
+  Ctrl-J, Alt-Enter      new line
+  Tab                    complete the word
+  Up, Down               earlier and later input; what is queued comes back
+  Ctrl-R                 search what was typed before
+  Ctrl-G, Ctrl-X Ctrl-E  write in your editor
+  Ctrl-O                 show what tools say, or fold it
+  F3                     open the next gate
+  Esc                    close; twice: stop the run that is looked at
+  Ctrl-C                 clear; twice: leave, and what runs goes on
+  Ctrl-D                 leave, when the line is empty
+  ?                      these keys; /help lists the commands"""
+
+
+@dataclass(slots=True)
+class Keys:
+    """What the keys act on."""
+
+    controller: WorkflowController
+    pastes: Pastes
+    printer: Printer
+    hint: Callable[[str], None]
+    hinted: Callable[[str], bool]
+    tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+
+    def enter(self, event: KeyPressEvent) -> None:
+        """Send the line; of an open menu, take what is chosen."""
+        buffer = event.current_buffer
+        if buffer.complete_state is not None and buffer.complete_state.current_completion is not None:
+            buffer.complete_state = None
+        elif not buffer.text.strip():
+            buffer.reset()
+            self.open_gate(event)
+        else:
+            buffer.validate_and_handle()
+
+    def newline(self, event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    def paste(self, event: KeyPressEvent) -> None:
+        """A long paste is folded; the same again shows it."""
+        buffer = event.current_buffer
+        if (mark := self.pastes.mark_of(event.data, buffer.text)) is not None:
+            at = buffer.text.index(mark)
+            buffer.text = buffer.text.replace(mark, whole := self.pastes.expand(mark), 1)
+            buffer.cursor_position = at + len(whole)
+        else:
+            buffer.insert_text(self.pastes.fold(event.data))
+
+    def editor(self, event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        buffer.text = self.pastes.expand(buffer.text)
+        buffer.cursor_position = len(buffer.text)
+        buffer.open_in_editor()
+
+    def interrupt(self, event: KeyPressEvent) -> None:
+        """Ctrl-C: clear the line; twice, leave."""
+        buffer = event.current_buffer
+        if buffer.text:
+            buffer.reset()
+            self.hint("Cleared.")
+        elif self.hinted(LEAVE):
+            event.app.exit(result=None)
+        else:
+            self.hint(LEAVE)
+
+    def leave(self, event: KeyPressEvent) -> None:
+        event.app.exit(result=None)
+
+    def escape(self, event: KeyPressEvent) -> None:
+        """Esc: close what is open; twice, stop the run that is looked at."""
+        buffer, desk = event.current_buffer, self.controller.desk
+        card = desk.focused
+        if buffer.complete_state is not None:
+            buffer.cancel_completion()
+        elif desk.opened is not None:
+            desk.open_gate(None)
+        elif card is not None and not card.ended:
+            again = f"Press Esc again to stop {card.name}."
+            if self.hinted(again):
+                self.hint(f"Stopping {card.name}.")
+                self.run(self.controller.interrupt(card.run_id))
+            else:
+                self.hint(again)
+
+    def open_gate(self, event: KeyPressEvent) -> None:
+        """Open the oldest gate, or the next one."""
+        desk = self.controller.desk
+        ids = [gate.gate_id for gate in desk.gates]
+        if ids:
+            at = ids.index(desk.opened) + 1 if desk.opened in ids else 0
+            self.run(self.controller.enter(f"/gates {at % len(ids) + 1}"))
+
+    def up(self, event: KeyPressEvent) -> None:
+        """Take back what is queued, or go up."""
+        if not event.current_buffer.text and (text := self.controller.unqueue()):
+            event.current_buffer.insert_text(text)
+        else:
+            event.current_buffer.auto_up(count=event.arg)
+
+    def sheet(self, event: KeyPressEvent) -> None:
+        self.printer.say(Text(SHEET))
+
+    def details(self, event: KeyPressEvent) -> None:
+        self.printer.details = not self.printer.details
+        shown = "shown whole" if self.printer.details else "folded to a line"
+        self.hint(f"What tools say is {shown} from now on.")
+
+    def run(self, doing: Any) -> None:
+        task = asyncio.ensure_future(doing)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+
+def bindings(keys: Keys) -> KeyBindings:
+    made = KeyBindings()
+    editing = has_focus(DEFAULT_BUFFER)
+    empty = Condition(lambda: not get_app().current_buffer.text)
+    made.add("enter", filter=editing)(keys.enter)
+    made.add("c-j", filter=editing)(keys.newline)
+    made.add("escape", "enter", filter=editing)(keys.newline)
+    made.add(Key.BracketedPaste, filter=editing)(keys.paste)
+    made.add("c-g", filter=editing)(keys.editor)
+    made.add("c-x", "c-e", filter=editing)(keys.editor)
+    made.add("c-c", filter=editing)(keys.interrupt)
+    made.add("c-d", filter=editing & empty)(keys.leave)
+    made.add("escape", filter=editing)(keys.escape)
+    made.add("f3", filter=editing)(keys.open_gate)
+    made.add("up", filter=editing)(keys.up)
+    made.add("?", filter=editing & empty)(keys.sheet)
+    made.add("f1", filter=editing)(keys.sheet)
+    made.add("c-o", filter=editing)(keys.details)
+    return made
