@@ -9,7 +9,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from nerve.commander.core.harmless import harmless
+from nerve.commander.core.harmless import gist
 from nerve.commander.core.lines import ROOTS, SYMBOLS
 from nerve.commander.core.tree import Branch, Tree, name_of, spent, time, visible
 from nerve.core.view import NodeView
@@ -52,9 +52,9 @@ def rows_of(
     for node in shown:
         last = node is shown[-1]
         symbol, style = SYMBOLS.get(node.state, ("●", "yellow"))
-        text = Text(f"{guide}{'└─' if last else '├─'} ", "dim")
+        text = Text.assemble((f"{guide}{'└─' if last else '├─'} ", "dim"))
         text.append(f"{symbol} {name_of(node)}".ljust(NAMES - len(guide)), style)
-        text.append(" " + harmless(branch.notes.get(node.path, "").split("\n")[0]))
+        text.append(" " + gist(branch.notes.get(node.path, "")))
         yield text, Text(time(node.started_at, node.ended_at, now), "dim")
         inner = guide + ("   " if last else "│  ")
         yield from rows_of(tree, branch, node.children, inner, now)

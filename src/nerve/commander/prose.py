@@ -35,7 +35,7 @@ class Code(CodeBlock):
         if self.lexer_name == "diff":
             yield Padding(coloured(code), (0, 0, 0, 2))
         else:
-            syntax = Syntax(code, self.lexer_name, theme="ansi_dark", background_color="default")
+            syntax = Syntax(code, self.lexer_name, theme="ansi_dark", word_wrap=True)
             yield Padding(syntax, (0, 0, 0, 2))
 
 

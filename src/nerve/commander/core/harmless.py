@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
+MARKED = re.compile(r"\*\*(.+?)\*\*|`([^`]+)`|^#+ ")
+"""What Markdown marks, which a single line shows without the marks."""
 KEPT = "\n\t"
 HIDES = ("Cc", "Cf", "Cs", "Zl", "Zp")
 """Control characters, those without a width, half pairs, and those that end lines."""
@@ -20,3 +23,9 @@ def written(character: str) -> str:
         return character
     number = ord(character)
     return f"\\x{number:02x}" if number < 0x100 else f"U+{number:04X}"
+
+
+def gist(text: str) -> str:
+    """The first line of a Markdown text, without its marks."""
+    first = harmless(text.strip()).split("\n")[0]
+    return MARKED.sub(lambda found: found[1] or found[2] or "", first)

@@ -1,0 +1,273 @@
+"""The full screen: runs beside the conversation, the prompt below, gates as cards between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from time import monotonic
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from rich.text import Text
+from rich.theme import Theme
+from textual.binding import BindingsMap
+from textual.containers import Horizontal, Vertical
+from textual.widgets import Static
+
+from nerve.commander.commander import WorkflowController
+from nerve.commander.core.harmless import harmless
+from nerve.commander.core.history import History
+from nerve.commander.tui import themes
+from nerve.commander.tui.acting import Acting
+from nerve.commander.tui.gates import GateCard
+from nerve.commander.tui.keys import bindings, places, read_keymap
+from nerve.commander.tui.popup import Popup
+from nerve.commander.tui.prompt import ANSWER, PLACEHOLDER, Prompt, PromptBox
+from nerve.commander.tui.runs import RunLine, RunList
+from nerve.commander.tui.status import Status
+from nerve.commander.tui.stream import Stream
+
+if TYPE_CHECKING:
+    from textual.app import ComposeResult
+    from textual.command import Provider
+    from textual.events import DescendantFocus, Resize
+
+PROSE = Theme(
+    {
+        "markdown.code": "cyan",
+        "markdown.h1": "bold",
+        "markdown.h2": "bold",
+        "markdown.h3": "bold",
+        "markdown.link": "blue",
+        "markdown.link_url": "dim",
+        "markdown.block_quote": "italic dim",
+        "markdown.item.number": "dim",
+        "markdown.item.bullet": "dim",
+        "markdown.table.header": "bold",
+        "markdown.table.border": "dim",
+    }
+)
+"""Markdown in the colours that every theme has."""
+FRAME = 0.1
+"""Seconds between two looks at what has changed."""
+WIDE, TALL = 90, 18
+"""Columns and rows from which on the list of runs has room."""
+SECOND = 5
+"""Frames between two looks at the time."""
+
+
+def palette() -> type[Provider]:
+    from nerve.commander.tui.palette import Palette
+
+    return Palette
+
+
+class CommanderApp(Acting):
+    """What the desk has, drawn at most ten times a second. It gives back `quit` or `plain`."""
+
+    TITLE = "nerve"
+    CSS = """
+    Screen { layers: base popup; layout: vertical; }
+    #middle { height: 1fr; }
+    #right { width: 1fr; height: 1fr; }
+    #queue { height: auto; max-height: 4; padding: 0 1; color: $text-muted; display: none; }
+    Screen.-narrow #runs { display: none; }
+    Screen.-narrow #runline { display: block; }
+    Screen.-narrow.-runs #runs { display: block; width: 1fr; border-right: none; }
+    Screen.-narrow.-runs #right { display: none; }
+    Screen.-narrow.-runs #runline { display: none; }
+    CommandPalette > Vertical { margin: 1 1; max-width: 90; background: $surface; }
+    CommandPalette #--input, CommandPalette #--input.--list-visible { border: round $primary; }
+    CommandPalette SearchIcon { display: none; }
+    CommandPalette CommandInput, CommandPalette CommandInput:focus { padding: 0 1; border: none; height: 1; }
+    CommandPalette CommandList, CommandPalette CommandList:focus { border: round $primary;
+        background: $surface; scrollbar-size-vertical: 1; max-height: 60vh; }
+    CommandPalette CommandList > .option-list--option { padding: 0 1; }
+    """
+    BINDINGS = bindings("app")
+    COMMANDS: ClassVar[Any] = {palette}
+
+    def __init__(
+        self,
+        controller: WorkflowController,
+        history: History | None = None,
+        clock: Callable[[], datetime] | None = None,
+    ) -> None:
+        super().__init__()
+        self._bindings = BindingsMap(bindings("app"))  # without the keys that Textual has of its own
+        self.controller, self.desk = controller, controller.desk
+        self.past = history or History()
+        self.clock = clock or (lambda: datetime.now(UTC))
+        self.theme = themes.preferred()
+        self.controller.themes = themes.THEMES
+        self.console.push_theme(PROSE)
+        self.keymap = {}
+        self.opens_gates, self.asking = False, None
+        self._frame, self._last, self._soon = 0, 0.0, False
+
+    def compose(self) -> ComposeResult:
+        self.stream = Stream(self.desk, self.clock)
+        self.runs, self.line = RunList(self.desk, self.clock), RunLine(self.desk, self.clock)
+        self.card, self.status, self.popup = GateCard(), Status(self.desk, self.clock), Popup()
+        self.prompt = Prompt(self.controller.complete, self.past, self.popup)
+        self.box, self.queue = PromptBox(self.prompt), Static(id="queue", markup=False)
+        self.card.free = lambda: not self.prompt.text
+        self.prompt.queued = lambda: bool(self.desk.queue)
+        yield self.line
+        with Horizontal(id="middle"):
+            yield self.runs
+            with Vertical(id="right"):
+                yield self.stream
+        yield self.card
+        yield self.queue
+        yield self.box
+        yield self.status
+        yield self.popup
+
+    def on_mount(self) -> None:
+        self.keymap, problems = read_keymap(places(self.desk.project))
+        if self.keymap:
+            self.set_keymap(self.keymap)
+            self.status.keymap = self.keymap
+        for problem in problems:
+            self.desk.say("error", problem)
+        self.prompt.focus()
+        self.desk.on_change = self.soon
+        self.draw_all()
+        self.set_interval(FRAME, self.frame)
+        self.background(self.controller.open())
+
+    # -- frames ------------------------------------------------------------------------------------------
+
+    def soon(self) -> None:
+        """Something has changed: look at it now, or when the last look is long enough ago."""
+        if monotonic() - self._last >= FRAME and not self._soon:
+            self._soon = True
+            self.call_later(self.frame)
+
+    def frame(self) -> None:
+        """Draw what has changed since the last frame; many changes of one thing are one."""
+        self._soon, self._last = False, monotonic()
+        self._frame += 1
+        if self.asking is not None and self.asking[2] < self._last:
+            self.ask(None)
+        if self.desk.changed:
+            changed = self.desk.changed.take()
+            shown = {block.number for run in changed.runs if (block := self.desk.block_of(run)) is not None}
+            self.stream.take(changed.blocks | shown, everything="cleared" in changed.flags)
+            if changed.runs or changed.flags & {"focus", "gates", "connected"}:
+                self.draw_runs()
+            self.heed(changed.flags)
+            self.status.redraw()
+        self.status.tick()
+        if self._frame % SECOND == 0:
+            self.stream.tick()
+            self.draw_time()
+
+    def draw_all(self) -> None:
+        self.draw_runs()
+        self.stream.take((), everything=True)
+        self.heed({"target", "queue", "gates"})
+        self.status.redraw()
+
+    def draw_runs(self) -> None:
+        if self.line.display:
+            self.line.take()
+        if self.runs.display:
+            self.runs.take()
+
+    def draw_time(self) -> None:
+        if self.runs.display:
+            self.runs.tick()
+        if self.line.display and any(card.moves for card in self.desk.runs.values()):
+            self.line.take()
+
+    def heed(self, flags: set[str]) -> None:
+        """Do what the flags of the desk say."""
+        if flags & {"opened", "gates"}:
+            self.draw_gate(opened="opened" in flags)
+        if flags & {"target", "opened", "gates"}:
+            self.draw_frame()
+        if "queue" in flags:
+            self.draw_queue()
+        if flags & {"connected", "workflows"} and not self.desk.blocks:
+            self.stream.measure()
+        if "focus" in flags and (block := self.desk.block_of(self.desk.focus)) is not None:
+            self.stream.show(block.number)
+        self.heed_wants()
+
+    def draw_gate(self, opened: bool) -> None:
+        """Show the gate that is open; one that was answered elsewhere closes."""
+        gate = self.desk.gate(self.desk.opened)
+        if gate is None and self.opens_gates and self.desk.gates and self.free:
+            gate, opened = self.desk.gates[0], True
+            self.desk.open_gate(gate.gate_id)
+        if gate is None:
+            focused = self.card.has_focus_within or self.card.has_focus
+            self.card.close()
+            if self.desk.opened is not None:
+                self.desk.open_gate(None)
+            if focused:
+                self.prompt.focus()
+            return
+        place = [each.gate_id for each in self.desk.gates].index(gate.gate_id) + 1
+        count = len(self.desk.gates)
+        self.card.show(gate, f"{place} of {count}" if count > 1 else "")
+        if opened and self.free and self.card.form is None:
+            self.card.focus()
+
+    @property
+    def free(self) -> bool:
+        """Whether nobody is typing."""
+        return not self.prompt.text and self.prompt.searching is None
+
+    def draw_frame(self) -> None:
+        """Say on the frame of the prompt where its text goes."""
+        gate = self.desk.gate(self.desk.opened)
+        self.box.set_class(gate is not None, "-gate")
+        self.prompt.placeholder = PLACEHOLDER if gate is None else ANSWER
+        if self.prompt.searching is not None:
+            title, hint = "search", "Enter take · Ctrl-R next · Esc back"
+        elif gate is not None:
+            from nerve.commander.core.cards import name_of
+
+            title, hint = (
+                f"answer to {harmless(name_of(gate))}",
+                "Enter answer · /command works too · Esc later",
+            )
+        else:
+            title, hint = f"to {self.desk.target}" if self.desk.target is not None else "", ""
+        self.box.border_title = title
+        self.box.border_subtitle = "gates open by themselves" if self.opens_gates else ""
+        self.status.hint = hint
+        self.status.redraw()
+
+    def draw_queue(self) -> None:
+        rows = [Text(f"↳ {harmless(' '.join(text.split()))}", no_wrap=True) for text in self.desk.queue[-3:]]
+        if rows:
+            rows[-1].append("   waits for its turn · Up edits it", "dim")
+        for row in rows:
+            row.truncate(max(10, self.size.width - 3), overflow="ellipsis")
+        self.queue.update(Text("\n").join(rows))
+        self.queue.display = bool(rows)
+
+    # -- size and focus ----------------------------------------------------------------------------------
+
+    def on_resize(self, event: Resize) -> None:
+        self.fit(event.size.width, event.size.height)
+
+    def fit(self, width: int, height: int) -> None:
+        self.screen.set_class(width < WIDE, "-narrow")
+        self.screen.set_class(height < TALL, "-low")
+        if width >= WIDE:
+            self.screen.remove_class("-runs")
+        self.call_after_refresh(self.draw_runs)
+        self.call_after_refresh(self.draw_queue)
+        self.call_after_refresh(self.status.redraw)
+
+    def on_descendant_focus(self, event: DescendantFocus) -> None:
+        scopes = {"prompt": "prompt", "stream": "stream", "runs": "runs"}
+        id = event.widget.id or ""
+        self.status.scope = scopes.get(id, "gate" if self.card.has_focus_within or id == "gate" else "prompt")
+        if id != "runs":
+            self.screen.remove_class("-runs")
+        self.status.redraw()

@@ -1,0 +1,297 @@
+"""Gate cards: what is asked, what exactly will run, and the answers. Opened, never a trap."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.style import Style
+from rich.text import Text
+from textual.containers import Vertical
+from textual.message import Message
+from textual.widgets import Static
+
+from nerve.api.models import GateTold
+from nerve.commander.core.blocks import diff_in, is_diff
+from nerve.commander.core.cards import name_of
+from nerve.commander.core.choosing import NO, YES, Unsaid, meant
+from nerve.commander.core.harmless import harmless
+from nerve.commander.tui.change import change, counted, file_of
+from nerve.commander.tui.keys import bindings
+from nerve.commander.tui.paper import Paper, draw
+
+if TYPE_CHECKING:
+    from textual.app import ComposeResult
+    from textual.events import Key, Resize
+
+SCHEMAS = ("schema", "form", "json_schema", "answer_schema")
+"""Where a gate may say which fields its answer has."""
+CHANGED = 12
+OTHERS = 8
+"""Lines of the prompt, the frame, the footer, and two of the conversation."""
+
+
+class Body(Paper):
+    """What is asked."""
+
+    DEFAULT_CSS = "Body { height: 1; width: 1fr; scrollbar-size-vertical: 1; }"
+
+
+class GateCard(Vertical, can_focus=True):
+    """One open gate. While it has the focus and nothing is in the prompt, a key answers it."""
+
+    DEFAULT_CSS = """
+    GateCard { height: auto; display: none; border: round $warning; padding: 0 1;
+               border-title-color: $warning; border-title-style: bold; border-subtitle-color: $text-muted; }
+    GateCard:ansi { border-subtitle-color: ansi_default; }
+    GateCard:focus { border: heavy $warning; }
+    GateCard > #choices { height: auto; }
+    GateCard > #refused { height: auto; color: $error; display: none; }
+    """
+    BINDINGS = bindings("gate")
+
+    class Answered(Message):
+        """Somebody gave an answer."""
+
+        def __init__(self, gate: GateTold, answer: Any) -> None:
+            super().__init__()
+            self.gate, self.answer = gate, answer
+
+    class Typed(Message):
+        """Somebody types: that is for the prompt."""
+
+        def __init__(self, character: str = "") -> None:
+            super().__init__()
+            self.character = character
+
+    def __init__(self) -> None:
+        super().__init__(id="gate")
+        self.gate: GateTold | None = None
+        self.body = Body(id="body")
+        self.choices = Static(id="choices", markup=False)
+        self.choices.auto_links = False
+        self.refused = Static(id="refused", markup=False)
+        self.form: Any = None
+        self.at = 0
+        self.whole = False
+        """Whether the change is shown whole."""
+        self.free: Callable[[], bool] = lambda: True
+        """Whether a bare key may answer: nothing stands in the prompt."""
+
+    def compose(self) -> ComposeResult:
+        yield self.body
+        yield self.choices
+        yield self.refused
+
+    # -- what is shown -----------------------------------------------------------------------------------
+
+    def show(self, gate: GateTold, position: str = "") -> None:
+        """Show a gate, as it is now."""
+        if self.gate is None or gate.gate_id != self.gate.gate_id:
+            self.gate, self.at, self.whole = gate, 0, False
+            self.refuse("")
+            self.border_title = f"⏸ {harmless(name_of(gate))}"
+            self._remake_form()
+        self.border_subtitle = " · ".join(part for part in (deadline(gate), position, self.told()) if part)
+        self.display = True
+        self.redraw()
+
+    def close(self) -> None:
+        self.gate, self.display = None, False
+        if self.form is not None:
+            self.form.remove()
+            self.form = None
+
+    def _remake_form(self) -> None:
+        if self.form is not None:
+            self.form.remove()
+            self.form = None
+        if self.gate is not None and (schema := schema_of(self.gate)):
+            from nerve.commander.tui.form import Form
+
+            self.form = Form(schema)
+            self.mount(self.form, before=self.refused)
+
+    @property
+    def answers(self) -> list[str]:
+        """What can be chosen by its number."""
+        return [] if self.gate is None else list(self.gate.choices or self.gate.options or [])
+
+    def told(self) -> str:
+        if self.form is not None:
+            return "Tab next field · Ctrl-S send · Esc later"
+        count = len(self.answers)
+        keys = ["1" if count == 1 else f"1-{count}"] if count else ["e"]
+        keys += [letter for letter, words in (("y", YES), ("n", NO)) if self._meant(words)]
+        return f"{' '.join(keys)} answer · or type · Esc later"
+
+    def _meant(self, words: tuple[str, ...]) -> str:
+        try:
+            return meant(self.gate, words) if self.gate is not None else ""
+        except Unsaid:
+            return ""
+
+    def redraw(self) -> None:
+        width = self.body.size.width or self.app.size.width - 4
+        if self.gate is None or width <= 0:
+            return
+        lines = draw(self.app, Group(*asked(self.gate, self.whole)), width - 1)
+        self.body.styles.height = max(1, min(len(lines), self.room))
+        self.body.put(lines)
+        self.choices.update(self.listed())
+        self.choices.display = bool(self.answers) and self.form is None
+
+    @property
+    def room(self) -> int:
+        """Lines that the question may take: the answers are always seen, and some of the conversation."""
+        fields = min(14, 2 * len(self.form.properties)) if self.form is not None else len(self.answers)
+        hint = bool(self.answers) and not (self.gate and self.gate.choices)
+        return self.app.size.height - fields - hint - bool(self.refused.display) - OTHERS
+
+    def listed(self) -> Text:
+        strict = bool(self.gate and self.gate.choices)
+        rows = []
+        for index, choice in enumerate(self.answers):
+            here = index == self.at
+            row = Text.assemble(
+                ("❯ " if here else "  ", "bold yellow"),
+                (f"{index + 1}  ", "yellow"),
+                (harmless(choice), "bold" if here else ""),
+            )
+            row.stylize(Style(meta={"@click": f"app.answer({index})"}))
+            rows.append(row)
+        if rows and not strict:
+            rows.append(Text("     or type your own answer", "dim"))
+        return Text("\n").join(rows)
+
+    def refuse(self, why: str) -> None:
+        """Say why an answer was not taken."""
+        self.refused.update(Text(harmless(why), "red"))
+        self.refused.display = bool(why)
+
+    def on_resize(self, event: Resize) -> None:
+        self.redraw()
+
+    # -- answers -----------------------------------------------------------------------------------------
+
+    def give(self, answer: Any) -> None:
+        if self.gate is not None:
+            self.post_message(self.Answered(self.gate, answer))
+
+    def on_key(self, event: Key) -> None:
+        """A number is the choice of that number; any other letter begins an answer in the prompt."""
+        character = event.character or ""
+        if not event.is_printable or self.form is not None:
+            return
+        if character.isdecimal() and self.free() and 1 <= int(character) <= len(self.answers):
+            event.stop()
+            self.give(self.answers[int(character) - 1])
+        elif character not in self._letters():
+            event.stop()
+            self.post_message(self.Typed(character))
+
+    def _letters(self) -> set[str]:
+        return {key for _, binding in self._bindings for key in binding.key.split(",") if len(key) == 1}
+
+    def action_yes(self) -> None:
+        self._say(YES, "y")
+
+    def action_no(self) -> None:
+        self._say(NO, "n")
+
+    def _say(self, words: tuple[str, ...], letter: str) -> None:
+        if self.free() and self.form is None and (answer := self._meant(words)):
+            self.give(answer)
+        else:
+            self.post_message(self.Typed(letter))
+
+    def action_choose(self) -> None:
+        if self.answers and self.form is None and self.free():
+            self.give(self.answers[self.at])
+        else:
+            self.post_message(self.Typed())
+
+    def action_move(self, by: int) -> None:
+        if self.answers:
+            self.at = max(0, min(len(self.answers) - 1, self.at + by))
+            self.redraw()
+        else:
+            self.body.scroll_relative(y=by, animate=False)
+
+    def action_edit(self) -> None:
+        self.post_message(self.Typed())
+
+    def action_diff(self) -> None:
+        self.whole = not self.whole
+        self.redraw()
+
+
+def schema_of(gate: GateTold) -> dict[str, Any] | None:
+    """The fields that an answer has, if the gate has a form."""
+    told = gate.model_extra or {}
+    for name in SCHEMAS:
+        schema = told.get(name)
+        if isinstance(schema, dict) and isinstance(schema.get("properties"), dict):
+            return schema
+    return None
+
+
+def deadline(gate: GateTold) -> str:
+    if gate.deadline is None:
+        return ""
+    return f"until {datetime.fromtimestamp(gate.deadline, UTC).astimezone():%H:%M}"
+
+
+def asked(gate: GateTold, whole: bool = False) -> Iterator[RenderableType]:
+    """The question, then what would be done, every character of it."""
+    from nerve.commander.tui.growing import prose
+
+    prompt = gate.prompt.strip()
+    action = gate.action or {}
+    if action:
+        # What runs is shown as it is below; the question needs to say it once only.
+        head, *rest = prompt.split("\n\n")
+        yield Text(harmless(head.rstrip(":")), "bold")
+        for each in rest[1:]:
+            yield Text(harmless(each), "italic")
+    else:
+        yield prose(prompt)
+    if gate.note:
+        yield Text(harmless(gate.note), "dim")
+    preview = (gate.model_extra or {}).get("input_preview")
+    if preview:
+        yield Text()
+        yield Padding(shown(str(preview), whole), (0, 0, 0, 2))
+    if action:
+        yield Text()
+        yield from exactly(action, whole)
+    yield Text()
+
+
+def exactly(action: dict[str, Any], whole: bool) -> Iterator[RenderableType]:
+    """What will run, field by field."""
+    given = action.get("input")
+    where = f"  in {harmless(str(action['cwd']))}" if action.get("cwd") else ""
+    yield Text.assemble(
+        ("Will run ", "dim"), (harmless(str(action.get("tool", ""))), "bold cyan"), (where, "dim")
+    )
+    if (diff := diff_in(given)) or is_diff(diff := str(action.get("diff") or "")):
+        yield Text.assemble("  ± ", (harmless(file_of(diff)), "bold"), (f"  {counted(diff)}", "dim"))
+        yield Padding(change(diff, 0 if whole else CHANGED), (0, 0, 0, 4))
+        return
+    for name, value in given.items() if isinstance(given, dict) else ():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        head = Text.assemble(("  ", ""), (f"{harmless(str(name))}: ", "dim"), harmless(text.split("\n")[0]))
+        yield head
+        if "\n" in text:
+            yield Padding(Text(harmless(text.split("\n", 1)[1])), (0, 0, 0, 4))
+
+
+def shown(text: str, whole: bool) -> Text:
+    if is_diff(text):
+        return change(text, 0 if whole else CHANGED)
+    return Text(harmless(text))

@@ -1,0 +1,89 @@
+"""Paper: lines that rich has drawn once, scrolled, selected and copied as text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.segment import Segment
+from rich.text import Text
+from textual.geometry import Size
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.style import Style
+    from textual.app import App
+    from textual.selection import Selection
+
+
+def draw(app: App[Any], renderable: RenderableType, width: int) -> list[Strip]:
+    """A renderable as lines of at most that width."""
+    options = app.console_options.update(width=max(width, 1), height=None, highlight=False)
+    segments = app.console.render(renderable, options)
+    lines = Segment.split_and_crop_lines(segments, max(width, 1), include_new_lines=False, pad=False)
+    return [Strip(line).simplify() for line in lines]
+
+
+def strip_of(app: App[Any], text: Text) -> Strip:
+    """One line; the style of the whole text counts, too."""
+    return Strip(Text.assemble(text).render(app.console), text.cell_len)
+
+
+class Paper(ScrollView):
+    """A widget of lines. What is below says which: `line(y)` and `height`."""
+
+    DEFAULT_CSS = "Paper { overflow-x: hidden; }"
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self.strips: list[Strip] = []
+
+    def line(self, y: int) -> Strip:
+        return self.strips[y]
+
+    @property
+    def height(self) -> int:
+        return len(self.strips)
+
+    def put(self, strips: list[Strip]) -> None:
+        """Show other lines."""
+        self.strips = strips
+        self.resized()
+
+    def resized(self) -> None:
+        """Take note of how many lines there are now."""
+        size = Size(self.scrollable_content_region.width, self.height)
+        if size != self.virtual_size:
+            self.virtual_size = size
+            self.clear_cached_dimensions()
+            if self.styles.height is not None and self.styles.height.is_auto:
+                self.refresh(layout=True)
+        self.refresh()
+
+    # -- drawing -----------------------------------------------------------------------------------------
+
+    def render_line(self, y: int) -> Strip:
+        at, width, base = self.scroll_offset.y + y, self.size.width, self.visual_style.rich_style
+        if not 0 <= at < self.height:
+            return Strip.blank(width, base)
+        strip = self.selected(self.line(at), at)
+        return strip.apply_offsets(0, at).extend_cell_length(width).crop(0, width).apply_style(base)
+
+    def selected(self, strip: Strip, y: int) -> Strip:
+        """A line with what is selected of it marked."""
+        selection = self.text_selection
+        span = selection.get_span(y) if selection is not None else None
+        if span is None:
+            return strip
+        text = Text("", no_wrap=True, end="")
+        for segment in strip:
+            text.append(segment.text, segment.style)
+        start, end = span
+        style: Style = self.screen.get_component_rich_style("screen--selection")
+        text.stylize(style, start, len(text) if end == -1 else end)
+        return Strip(text.render(self.app.console), strip.cell_length)
+
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        lines = "\n".join(self.line(y).text.rstrip() for y in range(self.height))
+        return selection.extract(lines), "\n"

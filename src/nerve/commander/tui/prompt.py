@@ -1,0 +1,240 @@
+"""The prompt: several lines, completed while they are typed, with what was typed before behind the arrows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from textual.containers import Horizontal
+from textual.message import Message
+from textual.widgets import Static, TextArea
+
+from nerve.commander.core.completion import Completion
+from nerve.commander.core.history import History
+from nerve.commander.core.pasted import Pastes
+from nerve.commander.tui.keys import bindings
+from nerve.commander.tui.popup import Popup
+
+if TYPE_CHECKING:
+    from textual.app import ComposeResult
+    from textual.document._document import EditResult
+    from textual.document._edit import Edit
+    from textual.events import Key, Paste
+
+PLACEHOLDER = "Ask anything · % workflow · @ node · / command"
+ANSWER = "Type an answer, or press its key"
+Complete = Callable[[str, int], Sequence[Completion]]
+
+
+class Prompt(TextArea):
+    """What somebody types. The popup is computed in the key handler, so that it never lags the keys."""
+
+    DEFAULT_CSS = """
+    Prompt { height: auto; min-height: 1; max-height: 8; width: 1fr; border: none; padding: 0;
+             background: transparent; scrollbar-size-vertical: 1; }
+    Prompt:focus { border: none; }
+    Prompt .text-area--placeholder { text-style: dim; }
+    """
+    BINDINGS = bindings("prompt")
+
+    class Entered(Message):
+        """A line is to be done."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
+
+    class Edited(Message):
+        """The text is another."""
+
+    class Sheet(Message):
+        """Somebody asks for the keys."""
+
+    class Unqueue(Message):
+        """Somebody wants the queued text back."""
+
+    def __init__(self, complete: Complete, history: History, popup: Popup) -> None:
+        super().__init__(id="prompt", compact=True, highlight_cursor_line=False, tab_behavior="focus")
+        self.cursor_blink = False
+        self.placeholder = PLACEHOLDER
+        self.completes, self.past, self.popup = complete, history, popup
+        self.pastes = Pastes()
+        self.queued: Callable[[], bool] = lambda: False
+        self.searching: str | None = None
+        """The draft that was there before the search, while one goes on."""
+        self._quiet = False
+
+    # -- text --------------------------------------------------------------------------------------------
+
+    @property
+    def at(self) -> int:
+        """Where the cursor is in the text."""
+        row, column = self.cursor_location
+        lines = self.document.lines[:row]
+        return sum(map(len, lines)) + len(lines) + column
+
+    def write(self, text: str, cursor: int | None = None) -> None:
+        """Show another text, and offer nothing for it."""
+        self._quiet = True
+        try:
+            self.load_text(text)
+            before = text[: len(text) if cursor is None else cursor].split("\n")
+            self.move_cursor((len(before) - 1, len(before[-1])))
+        finally:
+            self._quiet = False
+        self.popup.offer(())
+        self.post_message(self.Edited())
+
+    def edit(self, edit: Edit) -> EditResult:
+        result = super().edit(edit)
+        self.offer()
+        self.post_message(self.Edited())
+        return result
+
+    def offer(self) -> None:
+        """Offer what the word at the cursor may become."""
+        if self._quiet:
+            return
+        if self.searching is not None:
+            self.popup.offer(found(self.past.search(self.text)))
+        else:
+            self.popup.offer(self.completes(self.text, self.at))
+
+    def take(self, item: Completion) -> None:
+        """Put what was offered into the text."""
+        if self.searching is not None:
+            self.searching = None
+            self.write(item.text)
+            return
+        text, cursor = item.applied(self.text, self.at)
+        if cursor == len(text) and not item.text.endswith(("/", "=")):
+            text, cursor = f"{text} ", cursor + 1
+        self.write(text, cursor)
+        self.offer()
+
+    def clear_all(self) -> None:
+        self.searching = None
+        self.pastes.clear()
+        self.write("")
+
+    # -- keys --------------------------------------------------------------------------------------------
+
+    async def _on_key(self, event: Key) -> None:
+        if event.character == "?" and not self.text:
+            event.stop()
+            event.prevent_default()
+            self.post_message(self.Sheet())
+            return
+        await super()._on_key(event)
+
+    async def _on_paste(self, event: Paste) -> None:
+        event.stop()
+        event.prevent_default()
+        mark = self.pastes.mark_of(event.text, self.text)
+        self._quiet = True
+        try:
+            if mark is not None:
+                self.write(self.text.replace(mark, self.pastes.expand(mark), 1))
+            else:
+                self._replace_via_keyboard(self.pastes.fold(event.text), *self.selection)
+        finally:
+            self._quiet = False
+        self.popup.offer(())
+        self.focus()
+
+    def action_enter(self) -> None:
+        item = self.popup.marked
+        if item is not None and (self.searching is not None or self._takes(item)):
+            submit = self.searching is None and not self.popup.moved
+            self.take(item)
+            if not submit:
+                return
+        if self.text.endswith("\\") and self.cursor_at_end_of_text:
+            self.action_delete_left()
+            self.action_newline()
+            return
+        text = self.pastes.expand(self.text).strip()
+        if text or self.searching is not None:
+            self.clear_all()
+        if text:
+            self.post_message(self.Entered(text))
+
+    def _takes(self, item: Completion) -> bool:
+        """Whether Enter means what is marked: somebody chose it, or it is the rest of a command's name."""
+        typed = self.text[item.start : self.at]
+        command = typed[:1] in ("/", ":") and item.start == 0 and self.cursor_at_end_of_text
+        return self.popup.moved or (command and item.text != typed and item.text.startswith(typed))
+
+    def action_newline(self) -> None:
+        self._replace_via_keyboard("\n", *self.selection)
+
+    def action_complete(self) -> None:
+        if self.popup.marked is not None:
+            self.take(self.popup.marked)
+        elif not self.text:
+            self.app.action_focus_next()
+        else:
+            self.offer()
+
+    def action_up(self) -> None:
+        if self.popup.is_open:
+            self.popup.move(-1)
+        elif not self.cursor_at_first_line:
+            self.action_cursor_up()
+        elif not self.text and self.queued():
+            self.post_message(self.Unqueue())
+        elif (earlier := self.past.up(self.text)) is not None:
+            self.write(earlier)
+
+    def action_down(self) -> None:
+        if self.popup.is_open:
+            self.popup.move(1)
+        elif not self.cursor_at_last_line:
+            self.action_cursor_down()
+        elif (later := self.past.down(self.text)) is not None:
+            self.write(later)
+
+    def search(self) -> None:
+        """Search what was typed before; again: the next that fits."""
+        if self.searching is None:
+            self.searching, text = self.text, self.text
+            self.write(text)
+            self.offer()
+        else:
+            self.popup.move(1)
+
+    def give_up(self) -> bool:
+        """Close what is open above the prompt; whether there was anything."""
+        if self.searching is not None:
+            draft, self.searching = self.searching, None
+            self.write(draft)
+            return True
+        if self.popup.is_open:
+            self.popup.offer(())
+            return True
+        return False
+
+
+def found(lines: Sequence[str]) -> list[Completion]:
+    return [Completion(line, 0, " ".join(line.split())) for line in lines]
+
+
+class PromptBox(Horizontal):
+    """The prompt in its frame, which says where the text goes."""
+
+    DEFAULT_CSS = """
+    PromptBox { height: auto; border: round $primary 60%; padding: 0 1; }
+    PromptBox:ansi { border: round ansi_bright_black; border-title-color: ansi_default; }
+    PromptBox:focus-within { border: round $primary; }
+    PromptBox.-gate { border: round $warning; border-title-color: $warning; }
+    PromptBox > Static { width: 2; height: 1; color: $primary; text-style: bold; }
+    PromptBox.-gate > Static { color: $warning; }
+    """
+
+    def __init__(self, prompt: Prompt, **options: Any) -> None:
+        super().__init__(id="promptbox", **options)
+        self.prompt = prompt
+
+    def compose(self) -> ComposeResult:
+        yield Static("❯", markup=False)
+        yield self.prompt

@@ -1,0 +1,230 @@
+"""Desks filled by hand, and a controller that only notes what is asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from nerve.api.models import EventTold, GateTold, InputTold, RunTold, WorkflowTold
+from nerve.commander.commander import WorkflowController
+from nerve.commander.core.completion import Completion, complete
+from nerve.commander.core.desk import Desk
+from nerve.commander.core.naming import names
+
+BEGAN = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
+NOW = BEGAN + timedelta(seconds=42)
+FLOWS = [
+    WorkflowTold(
+        id="code_review", kind="python", description="Review a change, then ask", steps=["read", "review"]
+    ),
+    WorkflowTold(
+        id="research_agent",
+        kind="yaml",
+        description="Search until the answer is good",
+        inputs=[InputTold(name="max_rounds", type="integer", default=5)],
+    ),
+    WorkflowTold(id="deploy", kind="lisp", description="Build, ask, release"),
+]
+
+
+class Scripted(WorkflowController):
+    """A controller without a server."""
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(None, desk=desk)  # type: ignore[arg-type]
+        self.entered: list[str] = []
+        self.answers: list[tuple[str, Any]] = []
+        self.stopped: list[str | None] = []
+        self.followed: list[str] = []
+        self.refusal = ""
+
+    async def open(self) -> None:
+        self.desk.connected = True
+        self.desk.flag("connected")
+
+    async def close(self) -> None:
+        pass
+
+    async def enter(self, text: str) -> None:
+        self.entered.append(text)
+        self.desk.say("input", text)
+
+    async def answer(self, gate: GateTold, text: Any) -> str:
+        self.answers.append((gate.gate_id, text))
+        if not self.refusal:
+            self.desk.gates = [each for each in self.desk.gates if each.gate_id != gate.gate_id]
+            self.desk.flag("gates")
+        return self.refusal
+
+    async def interrupt(self, run_id: str | None = None) -> None:
+        self.stopped.append(run_id)
+
+    async def follow(self, run: str) -> None:
+        self.followed.append(run)
+        self.desk.look_at(run)
+
+    def unqueue(self) -> str:
+        text = self.desk.queue.pop()
+        self.desk.flag("queue")
+        return text
+
+    def complete(self, text: str, cursor: int) -> list[Completion]:
+        return complete(text, cursor, names(self.desk, ("nord",)))
+
+
+class Script:
+    """Events of one run, one after the other."""
+
+    def __init__(
+        self, desk: Desk, run_id: str, workflow: str, began: datetime = BEGAN, label: str | None = None
+    ) -> None:
+        self.desk, self.run_id, self.workflow, self.label = desk, run_id, workflow, label
+        self.seq, self.at = 0, began
+
+    def follow(self) -> Script:
+        run = RunTold(
+            run_id=self.run_id, workflow=self.workflow, state="running", started_at=self.at, label=self.label
+        )
+        self.desk.list_runs([run])
+        self.desk.follow(self.run_id)
+        return self
+
+    def say(self, type: str, path: str = "", after: float = 0.0, **data: Any) -> Script:
+        self.seq += 1
+        self.at += timedelta(seconds=after)
+        self.desk.take(
+            EventTold(
+                seq=self.seq,
+                run_id=self.run_id,
+                workflow_id=self.workflow,
+                event_type=type,
+                path=path,
+                timestamp=self.at,
+                data=data,
+            )
+        )
+        return self
+
+    def started(self, *steps: str) -> Script:
+        return self.say("workflow_started", steps=list(steps), label=self.label)
+
+    def began(self, path: str, **data: Any) -> Script:
+        return self.say("node_started", path, node_id=path.rsplit("/", 1)[-1], **data)
+
+    def done(self, path: str, output: Any = "", after: float = 1.0, **attributes: Any) -> Script:
+        result = {"success": True, "output": output, "attributes": attributes}
+        name = path.rsplit("/", 1)[-1]
+        ms = after * 1000
+        return self.say(
+            "node_completed", path, after, node_id=name, success=True, result=result, duration_ms=ms
+        )
+
+    def output(self, path: str, text: str, stream: str = "assistant") -> Script:
+        return self.say("output_chunk", path, stream=stream, text=text)
+
+
+ANSWER = """The change is **good**, with two remarks:
+
+1. `parse()` swallows the error; raise it instead.
+2. The test is missing.
+
+```python
+def parse(text: str) -> Tree:
+    return Tree.of(text)
+```
+"""
+CHANGE = {
+    "file_path": "src/app.py",
+    "old_string": "debug = True\nport = 80\n",
+    "new_string": "debug = False\nport = 80\n",
+}
+
+
+def desk(**more: Any) -> Desk:
+    return Desk(project="/home/me/shop", connected=True, workflows=list(FLOWS), **more)
+
+
+def review(on: Desk) -> Script:
+    """A run in the middle of its work."""
+    on.say("input", "%code_review --strict look at the last commit")
+    run = Script(on, "run_01review", "code_review", label="last commit").follow()
+    run.started("read", "review_loop", "summary")
+    run.began("/read").done("/read", "42 files", 0.4)
+    run.began("/review_loop", control=True)
+    run.say("loop_iteration", "/review_loop", iteration=1, max=5)
+    run.began("/review_loop/reviewer")
+    run.say("tool_call", "/review_loop/reviewer", id="t1", name="Read", input={"file_path": "src/app.py"})
+    run.say("tool_call", "/review_loop/reviewer", id="t1", status="completed", text="line\n" * 12)
+    run.say("tool_call", "/review_loop/reviewer", id="t2", name="Edit", input=CHANGE)
+    run.output("/review_loop/reviewer", ANSWER)
+    run.at = BEGAN + timedelta(seconds=30)
+    return run
+
+
+def finished(on: Desk) -> Script:
+    on.say("input", "%research_agent why is the sky blue?")
+    run = Script(on, "run_00research", "research_agent", BEGAN - timedelta(minutes=9)).follow()
+    run.started("search", "answer").began("/search").done("/search", "3 sources", 12.0)
+    run.began("/answer")
+    usage = {"input_tokens": 900, "output_tokens": 340, "tokens": 1240, "cost": 0.021}
+    run.done("/answer", "Rayleigh scattering.", 3.2, usage=usage)
+    run.say("workflow_completed", result="**Rayleigh scattering**: short waves are scattered most.")
+    return run
+
+
+def gate(id: str = "g1", run_id: str = "run_02deploy", **more: Any) -> GateTold:
+    told: dict[str, Any] = {
+        "gate_id": id,
+        "run_id": run_id,
+        "path": "/ask/answer",
+        "node_id": "ask",
+        "prompt": "Release **v2.1** to production?\n\n- 3 commits\n- all tests pass",
+        "choices": ["approve", "reject", "later"],
+    }
+    return GateTold.model_validate(told | more)
+
+
+def permission() -> GateTold:
+    action = {"tool": "Edit", "input": CHANGE, "cwd": "/home/me/shop", "hash": "0"}
+    prompt = (
+        "reviewer wants to use Edit(src/app.py):\n\n    file_path: src/app.py\n\nThe agent says: debug is on"
+    )
+    return gate(
+        "g2",
+        path="/build/permission",
+        prompt=prompt,
+        choices=["allow", "deny"],
+        action=action,
+        node_id="reviewer",
+    )
+
+
+def waiting(on: Desk, *gates: GateTold) -> Script:
+    run = Script(on, "run_02deploy", "deploy", BEGAN - timedelta(seconds=90), "friday").follow()
+    run.started("build", "ask", "release").began("/build").done("/build", "built", 20.0)
+    for each in gates or (gate(),):
+        data = each.model_dump(exclude={"run_id", "path", "created_at"}, exclude_none=True)
+        run.say("gate_waiting", each.path, **({"choices": None, "options": None} | data))
+    return run
+
+
+def crowd(on: Desk, count: int = 200) -> None:
+    """Many runs that nobody follows."""
+    states = ("completed", "failed", "running", "cancelled", "completed")
+    on.list_runs(many(count, states))
+
+
+def many(count: int, states: Iterable[str]) -> list[RunTold]:
+    kinds = list(states)
+    return [
+        RunTold(
+            run_id=f"run_{9000 - n}",
+            workflow=FLOWS[n % 3].id,
+            state=kinds[n % len(kinds)],
+            label=f"number {n}" if n % 2 else None,
+            started_at=BEGAN - timedelta(minutes=n),
+            ended_at=None if kinds[n % len(kinds)] == "running" else BEGAN - timedelta(minutes=n, seconds=-7),
+        )
+        for n in range(count)
+    ]
