@@ -210,7 +210,7 @@ class LocalEngine:
 
     def ended(self, run: WorkflowRun, state: WorkflowState) -> None:
         """A run that nobody drives has come to its end."""
-        run._state, run._completed_at = state, datetime.now(UTC)
+        run._state = state
         if self._facts is not None:
             self._facts.forget(run.run_id)
         if timer := self._timers.pop(run.run_id, None):
@@ -426,13 +426,16 @@ class LocalEngine:
     ) -> RunRow:
         """The projection of a run; `pausing` is `paused` for whoever comes after a restart."""
         shown = WorkflowState.PAUSED if state is WorkflowState.PAUSING else state
+        ended = time.time() if state in FINAL else None
+        # One time: who asks again after a restart is told the same.
+        run._completed_at = None if ended is None else datetime.fromtimestamp(ended, UTC)
         return RunRow(
             run.run_id,
             self._name,
             run.workflow_id,
             shown.value,
             run._started_at.timestamp() if run._started_at else time.time(),
-            time.time() if state in FINAL else None,
+            ended,
             start.get("key"),
             start.get("parent"),
             wake,
