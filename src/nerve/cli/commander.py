@@ -59,7 +59,6 @@ async def talk(plain: bool, server: str | None) -> tuple[int, list[str]]:
             if after == "plain":
                 from nerve.commander.plain import run
 
-                await controller.open()
                 after = await run(controller)
             else:
                 after, code = await full_screen(controller)

@@ -72,7 +72,9 @@ class Plain:
         self._next: Next = "quit"
 
     async def go(self) -> Next:
-        self._welcome()
+        self.printer.say(
+            Text("nerve", "bold cyan").append(f" · {self._folder()}", "none"), Text(WELCOME, "dim")
+        )
         self.desk.on_change = self._changed.set
         for block in self.desk.blocks[-AGAIN:]:
             self.desk.touch(block=block)
@@ -84,15 +86,24 @@ class Plain:
             self._look()
         return self._next
 
-    def _welcome(self) -> None:
-        desk = self.desk
-        counted = f"{len(desk.workflows)} workflow{'' if len(desk.workflows) == 1 else 's'}"
+    async def _open(self) -> None:
+        """Find out what there is, and tell it."""
+        await self.controller.open()
+        desk, told = self.desk, []
         going = sum(not card.ended for card in desk.runs.values())
-        told = [harmless(str(Path(desk.project or ".").resolve())), counted]
-        told += [f"{going} not ended: /runs"] if going else []
-        told += [f"{len(desk.gates)} waiting for you: /gates"] if desk.gates else []
-        self.printer.say(Text("nerve", "bold cyan").append(f" · {' · '.join(told)}", "none"))
-        self.printer.say(Text(WELCOME, "dim"))
+        if desk.connected:
+            told.append(
+                f"{len(desk.workflows)} workflow{'' if len(desk.workflows) == 1 else 's'}: /workflows"
+            )
+        if going:
+            told.append(f"{going} run{'' if going == 1 else 's'} not ended: /runs")
+        if desk.gates:
+            told.append(f"{len(desk.gates)} waiting for you: /gates")
+        if told:
+            self.printer.say(Text(" · ".join(told), "dim"))
+
+    def _folder(self) -> str:
+        return harmless(str(Path(self.desk.project or ".").resolve()))
 
     # -- printing ----------------------------------------------------------------------------------------
 
@@ -153,6 +164,7 @@ class Plain:
 
     async def _enter(self) -> None:
         """Do what was entered, in its order, while the next line is typed."""
+        await self._open()
         while (text := await self._entered.get()) is not None:
             await self.controller.enter(text)
 
@@ -164,11 +176,15 @@ class Plain:
         with contextlib.suppress(NotImplementedError, ValueError):
             loop.add_signal_handler(signal.SIGINT, self._leave)
         try:
+            await self._open()
             while (line := await pipe.read()) is not None:
                 if not (person or at_once(line)):
                     await self._rest()
                 self._look()  # what came before the line is told before it
                 await self.controller.enter(line)
+                self._look()
+                if self._left.is_set():
+                    return
             if not person:
                 await self._rest()
         finally:

@@ -61,6 +61,7 @@ class Line:
         self.controller, self.desk = controller, controller.desk
         self.pastes = Pastes()
         self._hint, self._hint_ends = "", 0.0
+        self._never = True
         keys = Keys(controller, self.pastes, printer, self.hint, self.hinted)
         self._session: PromptSession[str | None] = PromptSession(
             self._prompt,
@@ -127,7 +128,8 @@ class Line:
             return [("class:hint", f" {self._hint}")]
         parts: StyleAndTextTuples = []
         if not self.desk.connected:
-            parts.append(("class:waits", " not connected "))
+            parts.append(("class:waits", " no server yet " if self._never else " not connected "))
+        self._never = self._never and not self.desk.connected
         if (card := self.desk.focused) is not None and not card.ended:
             parts.append(("", f" {described(card)} "))
         going = sum(card.moves for card in self.desk.runs.values())
