@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from api.support import refusal
-from nerve.api import Api
-from nerve.api.hub import BUFFER
+from nerve.api import Api, hub
+from nerve.api.hub import BUFFER, BYTES, Watcher
+from nerve.core.event import WorkflowEvent
 
 
 async def collected(events: Any) -> list[Any]:
@@ -133,3 +134,40 @@ async def test_whoever_stops_watching_is_forgotten(api: Api) -> None:
     watching.cancel()
     await asyncio.wait([watching])
     assert api.hub._watchers == set()
+
+
+async def test_a_watcher_is_behind_by_so_many_bytes_and_no_more() -> None:
+    event = WorkflowEvent("r", "w", "said", {"text": "x"}, seq=1)
+    watcher = Watcher(None)
+    watcher.tell(1, event, 5 * BYTES)
+    assert await watcher.next() == (1, event)  # one event alone is told, whatever its size
+    for number in range(4):
+        watcher.tell(number, event, BYTES // 4)
+    assert (watcher.bytes, watcher.lagged) == (BYTES, False)
+    await watcher.next()
+    watcher.tell(5, event, BYTES // 4)
+    watcher.tell(6, event, 1)
+    assert (watcher.bytes, watcher.lagged, len(watcher.waiting)) == (0, True, 0)
+    assert (await refusal(watcher.next())).code == "conflict"
+
+
+async def test_a_long_past_is_read_as_it_is_told(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is kept for a watcher who has not come to the present."""
+    monkeypatch.setattr(hub, "PAGE", 10)
+
+    @api.session.workflow
+    async def chatty(ctx: Any) -> None:
+        for number in range(100):
+            ctx.emit("said", {"number": number})
+
+    run = await api.start(workflow="chatty", wait=True)
+    watching = api.hub.watch(run.run_id)
+    seen = [(await anext(watching)).seq for _ in range(5)]
+    assert api.hub._watchers == set()
+    seen += [event.seq async for event in watching]
+    assert seen == list(range(1, 103))
+    behind = [event.seq async for event in api.hub.watch(run.run_id, 50)]
+    assert behind == list(range(51, 103))
+    assert [e.seq for e in (await api.events(run=run.run_id, after=50, limit=3)).events] == [51, 52, 53]
+    assert (await api.events(run=run.run_id, after=50, limit=3)).more
+    assert not (await api.events(run=run.run_id, after=99, limit=3)).more

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import time
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -155,18 +156,53 @@ async def test_who_is_behind_is_told_so_and_comes_back(
         assert served.api.hub._watchers == set()
 
 
+async def stalled(served: Served, path: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A reader who has read the first line of a stream, and then nothing."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port, limit=1024)
+    head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n"
+    writer.write(f"{head}Authorization: Bearer {served.tokens['read']}\r\n\r\n".encode())
+    await reader.readline()
+    return reader, writer
+
+
+BEAT = 0.2
+
+
 async def test_a_reader_who_takes_nothing_is_cut_off(tmp_path: Path) -> None:
-    async with serving(tmp_path, heartbeat=0.1) as served, served.client() as client:
-        run = await start(client, "chatty", input=30_000)
-        reader, writer = await asyncio.open_connection("127.0.0.1", served.port, limit=1024)
-        head = f"GET /events/workflow/{run['run_id']} HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n"
-        writer.write(f"{head}Authorization: Bearer {served.tokens['read']}\r\n\r\n".encode())
-        await reader.readline()
-        await until(lambda: not served.api.hub._watchers)
-        await until(lambda: served.api.session.get_workflow_run(run["run_id"]).is_complete)
+    async with serving(tmp_path, heartbeat=BEAT) as served, served.client() as client:
+        run = await start(client, "chatty", input=15_000, wait=True)
+        reader, writer = await stalled(served, f"/events/workflow/{run['run_id']}")
+        began = time.monotonic()
+        await until(lambda: not served.server.server_state.tasks)
+        assert time.monotonic() - began < 5  # it takes two heartbeats, and as long as the machine is busy
         with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
             await reader.readexactly(100_000_000)
         writer.close()
+
+
+@pytest.mark.parametrize(
+    ("events", "factor"), [(10_000, 2.0), pytest.param(100_000, 1.15, marks=pytest.mark.full)]
+)
+async def test_a_reader_who_takes_nothing_holds_up_no_run(tmp_path: Path, events: int, factor: float) -> None:
+    """The same run beside one and without one, by the best of a few tries."""
+    async with serving(tmp_path, heartbeat=BEAT) as served, served.client() as client:
+        alone, beside = [], []
+        for _ in range(5):
+            alone.append(await took(client, events))
+            _, writer = await stalled(served, "/events")
+            watchers = list(served.api.hub._watchers)
+            beside.append(await took(client, events))
+            assert all(watcher.lagged or watcher.bytes <= hub.BYTES for watcher in watchers)
+            writer.close()
+            if min(beside) < factor * min(alone):
+                return
+        pytest.fail(f"alone {min(alone):.2f} s, beside a reader who does not read {min(beside):.2f} s")
+
+
+async def took(client: httpx2.AsyncClient, events: int) -> float:
+    began = time.monotonic()
+    assert (await start(client, "chatty", input=events, wait=True))["result"] == events
+    return time.monotonic() - began
 
 
 async def test_streams_end_with_the_server(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from nerve.api.errors import ApiError
 from nerve.api.models import EventTold
 from nerve.api.telling import found
 from nerve.core.event import WorkflowEvent
+from nerve.core.values import encode
 from nerve.core.workflow.run import WorkflowRun
 
 if TYPE_CHECKING:
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 
 BUFFER = 1000
 """How many events a watcher may be behind."""
+BYTES = 1024 * 1024
+"""How many bytes these may have, unless it is one event alone."""
+PAGE = 200
+"""Events of the past that are read at a time."""
 REMEMBERED = 10_000
 """How many events of all runs can be told again to a watcher who comes back."""
 
@@ -29,18 +34,20 @@ class Watcher:
 
     def __init__(self, run_id: str | None) -> None:
         self.run_id = run_id
-        self.waiting: deque[tuple[int, WorkflowEvent]] = deque()
+        self.waiting: deque[tuple[int, WorkflowEvent, int]] = deque()
+        self.bytes = 0
         self.lagged = False
         self._woken = asyncio.Event()
 
-    def tell(self, number: int, event: WorkflowEvent) -> None:
+    def tell(self, number: int, event: WorkflowEvent, size: int = 0) -> None:
         if self.lagged:
             return
-        if len(self.waiting) >= BUFFER:
-            self.lagged = True
+        if self.waiting and (len(self.waiting) >= BUFFER or self.bytes + size > BYTES):
+            self.lagged, self.bytes = True, 0
             self.waiting.clear()
         else:
-            self.waiting.append((number, event))
+            self.waiting.append((number, event, size))
+            self.bytes += size
         self._woken.set()
 
     async def next(self) -> tuple[int, WorkflowEvent]:
@@ -51,7 +58,9 @@ class Watcher:
                 )
             self._woken.clear()
             await self._woken.wait()
-        return self.waiting.popleft()
+        number, event, size = self.waiting.popleft()
+        self.bytes -= size
+        return number, event
 
 
 class Hub:
@@ -74,9 +83,10 @@ class Hub:
         for event in events:
             self._told += 1
             self._past.append((self._told, event.run_id, event.seq))
-            for watcher in self._watchers:
-                if watcher.run_id in (None, run.run_id):
-                    watcher.tell(self._told, event)
+            watching = [each for each in self._watchers if each.run_id in (None, run.run_id)]
+            size = size_of(event) if watching else 0
+            for watcher in watching:
+                watcher.tell(self._told, event, size)
 
     async def watch(self, run_id: str | None = None, after: int = 0) -> AsyncGenerator[EventTold, None]:
         """The events of a run behind a number, and then as they come; without a run, of all from now on."""
@@ -89,14 +99,17 @@ class Hub:
         self._attach()
         run = found(self._session, run_id)
         watcher = Watcher(run.run_id)
-        self._watchers.add(watcher)
         try:
-            last = after
-            # Asked before anything is told: what comes while it is told is told afterwards.
-            over, past = run.is_complete, await run.history(after=after)
-            for event in past:
-                last = event.seq
-                yield event_told(event)
+            last, caught_up = after, False
+            while not caught_up:
+                # What is long past is read as it is told. Only then is kept what comes meanwhile.
+                over, past = run.is_complete, await run.history(last, PAGE)
+                caught_up = len(past) < PAGE
+                if caught_up:
+                    self._watchers.add(watcher)
+                for event in past:
+                    last = event.seq
+                    yield event_told(event)
             if over or any(event.event_type in ENDS for event in past[-1:]):
                 return
             while True:
@@ -155,6 +168,11 @@ class Hub:
 
 
 ENDS = ("workflow_completed", "workflow_failed", "workflow_cancelled")
+
+
+def size_of(event: WorkflowEvent) -> int:
+    """About how many bytes an event has."""
+    return len(encode(event.data)) + len(event.path) + len(event.event_type)
 
 
 def event_told(event: WorkflowEvent) -> EventTold:

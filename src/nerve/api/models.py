@@ -166,7 +166,7 @@ class RunsAsked(Asked):
 
 
 class EventsAsked(OneRun):
-    after: Annotated[int, Field(ge=0)] = 0
+    after: Annotated[int, Field(ge=0, le=2**53)] = 0
     limit: Annotated[int, Field(ge=1, le=10_000)] = 1000
 
 

@@ -397,8 +397,8 @@ class LocalEngine:
             return self.take_up(fork.same_source(self, key, row, source))
         return await fork.fork(self, source, at, input, overrides, key)
 
-    def rows(self, run_id: str, after: int = 0) -> Iterable[Row]:
-        return self.store.events(run_id, after)
+    def rows(self, run_id: str, after: int = 0, limit: int | None = None) -> Iterable[Row]:
+        return self.store.events(run_id, after, limit)
 
     def open_gates(self, run_id: str) -> dict[str, GateInfo]:
         """The open gates of a run that nobody drives, read from its journal."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nerve.api import Api, ApiError
+from nerve.api.hub import ENDS
 
 SHOWN = 100
 """Runs in a snapshot."""
@@ -37,13 +38,15 @@ class Follow:
     @classmethod
     async def of(cls, api: Api, name: str, mark: str) -> Follow:
         """Follow a run from a mark on; ApiError if there is no such run, or that is no mark."""
-        detail: Any = await api.perform("run", {"run": name})
-        if mark and not (mark.isdecimal() and len(mark) < 20):
+        if mark and not (mark.isdecimal() and len(mark) < 16):
             raise ApiError("bad_request", "one comes back to a run with the number of an event")
         after = int(mark or 0)
-        oldest = await first_there(api, detail.run_id, after)
-        over = oldest is None and detail.ended_at is not None and after >= detail.last_seq
-        return cls(api, detail.run_id, after, oldest, over)
+        told: Any = await api.perform("events", {"run": name, "after": max(after - 1, 0), "limit": 1})
+        seen = told.events[0] if told.events else None
+        if seen is not None and (after == 0 or seen.seq == after):
+            return cls(api, seen.run_id, after, None, after > 0 and seen.event_type in ENDS)
+        detail: Any = await api.perform("run", {"run": name})
+        return cls(api, detail.run_id, after, seen.seq if seen is not None else 1, over=False)
 
     async def all(self) -> AsyncGenerator[Said, None]:
         after = self.after
@@ -63,15 +66,6 @@ class Follow:
             yield cut_off(error, str(after))
         finally:
             await events.aclose()
-
-
-async def first_there(api: Api, run: str, after: int) -> int | None:
-    if after == 0:
-        return None
-    told: Any = await api.perform("events", {"run": run, "after": after - 1, "limit": 1})
-    if told.events and told.events[0].seq == after:
-        return None
-    return int(told.events[0].seq) if told.events else 1
 
 
 async def follow_all(api: Api, mark: str) -> AsyncGenerator[Said, None]:

@@ -81,8 +81,8 @@ class MemoryStore:
             self._keys[row.session, row.key] = row.run
         self._runs[row.run] = row
 
-    def events(self, run: str, after: int = 0) -> list[Row]:
-        return self._journals.get(run, [])[after:]
+    def events(self, run: str, after: int = 0, limit: int | None = None) -> list[Row]:
+        return self._journals.get(run, [])[after : None if limit is None else after + limit]
 
     def run(self, run: str) -> RunRow | None:
         return self._runs.get(run)

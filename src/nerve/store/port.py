@@ -123,8 +123,11 @@ class Store(Protocol):
         and nothing of the batch was written. `patience` is how long to wait for the write lock.
         """
 
-    def events(self, run: str, after: int = 0) -> list[Row]:
-        """The rows of a journal behind `after`, in order, each checked against the hash chain."""
+    def events(self, run: str, after: int = 0, limit: int | None = None) -> list[Row]:
+        """The rows of a journal behind `after`, in order, each checked against the hash chain.
+
+        With a `limit`, at most so many.
+        """
 
     def run(self, run: str) -> RunRow | None: ...
 

@@ -32,6 +32,10 @@ _NARROWEST = {
 """By what runs are looked up, if it is given."""
 
 
+NO_LAST = 2**62
+"""Behind every event there can be."""
+
+
 class SqliteStore:
     """Writes in turn, from whichever thread; reads, which never wait for that, from one other."""
 
@@ -65,11 +69,13 @@ class SqliteStore:
     def _busy(self) -> StoreBusy:
         return StoreBusy(f"{self.file} is being written to by another thread")
 
-    def events(self, run: str, after: int = 0) -> list[Row]:
+    def events(self, run: str, after: int = 0, limit: int | None = None) -> list[Row]:
         with reported(self.file):
             # Asked first, since an append between the two questions may only make the journal longer.
             reach = self._reader.execute(SQL["select_reach"], (run,)).get or 0
-            stored = self._reader.execute(SQL["select_events"], (run, after))
+            last = NO_LAST if limit is None else after + limit
+            reach = min(reach, last)
+            stored = self._reader.execute(SQL["select_events"], (run, after, last))
             try:
                 rows = cast("Iterator[chain.Stored]", stored)
                 return chain.verified(run, after, rows, self._blob, reach)

@@ -83,6 +83,10 @@ class StoreContract:
         assert [row.seq for row in store.events("r", 3)] == [4, 5]
         assert store.events("r", 5) == []
         assert store.events("r", 9) == []
+        assert [row.seq for row in store.events("r", 0, 2)] == [1, 2]
+        assert [row.seq for row in store.events("r", 2, 2)] == [3, 4]
+        assert [row.seq for row in store.events("r", 4, 2)] == [5]
+        assert store.events("r", 5, 2) == []
 
     @pytest.mark.parametrize("after", [0, 1, 3])
     def test_an_append_after_the_wrong_event_is_a_conflict(self, store: Store, after: int) -> None:

@@ -43,7 +43,7 @@ class Engine(Protocol):
     def commands(self) -> Commands: ...
     def new_id(self) -> str: ...
     def ready(self, run: WorkflowRun) -> None: ...
-    def rows(self, run_id: str, after: int = 0) -> Iterable[Row]: ...
+    def rows(self, run_id: str, after: int = 0, limit: int | None = None) -> Iterable[Row]: ...
     def open_gates(self, run_id: str) -> dict[str, GateInfo]: ...
     async def start(self, run: WorkflowRun) -> None: ...
     async def shown(self, run: WorkflowRun) -> None: ...
@@ -156,12 +156,12 @@ class WorkflowRun:
         """Everything that is in the journal."""
         return self._events(0)
 
-    async def history(self, after: int = 0) -> list[WorkflowEvent]:
-        """The events behind the one numbered `after`."""
-        return self._events(after)
+    async def history(self, after: int = 0, limit: int | None = None) -> list[WorkflowEvent]:
+        """The events behind the one numbered `after`, at most `limit` of them."""
+        return self._events(after, limit)
 
-    def _events(self, after: int) -> list[WorkflowEvent]:
-        return [self._event(row) for row in self._engine.rows(self._run_id, after)]
+    def _events(self, after: int, limit: int | None = None) -> list[WorkflowEvent]:
+        return [self._event(row) for row in self._engine.rows(self._run_id, after, limit)]
 
     def _event(self, row: Row) -> WorkflowEvent:
         at = datetime.fromtimestamp(row.at, UTC)

@@ -11,7 +11,8 @@ SELECT seq, hash FROM events WHERE run = ? ORDER BY seq DESC LIMIT 1;
 SELECT seq FROM events WHERE run = ? AND settles = ?;
 
 -- name: select_events
-SELECT seq, at, type, path, settles, data, hash FROM events WHERE run = ? AND seq >= ? ORDER BY seq;
+SELECT seq, at, type, path, settles, data, hash FROM events
+WHERE run = ? AND seq >= ? AND seq <= ? ORDER BY seq;
 
 -- name: select_blob
 SELECT data FROM blobs WHERE hash = ?;
