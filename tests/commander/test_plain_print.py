@@ -1,0 +1,195 @@
+"""The desk as lines: printed once, in the order in which a person can follow it."""
+
+import io
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from rich.console import Console
+
+from nerve.api.models import EventTold, GateTold, RunTold
+from nerve.commander.core.desk import Desk
+from nerve.commander.plain_print import Printer
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Printing:
+    """A printer on a desk, and what it has printed."""
+
+    def __init__(self, terminal: bool = True, width: int = 60) -> None:
+        self.desk, self.file, self.seq = Desk(), io.StringIO(), 0
+        environment = {"TERM": "xterm"}
+        console = Console(
+            file=self.file,
+            force_terminal=terminal,
+            width=width,
+            color_system=None,
+            highlight=False,
+            _environ=environment,
+        )
+        self.printer = Printer(self.desk, console)
+
+    def run(self, run_id: str = "r1", workflow: str = "review") -> None:
+        self.desk.list_runs([RunTold(run_id=run_id, workflow=workflow, state="running", started_at=NOW)])
+        self.desk.follow(run_id)
+        self.tell("workflow_started", run_id=run_id, workflow=workflow, steps=[])
+
+    def tell(
+        self, kind: str, path: str = "", run_id: str = "r1", workflow: str = "review", **data: Any
+    ) -> None:
+        seen = self.desk.seen(run_id) or 0
+        at = NOW + timedelta(seconds=seen)
+        told = {"seq": seen + 1, "run_id": run_id, "workflow_id": workflow, "event_type": kind}
+        self.desk.take(EventTold(**told, path=path, timestamp=at, data=data))
+
+    def done(self, path: str, output: str, success: bool = True) -> None:
+        data = {"node_id": path[1:], "success": success, "result": {"output": output}, "duration_ms": 1500}
+        self.tell("node_completed", path, **data)
+
+    @property
+    def news(self) -> list[str]:
+        """What is printed now and was not before."""
+        self.file.truncate(0)
+        self.file.seek(0)
+        self.printer.flush()
+        return [line.rstrip() for line in self.file.getvalue().splitlines()]
+
+
+def test_everything_is_printed_once():
+    printing = Printing(terminal=False)
+    printing.desk.say("input", "%review it")
+    printing.run()
+    assert printing.news == ["> %review it", "[workflow] review started"]
+    assert printing.news == []
+    printing.done("/build", "built")
+    printing.tell("workflow_completed", result="all good")
+    assert printing.news == [
+        "[build] ✓ built (1.5s)",
+        "[workflow] ✓ review completed (2.0s)  ::2",
+        "all good",
+    ]
+    assert printing.news == []
+
+
+def test_what_a_step_says_stands_before_its_end_and_is_not_said_twice():
+    printing = Printing()
+    printing.run()
+    printing.tell("output_chunk", "/look", stream="partial", text="Looks ")
+    assert printing.news == ["[workflow] review started  ::1 r1"]
+    printing.tell("output_chunk", "/look", stream="assistant", text="Looks **good**")
+    printing.done("/look", "Looks **good**")
+    printing.tell("workflow_completed", result="Looks **good**")
+    assert printing.news == [
+        "[look]",
+        "  Looks good",
+        "[look] ✓ (1.5s)",
+        "[workflow] ✓ review completed (4.0s)  ::1",
+    ]
+
+
+def test_output_comes_line_by_line_while_it_grows():
+    printing = Printing()
+    printing.run()
+    assert len(printing.news) == 1
+    printing.tell("output_chunk", "/build", stream="stdout", text="one\ntwo\nthr")
+    assert printing.news == ["[build] │ one", "[build] │ two"]
+    printing.tell("output_chunk", "/build", stream="stdout", text="ee\n")
+    assert printing.news == []
+    printing.done("/build", "one\ntwo\nthree")
+    assert printing.news == ["[build] │ three", "[build] ✓ (1.5s)"]
+
+
+def test_output_of_one_line_is_told_with_the_end_of_its_step():
+    printing = Printing()
+    printing.run()
+    assert len(printing.news) == 1
+    printing.tell("output_chunk", "/build", stream="stdout", text="built\n")
+    printing.done("/build", "built")
+    assert printing.news == ["[build] ✓ built (1.5s)"]
+
+
+def test_tools_are_folded_until_somebody_wants_to_see_them():
+    printing = Printing()
+    printing.run()
+    assert len(printing.news) == 1
+    for n in range(2):
+        printing.printer.details = n == 1
+        printing.tell("tool_call", "/look", name="Bash", input={"command": "ls"}, id=f"t{n}")
+        printing.tell("tool_call", "/look", id=f"t{n}", status="completed", text="a\nb")
+        shown = printing.news
+        assert shown[0].startswith('[look] ⚙ Bash {"command":"ls"}')
+        assert shown[0].endswith("… +2 lines") == (n == 0)
+        assert shown[1:] == ([] if n == 0 else ["  a", "  b"])
+
+
+def test_a_failure_and_a_rest_are_told_with_their_reasons():
+    printing = Printing(terminal=False)
+    printing.run()
+    printing.tell("workflow_held", reason="budget", message="the budget is spent")
+    assert printing.news == ["[workflow] review started", "[workflow] review ⏸ held: the budget is spent"]
+    printing.tell("workflow_failed", error="no \x1b[2Jluck")
+    assert printing.news == ["[workflow] ✗ review failed (2.0s): no \\x1b[2Jluck"]
+
+
+def test_lines_of_several_runs_say_whose_they_are():
+    printing = Printing(terminal=False)
+    printing.run("r1")
+    printing.run("r2", "other")
+    assert printing.news == ["::1 [workflow] review started", "::2 [workflow] other started"]
+    printing.tell("workflow_completed", run_id="r2", workflow="other", result=None)
+    assert printing.news == ["::2 [workflow] ✓ other completed (1.0s)  ::2"]
+    printing.done("/build", "built")
+    assert printing.news == ["[build] ✓ built (1.5s)"]
+
+
+def gate(printing: Printing, **more: Any) -> None:
+    printing.tell("gate_waiting", "/ok", gate_id="g1", prompt="Ship\nit?", choices=["yes", "no"], **more)
+
+
+def test_a_gate_is_a_card_with_its_choices_and_the_change_that_it_is_about():
+    printing = Printing()
+    printing.run()
+    change = {"file_path": "a.py", "old_string": "one", "new_string": "two"}
+    gate(printing, action={"tool": "Edit", "input": change})
+    shown = "\n".join(printing.news)
+    for text in ("⏸ Waiting for Input: ok", "Ship", "-one", "+two", "1 yes", "2 no", "/answer 1", "/approve"):
+        assert text in shown
+    assert "[gate] Ship" not in shown
+    printing.tell("gate_answered", "/ok", gate_id="g1", answer="yes", by="web")
+    assert printing.news == ["[gate] answered: yes"]
+
+
+def test_in_a_pipe_a_gate_is_lines():
+    printing = Printing(terminal=False)
+    printing.run()
+    gate(printing)
+    assert printing.news == [
+        "[workflow] review started",
+        "[gate] Ship it? (yes or no)",
+        "  1 yes",
+        "  2 no",
+        "  (/gates 1 opens it, or /answer 1 …, /approve, /reject)",
+    ]
+
+
+def test_answers_notes_and_errors_are_told_each_in_its_way():
+    printing = Printing()
+    printing.desk.say("text", "# Title\n\n- one\n- two", name="router")
+    printing.desk.say("text", "`/stop`", name="/help")
+    printing.desk.say("note", "done [bold]so[/]")
+    printing.desk.say("error", "not\x07 so")
+    printing.desk.say("input", "\n".join(map(str, range(12))))
+    shown = printing.news
+    assert shown[0] == "[router] ::1"
+    assert "Title" in shown
+    assert " • one" in shown
+    assert "/stop" in shown
+    assert "done [bold]so[/]" in shown
+    assert "✗ not\\x07 so" in shown
+    assert shown[-9:] == ["❯ 0", *(f"  {n}" for n in range(1, 8)), "  … +4 lines"]
+
+
+def test_a_gate_of_a_run_that_nobody_follows_is_no_card():
+    printing = Printing()
+    printing.desk.list_gates([GateTold(gate_id="g9", run_id="r9", path="/ok", prompt="Ship it?")])
+    assert printing.news == []
