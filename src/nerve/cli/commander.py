@@ -50,8 +50,11 @@ def capable() -> bool:
 
 async def talk(plain: bool, server: str | None) -> tuple[int, list[str]]:
     """The Commander until somebody leaves it: the exit code, and what is left in the terminal."""
+    from nerve.commander.files import files_of
+
     controller = made(server)
     controller.desk.project = str(Path.cwd())
+    controller.files = files_of(Path.cwd())
     code = COMPLETED
     try:
         after = "plain" if plain else "full"
