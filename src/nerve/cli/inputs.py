@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from nerve.cli.usage import UsageError
+from nerve.commander.core.options import READ, TYPES, anything
 from nerve.core.nodes.graph import suggest
 from nerve.core.workflow.workflow import Workflow
 from nerve.spec.workflow import DefinedWorkflow
 
+__all__ = ["LITERAL", "Given", "anything", "given", "params", "value_of"]
+
 LITERAL = "\0"
 """Marks an argument that stood behind `--`; no argument of a process can have it."""
-BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-TYPES = {
-    "string": "a text",
-    "number": "a number",
-    "integer": "a whole number",
-    "boolean": "true or false",
-    "array": "a JSON list",
-    "object": "a JSON object",
-    "any": "anything",
-}
 
 
 @dataclass(slots=True)
@@ -107,64 +99,3 @@ def value_of(name: str, type: str, value: str | bool) -> Any:
         return READ[type](value)
     except ValueError:
         raise UsageError(f"the input '{name}' must be {TYPES[type]}, not '{value}'.") from None
-
-
-def boolean(value: str) -> bool:
-    if value.lower() not in BOOLEANS:
-        raise ValueError(value)
-    return BOOLEANS[value.lower()]
-
-
-def number(value: str) -> float:
-    read: Any = plain_json(value)
-    if isinstance(read, bool) or not isinstance(read, int | float):
-        raise ValueError(value)
-    return read
-
-
-def whole(value: str) -> int:
-    read = number(value)
-    if read != int(read):
-        raise ValueError(value)
-    return int(read)
-
-
-def of_kind(kind: type) -> Callable[[str], Any]:
-    def read(value: str) -> Any:
-        made = plain_json(value)
-        if not isinstance(made, kind):
-            raise ValueError(value)
-        return made
-
-    return read
-
-
-def anything(value: str | bool) -> Any:
-    """JSON if it is JSON, else the text."""
-    try:
-        return plain_json(value) if isinstance(value, str) else value
-    except ValueError:
-        return value
-
-
-def plain_json(value: str) -> Any:
-    """JSON proper: neither NaN nor infinity."""
-
-    def refuse(constant: str) -> Any:
-        raise ValueError(constant)
-
-    try:
-        return json.loads(value, parse_constant=refuse)
-    except RecursionError:
-        raise ValueError(value) from None
-
-
-READ: dict[str, Callable[[str], Any]] = {
-    "string": str,
-    "number": number,
-    "integer": whole,
-    "boolean": boolean,
-    "array": of_kind(list),
-    "object": of_kind(dict),
-    "any": anything,
-}
