@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +24,7 @@ LARGEST = 1_000_000
 """Bytes of a log that is gone on with; a larger one is begun anew."""
 SHOWN = 5
 """Lines of the log that are told when a server does not start."""
-TAKEN = "already"
+TAKEN = re.compile("already|is in use by process")
 """What a server says that comes second."""
 
 
@@ -35,7 +37,7 @@ class Home:
 
     def __init__(self, folder: str | os.PathLike[str] = ".", idle: float = IDLE) -> None:
         self.folder, self.idle = Path(folder).absolute(), idle
-        self._process: subprocess.Popen[bytes] | None = None
+        self._child: int | None = None
         self._lock = asyncio.Lock()
 
     @property
@@ -54,8 +56,9 @@ class Home:
                 await self._started(self._start())
 
     def _start(self) -> subprocess.Popen[bytes]:
-        if self._process is not None:
-            self._process.poll()  # one that has ended is taken leave of
+        if self._child is not None:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(self._child, os.WNOHANG)  # one that has ended is taken leave of
         log = self.folder / LOG
         log.parent.mkdir(exist_ok=True)
         if log.is_file() and log.stat().st_size > LARGEST:
@@ -63,7 +66,7 @@ class Home:
         command = [sys.executable, "-m", "nerve", "serve", "--quiet", f"--idle={self.idle:g}"]
         # Quiet, since a log is no place for the code that signs a browser in.
         with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as out:
-            self._process = subprocess.Popen(
+            process = subprocess.Popen(
                 command,
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
@@ -71,16 +74,20 @@ class Home:
                 stderr=out,
                 start_new_session=True,
             )
-        return self._process
+        self._child = process.pid
+        return process
 
     async def _started(self, process: subprocess.Popen[bytes]) -> None:
         loop = asyncio.get_running_loop()
         end = loop.time() + PATIENCE
-        while self.where is None:
-            ended = process.poll() is not None
-            if (ended and TAKEN not in self._said()) or loop.time() > end:
-                raise NotStarted(f"The server of this project did not start. {self._said()}".strip())
-            await asyncio.sleep(LOOK)
+        try:
+            while self.where is None:
+                ended = process.poll() is not None
+                if (ended and not TAKEN.search(self._said())) or loop.time() > end:
+                    raise NotStarted(f"The server of this project did not start. {self._said()}".strip())
+                await asyncio.sleep(LOOK)
+        finally:
+            process.returncode = process.poll() or 0  # from here on it needs nobody
 
     def _said(self) -> str:
         """The end of the log, in one line."""

@@ -41,6 +41,7 @@ def bind_tcp(host: str, port: int, wide: bool = False) -> socket.socket:
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
+        bound.listen()  # two may have the same address until one of them listens
     except OSError as error:
         bound.close()
         raise Unsafe(f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}") from None
@@ -64,6 +65,7 @@ def bind_unix(path: Path) -> socket.socket:
     if not stat.S_ISSOCK(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o177:
         bound.close()
         raise Unsafe(f"{path} is not as it was made: somebody else writes into that folder")
+    bound.listen()  # from here on nobody takes it for one that was left behind
     return bound
 
 

@@ -1,0 +1,50 @@
+"""Events as a server tells them, made by hand."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from nerve.api.models import EventTold, RunTold
+
+BEGAN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+class Journal:
+    """The events of one run, numbered."""
+
+    def __init__(self, run_id: str = "run-1", workflow: str = "ship", **start: Any) -> None:
+        self.run_id, self.workflow, self.events = run_id, workflow, list[EventTold]()
+        self.add("workflow_started", "", workflow_id=workflow, steps=start.pop("steps", []), **start)
+
+    def add(self, type: str, path: str, **data: Any) -> EventTold:
+        seq = len(self.events) + 1
+        at = BEGAN + timedelta(seconds=seq)
+        told = EventTold(
+            seq=seq,
+            run_id=self.run_id,
+            workflow_id=self.workflow,
+            event_type=type,
+            path=path,
+            timestamp=at,
+            data=data,
+        )
+        self.events.append(told)
+        return told
+
+    def step(self, path: str, output: Any = "done", **attributes: Any) -> None:
+        self.add("node_started", path, node_id=path[1:])
+        result = {"success": True, "output": output, "attributes": attributes}
+        self.add("node_completed", path, node_id=path[1:], success=True, result=result, duration_ms=10)
+
+    def gate(self, path: str = "/approve/answer", gate_id: str = "g1", **data: Any) -> EventTold:
+        told = {"gate_id": gate_id, "prompt": "Ship it?", "choices": ["yes", "no"], "options": None, **data}
+        return self.add("gate_waiting", path, **told)
+
+    def answer(self, path: str = "/approve/answer", gate_id: str = "g1", answer: Any = "yes") -> EventTold:
+        return self.add("gate_answered", path, gate_id=gate_id, answer=answer)
+
+    def end(self, result: Any = "shipped") -> EventTold:
+        return self.add("workflow_completed", "", result=result)
+
+
+def run_told(run_id: str, state: str = "running", **more: Any) -> RunTold:
+    return RunTold(run_id=run_id, workflow=more.pop("workflow", "ship"), state=state, **more)

@@ -1,0 +1,232 @@
+"""The desk: what every screen shows, folded from events."""
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from commander.core.events import BEGAN, Journal, run_told
+from nerve.commander.core.desk import MOST_RUNS, Desk
+
+
+def followed(journal: Journal, **options: bool) -> Desk:
+    """A desk that follows a run, and has not heard of it yet."""
+    desk = Desk()
+    desk.list_runs([run_told(journal.run_id, workflow=journal.workflow)])
+    desk.follow(journal.run_id, **options)
+    return desk
+
+
+def a_run() -> Journal:
+    journal = Journal(steps=["build", "approve"])
+    journal.add("node_started", "/build", node_id="build")
+    journal.add("output_chunk", "/build", stream="stdout", text="one\n")
+    journal.add("output_chunk", "/build", stream="stdout", text="two\n")
+    journal.add("node_completed", "/build", node_id="build", success=True, result={}, duration_ms=5)
+    journal.gate()
+    journal.answer()
+    journal.end({"version": 3})
+    return journal
+
+
+def state_of(desk: Desk) -> object:
+    """Everything but what has changed."""
+    cards = [
+        (card.run_id, card.state, card.result, card.last_seq, len(card.gates)) for card in desk.runs.values()
+    ]
+    blocks = [
+        (b.kind, b.text, b.value, b.done, b.lines, [(p.text, p.done) for p in b.parts]) for b in desk.blocks
+    ]
+    return cards, blocks, [gate.gate_id for gate in desk.gates]
+
+
+def test_a_run_that_is_heard_of_gets_a_card_and_no_tree() -> None:
+    desk = Desk()
+    for event in a_run().events[:4]:
+        desk.take(event)
+    card = desk.runs["run-1"]
+    assert (card.workflow, card.state, card.tree, desk.blocks) == ("ship", "running", None, [])
+
+
+def test_a_run_that_is_not_followed_ends_as_one_that_is() -> None:
+    journal, heard = a_run(), Desk()
+    heard.take_all(journal.events)
+    seen = followed(journal)
+    seen.take_all(journal.events)
+    for name in ("state", "result", "error", "started_at", "ended_at", "gates"):
+        assert getattr(heard.runs["run-1"], name) == getattr(seen.runs["run-1"], name)
+
+
+def test_a_followed_run_has_its_tree_its_output_and_its_result() -> None:
+    desk = followed(journal := a_run())
+    desk.take_all(journal.events)
+    card, block = desk.runs["run-1"], desk.blocks[0]
+    assert card.tree is not None
+    assert [node.name for node in card.tree.root.view.tree] == ["build", "approve"]
+    assert [(part.name, part.text, part.done) for part in block.parts] == [("build", "one\ntwo\n", True)]
+    assert (block.done, block.value, block.text) == (True, {"version": 3}, '{\n  "version": 3\n}')
+
+
+@given(st.lists(st.integers(1, 3), min_size=8, max_size=8))
+def test_events_that_come_again_change_nothing(times: list[int]) -> None:
+    journal = a_run()
+    once, again = followed(journal), followed(journal)
+    for event, count in zip(journal.events, times, strict=True):
+        once.take(event)
+        for _ in range(count):
+            again.take(event)
+    again.take_all(journal.events)
+    assert state_of(again) == state_of(once)
+
+
+@given(st.integers(0, 8), st.integers(0, 8))
+def test_it_does_not_matter_in_which_pieces_events_come(one: int, other: int) -> None:
+    journal = a_run()
+    whole, pieces = followed(journal), followed(journal)
+    whole.take_all(journal.events)
+    first, second = sorted((one, other))
+    for part in (journal.events[:first], journal.events[first:second], journal.events[second:]):
+        pieces.take_all(part)
+    told = [block for block in pieces.blocks if block.kind != "gate"]
+    assert [block.parts for block in told] == [b.parts for b in whole.blocks if b.kind != "gate"]
+    assert pieces.runs["run-1"].state == whole.runs["run-1"].state == "completed"
+    assert pieces.gates == whole.gates == []
+
+
+def test_a_missing_event_is_noticed_only_where_a_tree_would_miss_it() -> None:
+    journal = a_run()
+    desk = followed(journal)
+    desk.take_all(journal.events[:2])
+    assert not desk.behind("run-1", 3)
+    assert desk.behind("run-1", 4)
+    heard = Desk()
+    heard.take_all(journal.events[:2])
+    assert not heard.behind("run-1", 5)
+
+
+def test_many_events_are_one_change() -> None:
+    journal = Journal()
+    journal.add("node_started", "/talk", node_id="talk")
+    desk = followed(journal)
+    desk.take_all(journal.events)
+    desk.changed.take()
+    called: list[int] = []
+    desk.on_change = lambda: called.append(1)
+    for _ in range(1000):
+        desk.take(journal.add("output_chunk", "/talk", stream="partial", text="word "))
+    assert called == [1]
+    changed = desk.changed.take()
+    assert (changed.blocks, changed.runs, changed.flags) == ({1}, {"run-1"}, set())
+    assert not desk.changed
+
+
+def test_the_output_of_a_run_that_is_not_followed_changes_nothing() -> None:
+    journal, desk = Journal(), Desk()
+    desk.take_all(journal.events)
+    desk.changed.take()
+    for _ in range(100):
+        desk.take(journal.add("output_chunk", "/talk", stream="partial", text="word "))
+    assert not desk.changed
+    assert desk.runs["run-1"].last_seq == 101
+
+
+def test_the_newest_runs_come_first_however_they_are_heard_of() -> None:
+    desk = Desk()
+    desk.list_runs([run_told(f"r{n}", started_at=BEGAN + timedelta(minutes=n)) for n in (3, 2, 1)])
+    desk.take_all(Journal("later").events)
+    assert next(iter(desk.runs)) == "later"
+    desk.list_runs([run_told("r2", "completed", started_at=BEGAN + timedelta(minutes=2))])
+    assert [each for each in desk.runs if each != "later"] == ["r3", "r2", "r1"]
+    assert desk.runs["r2"].state == "completed"
+
+
+def test_only_so_many_cards_are_kept_and_what_has_not_ended_is() -> None:
+    desk = Desk()
+    told = [
+        run_told(f"r{n:04}", "waiting" if n == 0 else "completed", started_at=BEGAN + timedelta(seconds=n))
+        for n in range(MOST_RUNS + 10)
+    ]
+    desk.list_runs(reversed(told))
+    assert len(desk.runs) == MOST_RUNS + 1
+    assert "r0000" in desk.runs
+    assert "r0001" not in desk.runs
+
+
+def test_a_child_run_is_part_of_the_run_that_called_it() -> None:
+    parent, child = (
+        Journal("parent", "outer"),
+        Journal("child", "inner", parent="parent", parent_path="/call"),
+    )
+    desk = followed(parent)
+    desk.take_all(parent.events)
+    desk.take(parent.add("node_started", "/call", node_id="inner", child="child"))
+    desk.take_all(child.events)
+    desk.take(child.gate())
+    card = desk.runs["parent"]
+    assert "child" not in desk.runs
+    assert card.tree is not None
+    assert set(card.tree.branches) == {"", "/call"}
+    assert (card.state, [gate.run_id for gate in card.gates]) == ("waiting", ["child"])
+    desk.take(child.answer())
+    assert (card.state, card.gates) == ("running", [])
+
+
+def test_a_child_of_a_run_that_is_not_followed_has_its_gate_there() -> None:
+    desk = Desk()
+    desk.list_runs([run_told("child", "waiting", parent="parent"), run_told("parent")])
+    desk.take(Journal("child", parent="parent").gate())
+    assert list(desk.runs) == ["parent"]
+    assert [gate.gate_id for gate in desk.runs["parent"].gates] == ["g1"]
+
+
+def test_another_attempt_of_a_call_takes_the_place_of_the_first() -> None:
+    parent = Journal("parent")
+    desk = followed(parent)
+    desk.take_all(parent.events)
+    desk.take(parent.add("node_started", "/call", node_id="inner", child="first"))
+    desk.take_all(Journal("first", parent="parent", parent_path="/call").events)
+    desk.take(parent.add("node_started", "/call", node_id="inner", child="second"))
+    desk.take_all(Journal("second", parent="parent", parent_path="/call").events)
+    tree = desk.runs["parent"].tree
+    assert tree is not None
+    assert tree.branches["/call"].run_id == "second"
+
+
+def test_what_a_run_costs_is_on_its_card_followed_or_not() -> None:
+    journal = Journal()
+    journal.step("/think", usage={"input_tokens": 10, "output_tokens": 5, "cost": 0.25})
+    heard, seen = Desk(), followed(journal)
+    heard.take_all(journal.events)
+    seen.take_all(journal.events)
+    for desk in (heard, seen):
+        assert (desk.runs["run-1"].usage.tokens, desk.runs["run-1"].usage.cost) == (15, 0.25)
+
+
+@pytest.mark.requirement("S3-17")
+def test_the_router_tells_of_the_run_that_it_has_started() -> None:
+    journal = Journal(steps=["build"])
+    desk = followed(journal, routed=True)
+    journal.add("node_started", "/build", node_id="build")
+    journal.add("node_error", "/build", node_id="build", success=False, error="no")
+    journal.add("workflow_failed", "", error="no")
+    desk.take_all(journal.events)
+    assert [part.text for part in desk.blocks[0].parts] == [
+        "**Starting workflow**: ship",
+        "**Step 1**: build",
+        "**Workflow failed** at step: build\n\nError: no",
+    ]
+    assert (desk.blocks[0].text, desk.blocks[0].value) == ("no", None)
+
+
+def test_blocks_that_are_brought_can_be_referred_to() -> None:
+    from nerve.commander.core.references import resolve
+
+    desk = Desk()
+    desk.say("note", "here")
+    first = desk.bring(
+        [{"kind": "run", "name": "ship", "text": "3", "value": 3}, {"kind": "strange", "text": "x"}]
+    )
+    assert first == 2
+    assert [block.kind for block in desk.blocks] == ["note", "run", "note"]
+    assert resolve("it is ::ship, ::2", desk.blocks) == "it is 3, 3"

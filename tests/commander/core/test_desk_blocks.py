@@ -1,0 +1,97 @@
+"""What a run says in its block: messages, tool calls, thoughts, diffs and plain output."""
+
+import pytest
+
+from commander.core.events import Journal
+from commander.core.test_desk import followed
+from nerve.commander.core.blocks import LONGEST, MOST, Block, Part, diff_in, is_diff
+
+
+def block_of(journal: Journal) -> Block:
+    desk = followed(journal)
+    desk.take_all(journal.events)
+    return desk.blocks[0]
+
+
+def talk(*chunks: tuple[str, dict[str, object]]) -> list[Part]:
+    journal = Journal()
+    journal.add("node_started", "/talk", node_id="talk")
+    for type, data in chunks:
+        journal.add(type, "/talk", **data)
+    return block_of(journal).parts
+
+
+def test_a_message_grows_and_is_replaced_by_the_whole_of_it() -> None:
+    pieces = [("output_chunk", {"stream": "partial", "text": text}) for text in ("Hel", "lo")]
+    (part,) = talk(*pieces)
+    assert (part.text, part.kind, part.done) == ("Hello", "text", False)
+    (part,) = talk(*pieces, ("output_chunk", {"stream": "assistant", "text": "Hello you"}))
+    assert (part.text, part.done) == ("Hello you", True)
+
+
+def test_the_next_message_is_a_part_of_its_own() -> None:
+    said = [("output_chunk", {"stream": "assistant", "text": text}) for text in ("one", "two")]
+    assert [part.text for part in talk(*said)] == ["one", "two"]
+
+
+def test_a_tool_call_is_folded_and_keeps_what_came_of_it() -> None:
+    (part,) = talk(
+        ("tool_call", {"name": "Read", "input": {"file": "a.py"}, "id": "1"}),
+        ("tool_call", {"id": "1", "status": "completed", "text": "print(1)\n"}),
+    )
+    assert (part.kind, part.folded, part.done) == ("tool", True, True)
+    assert part.text == 'Read {"file":"a.py"}\nprint(1)'
+
+
+def test_a_thought_is_folded() -> None:
+    (part,) = talk(("output_chunk", {"stream": "thought", "text": "hm"}))
+    assert (part.kind, part.folded) == ("thought", True)
+
+
+def test_an_edit_is_a_diff() -> None:
+    edit = {"file_path": "a.py", "old_string": "one\ntwo", "new_string": "one\n2"}
+    (part,) = talk(("tool_call", {"name": "Edit", "input": edit, "id": "1"}))
+    assert (part.kind, part.folded) == ("diff", False)
+    assert part.text.splitlines() == ["--- a.py", "+++ a.py", "@@ -1,2 +1,2 @@", " one", "-two", "+2"]
+    assert diff_in({"old_string": 3, "new_string": "x"}) == diff_in("text") == ""
+
+
+def test_output_that_is_a_diff_is_shown_as_one_when_it_is_whole() -> None:
+    text = "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n"
+    assert is_diff(text)
+    assert not is_diff("--- only a line\n")
+    journal = Journal()
+    journal.add("node_started", "/show", node_id="show")
+    journal.add("output_chunk", "/show", stream="stdout", text=text)
+    journal.add("node_completed", "/show", node_id="show", success=True, result={}, duration_ms=1)
+    assert block_of(journal).parts[0].kind == "diff"
+
+
+def test_a_plan_is_shown_as_it_is_now() -> None:
+    def plan(*states: str) -> tuple[str, dict[str, object]]:
+        return "plan", {"entries": [{"content": f"step {n}", "status": s} for n, s in enumerate(states)]}
+
+    (part,) = talk(plan("in_progress", "pending"), plan("completed", "in_progress"))
+    assert part.text == "✓ step 0\n● step 1"
+
+
+@pytest.mark.requirement("S0-05")
+def test_what_happens_is_told_line_by_line_too() -> None:
+    journal = Journal("r", "code_review", steps=["reviewer"])
+    journal.step("/reviewer", "looks fine")
+    journal.gate("/accept/answer", prompt="Accept, reject, or provide feedback:", choices=None)
+    assert block_of(journal).lines == [
+        "[workflow] code_review started",
+        "[reviewer] ✓ looks fine (0.0s)",
+        "[gate] Accept, reject, or provide feedback:",
+    ]
+
+
+def test_a_block_keeps_the_last_of_what_is_said() -> None:
+    journal = Journal()
+    for n in range(MOST + 5):
+        journal.add("output_chunk", "/talk", stream="assistant", text=f"{n}")
+    journal.add("output_chunk", "/talk", stream="stdout", text="x" * (LONGEST + 1))
+    block = block_of(journal)
+    assert (len(block.parts), block.left_out, block.parts[0].text) == (MOST, 6, "6")
+    assert len(block.parts[-1].text) == LONGEST

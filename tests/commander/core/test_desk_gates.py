@@ -1,0 +1,162 @@
+"""Gates on the desk: opened, answered here or elsewhere, and never asked twice."""
+
+import pytest
+
+from commander.core.events import Journal, run_told
+from commander.core.test_desk import followed
+from nerve.api.models import GateTold
+from nerve.commander.core.choosing import (
+    NO,
+    YES,
+    Unsaid,
+    chosen,
+    gate_named,
+    meant,
+    split_answer,
+    split_reason,
+)
+from nerve.commander.core.desk import Desk
+
+
+def asking(count: int = 1) -> tuple[Desk, list[Journal]]:
+    """A desk that follows runs which wait at a gate each."""
+    desk, journals = Desk(), []
+    for n in range(1, count + 1):
+        journal = Journal(f"run-{n}", label=f"v{n}")
+        journal.gate(f"/approve{n}/answer", f"gate{n}")
+        desk.list_runs([run_told(journal.run_id, label=f"v{n}")])
+        desk.follow(journal.run_id)
+        desk.take_all(journal.events)
+        journals.append(journal)
+    return desk, journals
+
+
+def test_an_open_gate_is_in_the_list_on_its_card_and_in_the_conversation() -> None:
+    desk, _ = asking()
+    block = desk.blocks[-1]
+    assert [gate.gate_id for gate in desk.gates] == ["gate1"]
+    assert desk.runs["run-1"].state == "waiting"
+    assert (block.kind, block.text, block.done, block.value) == ("gate", "Ship it?", False, None)
+    assert block.gate is not None
+    assert block.gate.choices == ["yes", "no"]
+
+
+def test_an_answer_given_elsewhere_closes_the_gate_and_its_card() -> None:
+    desk, (journal,) = asking()
+    desk.open_gate("gate1")
+    desk.changed.take()
+    desk.take(journal.answer("/approve1/answer", "gate1", "no"))
+    assert (desk.gates, desk.opened, desk.runs["run-1"].gates) == ([], None, [])
+    assert (desk.blocks[-1].done, desk.blocks[-1].value) == (True, "no")
+    assert {"gates", "opened"} <= desk.changed.flags
+
+
+@pytest.mark.parametrize("how", ["gate_timeout", "gate_cancelled", "workflow_cancelled", "path_reset"])
+def test_a_gate_closes_whatever_became_of_it(how: str) -> None:
+    desk, (journal,) = asking()
+    path = {"workflow_cancelled": "", "path_reset": "/approve1"}.get(how, "/approve1/answer")
+    desk.take(journal.add(how, path, reason="x"))
+    assert (desk.gates, desk.blocks[-1].done, desk.blocks[-1].value) == ([], True, None)
+
+
+def test_a_gate_that_was_answered_before_anybody_looked_is_not_asked() -> None:
+    journal = Journal()
+    journal.gate()
+    journal.answer()
+    desk = followed(journal)
+    desk.take_all(journal.events)
+    assert [block.kind for block in desk.blocks] == ["run"]
+
+
+def test_the_list_of_gates_replaces_what_was_known() -> None:
+    desk, _ = asking(2)
+    other = GateTold(gate_id="new", run_id="run-2", path="/other/answer", prompt="Really?")
+    desk.list_gates([other])
+    assert [gate.gate_id for gate in desk.gates] == ["new"]
+    assert (desk.runs["run-1"].gates, len(desk.runs["run-2"].gates)) == ([], 1)
+    asked = [block for block in desk.blocks if block.kind == "gate"]
+    assert [block.done for block in asked] == [True, True, False]
+
+
+@pytest.mark.requirement("S0-65")
+@pytest.mark.parametrize(
+    ("line", "answer"),
+    [
+        ("1", "yes"),
+        ("2", "no"),
+        ("YES", "yes"),
+        ("no", "no"),
+        ("3", "3"),
+        ("0", "0"),
+        (" 1 ", "yes"),
+        ("²", "²"),
+    ],
+)
+def test_a_number_is_the_choice_of_that_number(line: str, answer: str) -> None:
+    assert chosen(line, ["yes", "no"]) == answer
+
+
+def test_a_choice_that_is_a_number_itself_is_meant_by_it() -> None:
+    assert chosen("2", ["2", "1"]) == "2"
+    assert chosen("2", []) == "2"
+    assert chosen(" free text ", []) == " free text "
+
+
+def test_approval_is_never_guessed() -> None:
+    gate = GateTold(gate_id="g", run_id="r", path="/x/answer", prompt="?", choices=["Approve", "Reject"])
+    assert (meant(gate, YES), meant(gate, NO)) == ("Approve", "Reject")
+    free = GateTold(gate_id="g", run_id="r", path="/x/answer", prompt="?")
+    with pytest.raises(Unsaid, match="takes any text: say which it is, with /answer g TEXT"):
+        meant(free, YES)
+
+
+def test_a_gate_is_found_by_name_id_number_or_label_of_its_run() -> None:
+    desk, _ = asking(2)
+    for name in ("approve2", "gate2", "2", "v2", "run-2", "/approve2"):
+        assert gate_named(desk, name).gate_id == "gate2"
+    with pytest.raises(Unsaid, match="There is no open gate 'zzz'"):
+        gate_named(desk, "zzz")
+
+
+def test_without_a_name_the_opened_gate_is_meant_or_that_of_the_run_in_focus_or_the_only_one() -> None:
+    desk, _ = asking(2)
+    with pytest.raises(Unsaid, match="Several gates are open"):
+        gate_named(desk, "")
+    desk.look_at("run-2")
+    assert gate_named(desk, "").gate_id == "gate2"
+    desk.open_gate("gate1")
+    assert gate_named(desk, "").gate_id == "gate1"
+    with pytest.raises(Unsaid, match="No gate is open"):
+        gate_named(Desk(), "")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("yes", ("gate1", "yes")),
+        ("2 no way", ("gate2", "no way")),
+        ("approve2 yes", ("gate2", "yes")),
+        ("it is fine", ("gate1", "it is fine")),
+        ("1", ("gate1", "1")),
+    ],
+)
+def test_the_first_word_of_an_answer_names_a_gate_only_if_there_is_one(
+    text: str, told: tuple[str, str]
+) -> None:
+    desk, _ = asking(2)
+    desk.look_at("run-1")
+    gate, answer = split_answer(desk, text)
+    assert (gate.gate_id, answer) == told
+
+
+def test_what_stands_behind_an_approval_is_its_reason() -> None:
+    desk, _ = asking(2)
+    desk.look_at("run-1")
+    for text, told in {
+        "": ("gate1", ""),
+        "approve2": ("gate2", ""),
+        "approve2 looks good": ("gate2", "looks good"),
+        "looks good": ("gate1", "looks good"),
+    }.items():
+        gate, reason = split_reason(desk, text)
+        assert (gate.gate_id, reason) == told

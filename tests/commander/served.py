@@ -1,0 +1,83 @@
+"""A project with a server of its own, which is started by the Commander and ended by the test."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from commander.scene import Scene
+from nerve.commander import WorkflowController
+from nerve.commander.home import Home
+
+SHIP = """
+name: ship
+body:
+  kind: sequence
+  steps:
+    - {kind: bash, id: build, command: "echo built >> effects; echo one; echo two"}
+    - {kind: gate, id: approve, prompt: "Ship it?", choices: ["yes", "no"]}
+    - {kind: bash, id: send, command: "echo sent >> effects"}
+    - {kind: transform, expression: "'shipped ' + input"}
+"""
+HELLO = """
+name: hello
+description: Greets
+body: {kind: transform, expression: "'hello ' + input"}
+"""
+
+
+def project(folder: Path) -> Path:
+    workflows = folder / ".nerve" / "workflows"
+    workflows.mkdir(parents=True)
+    (workflows / "ship.yaml").write_text(SHIP)
+    (workflows / "hello.yaml").write_text(HELLO)
+    return folder
+
+
+def server_pid(folder: Path) -> int | None:
+    try:
+        return int(json.loads((folder / ".nerve/server.json").read_text())["pid"])
+    except (OSError, ValueError):
+        return None
+
+
+def effects(folder: Path) -> list[str]:
+    return (folder / "effects").read_text().split()
+
+
+@contextlib.asynccontextmanager
+async def at_home(folder: Path, idle: float = 60) -> AsyncIterator[Scene]:
+    """A commander at home in a project; its server stays when it is left."""
+    home = Home(folder, idle)
+    controller = WorkflowController(home.client(), revive=home.ensure)
+    await controller.open()
+    try:
+        yield Scene(controller)
+    finally:
+        await controller.close()
+        await controller.client.close()
+
+
+async def end_server(folder: Path, number: int = signal.SIGTERM) -> None:
+    """End the server of a project, and return when it is gone."""
+    if (pid := server_pid(folder)) is None:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+    async with asyncio.timeout(30):
+        while alive(pid):  # noqa: ASYNC110 - a process of somebody else tells nobody
+            await asyncio.sleep(0.02)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and was not taken leave of does not."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,459 @@
+"""The controller over a real api in this process: everything that can be entered, and what comes of it."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from commander.scene import Scene, scene
+from nerve.commander.core.commands import COMMANDS
+from nerve.commander.doing import DOES
+
+
+@pytest.fixture
+async def at() -> AsyncIterator[Scene]:
+    async with scene() as found:
+        yield found
+
+
+async def test_it_opens_with_what_there_is(tmp_path: Path) -> None:
+    async with scene(tmp_path) as first:
+        await first.enter("%ask", "%hello you")
+        await first.ended(first.runs[1])
+    async with scene(tmp_path) as again:
+        assert again.desk.connected
+        assert {each.id for each in again.desk.workflows} >= {"hello", "ask"}
+        assert again.desk.nodes == ["shout"]
+        assert [card.workflow for card in again.desk.runs.values()] == ["hello", "ask"]
+        assert [gate.prompt for gate in again.desk.gates] == ["Go on?"]
+        assert again.desk.blocks == []
+
+
+@pytest.mark.requirement("S1-08")
+@pytest.mark.requirement("S1-41")
+async def test_a_workflow_is_started_with_its_options_and_shown_to_its_end(at: Scene) -> None:
+    await at.enter("%hello --max-rounds=5 --strict you there")
+    block = at.runs[0]
+    assert at.desk.focus == block.run_id
+    await at.ended()
+    assert block.value == {"said": "hello you there", "params": {"max_rounds": 5, "strict": True}}
+    assert block.lines == ["[workflow] hello started"]
+
+
+async def test_a_node_is_asked_again_and_again(at: Scene) -> None:
+    await at.enter("@shout hey", "@shout you")
+    await at.ended()
+    assert [block.value for block in at.runs] == ["HEY", "YOU"]
+    assert [block.name for block in at.runs] == ["shout", "shout"]
+
+
+async def test_several_runs_go_on_at_once_and_nothing_waits(at: Scene) -> None:
+    await at.enter("%ask", "%open_question", "%hello you")
+    await at.ended(at.runs[2])
+    await at.until(lambda: len(at.desk.gates) == 2)
+    assert [card.state for card in at.desk.runs.values()] == ["completed", "waiting", "waiting"]
+    assert [block.done for block in at.runs] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("%helo you", "There is no workflow 'helo'. Did you mean 'hello'?"),
+        ("%h --x", None),
+        ("@shuot x", "There is no node 'shuot'. Did you mean 'shout'?"),
+        ("#nothing x", "There is no graph 'nothing'."),
+        ("%", "Name a workflow"),
+        ("%hello --a=1 --a=2", "The option --a is given twice."),
+        ("%hello ::7", "There is no block 7"),
+        ("/stopp", "There is no command /stopp"),
+        ("/stop", "No run is in focus"),
+        ("/stop zzz", "Workflow run 'zzz' not found."),
+        ("/answer yes", "No gate is open"),
+        ("/approve", "No gate is open"),
+        ("/runs strange", "There is no state 'strange'."),
+        ("/target %zzz", "There is no workflow 'zzz'"),
+        ("/tui", "Say which"),
+        ("/export", "Name one file"),
+        ("/export talk.txt", "is written as .md or .json"),
+        ("/import nowhere.json", "nowhere.json"),
+        ("/help zzz", "There is no command /zzz"),
+        ("/signal", "Name the signal"),
+        ("/workflow strange", "Usage:"),
+    ],
+)
+async def test_what_is_wrong_is_one_error_before_anything_starts(
+    at: Scene, line: str, why: str | None
+) -> None:
+    await at.enter(line)
+    if why is None:
+        assert at.errors == []
+        return
+    assert len(at.errors) == 1
+    assert why in at.errors[0]
+    assert at.desk.runs == {}
+
+
+async def test_results_are_referred_to_and_resolved_when_they_are_entered(at: Scene) -> None:
+    await at.enter("@shout hey")
+    await at.ended()
+    await at.enter("%hello ::last", "@shout again")
+    await at.ended()
+    assert at.runs[1].value["said"] == "hello HEY"
+    await at.enter("::hello[said]")
+    assert (at.last.kind, at.last.text) == ("text", "hello HEY")
+
+
+async def test_what_commands_list_is_no_result(at: Scene) -> None:
+    await at.enter("@shout hey")
+    await at.ended()
+    await at.enter("/runs", "::last")
+    assert at.last.value == "HEY"
+
+
+# -- gates -----------------------------------------------------------------------------------------------
+
+
+async def asking(at: Scene, workflow: str = "ask") -> None:
+    await at.enter(f"%{workflow}")
+    await at.until(lambda: at.desk.gates)
+
+
+@pytest.mark.requirement("D1-1")
+@pytest.mark.requirement("S1-40")
+async def test_a_gate_that_is_opened_is_answered_by_what_is_typed_and_commands_win(at: Scene) -> None:
+    await asking(at)
+    await at.enter("/gates 1", "/runs")
+    assert at.desk.opened == at.desk.gates[0].gate_id
+    await at.enter("1")
+    await at.ended()
+    assert (at.runs[0].value, at.desk.opened, at.desk.gates) == ("you said yes", None, [])
+
+
+async def test_a_text_with_two_slashes_answers_what_begins_with_one(at: Scene) -> None:
+    await asking(at, "open_question")
+    await at.enter("/gates 1", "//stop")
+    await at.ended()
+    assert at.runs[0].value == "/stop"
+
+
+@pytest.mark.requirement("D1-4")
+async def test_a_wrong_answer_says_why_and_the_gate_stays(at: Scene) -> None:
+    await asking(at)
+    await at.enter("/gates 1", "perhaps")
+    assert at.errors == ["Invalid choice 'perhaps'. Must be one of: ['yes', 'no']."]
+    assert at.desk.opened == at.desk.gates[0].gate_id
+    assert at.controller.waiting_for_gate is not None
+    await at.enter("no")
+    await at.ended()
+    assert at.runs[0].value == "you said no"
+
+
+async def test_plain_text_never_answers_a_gate_that_is_not_opened(at: Scene) -> None:
+    await asking(at)
+    await at.enter("yes")
+    assert len(at.desk.gates) == 1
+    assert [block.kind for block in at.desk.blocks if block.text == "yes"] == ["input"]
+
+
+@pytest.mark.parametrize(("line", "said"), [("/approve", "yes"), ("/reject", "no"), ("/answer 2", "no")])
+async def test_a_gate_is_answered_by_a_command(at: Scene, line: str, said: str) -> None:
+    await asking(at)
+    await at.enter(line)
+    await at.ended()
+    assert at.runs[0].value == f"you said {said}"
+
+
+async def test_who_approves_may_say_why(at: Scene) -> None:
+    await asking(at)
+    await at.enter("/approve it looks good")
+    await at.ended()
+    run_id = at.runs[0].run_id
+    (answered,) = [
+        event for event in (await at.client.events(run=run_id)).events if event.event_type == "gate_answered"
+    ]
+    assert (answered.data["answer"], answered.data["reason"]) == ("yes", "it looks good")
+
+
+@pytest.mark.requirement("D0-12")
+async def test_an_answer_given_elsewhere_closes_the_gate_here(at: Scene) -> None:
+    await asking(at)
+    await at.enter("/gates 1")
+    gate = at.desk.gates[0]
+    await at.client.answer(gate=gate.gate_id, answer="no")
+    await at.until(lambda: not at.desk.gates)
+    assert at.desk.opened is None
+    assert at.desk.blocks[2].value == "no"
+    assert "answered already" in await at.controller.answer(gate, "yes")
+
+
+async def test_the_gate_of_a_child_is_answered_in_the_run_that_called_it(at: Scene) -> None:
+    await asking(at, "nested")
+    assert [card.workflow for card in at.desk.runs.values()] == ["nested"]
+    assert at.controller.waiting_for_gate == at.desk.gates[0].gate_id
+    await at.enter("/approve")
+    await at.ended()
+    assert at.runs[0].value == "you said yes"
+
+
+# -- runs ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("S1-11")
+async def test_a_run_is_paused_resumed_and_stopped(at: Scene) -> None:
+    await asking(at)
+    card = at.desk.runs[at.runs[0].run_id or ""]
+    await at.enter("/pause")
+    await at.until(lambda: card.state == "paused")
+    await at.enter("/resume")
+    await at.until(lambda: card.state == "waiting")
+    await at.enter("/stop")
+    await at.until(lambda: card.state == "cancelled")
+    assert (card.error, at.desk.gates) == ("stopped in the Commander", [])
+
+
+async def test_escape_stops_the_run_in_focus_and_only_that(at: Scene) -> None:
+    await at.enter("%ask", "%open_question")
+    await at.until(lambda: len(at.desk.gates) == 2)
+    await at.controller.interrupt()
+    await at.until(lambda: len(at.desk.gates) == 1)
+    assert [card.state for card in at.desk.runs.values()] == ["cancelled", "waiting"]
+    await at.controller.interrupt()
+    assert at.errors == []
+
+
+async def test_a_run_started_elsewhere_appears_and_can_be_watched(at: Scene) -> None:
+    told = await at.client.start(workflow="ask", label="theirs")
+    await at.until(lambda: at.desk.gates)
+    card = at.desk.runs[told.run_id]
+    assert (card.label, card.state, card.tree, at.desk.blocks) == ("theirs", "waiting", None, [])
+    await at.enter("/watch theirs")
+    assert card.tree is not None
+    assert (at.desk.focus, at.runs[0].lines) == (
+        told.run_id,
+        ["[workflow] ask started", "[gate] Go on? (yes or no)"],
+    )
+    await at.enter("/approve")
+    await at.ended()
+
+
+async def test_watching_a_run_again_shows_it_once(at: Scene) -> None:
+    await asking(at)
+    await at.enter("%hello you", f"/watch {at.runs[0].run_id}")
+    assert len(at.runs) == 2
+    assert at.desk.focus == at.runs[0].run_id
+
+
+async def test_a_run_that_says_much_is_shown_whole_and_in_order(at: Scene) -> None:
+    await at.enter("%chatty 3000")
+    await at.ended()
+    (part,) = at.runs[0].parts
+    assert part.text == "".join(f"{number} " for number in range(3000))
+
+
+async def test_a_run_that_is_watched_while_it_speaks_misses_nothing(at: Scene) -> None:
+    told = await at.client.start(workflow="chatty", input=2000)
+    await at.until(lambda: told.run_id in at.desk.runs)
+    await asyncio.gather(at.enter(f"/watch {told.run_id}"), at.enter(f"/watch {told.run_id}"))
+    await at.ended()
+    assert at.runs[0].parts[0].text == "".join(f"{number} " for number in range(2000))
+
+
+async def test_a_run_is_forked_and_tried_again(at: Scene) -> None:
+    await asking(at)
+    await at.enter("/approve")
+    await at.ended()
+    await at.enter(f"/fork {at.runs[0].run_id} gate")
+    await at.until(lambda: at.desk.gates)
+    assert len({block.run_id for block in at.runs}) == 2
+    await at.enter("%broken")
+    await at.ended(at.runs[2])
+    await at.enter("/retry")
+    assert "nothing has failed" in at.errors[-1].lower()
+
+
+async def test_the_logs_status_and_usage_of_a_run_are_told(at: Scene) -> None:
+    await at.enter("%hello you")
+    await at.ended()
+    await at.enter("/logs", "/status", "/usage", "/agents", "/facts", "/gates", "/workflows")
+    told = {block.name: block.text for block in at.desk.blocks if block.kind == "text"}
+    assert "[workflow] hello started" in told["/logs"]
+    assert told["/status"].startswith("✓ **hello**")
+    assert told["/usage"] == "Today: nothing spent"
+    assert told["/gates"] == "No gate is open: nothing waits for you."
+    assert "- `%hello`: Greets." in told["/workflows"]
+    assert at.errors == []
+
+
+async def test_a_signal_lets_a_run_go_on(at: Scene) -> None:
+    await at.enter("%wait_for deployed")
+    card = at.desk.runs[at.runs[0].run_id or ""]
+    await at.until(lambda: card.state == "waiting")
+    await at.enter('/signal deployed {"version": 3}')
+    await at.ended()
+    assert at.runs[0].value == {"version": 3}
+
+
+async def test_two_hundred_runs_are_cards_and_no_more(at: Scene) -> None:
+    for number in range(200):
+        await at.client.start(workflow="ask", label=f"run {number}")
+    await at.until(lambda: len(at.desk.gates) == 200)
+    assert len(at.desk.runs) == 200
+    assert all(card.tree is None for card in at.desk.runs.values())
+    assert at.desk.blocks == []
+    changed = at.desk.changed.take()
+    assert len(changed.runs) == 200
+
+
+# -- conversation ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("S3-17")
+@pytest.mark.requirement("S3-27")
+async def test_plain_text_goes_to_the_router(at: Scene) -> None:
+    await at.enter("start hello for me")
+    await at.ended()
+    assert at.runs[0].name == "hello"
+    assert [part.text for part in at.runs[0].parts] == [
+        "**Starting workflow**: hello\n\nGreets.",
+        "**Workflow complete**: hello",
+    ]
+    told = await at.client.runs(conversation=at.controller.conversation)
+    assert [run.run_id for run in told.runs] == [at.runs[0].run_id]
+
+
+async def test_the_router_asks_back(at: Scene) -> None:
+    await at.enter("xyzzy")
+    assert (at.last.kind, at.last.name) == ("text", "router")
+    assert "Which workflow is meant" in at.last.text
+
+
+async def test_plain_text_goes_to_the_target(at: Scene) -> None:
+    await at.enter("/target @shout", "hey", "//slash")
+    await at.ended()
+    await at.until(lambda: len(at.runs) == 2 and at.runs[1].done)
+    assert [block.value for block in at.runs] == ["HEY", "/SLASH"]
+    await at.enter("/target", "/target router")
+    assert at.desk.target is None
+    assert at.last.text == "Plain text goes to the router from now on."
+
+
+async def test_what_is_typed_while_a_turn_runs_waits_visibly_for_its_end(at: Scene) -> None:
+    await at.enter("/target %chatty")
+    await asyncio.gather(at.enter("300"), at.enter("200"), at.enter("100"))
+    assert at.desk.queue == ["200", "100"]
+    assert at.controller.unqueue() == "100"
+    await at.enter("%hello you")
+    await at.until(lambda: len(at.runs) == 3 and not at.desk.queue)
+    await at.ended()
+    assert [block.value for block in at.runs if block.name == "chatty"] == [300, 200]
+    assert (at.desk.queue, at.controller.unqueue()) == ([], "")
+
+
+async def test_a_queued_text_that_is_wrong_does_not_hold_up_the_next(at: Scene) -> None:
+    await at.enter("/target %chatty")
+    await asyncio.gather(at.enter("300"), at.enter("::99"), at.enter("10"))
+    await at.until(lambda: len(at.runs) == 2)
+    await at.ended()
+    assert [block.value for block in at.runs] == [300, 10]
+    assert "There is no block 99" in at.errors[0]
+
+
+# -- commands --------------------------------------------------------------------------------------------
+
+
+def test_every_command_of_the_table_is_done() -> None:
+    assert {command.name for command in COMMANDS} == set(DOES)
+
+
+@pytest.mark.requirement("S1-42")
+async def test_the_commands_of_the_seeds_are_there(at: Scene) -> None:
+    await asking(at)
+    await at.enter("/workflows", "/status", "/pause", "/resume", "/stop")
+    assert at.errors == []
+
+
+@pytest.mark.requirement("S3-24")
+async def test_the_workflows_are_listed_and_read_again(tmp_path: Path) -> None:
+    folder = tmp_path / ".nerve" / "workflows"
+    folder.mkdir(parents=True)
+    async with scene(tmp_path) as at:
+        (folder / "new.yaml").write_text(
+            "name: new\ndescription: Is new\nbody:\n  kind: sequence\n"
+            "  steps: [{kind: bash, id: say, command: echo}, {kind: bash, id: again, command: echo}]\n"
+        )
+        (folder / "torn.yaml").write_text("name: [")
+        await at.enter("/workflow reload")
+        texts = [block.text for block in at.desk.blocks if block.kind == "text"]
+        assert texts == [f"Reloaded {len(at.desk.workflows)} workflow(s)."]
+        assert "torn.yaml" in at.errors[0]
+        await at.enter("/workflow ls")
+        assert "**new**\n  Is new\n  Steps: say → again" in at.last.text
+
+
+@pytest.mark.requirement("S3-26")
+async def test_help_has_all_commands_and_a_section_about_workflows(at: Scene) -> None:
+    await at.enter("/help")
+    for command in COMMANDS:
+        assert f"`/{command.name}" in at.last.text
+    assert "/workflow reload - Reload workflow definitions" in at.last.text
+    assert "Note: Workflows are YAML files in .archon/workflows/" in at.last.text
+    await at.enter("/help watch")
+    assert "Follow a run" in at.last.text
+
+
+async def test_what_only_a_screen_can_do_is_asked_of_it(at: Scene) -> None:
+    await at.enter("/theme nord", "/tui plain", "/quit")
+    assert at.controller.wants == {"theme": "nord", "tui": "plain", "quit": ""}
+    assert "wants" in at.desk.changed.flags
+
+
+async def test_a_conversation_is_written_and_read_back(at: Scene, tmp_path: Path) -> None:
+    await at.enter("%hello you", "@shout ```code```")
+    await at.ended()
+    await at.enter(f"/export {tmp_path}/talk.json", f"/export '{tmp_path}/my talk.md'")
+    told = json.loads((tmp_path / "talk.json").read_text())
+    assert [block["kind"] for block in told["blocks"]][:2] == ["input", "run"]
+    text = (tmp_path / "my talk.md").read_text()
+    assert "## 1. `%hello you`" in text
+    assert '"said": "hello you"' in text
+    async with scene() as other:
+        await other.enter(f"/import {tmp_path}/talk.json", "@shout ::hello[said]")
+        await other.ended()
+        assert other.runs[-1].value == "HELLO YOU"
+        assert other.errors == []
+
+
+async def test_a_workflow_is_defined_from_a_file(at: Scene, tmp_path: Path) -> None:
+    file = tmp_path / "twice.yaml"
+    file.write_text("name: twice\nbody: {kind: transform, expression: 'input + input'}\n")
+    await at.enter(f"/import {file}", "%twice ab")
+    await at.ended()
+    assert at.runs[0].value == "abab"
+
+
+async def test_completion_knows_what_there_is(at: Scene) -> None:
+    await asking(at)
+    offered = {
+        text: [each.text for each in at.controller.complete(text, len(text))]
+        for text in ("%he", "@sh", "/app")
+    }
+    assert offered["%he"][0] == "%hello"
+    assert offered["@sh"] == ["@shout"]
+    assert "/approve" in offered["/app"]
+    assert at.controller.complete("/answer ", 8)
+
+
+async def test_leaving_tells_what_goes_on_and_how_to_come_back(at: Scene) -> None:
+    assert at.controller.farewell() == []
+    await asking(at)
+    run_id = at.runs[0].run_id
+    assert at.controller.farewell() == [
+        "Goes on in the background:",
+        f"  ⏸ ask waiting: Go on?  nerve watch {run_id}",
+        "Come back with: nerve",
+    ]
+    await at.enter("/approve")
+    await at.ended()
+    assert at.controller.farewell() == []

@@ -1,0 +1,170 @@
+"""The controller as the seeds use it: over a console, or with a renderer."""
+
+import asyncio
+import io
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from commander.scene import Scene, session_of
+from nerve.api import Api
+from nerve.client import Client
+from nerve.commander import WorkflowController, WorkflowRenderer
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    async with session_of() as session:
+        yield Client(Api(session))
+
+
+def console() -> Console:
+    return Console(file=io.StringIO(), width=100, highlight=False)
+
+
+def said(at: Console) -> str:
+    assert isinstance(at.file, io.StringIO)
+    return at.file.getvalue()
+
+
+def typing(*lines: str) -> Callable[[], Any]:
+    """Types one line whenever one is asked for; then nobody is there."""
+    left = list(lines)
+
+    async def read() -> str:
+        if not left:
+            await asyncio.Event().wait()
+        return left.pop(0) + "\n"
+
+    return read
+
+
+@pytest.mark.requirement("S0-64")
+async def test_a_run_is_executed_at_a_console(client: Client) -> None:
+    at = console()
+    controller = WorkflowController(client, at)
+    await controller.execute("default", "hello", "you")
+    text = said(at)
+    run_id = next(iter(controller.desk.runs))
+    assert f"Started workflow run: {run_id}" in text
+    assert "Workflow completed" in text
+    assert "Result: {'said': 'hello you', 'params': {}}" in text
+    await controller.close()
+
+
+@pytest.mark.requirement("S0-64")
+@pytest.mark.parametrize(("workflow", "told"), [("broken", "Workflow failed: no luck"), ("zzz", "Error: ")])
+async def test_what_goes_wrong_is_told_at_the_console(client: Client, workflow: str, told: str) -> None:
+    controller = WorkflowController(client, at := console())
+    await controller.execute("default", workflow, "")
+    assert told in said(at)
+    await controller.close()
+
+
+@pytest.mark.requirement("S0-65")
+@pytest.mark.requirement("D0-12")
+async def test_a_gate_is_asked_at_the_console_until_the_answer_is_taken(client: Client) -> None:
+    controller = WorkflowController(client, at := console())
+    controller.read_line = typing("perhaps", "2")
+    await controller.execute("default", "ask", None)
+    text = said(at)
+    assert "Go on?" in text
+    assert "1 yes" in text
+    assert "2 no" in text
+    assert "Error: Invalid choice 'perhaps'. Must be one of: ['yes', 'no']." in text
+    assert "Result: you said no" in text
+    await controller.close()
+
+
+@pytest.mark.requirement("D0-12")
+async def test_a_gate_that_is_answered_elsewhere_is_not_asked_any_more(client: Client) -> None:
+    controller = WorkflowController(client, at := console())
+    controller.read_line = typing()
+    executing = asyncio.create_task(controller.execute("default", "ask", None))
+    await controller.open()
+    await Scene(controller).until(lambda: controller.desk.gates)
+    await client.answer(gate=controller.desk.gates[0].gate_id, answer="yes")
+    await executing
+    assert "somebody answered it" in said(at)
+    assert said(at).count("Go on?") == 1
+    await controller.close()
+
+
+@pytest.mark.requirement("S1-43")
+@pytest.mark.requirement("D1-2")
+@pytest.mark.requirement("S1-45")
+async def test_start_workflow_from_commander(client: Client) -> None:
+    renderer = WorkflowRenderer(console())
+    controller = WorkflowController(client, renderer)
+    assert (controller.active_run_id, controller.waiting_for_gate) == (None, None)
+    await controller.start("ask", "", {})
+    at = Scene(controller)
+    await at.until(lambda: controller.waiting_for_gate)
+    assert controller.active_run_id == at.runs[0].run_id
+    assert "Waiting for Input" in said(renderer.console)
+    await controller.send_gate_input("perhaps")
+    assert controller.waiting_for_gate is not None
+    assert "Invalid choice" in said(renderer.console)
+    await controller.send_gate_input("1")
+    await at.ended()
+    assert (controller.active_run_id, controller.waiting_for_gate) == (None, None)
+    assert "✓ Completed in" in said(renderer.console)
+    await controller.close()
+
+
+@pytest.mark.requirement("S1-43")
+async def test_the_run_in_focus_is_paused_and_stopped(client: Client) -> None:
+    controller = WorkflowController(client, WorkflowRenderer(at := console()))
+    await controller.pause()
+    await controller.stop()
+    await controller.start("ask")
+    scene = Scene(controller)
+    await scene.until(lambda: controller.waiting_for_gate)
+    card = controller.desk.focused
+    assert card is not None
+    await controller.pause()
+    await scene.until(lambda: card.state == "paused")
+    await controller.stop()
+    await scene.until(lambda: card.ended)
+    assert (card.state, controller.active_run_id) == ("cancelled", None)
+    assert "stopped in the Commander" in said(at)
+    await controller.send_gate_input("yes")
+    await controller.close()
+
+
+class Told:
+    """A renderer that only remembers."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, Any]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith(("show_", "update_", "hide_")):
+            raise AttributeError(name)
+        return lambda *given, **named: self.told.append((name, given))
+
+
+@pytest.mark.requirement("D1-3")
+async def test_the_renderer_is_told_of_everything_from_the_first_event_on(client: Client) -> None:
+    controller = WorkflowController(client, renderer := Told())
+    await controller.start("ask")
+    at = Scene(controller)
+    await at.until(lambda: controller.waiting_for_gate)
+    await controller.send_gate_input("yes")
+    await at.ended()
+    names = [name for name, _ in renderer.told]
+    assert names == ["show_started", "show_gate_prompt", "hide_gate_prompt", "show_completed"]
+    assert renderer.told[0][1][0]["workflow_id"] == "ask"
+    await controller.close()
+
+
+def test_the_names_of_the_package_are_found_where_they_are_needed() -> None:
+    import nerve.commander
+
+    assert set(nerve.commander.__all__) <= set(dir(nerve.commander))
+    for name in nerve.commander.__all__:
+        assert getattr(nerve.commander, name).__name__ == name
+    with pytest.raises(AttributeError, match="no attribute 'Controller'"):
+        _ = nerve.commander.Controller

@@ -1,0 +1,101 @@
+"""The controller with a server of its own: killed, started again, and nothing lost or doubled."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from commander.served import at_home, effects, end_server, project, server_pid
+
+SHIPPED = [
+    "[workflow] ship started",
+    "[build] ✓ two",
+    "[gate] Ship it? (yes or no)",
+    "[gate] answered: yes",
+    "[send] ✓",
+]
+
+
+@pytest.fixture
+async def folder(tmp_path: Path) -> AsyncIterator[Path]:
+    yield project(tmp_path)
+    await end_server(tmp_path)
+
+
+def plain(lines: list[str]) -> list[str]:
+    """Lines without the seconds."""
+    return [line.rpartition(" (")[0].rstrip() if line.endswith("s)") else line for line in lines]
+
+
+async def test_a_server_that_is_killed_comes_back_and_nothing_is_lost_or_doubled(folder: Path) -> None:
+    async with at_home(folder) as at:
+        await at.enter("%ship it", "%ship that")
+        await at.until(lambda: len(at.desk.gates) == 2)
+        flags: list[bool] = []
+        at.desk.on_change = lambda: flags.append(at.desk.connected)
+        first = server_pid(folder)
+        await end_server(folder, signal.SIGKILL)
+        await at.enter("%hello you")
+        await at.until(lambda: at.desk.connected and server_pid(folder) not in (None, first))
+        await at.ended(at.runs[2])
+        assert at.runs[2].value == "hello you"
+        await at.enter("/answer 1 yes", "/approve")
+        await at.ended()
+        assert [block.value for block in at.runs] == ["shipped it", "shipped that", "hello you"]
+        assert [plain(block.lines) for block in at.runs[:2]] == [SHIPPED, SHIPPED]
+        assert [part.text for part in at.runs[0].parts if part.name == "build"] == ["one\ntwo\n"]
+        assert [block.value for block in at.desk.blocks if block.kind == "gate"] == ["yes", "yes"]
+        assert len(at.desk.runs) == len((await at.client.runs()).runs) == 3
+        assert at.errors == []
+    assert sorted(effects(folder)) == ["built", "built", "sent", "sent"]
+
+
+async def test_an_answer_that_meets_a_killed_server_counts_once(folder: Path) -> None:
+    async with at_home(folder) as at:
+        await at.enter("%ship it")
+        await at.until(lambda: at.desk.gates)
+        pid = server_pid(folder)
+        assert pid is not None
+        answering = asyncio.create_task(at.controller.answer(at.desk.gates[0], "yes"))
+        os.kill(pid, signal.SIGKILL)
+        assert await answering == ""
+        await at.ended()
+        assert plain(at.runs[0].lines) == SHIPPED
+    assert effects(folder) == ["built", "sent"]
+
+
+async def test_one_leaves_and_comes_back_and_finds_everything(folder: Path) -> None:
+    async with at_home(folder) as at:
+        await at.enter("%ship it", "%hello you")
+        await at.until(lambda: at.desk.gates)
+        await at.ended(at.runs[1])
+        run_id = at.runs[0].run_id
+        assert f"nerve watch {run_id}" in "\n".join(at.controller.farewell())
+    await end_server(folder)
+    async with at_home(folder) as again:
+        assert [card.state for card in again.desk.runs.values()] == ["completed", "waiting"]
+        await again.enter(f"/watch {run_id}", "/approve")
+        await again.ended()
+        assert plain(again.runs[0].lines) == SHIPPED
+
+
+async def test_runs_of_the_command_line_appear_and_an_answer_there_closes_the_gate_here(folder: Path) -> None:
+    async def nerve(*arguments: str) -> str:
+        command = [sys.executable, "-m", "nerve", *arguments]
+        process = await asyncio.create_subprocess_exec(*command, cwd=folder, stdout=subprocess.PIPE)
+        out, _ = await process.communicate()
+        return out.decode().strip()
+
+    async with at_home(folder) as at:
+        run_id = await nerve("start", "ship", "it", "--label", "v3")
+        await at.until(lambda: at.desk.gates)
+        assert at.desk.runs[run_id].name == "v3"
+        await at.enter("/watch v3", "/gates 1")
+        await nerve("answer", "v3", "yes")
+        await at.ended()
+        assert (at.desk.opened, at.runs[0].value) == (None, "shipped it")

@@ -1,0 +1,101 @@
+"""Home: the server of a project, found, started once, and gone when nobody needs it."""
+
+import asyncio
+import os
+import stat
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from commander.served import alive, at_home, end_server, project, server_pid
+from nerve.api import ApiError
+from nerve.client import Client
+from nerve.commander import WorkflowController
+from nerve.commander.home import LOG, Home, NotStarted, elsewhere
+
+
+@pytest.fixture
+async def folder(tmp_path: Path) -> AsyncIterator[Path]:
+    yield project(tmp_path)
+    await end_server(tmp_path)
+
+
+async def test_a_server_is_started_in_a_session_of_its_own_and_found_again(folder: Path) -> None:
+    home = Home(folder)
+    assert home.where is None
+    await home.ensure()
+    pid = server_pid(folder)
+    await home.ensure()
+    await Home(folder).ensure()
+    assert server_pid(folder) == pid
+    async with home.client() as client:
+        assert (await client.health()).status == "ok"
+    assert pid is not None
+    assert os.getsid(pid) == pid
+    assert stat.S_IMODE((folder / LOG).stat().st_mode) == 0o600
+    assert "code=" not in (folder / LOG).read_text()
+
+
+async def test_two_who_start_it_at_once_get_the_same(folder: Path) -> None:
+    homes = [Home(folder), Home(folder)]
+    await asyncio.gather(*(home.ensure() for home in homes))
+    assert homes[0].where == homes[1].where
+
+
+async def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
+    private = tmp_path / ".nerve" / "private"
+    private.mkdir(parents=True, mode=0o755)
+    private.chmod(0o755)
+    with pytest.raises(NotStarted, match="others can look into"):
+        await Home(tmp_path).ensure()
+    controller = WorkflowController(Client(lambda: None), revive=Home(tmp_path).ensure)
+    await controller.open()
+    assert not controller.desk.connected
+    assert ["others can look into" in block.text for block in controller.desk.blocks] == [True]
+    await controller.close()
+
+
+async def test_a_server_ends_when_nobody_is_there_and_parks_what_waits(folder: Path) -> None:
+    async with at_home(folder, idle=0.5) as at:
+        await at.enter("%ship it")
+        await at.until(lambda: at.desk.gates)
+        pid = server_pid(folder)
+        assert pid is not None
+    async with asyncio.timeout(30):
+        while alive(pid):  # noqa: ASYNC110 - it tells nobody
+            await asyncio.sleep(0.02)
+    assert server_pid(folder) is None
+    async with at_home(folder) as again:
+        await again.enter("/approve")
+        run_id = next(iter(again.desk.runs))
+        await again.until(lambda: again.desk.runs[run_id].ended)
+        assert again.desk.runs[run_id].result == "shipped it"
+
+
+async def test_a_server_elsewhere_is_asked_with_the_token_of_the_environment_or_the_project(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Home(folder)
+    await home.ensure()
+    url = (
+        (await asyncio.to_thread((folder / ".nerve/server.json").read_text))
+        .split('"url": "')[1]
+        .split('"')[0]
+    )
+    async with elsewhere(url, folder) as client:
+        assert (await client.health()).status == "ok"
+    monkeypatch.setenv("NERVE_TOKEN", "wrong")
+    async with elsewhere(url, folder) as client:
+        with pytest.raises(ApiError) as refused:
+            await client.health()
+        assert refused.value.code == "unauthorized"
+
+
+async def test_nobody_is_started_for_a_server_elsewhere(tmp_path: Path) -> None:
+    controller = WorkflowController(Client("http://127.0.0.1:9"))
+    await controller.open()
+    assert "The server cannot be reached" in controller.desk.blocks[0].text
+    assert len(controller.desk.blocks) == 1
+    assert not (tmp_path / ".nerve").exists()
+    await controller.close()
