@@ -83,7 +83,9 @@ class Hub:
         for event in events:
             self._told += 1
             self._past.append((self._told, event.run_id, event.seq))
-            watching = [each for each in self._watchers if each.run_id in (None, run.run_id)]
+            watching = [
+                each for each in self._watchers if each.run_id in (None, run.run_id) and not each.lagged
+            ]
             size = size_of(event) if watching else 0
             for watcher in watching:
                 watcher.tell(self._told, event, size)
