@@ -241,6 +241,47 @@ async def test_the_definitions_of_a_project_are_read_again_with_an_error_for_eac
     assert (await over(memory, run.run_id)).result == "yes"
 
 
+async def test_workflows_whose_files_are_gone_are_dropped_and_their_open_runs_go_on(
+    memory: Api, tmp_path: Path
+) -> None:
+    folder = tmp_path / ".nerve" / "workflows"
+    folder.mkdir(parents=True)
+    (folder / "a.yaml").write_text(ASKS)
+    (folder / "other.yaml").write_text("name: other\nbody: {kind: transform, expression: '1'}\n")
+    assert (await memory.reload()).workflows == 2
+    assert len((await memory.facts(pattern="(workflow-definition :id written)")).facts) == 1
+    run = await memory.start(workflow="written", params={"tone": "Calm"}, wait=True)
+    text = (folder / "a.yaml").read_text()
+    (folder / "a.yaml").write_text("name: [")
+    torn = await memory.reload()
+    assert (torn.removed, len(torn.problems)) == ([], 1)  # half an edit takes nothing away
+    (folder / "a.yaml").unlink()
+    assert (await memory.reload()).removed == ["written"]
+    assert (await memory.reload()).removed == []
+    assert (await memory.facts(pattern="(workflow-definition :id written)")).facts == []
+    assert "written" not in {each.id for each in (await memory.workflows()).workflows}
+    assert {"hello", "other"} <= {each.id for each in (await memory.workflows()).workflows}
+    assert (await refusal(memory.start(workflow="written"))).code == "not_found"
+    await memory.answer(run=run.run_id, answer="yes")
+    assert (await over(memory, run.run_id)).result == "yes"
+    (folder / "b.yaml").write_text(text)
+    assert (await memory.reload()).removed == []
+    (folder / "b.yaml").write_text(text.replace("name: written", "name: renamed"))
+    assert (await memory.reload()).removed == ["written"]
+
+
+async def test_what_was_defined_otherwise_is_not_dropped_with_a_file(memory: Api, tmp_path: Path) -> None:
+    folder = tmp_path / ".nerve" / "workflows"
+    folder.mkdir(parents=True)
+    (folder / "a.yaml").write_text(ASKS)
+    await memory.reload()
+    await memory.define(source=ASKS.replace("}}?", "}}!"), notation="yaml")
+    (folder / "a.yaml").unlink()
+    assert (await memory.reload()).removed == []
+    run = await memory.start(workflow="written", params={"tone": "Calm"}, wait=True)
+    assert run.gates[0].prompt == "Calm!"
+
+
 async def test_an_operation_that_is_not_in_the_table_is_not_there(api: Api) -> None:
     error = await refusal(api.perform("explode", {}))
     assert error.code == "not_found"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Literal
 
 from nerve.api import models
 from nerve.api.answering import answer
 from nerve.api.collecting import collect
 from nerve.api.errors import ApiError
+from nerve.api.reloading import reload
 from nerve.api.telling import fact_told, found, run_told, workflow_told
 from nerve.core.session import loading
 from nerve.core.workflow import WorkflowRun, WorkflowState
@@ -183,22 +183,3 @@ async def route(session: Session, asked: models.Route) -> models.RouteTold:
         kind = "workflow" if isinstance(decision, Chosen) else "conversation"
     told = {name: value for name, value in decision.to_dict().items() if name != "kind" and value is not None}
     return models.RouteTold(kind=kind, run=run_told(run) if run is not None else None, **told)
-
-
-async def reload(session: Session, asked: models.Reload) -> models.Reloaded:
-    from nerve.notations.discovery import discover
-    from nerve.spec.source import Place, Problem, Unreadable
-
-    extra = session.config.workflows_dir
-    folders = [session.project / extra] if extra else []
-    found_files = await asyncio.to_thread(discover, session.project, folders)
-    problems, loaded = list(found_files.problems), 0
-    for each in found_files.workflows:
-        try:
-            session.load(each.path)
-            loaded += 1
-        except Unreadable as error:
-            problems += error.problems
-        except ValueError as error:
-            problems.append(Problem(str(each.path), Place(1, 1), str(error)))
-    return models.Reloaded(workflows=loaded, problems=[problem.to_dict() for problem in problems])

@@ -307,6 +307,8 @@ class Done(Told):
 
 class Reloaded(Done):
     workflows: int = 0
+    removed: list[str] = []
+    """The workflows whose files are gone."""
     problems: list[dict[str, Any]] = []
 
 

@@ -63,6 +63,8 @@ def reload(*, common: Common = DEFAULT) -> int:
         told = await door.client.reload()
         for problem in told.problems:
             door.say(f"{problem['file']}:{problem.get('line', 1)}: {problem['message']}")
+        for name in told.removed:
+            door.say(f"{name} is gone, and so is its file; runs that are open go on")
         door.tell(told, f"Reloaded {told.workflows} workflow(s).")
         return FAILED if told.problems else COMPLETED
 

@@ -146,6 +146,11 @@ class Facts:
         if self._projection.begun:
             self._projection.define([workflow])
 
+    def undefined(self, name: str) -> None:
+        """A workflow is not there any more."""
+        if self._projection.begun:
+            self._projection.undefine(name)
+
     def _project(self) -> None:
         """From the first look on, what can be read of runs and workflows is among the facts."""
         engine = self._engine

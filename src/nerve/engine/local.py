@@ -359,6 +359,11 @@ class LocalEngine:
         if self._facts is not None:
             self._facts.defined(workflow)
 
+    def undefined(self, name: str) -> None:
+        """A workflow is not there any more; its runs keep what they were started from."""
+        if self._facts is not None:
+            self._facts.undefined(name)
+
     def workflows(self) -> list[Workflow]:
         return [
             found for name in list(self._session.workflows) if (found := self._session.get_workflow(name))

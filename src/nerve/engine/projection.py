@@ -13,7 +13,13 @@ from nerve.core.workflow.replay import CONTROL, within
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.workflow import Workflow
 from nerve.dataspace import Change, Dataspace, Fact, Record, exactly
-from nerve.dataspace.known import workflow_definition, workflow_instance, workflow_log, workflow_state
+from nerve.dataspace.known import (
+    DEFINITION,
+    workflow_definition,
+    workflow_instance,
+    workflow_log,
+    workflow_state,
+)
 from nerve.store.port import Row
 
 LINES = 1000
@@ -132,6 +138,13 @@ class Projection:
             there = self._asserted(record)
             if there is None or there.record.get("source") != source:
                 self._put(record)
+
+    def undefine(self, name: str) -> None:
+        """A workflow is not there any more."""
+        self._defined.pop(name, None)
+        for fact in list(self._made.values()):
+            if fact.record.label == DEFINITION and fact.record.get("id") == name:
+                self._drop(fact.record)
 
     def begin(self, runs: Iterable[tuple[WorkflowRun, Iterable[Row]]]) -> None:
         self.begun = True
