@@ -9,6 +9,7 @@ from agents.test_talk import Agent, saying, spending
 from core.workflow.support import until, within
 from nerve import Graph, Limits, Retry, Session
 from nerve.agents import AgentNode, Assistant, Done, Usage
+from nerve.api import commands, models
 
 SCHEMA = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
 
@@ -164,6 +165,15 @@ async def test_a_limit_that_there_is_not_is_refused_when_it_is_raised(tmp_path, 
         with pytest.raises(ValueError, match=message):
             await run.resume(limits=limits)
         await run.stop()
+
+
+async def test_the_api_raises_the_budget_of_a_step():
+    session, agent = Session(), answers("no json", '{"ok": true}')
+    workflow(session, agent, limits={"turns": 1})
+    run = await session.start("body")
+    await until(lambda: run.held is not None)
+    await commands.resume(session, models.Resume(run=run.run_id, limits={"/dev": {"turns": 2}}))
+    assert await within(run.wait()) == {"ok": True}
 
 
 def test_limits_that_a_step_cannot_have_are_refused():

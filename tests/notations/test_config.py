@@ -93,7 +93,7 @@ def test_every_problem_is_told_with_its_place() -> None:
         )
     assert [str(problem).removeprefix(".nerve/config.json:") for problem in caught.value.problems] == [
         "1:2: the configuration has no key 'enable'. Did you mean 'enabled'?"
-        " Keys are: enabled, workflows_dir, workflows, providers.",
+        " Keys are: enabled, workflows_dir, workflows, providers, slots, budget.",
         "2:13: enabled must be true or false",
         "3:22: workflow 'a' has no key 'visible'. Did you mean 'visible_to'? Keys are: enabled, visible_to.",
         "4:22: visible_to of workflow 'b' must be a list of workflows",

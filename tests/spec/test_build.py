@@ -331,6 +331,46 @@ async def test_a_condition_on_the_output_can_be_expected_too(session: Session) -
         await outcome(session, call("upper", expect=[{"condition": "output === 'HO'"}]), "hi")
 
 
+SCHEMA = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
+
+
+async def test_an_output_can_be_expected_to_fit_a_schema(session: Session) -> None:
+    good = transform("({ok: true})") | {"expect": [{"schema": SCHEMA}]}
+    assert await outcome(session, good) == {"ok": True}
+    bad = transform("({ok: 1})") | {"expect": [{"schema": SCHEMA}]}
+    told = r"expected an output that fits its schema: 1 is not of type 'boolean' at \['ok'\]"
+    with pytest.raises(WorkflowFailed, match=told):
+        await outcome(session, bad)
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        ('{"ok": true}', ""),
+        ('{"ok": 1}', "expected file made.json, which does not fit its schema: 1 is not of type 'boolean'"),
+        ("{", "expected file made.json, which is not JSON"),
+        ("", "expected file made.json, which is empty"),
+    ],
+)
+async def test_the_json_in_a_file_can_be_expected_to_fit_a_schema(
+    session: Session, tmp_path: Any, written: str, told: str
+) -> None:
+    session.project = tmp_path
+    checks = [{"file": "made.json", "schema": SCHEMA}]
+    write = {"kind": "bash", "command": f"printf '{written}' > made.json", "expect": checks}
+    if not told:
+        assert await outcome(session, write) == ""
+        return
+    with pytest.raises(WorkflowFailed, match=told):
+        await outcome(session, write)
+
+
+async def test_a_schema_is_complete_in_itself_and_nothing_is_fetched_for_it(session: Session) -> None:
+    body = transform("1") | {"expect": [{"schema": {"$ref": "http://127.0.0.1:9/schema.json"}}]}
+    with pytest.raises(WorkflowFailed, match="the schema refers to something that is not in it"):
+        await outcome(session, body)
+
+
 async def test_a_retry_makes_the_step_and_its_checks_again(session: Session) -> None:
     tries: list[int] = []
     FunctionNode("count", session, lambda context: tries.append(1) or len(tries))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 from nerve.agents import registry
 from nerve.agents.accounts import Accounts
-from nerve.agents.answers import check_schema
 from nerve.agents.permissions import Permissions
 from nerve.agents.port import Options, Provider
 from nerve.agents.request import Request
@@ -17,6 +17,7 @@ from nerve.agents.talk import Talk
 from nerve.core.nodes.base import Names, Node
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.result import Result
+from nerve.core.schemas import flaw_of
 
 __all__ = ["CHUNK_LIMIT", "OUTPUT_LIMIT", "AgentEnded", "AgentNode"]
 
@@ -59,8 +60,8 @@ class AgentNode(Node):
                 raise ValueError(f"an agent needs a provider with a method query(), not {each!r}")
         if thread not in ("shared", "fresh", "fork"):
             raise ValueError(f"thread is 'shared', 'fresh' or 'fork', not {thread!r}")
-        if output_schema is not None:
-            check_schema(output_schema)
+        if output_schema is not None and (flaw := flaw_of(output_schema)):
+            raise ValueError(f"output_schema is no JSON Schema: {flaw}")
         super().__init__(id, session, **policy)
         self.provider, self.fallback = provider, fallback
         self.model, self.system, self.cwd = model, system, cwd
@@ -84,7 +85,15 @@ class AgentNode(Node):
     def _talk(self, context: ExecutionContext) -> Talk:
         request = self._request(context)
         fork = self.options.fork and request.resume is not None
-        options = replace(self.options, model=request.model, schema=request.schema, fork=fork)
+        options = replace(
+            self.options,
+            model=request.model,
+            schema=request.schema,
+            fork=fork,
+            tools=self.options.tools if request.tools is None else request.tools,
+            max_turns=request.max_turns or self.options.max_turns,
+        )
+        fallback = request.fallback or self.fallback
         return Talk(
             context,
             self.id or "agent",
@@ -93,7 +102,7 @@ class AgentNode(Node):
             options,
             self.permissions if request.permissions is None else Permissions.of(request.permissions),
             getattr(context.session, "accounts", None) or Accounts(),
-            found(self.fallback, context) if self.fallback is not None else None,
+            None if fallback is None else partial(found, fallback, context),
         )
 
     def _request(self, context: ExecutionContext) -> Request:

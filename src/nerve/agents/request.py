@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import UnionType
 from typing import Any
 
 from nerve.core.values import decode, encode
 
-TEXTS = ("prompt", "resume", "model", "cwd", "artifacts")
-KEYS = frozenset({*TEXTS, "schema", "permissions"})
+TEXTS = ("prompt", "resume", "model", "cwd", "artifacts", "fallback")
+REST: Mapping[str, type | UnionType] = {
+    "schema": dict | None,
+    "permissions": dict | None,
+    "tools": list | None,
+    "max_turns": int | None,
+}
+KEYS = frozenset({*TEXTS, *REST})
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +33,11 @@ class Request:
     schema: Mapping[str, Any] | None = None
     """The JSON Schema of the answer."""
     permissions: Mapping[str, Any] | None = None
+    tools: Sequence[str] | None = None
+    """The tools that may be used without asking."""
+    max_turns: int | None = None
+    fallback: str | None = None
+    """The provider to ask while the first is limited."""
     explicit: bool = False
     """Whether it says itself which conversation to go on with, if any."""
 
@@ -33,16 +45,15 @@ class Request:
     def of(cls, given: Any) -> Request:
         """A string is the prompt; an object of exactly our keys is a request; other values become text."""
         if is_request(given):
-            texts = {key: as_text(given[key]) for key in TEXTS if given.get(key) is not None}
-            schema, permissions = given.get("schema"), given.get("permissions")
-            return cls(**texts, schema=schema, permissions=permissions, explicit=True)
+            texts: Any = {key: as_text(given[key]) for key in TEXTS if given.get(key) is not None}
+            return cls(**texts, **{key: given.get(key) for key in REST}, explicit=True)
         return cls(as_prompt(given))
 
 
 def is_request(given: Any) -> bool:
     if not isinstance(given, dict) or not isinstance(given.get("prompt"), str) or not given.keys() <= KEYS:
         return False
-    return all(isinstance(given.get(key), dict | None) for key in ("schema", "permissions"))
+    return all(isinstance(given.get(key), kind) for key, kind in REST.items())
 
 
 def as_prompt(given: Any) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from nerve.agents.accounts import Accounts
-from nerve.agents.answers import TRIES, once_more, problem_of, read_answer, with_schema
+from nerve.agents.answers import TRIES, once_more, read_answer, with_schema
 from nerve.agents.ledger import added, entry
 from nerve.agents.permissions import Action, Permissions, question, visible
 from nerve.agents.port import Capabilities, Decision, Done, HostTool, Options, Permission, Provider
@@ -20,6 +20,7 @@ from nerve.core.nodes.context import ExecutionContext
 from nerve.core.paths import inside
 from nerve.core.result import Result
 from nerve.core.runtime import Gate
+from nerve.core.schemas import problem_of
 
 INTERRUPTED = (
     "You were interrupted before you were done. Go on with your task; if it is done already, give your final"
@@ -48,7 +49,8 @@ class Talk:
     options: Options
     permissions: Permissions
     accounts: Accounts
-    fallback: Provider | None = None
+    fallback: Callable[[], Provider] | None = None
+    """Who is asked while the provider is limited; found when it is needed."""
     thread: str | None = None
     begun_again: str | None = None
     """The conversation that a crash cut off: it is gone on with, or begun if there is nothing of it."""
@@ -123,11 +125,17 @@ class Talk:
                 self.accounts.answered(self.provider.name)
                 return done
             self.accounts.limit(self.provider.name, done.resets_at)
-            if self.fallback is not None and self.fallback is not self.provider:
-                self.context.emit(
-                    "log", {"message": f"{self.provider.name} is limited: {self.fallback.name} is asked"}
-                )
-                self.provider, self.thread, self.totals = self.fallback, None, {}
+            self.fall_back()
+
+    def fall_back(self) -> None:
+        """Ask the other provider from now on, if there is one."""
+        if self.fallback is None:
+            return
+        other, self.fallback = self.fallback(), None
+        if other is not self.provider:
+            told = f"{self.provider.name} is limited: {other.name} is asked"
+            self.context.emit("log", {"message": told})
+            self.provider, self.thread, self.totals = other, None, {}
 
     async def open(self) -> None:
         """Return when the provider is not limited."""

@@ -116,7 +116,8 @@ class Pattern(Asked):
 
 
 class Resume(OneRun, Command):
-    limits: dict[str, float] = {}
+    limits: dict[str, float | dict[str, float]] = {}
+    """What is raised: limits of the run by their names, or those of a step under its path."""
     with_changes: bool = False
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from nerve.core.limits import of_step
 from nerve.notations.discovery import FOLDERS, Shadowed, listed, unopened
 from nerve.notations.files import Refused, decode, open_inside, read_inside
 from nerve.notations.yaml_text import load
@@ -27,6 +29,10 @@ class AgentFile:
     provider: str | None = None
     model: str | None = None
     tools: tuple[str, ...] | None = None
+    max_turns: int | None = None
+    fallback: str | None = None
+    limits: Mapping[str, Any] | None = None
+    """What each step of it may spend: `tokens`, `cost`, `turns`."""
 
     def text(self) -> str:
         """The agent's own prompt: everything below the front matter."""
@@ -83,26 +89,57 @@ def read_agent(root: Path, path: Path, problems: list[Problem]) -> AgentFile | N
 
 def agent_of(root: Path, path: Path, told: Map, problems: list[Problem]) -> AgentFile | None:
     """Keys that are not known belong to other programs and are left alone."""
-    texts: dict[str, Any] = {}
-    for key in ("name", "description", "provider", "model"):
-        value = told.get(key)
-        if value is None:
+    made: dict[str, Any] = {}
+    for key, (read, message, fix) in FIELDS.items():
+        if (value := told.get(key)) is None:
             continue
-        if not isinstance(value, str):
+        try:
+            made[key] = read(value)
+        except ValueError as error:
             place = told.values_at.get(key) or Place()
-            problems.append(Problem(str(path), place, f"'{key}' must be a text", "Put quotes around it."))
+            problems.append(Problem(str(path), place, f"'{key}' {str(error) or message}", fix))
             return None
-        texts[key] = value.strip()
-    tools = told.get("tools")
-    if isinstance(tools, str):
-        tools = [tool.strip() for tool in tools.split(",") if tool.strip()]
-    if tools is not None and not (isinstance(tools, list) and all(isinstance(tool, str) for tool in tools)):
-        place = told.values_at.get("tools") or Place()
-        problems.append(Problem(str(path), place, "'tools' must be a list of names", "Write [Read, Edit]."))
-        return None
-    return AgentFile(
-        texts.pop("name", "") or path.stem, path, root, **texts, tools=None if tools is None else tuple(tools)
-    )
+    return AgentFile(made.pop("name", "") or path.stem, path, root, **made)
+
+
+def text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError
+    return value.strip()
+
+
+def tools(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        value = [tool.strip() for tool in value.split(",") if tool.strip()]
+    if not isinstance(value, list) or not all(isinstance(tool, str) for tool in value):
+        raise ValueError
+    return tuple(value)
+
+
+def count(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError
+    return value
+
+
+def limits(value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ValueError
+    try:
+        of_step(value)
+    except ValueError as error:
+        raise ValueError(f"is wrong: {error}") from None
+    return dict(value)
+
+
+TEXT = (text, "must be a text", "Put quotes around it.")
+FIELDS: Mapping[str, tuple[Callable[[Any], Any], str, str]] = {
+    **dict.fromkeys(("name", "description", "provider", "model", "fallback"), TEXT),
+    "tools": (tools, "must be a list of names", "Write [Read, Edit]."),
+    "max_turns": (count, "must be a whole number from 1 on", "Write max_turns: 10."),
+    "limits": (limits, "must be a mapping", "Write limits: {tokens: 20000}."),
+}
+"""The keys of a front matter: how each is read, and what is said of one that is wrong."""
 
 
 def front_matter(root: Path, path: Path) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from nerve.core.limits import BUDGETS, Limits
 from nerve.core.nodes.graph import suggest
 from nerve.notations.files import Refused, read_inside
 from nerve.notations.json_text import read_json
@@ -36,6 +37,10 @@ class Config:
     workflows: Mapping[str, WorkflowSettings] = field(default_factory=lambda: NOTHING)
     providers: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: NOTHING)
     """The settings of providers, by the names that workflows call them."""
+    slots: Mapping[str, int] = field(default_factory=lambda: NOTHING)
+    """How many agents of each provider may work at once."""
+    budget: Mapping[str, float] | None = None
+    """What all runs together may spend in a day."""
 
     def is_enabled(self, workflow: str) -> bool:
         return self.enabled and self.of(workflow).enabled
@@ -89,10 +94,8 @@ class ConfigReader:
                 made[key] = self.flag(value, place, "enabled")
             elif key == "workflows_dir":
                 made[key] = self.folder(value, place)
-            elif key == "providers":
-                made[key] = self.providers(value, place)
             else:
-                made[key] = self.workflows(value, place)
+                made[key] = getattr(self, key)(value, place)
         if self.problems:
             raise Unreadable(self.problems)
         return Config(**made)
@@ -105,6 +108,22 @@ class ConfigReader:
         entries = self.entries(source, "'providers'", None, place)
         for name, value, at in entries:
             self.entries(value, f"provider '{name}'", None, at)
+        return MappingProxyType({name: value for name, value, _ in entries})
+
+    def slots(self, source: Any, place: Place) -> Mapping[str, int]:
+        entries = self.entries(source, "'slots'", None, place)
+        for name, value, at in entries:
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                self.error(at, f"the slots of '{name}' must be a whole number from 1 on")
+        return MappingProxyType({name: value for name, value, _ in entries})
+
+    def budget(self, source: Any, place: Place) -> Mapping[str, float]:
+        entries = self.entries(source, "'budget'", BUDGETS, place)
+        for name, value, at in entries:
+            try:
+                Limits.of({name: value})
+            except (TypeError, ValueError):
+                self.error(at, f"{name} of the budget must be a number that is not negative")
         return MappingProxyType({name: value for name, value, _ in entries})
 
     def settings(self, id: str, source: Any, place: Place) -> WorkflowSettings:

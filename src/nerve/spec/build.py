@@ -24,7 +24,18 @@ from nerve.core.policy import Policy, Retry
 from nerve.core.result import Result
 from nerve.spec import models
 from nerve.spec.evidence import Expected
-from nerve.spec.nodes import Compute, Entry, Judged, PerItem, Sequence, StateBody, Step, Turn, Turns
+from nerve.spec.nodes import (
+    Compute,
+    Entry,
+    Judged,
+    PerItem,
+    Sequence,
+    StateBody,
+    Step,
+    Turn,
+    Turns,
+    budget_of,
+)
 from nerve.spec.prompting import prompt_entry
 from nerve.spec.routes import Routes
 from nerve.spec.scope import Scope, Sight
@@ -82,14 +93,18 @@ class Builder:
     # -- leaves and waits ----------------------------------------------------------------------
 
     def call(self, spec: models.Call, name: str) -> Callable[[Sight], Entry]:
-        return lambda sight: Entry(found(self.names, spec.target), fill(spec.input, sight))
+        def make(sight: Sight) -> Entry:
+            return Entry(found(self.names, spec.target), fill(spec.input, sight), policy=budget_of(spec))
+
+        return make
 
     def workflow(self, spec: models.WorkflowCall, name: str) -> Callable[[Sight], Entry]:
         def make(sight: Sight) -> Entry:
             workflow = self.names.get_workflow(spec.workflow)
             if workflow is None:
                 raise ValueError(f"Workflow '{spec.workflow}' not found")
-            return Entry(workflow, fill(spec.input, sight), fill(spec.params, sight))
+            given, params = fill(spec.input, sight), fill(spec.params, sight)
+            return Entry(workflow, given, params, policy=budget_of(spec))
 
         return make
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,14 @@ from nerve.core.nodes.bash import BashNode
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.paths import inside
 from nerve.core.result import Result
+from nerve.core.schemas import problem_of
 from nerve.spec import models
 from nerve.spec.nodes import Entry, Inline, beside
 from nerve.spec.scope import Sight
 from nerve.spec.values import command_of, holds, text
+
+LARGEST = 10_000_000
+"""Bytes of a file that is held to a schema."""
 
 
 class Expected(Inline):
@@ -31,9 +36,7 @@ class Expected(Inline):
         self.attempts += 1
         self.path = self.path or context.path or context.take(self.id or "step")
         path = self.path if self.attempts == 1 else beside(self.path, "again", self.attempts)
-        result = await context.call(self.made.node, self.made.input, path=path)
-        if self.made.after:
-            result = self.made.after(result)
+        result = await self.made.entered(context, path)
         for check in self.checks:
             if not result.success:
                 break
@@ -47,7 +50,13 @@ class Expected(Inline):
         if check.condition is not None:
             return "" if holds(check.condition, sight) else f"expected {check.condition}, which does not hold"
         if check.file is not None:
-            return (await self._call(context, FileCheck("expect"), text(check.file, sight))).error
+            asked: Any = text(check.file, sight)
+            if check.schema is not None:
+                asked = {"file": asked, "schema": check.schema}
+            return (await self._call(context, FileCheck("expect"), asked)).error
+        if check.schema is not None:
+            problem = problem_of(result.output, check.schema)
+            return problem and f"expected an output that fits its schema: {problem}"
         command, values = command_of(check.command or "", sight)
         told = await self._call(context, BashNode("expect", None, command, project_of(context), values))
         return "" if told.success else f"expected `{check.command}` to succeed: {told.error}"
@@ -58,18 +67,21 @@ class Expected(Inline):
 
 
 class FileCheck(Node):
-    """Whether a file is there and has something in it."""
+    """Whether a file is there and has something in it; with a schema, whether that is JSON that fits."""
 
     async def execute(self, context: ExecutionContext) -> Result:
-        file: Any = context.input
+        given: Any = context.input
+        file, schema = (given["file"], given["schema"]) if isinstance(given, dict) else (given, None)
         try:
             size = await asyncio.to_thread(size_of, project_of(context), file)
+            problem = what_is_wrong(size)
+            if not problem and schema is not None:
+                problem = await asyncio.to_thread(misfit, project_of(context), file, schema)
         except ValueError as error:
             return Result.failed(f"expected file {file}, but {error}", "NotAsExpected")
-        if size:
-            return Result.ok(size)
-        what = "is empty" if size == 0 else "is not there"
-        return Result.failed(f"expected file {file}, which {what}", "NotAsExpected")
+        if problem:
+            return Result.failed(f"expected file {file}, which {problem}", "NotAsExpected")
+        return Result.ok(size)
 
 
 def project_of(context: ExecutionContext) -> Path:
@@ -83,3 +95,21 @@ def size_of(project: Path, file: str) -> int | None:
         return path.stat().st_size if path.is_file() else None
     except OSError:
         return None
+
+
+def what_is_wrong(size: int | None) -> str:
+    return "" if size else "is empty" if size == 0 else "is not there"
+
+
+def misfit(project: Path, file: str, schema: dict[str, Any]) -> str:
+    """Why the JSON in a file does not fit a schema, or nothing."""
+    with inside(project, file).open("rb") as opened:
+        text = opened.read(LARGEST + 1)
+    if len(text) > LARGEST:
+        return f"is larger than {LARGEST:,} bytes, and is to fit a schema"
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return "is not JSON"
+    problem = problem_of(value, schema)
+    return problem and f"does not fit its schema: {problem}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -35,15 +36,30 @@ class RetrySpec(Model):
     on: list[str] = []
 
 
-class Expect(Model):
-    """A check that the engine makes itself before it believes that a step is done; one of the three."""
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", UserWarning)  # `schema` is a method of pydantic that nobody uses
 
-    file: Text | None = None
-    """A file that must be there and not empty, below the working folder."""
-    command: Text | None = None
-    """A shell command that must succeed."""
-    condition: Expr | None = None
-    """An expression that must hold; `output` is what the step gave."""
+    class Expect(Model):
+        """A check that the engine makes itself before it believes that a step is done; one of the four."""
+
+        file: Text | None = None
+        """A file that must be there and not empty, below the working folder."""
+        command: Text | None = None
+        """A shell command that must succeed."""
+        condition: Expr | None = None
+        """An expression that must hold; `output` is what the step gave."""
+        schema: dict[str, Any] | None = None  # type: ignore[assignment]
+        """A JSON Schema that the output must fit; beside a file, the JSON in it."""
+
+
+class StepLimits(Model):
+    """What a step may spend, in all its attempts; then the run is held until it is raised."""
+
+    tokens: Annotated[int, Field(ge=0)] | None = None
+    cost: Seconds | None = None
+    """In US dollars."""
+    turns: Annotated[int, Field(ge=0)] | None = None
+    """How often agents are asked."""
 
 
 class NodeBase(Model):
@@ -72,6 +88,7 @@ class Call(NodeBase):
     target: Name
     input: Json = "{{ given }}"
     cwd: Text | None = None
+    limits: StepLimits | None = None
 
 
 class Prompt(NodeBase):
@@ -95,6 +112,13 @@ class Prompt(NodeBase):
     """The JSON Schema of the answer, which is the output then."""
     permissions: dict[str, Any] | None = None
     """What the agent may do by itself: patterns under `allow`, `ask` and `deny`, and `otherwise`."""
+    tools: list[Name] | None = None
+    """The tools that may be used without asking, by the provider's own names."""
+    max_turns: Count | None = None
+    """How often the agent may ask its model in one turn, where the provider can bound that."""
+    fallback: Name | None = None
+    """The provider to ask while the first is limited."""
+    limits: StepLimits | None = None
     tag: Name | None = None
     """The request id under which the answer is asserted as a fact."""
     detach: bool = False
@@ -315,6 +339,7 @@ class WorkflowCall(NodeBase):
     workflow: Name
     input: Json = "{{ given }}"
     params: dict[str, Json] = {}
+    limits: StepLimits | None = None
 
 
 Node = Annotated[

@@ -7,11 +7,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from nerve.core.nodes.base import ControlNode, Node, policy_of
+from nerve.core.nodes.base import ControlNode, Node, policy_for
 from nerve.core.nodes.context import ExecutionContext, recovering
-from nerve.core.policy import Policy
+from nerve.core.policy import NO_POLICY, Policy
 from nerve.core.result import Result, output_of
 from nerve.core.runtime import Call
+from nerve.spec import models
 from nerve.spec.scope import Scope, Sight
 from nerve.spec.values import holds
 
@@ -24,6 +25,16 @@ class Entry:
     input: Any = None
     params: dict[str, Any] = field(default_factory=dict)
     after: Callable[[Result], Result] | None = None
+    policy: Policy = NO_POLICY
+    """What is said of the node itself, whatever is wrapped around it."""
+
+    async def entered(self, context: ExecutionContext, path: str, own: Policy = NO_POLICY) -> Result:
+        """Execute it at a path, and give what is made of its result."""
+        policy = policy_for(self.node, own.over(self.policy))
+        name = self.node.id or path.rpartition("/")[2].partition("[")[0] or "step"
+        call = Call(path, self.node, name, self.input, policy, False, context, self.params)
+        result = await (recovering(context, call) if policy.on_error else context.enter(call))
+        return self.after(result) if self.after else result
 
 
 class Inline(ControlNode):
@@ -66,11 +77,7 @@ class Step(Inline):
         made = self.make(sight)
         inline = getattr(made.node, "inline", False)
         path = context.path if context.path or inline else context.take(self.id or "step")
-        name = made.node.id or self.id or "step"
-        policy = self.own.over(policy_of(made.node))
-        call = Call(path, made.node, name, made.input, policy, False, context, made.params)
-        result = await (recovering(context, call) if policy.on_error else context.enter(call))
-        return made.after(result) if made.after else result
+        return await made.entered(context, path, self.own)
 
 
 class Sequence(Inline):
@@ -200,6 +207,11 @@ async def give_up(scope: Scope) -> None:
         task.cancel()
     if tasks:
         await asyncio.wait(tasks)
+
+
+def budget_of(spec: models.Call | models.Prompt | models.WorkflowCall) -> Policy:
+    """What a step may spend, for whatever does it."""
+    return NO_POLICY if spec.limits is None else Policy.of(limits=spec.limits.model_dump(exclude_none=True))
 
 
 def beside(path: str, name: str, count: int = 1) -> str:

@@ -12,7 +12,7 @@ from nerve.core.nodes.facts import AssertNode
 from nerve.core.result import Result
 from nerve.spec import models
 from nerve.spec.checks.names import DEFAULT
-from nerve.spec.nodes import Entry, Inline, beside, join
+from nerve.spec.nodes import Entry, Inline, beside, budget_of, join
 from nerve.spec.scope import Scope, Sight
 from nerve.spec.spaces import RequestNode, answered, request
 from nerve.spec.values import fill
@@ -32,7 +32,7 @@ def prompt_entry(spec: models.Prompt, name: str, sight: Sight, names: Names) -> 
 
     def ask() -> Entry:
         asked = asking(spec, scope, text, provider) if getattr(node, "takes_request", False) else text
-        return Entry(node, asked, after=remembering(spec, scope, provider))
+        return Entry(node, asked, after=remembering(spec, scope, provider), policy=budget_of(spec))
 
     before = None if spec.thread == "fresh" else scope.talking.get(spec.thread)
     if spec.detach:
@@ -66,6 +66,9 @@ def asking(spec: models.Prompt, scope: Scope, text: str, provider: str) -> dict[
         "artifacts": scope.facts.artifacts if scope.facts.folder else None,
         "schema": spec.output_schema,
         "permissions": spec.permissions,
+        "tools": spec.tools,
+        "max_turns": spec.max_turns,
+        "fallback": spec.fallback,
     }
     return {key: value for key, value in asked.items() if value is not None}
 
@@ -96,8 +99,7 @@ class InTurn(Inline):
     async def execute(self, context: ExecutionContext) -> Result:
         await asyncio.wait([self.before])
         made = self.ask()
-        result = await context.call(made.node, made.input, path=context.path)
-        return made.after(result) if made.after else result
+        return await made.entered(context, context.path)
 
 
 class Detached(Inline):
@@ -134,9 +136,7 @@ class Detached(Inline):
         if before is not None and not before.done():
             await asyncio.wait([before])
         made = self.ask()
-        result = await context.call(made.node, made.input, path=path)
-        if made.after:
-            made.after(result)
+        result = await made.entered(context, path)
         self.scope.answered.add(self.tag)
         fact = answered(self.request, result)
         told = await context.call(AssertNode("_response"), fact, path=beside(path, "response"))

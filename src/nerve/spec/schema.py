@@ -59,6 +59,7 @@ STEP: Schema = {
     "retry_delay_ms": MILLISECONDS,
     "timeout_ms": {"type": "number", "exclusiveMinimum": 0},
 }
+BUDGET: Schema = {"$ref": "#/$defs/StepLimits"}
 STEP_TYPES: dict[str, Schema] = {
     "agent": {
         "agent": {**FILLED, "description": "A node, an agent, or workflow:<id>."},
@@ -67,6 +68,7 @@ STEP_TYPES: dict[str, Schema] = {
             "items": TEXT,
             "description": "Steps whose results it is given.",
         },
+        "limits": BUDGET,
     },
     "approval": {"message": TEXT, "on_approve": TARGET, "on_reject": TARGET},
     "parallel": {
@@ -118,7 +120,7 @@ def steps_schema() -> Schema:
         "$schema": DRAFT,
         **made,
         "title": "A Nerve workflow of steps",
-        "$defs": {"step": steps, "part": parts},
+        "$defs": {"StepLimits": models.StepLimits.model_json_schema(), "step": steps, "part": parts},
     }
 
 
@@ -132,7 +134,7 @@ def prompts_schema() -> Schema:
     needed = ["name", "description"]
     chain = closed({**header, "steps": listed("step")}, [*needed, "steps"])
     graph = closed({**header, "nodes": listed("node")}, [*needed, "nodes"])
-    kept = {name: defs[name] for name in ("Expect", "Input", "LimitsSpec", "RetrySpec")}
+    kept = {name: defs[name] for name in ("Expect", "Input", "LimitsSpec", "RetrySpec", "StepLimits")}
     return {
         "$schema": DRAFT,
         "title": "A Nerve workflow of prompts",
@@ -180,6 +182,10 @@ AGENT: Schema = {
     "args": OBJECT,
     "output_schema": OBJECT,
     "permissions": OBJECT,
+    "tools": {"type": "array", "items": FILLED},
+    "max_turns": {"type": "integer", "minimum": 1},
+    "fallback": FILLED,
+    "limits": BUDGET,
 }
 CONTEXT: Schema = {"enum": ["fresh", "shared"]}
 GATE: Schema = {

@@ -88,7 +88,8 @@ def fields_of(node: Any, loc: Loc) -> list[str]:
     """The keys that may stand where an unknown one was found."""
     kind = node.get("kind") if isinstance(node, dict) else None
     around = [UNDER[step] for step in loc[:-1] if isinstance(step, str) and step in UNDER]
-    model = models.KINDS.get(str(kind)) or (around[-1] if around else models.WorkflowSpec)
+    inside = models.LimitsSpec if loc[0] == "limits" else around[-1] if around else models.WorkflowSpec
+    model = models.KINDS.get(str(kind)) or inside
     return list(model.model_fields)
 
 
@@ -99,7 +100,7 @@ UNDER: dict[str, type[models.Model]] = {
     "expect": models.Expect,
     "retry": models.RetrySpec,
     "inputs": models.Input,
-    "limits": models.LimitsSpec,
+    "limits": models.StepLimits,
 }
 """What an object without a kind is, by the key under which it stands."""
 

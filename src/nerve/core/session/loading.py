@@ -135,7 +135,18 @@ def make_agent(session: Session, name: str) -> Node | None:
     cwd = str(session.project.absolute())
     if file is None:
         return AgentNode(name, None, provider, cwd=cwd)
-    return AgentNode(name, None, provider, file.model, file.text(), cwd, tools=file.tools)
+    return AgentNode(
+        name,
+        None,
+        provider,
+        file.model,
+        file.text(),
+        cwd,
+        tools=file.tools,
+        max_turns=file.max_turns,
+        fallback=file.fallback,
+        limits=file.limits,
+    )
 
 
 def provider_of(session: Session, name: str) -> Provider | None:

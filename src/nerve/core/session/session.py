@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from nerve.spec.workflow import DefinedWorkflow
     from nerve.store.port import Definition, Store
 
+CONFIG = Path(".nerve", "config.json")
 ID = re.compile(r"[a-z_][a-z0-9_-]*", re.IGNORECASE)
 
 
@@ -39,7 +40,8 @@ class Session:
 
     `providers` answer the prompts of workflows that were written down, and `project` is the folder in which
     those look for prompts and agents. `slots` says how many agents of a provider may work at once, `budget`
-    what all runs together may spend in a day: `tokens`, `cost`, `turns`, `agents`.
+    what all runs together may spend in a day: `tokens`, `cost`, `turns`, `agents`;
+    `.nerve/config.json` of the project can say both too.
 
     In memory it can be used as it is; with a file, as an async context manager: leaving it parks the
     open runs, and `recover()` goes on with them.
@@ -62,6 +64,7 @@ class Session:
         self.graphs: dict[str, Any] = {}
         self.workflows: dict[str, Any] = {}
         self._budget = None if budget is None else Limits.of(budget)
+        self._own_budget = budget is not None
         self._slots = dict(slots or {})
         self._accounts: Accounts | None = None
         self._agents: dict[str, Any] = {}
@@ -111,7 +114,7 @@ class Session:
         if self._accounts is None:
             from nerve.agents.accounts import Accounts
 
-            self._accounts = Accounts(self._slots)
+            self._accounts = Accounts({**self.config.slots, **self._slots})
         return self._accounts
 
     def provider(self, name: str) -> Provider | None:
@@ -190,8 +193,15 @@ class Session:
         if self._engine is None:
             from nerve.engine.local import LocalEngine
 
+            self._take_budget()
             self._engine = LocalEngine(open_store(self._store), self, self.name)
         return self._engine
+
+    def _take_budget(self) -> None:
+        """The budget that the project's configuration says, where nothing else does."""
+        if not self._own_budget and (self.project / CONFIG).is_file():
+            said = self.config.budget
+            self._budget = None if said is None else Limits.of(said)
 
     async def __aenter__(self) -> Session:
         self.engine  # noqa: B018 - a file that cannot be opened is said now
@@ -210,6 +220,7 @@ class Session:
     @budget.setter
     def budget(self, budget: Limits | Mapping[str, Any] | None) -> None:
         self._budget = None if budget is None else Limits.of(budget)
+        self._own_budget = True
 
     async def close(self) -> None:
         """Park the open runs where they are and let go of the store."""

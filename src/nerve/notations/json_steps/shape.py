@@ -39,7 +39,7 @@ STEP = {
     "timeout_ms": "bound",
 }
 TYPES: dict[str, dict[str, str]] = {
-    "agent": {"agent": "name", "input": "inputs"},
+    "agent": {"agent": "name", "input": "inputs", "limits": "object"},
     "approval": {"message": "text", "on_approve": "target", "on_reject": "target"},
     "parallel": {"steps": "list", "min_success": "whole"},
     "condition": {"condition": "name", "then": "target", "else": "target"},

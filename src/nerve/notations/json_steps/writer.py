@@ -127,6 +127,8 @@ def step_of_node(node: dict[str, Any], cannot: list[str], condition: bool = Fals
             made |= {"min_success": node["require"]} if "require" in node else {}
         case _:
             cannot.append(f"'{node.get('id', '?')}' of kind {node['kind']} is no step")
+    if "limits" in node:
+        made["limits"] = node["limits"]
     return made | policy_of(node)
 
 

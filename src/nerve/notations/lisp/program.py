@@ -21,6 +21,8 @@ class Role:
     agent: str | None
     thread: str
     model: str | None
+    more: Map = field(default_factory=Map)
+    """What else is said of every prompt for it: `fallback`, `tools`, `max_turns`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from nerve.notations.lisp.bodies import BLOCKS
@@ -11,15 +11,27 @@ from nerve.notations.lisp.expressions import SPECIAL, expression
 from nerve.notations.lisp.functions import FUNCTIONS
 from nerve.notations.lisp.literals import value_of
 from nerve.notations.lisp.program import Env, Helper, Program, Role
-from nerve.notations.lisp.shape import counted, glimpse, items_of, name_of, parts, symbol_of, text_of
+from nerve.notations.lisp.shape import (
+    count_of,
+    counted,
+    glimpse,
+    items_of,
+    name_of,
+    names_of,
+    parts,
+    symbol_of,
+    text_of,
+)
 from nerve.notations.lisp.steps import STEPS
 from nerve.notations.lisp.telling import Refused
 from nerve.notations.sexpr import Form, Keyword, ListForm, MapForm, String, Symbol, VectorForm
 from nerve.notations.sexpr.forms import key_text
 from nerve.spec.models import Input, LimitsSpec
-from nerve.spec.source import Map
+from nerve.spec.source import Map, Seq
 
 ROLE: Final = ("agent-kind", "handle-ref", "model")
+OF_PROMPTS: Final = {"fallback": "fallback", "tools": "tools", "max-turns": "max_turns"}
+"""What a role says for every prompt that it answers."""
 INPUT: Final = tuple(Input.model_fields)
 LIMITS: Final = {name.replace("_", "-"): name for name in LimitsSpec.model_fields}
 
@@ -59,9 +71,27 @@ def roles(program: Program, form: ListForm, data: Map) -> None:
         if name in program.roles:
             program.tell.tell(item, f"the role '{name}' is there twice", "Rename one.")
         program.roles[name] = Role(None, name, None)
-        options = parts(program.tell, item, ROLE, most=0).options
-        found = {key: name_of(program.tell, value, f"the {key}") for key, value in options.items()}
-        program.roles[name] = Role(found.get("agent-kind"), found.get("handle-ref", name), found.get("model"))
+        options = parts(program.tell, item, (*ROLE, *OF_PROMPTS), most=0).options
+        found = {key: name_of(program.tell, options[key], f"the {key}") for key in ROLE if key in options}
+        more = of_prompts(program, options)
+        program.roles[name] = Role(
+            found.get("agent-kind"), found.get("handle-ref", name), found.get("model"), more
+        )
+
+
+def of_prompts(program: Program, options: Mapping[str, Form]) -> Map:
+    made = Map()
+    for key, form in options.items():
+        if key == "fallback":
+            made.put(key, name_of(program.tell, form, "a provider"), form.place)
+        elif key == "tools":
+            tools = Seq((), form.place)
+            for name, item in names_of(program.tell, form, "tools"):
+                tools.push(name, item.place)
+            made.put(key, tools, form.place)
+        elif key == "max-turns":
+            made.put("max_turns", count_of(program.tell, form), form.place)
+    return made
 
 
 def inputs(program: Program, form: ListForm, data: Map) -> None:

@@ -42,7 +42,7 @@ def inline(program: Program, found: Parts, env: Env) -> str:
 
 
 def send_prompt(program: Program, form: ListForm, env: Env) -> Map:
-    found = parts(program.tell, form, ["agent", "template", "args", "tag"], most=0)
+    found = parts(program.tell, form, ["agent", "template", "args", "tag", "limits"], most=0)
     agent, text = found.option("agent"), found.option("template")
     if agent is None or text is None:
         missing = ":agent" if agent is None else ":template"
@@ -56,6 +56,7 @@ def send_prompt(program: Program, form: ListForm, env: Env) -> Map:
     if args:
         made.put("args", args, args.place)
     addressed(program, made, name, agent)
+    limited(program, made, found)
     tagged(program, made, found.option("tag"))
     return made.put("detach", True, form.place)
 
@@ -77,6 +78,15 @@ def addressed(program: Program, made: Map, name: str, form: Form) -> None:
         made.put("agent", role.agent, form.place)
     if role.model is not None:
         made.put("model", role.model, form.place)
+    for key, said in role.more.items():
+        made.put(key, said, role.more.values_at[key])
+
+
+def limited(program: Program, made: Map, found: Parts) -> Map:
+    """Put what the step may spend."""
+    if (given := found.option("limits")) is not None:
+        made.put("limits", map_of(program.tell, mapped(program, given)), given.place)
+    return made
 
 
 def tagged(program: Program, made: Map, tag: Form | None) -> None:
@@ -193,20 +203,20 @@ def with_input(program: Program, made: Map, found: Parts, env: Env) -> Map:
 
 
 def call(program: Program, form: ListForm, env: Env) -> Map:
-    found = parts(program.tell, form, ["input"], least=1, most=1)
+    found = parts(program.tell, form, ["input", "limits"], least=1, most=1)
     target = name_of(program.tell, found.rest[0], "the name of a node")
     made = node("call", form.place).put("target", target, found.rest[0].place)
-    return with_input(program, made, found, env)
+    return with_input(program, limited(program, made, found), found, env)
 
 
 def run_workflow(program: Program, form: ListForm, env: Env) -> Map:
-    found = parts(program.tell, form, ["input", "params"], least=1, most=1)
+    found = parts(program.tell, form, ["input", "params", "limits"], least=1, most=1)
     target = name_of(program.tell, found.rest[0], "the name of a workflow")
     made = node("workflow", form.place).put("workflow", target, found.rest[0].place)
     if (given := found.option("params")) is not None:
         params = values(program, mapped(program, given).items, env, Map((), given.place))
         made.put("params", params, given.place)
-    return with_input(program, made, found, env)
+    return with_input(program, limited(program, made, found), found, env)
 
 
 def spec_node(program: Program, form: ListForm, env: Env) -> Map:

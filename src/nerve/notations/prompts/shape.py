@@ -11,7 +11,10 @@ from nerve.spec.source import Map, Place, Problem, Seq
 
 WORKFLOW_KEYS = ("name", "description", "provider", "model", "inputs", "limits", "context", "metadata")
 NODE_KEYS = ("description", "when", "retry", "timeout", "idle_timeout", "on_error", "effect", "expect")
-AGENT_KEYS = ("provider", "model", "agent", "role", "thread", "args", "output_schema", "permissions")
+AGENT_KEYS = (
+    *("provider", "model", "agent", "role", "thread", "args", "output_schema", "permissions"),
+    *("tools", "max_turns", "fallback", "limits"),
+)
 TYPES = ("string", "number", "integer", "boolean", "array", "object", "any")
 DEFAULT_PROVIDER = "claude"
 
@@ -144,7 +147,7 @@ def expected(reading: Reading, source: Map) -> Seq:
                 reading.tell(where, f"the file {item!r} {why}", "Name a file in the artifacts of the run.")
             item = Map({"file": "{{ run.artifacts }}/" + item}, where)
         elif not isinstance(item, Map):
-            fix = "Write a file name, or a mapping with file, command or condition."
+            fix = "Write a file name, or a mapping with file, command, condition or schema."
             reading.tell(where, f"'expect' has a file or a check, not {shown(item)}", fix)
         found.push(item, where)
     return found

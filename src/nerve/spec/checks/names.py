@@ -72,6 +72,8 @@ def prompt(each: Found, spec: models.WorkflowSpec, known: Known) -> Iterator[Wro
     name = node.agent or node.provider or spec.provider or DEFAULT
     if not known.has(name):
         yield ((*each.loc, key) if getattr(node, key) else each.loc), *nobody(name, known)
+    if node.fallback is not None and not known.has(node.fallback):
+        yield (*each.loc, "fallback"), *nobody(node.fallback, known)
 
 
 def nobody(name: str, known: Known) -> tuple[str, str]:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from nerve.core.nodes.graph import suggest
+from nerve.core.schemas import flaw_of
 from nerve.spec import models
 from nerve.spec.source import Loc
 from nerve.spec.walk import Found
@@ -87,8 +88,9 @@ def shapes(spec: models.WorkflowSpec, found: list[Found]) -> Iterator[Wrong]:
     for each in found:
         node, loc = each.spec, each.loc
         for n, check in enumerate(node.expect):
-            if sum(value is not None for value in (check.file, check.command, check.condition)) != 1:
-                yield (*loc, "expect", n), "a check has one of file, command, condition", "Split it."
+            yield from expectation(check, (*loc, "expect", n))
+        if isinstance(node, models.Prompt):
+            yield from schema(node.output_schema, (*loc, "output_schema"))
         match node:
             case models.Prompt() if (node.text is None) == (node.file is None) and not node.text:
                 yield loc, "a prompt has a text or a file", "Add one of them."
@@ -106,6 +108,20 @@ def shapes(spec: models.WorkflowSpec, found: list[Found]) -> Iterator[Wrong]:
                 )
             case models.Graph() | models.Sequence() if not node.steps:
                 yield loc, f"a {each.kind} without steps does nothing", "Add a step."
+
+
+def expectation(check: models.Expect, loc: Loc) -> Iterator[Wrong]:
+    """A file may have a schema beside it."""
+    said = [name for name in ("file", "command", "condition", "schema") if getattr(check, name) is not None]
+    if len(said) != 1 and said != ["file", "schema"]:
+        message = "a check has one of file, command, condition, schema; only a file may have a schema too"
+        yield loc, message, "Split it."
+    yield from schema(check.schema, (*loc, "schema"))
+
+
+def schema(given: dict[str, Any] | None, loc: Loc) -> Iterator[Wrong]:
+    if given is not None and (flaw := flaw_of(given)):
+        yield loc, f"this is no JSON Schema: {flaw}", "Mend it."
 
 
 def wait(node: models.Wait, loc: Loc) -> Iterator[Wrong]:

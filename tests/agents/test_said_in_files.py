@@ -1,0 +1,196 @@
+"""What files say of agents: budgets, tools, fallbacks, slots."""
+
+import json
+
+import pytest
+
+from agents.test_talk import Agent, saying, says
+from core.workflow.support import until, within
+from nerve import Session
+from nerve.agents import Assistant, Done, Usage
+from nerve.notations import read
+from nerve.notations.agents import discover_agents
+from nerve.notations.config import read_config
+from nerve.spec.check import check
+from nerve.spec.source import Unreadable
+
+YAML = """
+name: flow
+description: What it does.
+provider: agent
+nodes:
+  - id: dev
+    prompt: Decide.
+    tools: [Read, "Bash(git status)"]
+    max_turns: 7
+    fallback: other
+    limits: {tokens: 12}
+"""
+FULL = {
+    "name": "flow",
+    "provider": "agent",
+    "body": {
+        "kind": "prompt",
+        "id": "dev",
+        "text": "Decide.",
+        "tools": ["Read", "Bash(git status)"],
+        "max_turns": 7,
+        "fallback": "other",
+        "limits": {"tokens": 12},
+    },
+}
+LISP = """
+(workflow flow
+  (roles (dev :agent-kind agent :tools ("Read" "Bash(git status)") :max-turns 7 :fallback other))
+  (state work
+    (send-prompt :agent dev :template "Decide." :tag t :limits {:tokens 12})
+    (await (transcript-response :request-id t))))
+"""
+JSON = {"id": "flow", "steps": [{"id": "dev", "type": "agent", "agent": "agent", "limits": {"tokens": 12}}]}
+NOT_JSON = saying(Assistant("no json"), Done("t", Usage(10, 5, cost=0.5)))
+
+
+@pytest.mark.parametrize(
+    ("text", "notation"),
+    [(YAML, "yaml"), (json.dumps(FULL), "json"), (LISP, "lisp"), (json.dumps(JSON), "json")],
+    ids=["yaml", "full form", "lisp", "steps"],
+)
+async def test_every_notation_can_say_what_a_step_may_spend(text, notation):
+    session = Session(providers={"agent": Agent(NOT_JSON), "other": Agent(says)})
+    session.load(text, notation)
+    session.find("agent").output_schema = {"type": "object"}
+    run = await session.start("flow", "Decide.")
+    await until(lambda: run.held is not None)
+    assert "is spent: tokens used: 15 of 12" in run.held["message"]
+    assert f"Go on with resume(limits={{'{run.held['path']}': {{'tokens': …}}}})" in run.held["message"]
+    await run.stop()
+
+
+@pytest.mark.parametrize(
+    ("text", "notation"),
+    [(YAML, "yaml"), (json.dumps(FULL), "json"), (LISP, "lisp")],
+    ids=["yaml", "full form", "lisp"],
+)
+async def test_tools_turns_and_the_fallback_of_a_prompt_reach_the_agent(text, notation):
+    limited = Agent(saying(Done("t", outcome="limited", error="429")))
+    other = Agent(says)
+    other.name = "other"
+    session = Session(providers={"agent": limited, "other": other})
+    session.load(text, notation)
+    await within((await session.start("flow")).wait())
+    [(_, _, options)] = other.calls
+    assert (options.tools, options.max_turns) == (["Read", "Bash(git status)"], 7)
+
+
+@pytest.mark.parametrize(
+    ("change", "place", "message"),
+    [
+        (("limits: {tokens: 12}", "limits: {token: 12}"), (11, 14), "unknown key 'token'"),
+        (("limits: {tokens: 12}", "limits: {tokens: -1}"), (11, 22), "greater than or equal to 0"),
+        (("max_turns: 7", "max_turns: 0"), (9, 16), "greater than or equal to 1"),
+        (('tools: [Read, "Bash(git status)"]', "tools: Read"), (8, 12), "list"),
+        (("max_turns", "max_turn"), (9, 5), "unknown key 'max_turn'. Did you mean 'max_turns'?"),
+    ],
+)
+def test_what_is_wrong_with_them_is_said_with_its_place(change, place, message):
+    try:
+        problems = check(read(YAML.replace(*change), "flow.yaml")).errors
+    except Unreadable as error:
+        problems = error.problems
+    [problem] = problems
+    assert (problem.place.line, problem.place.column) == place
+    assert message in problem.message
+
+
+async def test_a_fallback_that_there_is_not_is_said_before_anything_runs():
+    session = Session(providers={"agent": Agent(says)})
+    session.load(YAML, "yaml")
+    with pytest.raises(Unreadable, match="Agent not found: other"):
+        await session.start("flow")
+
+
+def agent_file(folder, front):
+    path = folder / ".nerve" / "agents" / "dev.md"
+    path.parent.mkdir(parents=True)
+    path.write_text(f"---\n{front}\n---\n\nYou develop.\n")
+
+
+async def test_an_agent_file_says_what_its_agent_may_use_and_spend(tmp_path):
+    agent_file(
+        tmp_path, "provider: agent\ntools: Read, Edit\nmax_turns: 3\nfallback: other\nlimits: {turns: 1}"
+    )
+    limited = Agent(saying(Done("t", outcome="limited", error="429")))
+    other = Agent(says)
+    other.name = "other"
+    session = Session(providers={"agent": limited, "other": other}, project=tmp_path)
+    session.load(json.dumps({"id": "flow", "steps": [{"id": "go", "type": "agent", "agent": "dev"}]}), "json")
+    run = await session.start("flow", "x")
+    await until(lambda: run.held is not None)
+    assert "the budget of step /go is spent: turns used: 1 of 1" in run.held["message"]
+    await run.resume(limits={"/go": {"turns": 9}})
+    await within(run.wait())
+    [(_, _, options)] = other.calls
+    assert (options.tools, options.max_turns) == (("Read", "Edit"), 3)
+
+
+@pytest.mark.parametrize(
+    ("front", "message"),
+    [
+        ("max_turns: many", "'max_turns' must be a whole number from 1 on"),
+        ("fallback: [a]", "'fallback' must be a text"),
+        ("limits: 5", "'limits' must be a mapping"),
+        (
+            "limits: {agents: 5}",
+            "'limits' is wrong: a step has no limit 'agents'. It has: tokens, cost, turns",
+        ),
+        ("limits: {tokens: -5}", "'limits' is wrong: the limit tokens must be a number that is not negative"),
+    ],
+)
+def test_what_is_wrong_in_an_agent_file_is_said_with_its_place(tmp_path, front, message):
+    agent_file(tmp_path, f"name: dev\n{front}")
+    [problem] = discover_agents(tmp_path).problems
+    assert message in problem.message
+    assert problem.place.line == 3
+
+
+def configured(folder, config):
+    (folder / ".nerve").mkdir()
+    (folder / ".nerve" / "config.json").write_text(json.dumps(config))
+
+
+async def test_the_configuration_of_a_project_has_slots_and_the_budget_of_a_day(tmp_path):
+    configured(tmp_path, {"slots": {"claude": 2, "codex": 3}, "budget": {"turns": 1}})
+    session = Session(providers={"agent": Agent(says)}, project=tmp_path, slots={"codex": 9})
+    assert session.accounts.slots == {"claude": 2, "codex": 9}
+    session.load(json.dumps(FULL | {"body": {"kind": "prompt", "text": "x"}}), "json")
+    await within((await session.start("flow")).wait())
+    run = await session.start("flow")
+    await until(lambda: run.held is not None)
+    assert "today's budget of the session is spent: turns used: 1 of 1" in run.held["message"]
+    session.budget = {"turns": 2}
+    await run.resume()
+    await within(run.wait())
+
+
+def test_the_budget_that_a_session_is_given_wins_over_the_configuration(tmp_path):
+    configured(tmp_path, {"budget": {"cost": 1}})
+    session = Session(project=tmp_path, budget={"cost": 5})
+    assert session.engine is not None
+    assert session.budget.cost == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "message"),
+    [
+        ('{"slots": {"claude": 0}}', 22, "the slots of 'claude' must be a whole number from 1 on"),
+        ('{"slots": 4}', 11, "'slots' must be an object"),
+        ('{"budget": {"cost": "5"}}', 21, "cost of the budget must be a number that is not negative"),
+        ('{"budget": {"costs": 5}}', 13, "'budget' has no key 'costs'. Did you mean 'cost'?"),
+    ],
+)
+def test_what_is_wrong_in_the_configuration_is_said_with_its_place(text, column, message):
+    with pytest.raises(Unreadable) as caught:
+        read_config(text)
+    [problem] = caught.value.problems
+    assert (problem.place.line, problem.place.column) == (1, column)
+    assert problem.message == message
