@@ -9,8 +9,8 @@ from typing import Any
 
 from nerve.agents import registry
 from nerve.cli.exits import COMPLETED, FAILED
+from nerve.cli.flags import Flag
 from nerve.cli.project import Code, Project
-from nerve.cli.run import Flag
 from nerve.cli.usage import UsageError
 from nerve.core.session.loading import EXTRAS, KINDS
 from nerve.notations import open_document

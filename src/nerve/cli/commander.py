@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from nerve.cli.exits import COMPLETED, INTERRUPTED
-from nerve.cli.run import Flag
+from nerve.cli.flags import Flag
 from nerve.cli.usage import UsageError
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from nerve.cli.answers import name_of, names_of
 from nerve.cli.asking import chosen
 from nerve.cli.common import DEFAULT, Common, Door, Run, answering, command
 from nerve.cli.exits import COMPLETED
+from nerve.cli.flags import Many
 from nerve.cli.going import Wait, gone_on
 from nerve.cli.inputs import anything
-from nerve.cli.run import Many
 from nerve.cli.story import outcome_of
 from nerve.cli.usage import UsageError
 

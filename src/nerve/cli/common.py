@@ -19,9 +19,9 @@ from rich.console import Console
 from nerve.api import Api, ApiError
 from nerve.api.commands import at_rest
 from nerve.cli.exits import FAILED, INTERRUPTED, REFUSED
+from nerve.cli.flags import Files, Flag
 from nerve.cli.launch import provide
 from nerve.cli.project import STORE, Project
-from nerve.cli.run import Files, Flag
 from nerve.cli.usage import UsageError, stopped
 from nerve.client import Client
 from nerve.commander.core.harmless import harmless

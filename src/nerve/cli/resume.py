@@ -11,9 +11,10 @@ from cyclopts import Parameter
 
 from nerve.cli.answers import Answers
 from nerve.cli.common import Common
+from nerve.cli.flags import Files, Flag, Many
 from nerve.cli.launch import Launch, load_called
 from nerve.cli.project import Project
-from nerve.cli.run import Files, Flag, Many, check_answers
+from nerve.cli.run import check_answers
 from nerve.cli.usage import UsageError
 from nerve.cli.watch import Outcome
 from nerve.client import server_of

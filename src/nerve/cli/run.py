@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from nerve.cli.answers import Answers
+from nerve.cli.flags import Files, Flag, Many
 from nerve.cli.inputs import Given, given, params
 from nerve.cli.launch import Launch, load
 from nerve.cli.project import Code, Project
@@ -19,10 +20,6 @@ from nerve.core.session import Session, loading
 from nerve.core.workflow.workflow import Workflow
 from nerve.spec.source import Unreadable
 from nerve.spec.workflow import DefinedWorkflow
-
-Flag = Annotated[bool, Parameter(negative="", show_default=False)]
-Many = Annotated[tuple[str, ...], Parameter(negative="", show_default=False)]
-Files = Annotated[tuple[Path, ...], Parameter(name="--with", negative="", show_default=False)]
 
 
 def run(

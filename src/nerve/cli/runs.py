@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from nerve.cli.answers import name_of
+from nerve.cli.flags import Flag
 from nerve.cli.project import STORE
-from nerve.cli.run import Flag
 from nerve.cli.usage import UsageError, stopped
 from nerve.client import server_of
 from nerve.commander.core.lines import SYMBOLS

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter, validators
 
 from nerve.cli.common import Files, Flag
+from nerve.cli.flags import Many
 from nerve.cli.launch import provide
-from nerve.cli.run import Many
 
 if TYPE_CHECKING:
     from nerve.core.session import Session

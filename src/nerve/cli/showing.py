@@ -6,8 +6,8 @@ import json as json_text
 import sys
 from collections.abc import Iterator
 
+from nerve.cli.flags import Flag
 from nerve.cli.project import Code, Project
-from nerve.cli.run import Flag
 from nerve.cli.usage import UsageError
 from nerve.notations import open_document
 from nerve.spec.check import Checked

@@ -11,11 +11,11 @@ from cyclopts import Parameter
 from nerve.api.models import RunTold, WorkflowTold
 from nerve.cli.answers import Answers
 from nerve.cli.common import DEFAULT, SERVED, Common, Door, answering
+from nerve.cli.flags import Many
 from nerve.cli.going import Wait, gone_on
 from nerve.cli.inputs import Given, anything, given, value_of
 from nerve.cli.launch import from_code
 from nerve.cli.project import Code, Project
-from nerve.cli.run import Many
 from nerve.cli.usage import UsageError, stopped
 from nerve.core.nodes.graph import suggest
 from nerve.notations import NOTATIONS, SUFFIXES, contents

@@ -14,7 +14,6 @@ from nerve.commander.core.choosing import NO, YES
 from nerve.commander.core.desk import Changes, Desk, RunCard
 from nerve.commander.core.harmless import harmless
 from nerve.commander.core.tree import spent
-from nerve.commander.prose import Prose, coloured
 from nerve.commander.renderer import gate_panel
 
 if TYPE_CHECKING:
@@ -107,7 +106,11 @@ class Printer:
 
     def _prose(self, text: str) -> RenderableType:
         """A text as Markdown, which stays as it is where nothing can be drawn."""
-        return Prose(text) if self.terminal else Text(harmless(text.strip("\n")))
+        if not self.terminal:
+            return Text(harmless(text.strip("\n")))
+        from nerve.commander.prose import Prose  # takes a while, and is not needed for the first prompt
+
+        return Prose(text)
 
     def _gate(self, gate: GateTold, name: str) -> Iterator[RenderableType]:
         """A question; where only lines are shown, its own line stands with those of the run."""
@@ -197,7 +200,7 @@ class Printer:
                 yield self._inner(self._prose(text))
             case "diff":
                 yield Text(f"[{name}]", "bold")
-                yield self._inner(coloured(text))
+                yield self._inner(change(text))
             case "tool" | "thought":
                 more = f" … +{rest.count(chr(10)) + 1} lines" if rest and not self.details else ""
                 sign = "⚙" if part.kind == "tool" else "✻"
@@ -246,7 +249,13 @@ def typed(text: str, terminal: bool) -> Text:
 def change_of(gate: GateTold) -> Text | None:
     """The change to a file that a gate asks about."""
     diff = diff_in((gate.action or {}).get("input"))
-    return coloured(diff) if diff else None
+    return change(diff) if diff else None
+
+
+def change(diff: str) -> Text:
+    from nerve.commander.prose import coloured
+
+    return coloured(diff)
 
 
 def took_of(card: RunCard | None) -> str:

@@ -14,7 +14,6 @@ from rich.tree import Tree
 
 from nerve.commander.core.harmless import harmless
 from nerve.commander.core.lines import SYMBOLS
-from nerve.commander.prose import Prose
 
 FRAMES = 4
 """Frames a second."""
@@ -119,6 +118,8 @@ class WorkflowRenderer:
 
     def show_result(self, result: Any) -> None:
         """What a run gave: a text as Markdown."""
+        from nerve.commander.prose import Prose
+
         self.rest()
         self.say(Text("Result:", "bold"))
         self.console.print(Prose(result) if isinstance(result, str) else Text(harmless(str(result))))
