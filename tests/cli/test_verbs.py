@@ -31,7 +31,7 @@ def test_help_shows_an_example_and_the_common_options(verb: str, do) -> None:
     done = do(*verb.split(), "--help")
     assert (done.code, done.err) == (0, "")
     assert "Example: nerve" in done.out
-    assert verb in ("show", "convert", "schema", "demo") or "--json" in done.out
+    assert verb in ("show", "convert", "schema", "demo", "commander") or "--json" in done.out
 
 
 def test_every_command_that_a_message_names_exists() -> None:

@@ -7,10 +7,13 @@ from collections.abc import Iterable, Iterator
 
 from nerve.api.models import GateTold
 from nerve.cli.usage import UsageError
+from nerve.commander.core.gates import name_of, names_of
 from nerve.core.nodes.graph import suggest
 from nerve.core.workflow import GateInfo
 from nerve.spec import models
 from nerve.spec.walk import walk
+
+__all__ = ["Answers", "Gate", "gates_of", "name_of", "names_of", "signals_of"]
 
 Gate = GateInfo | GateTold
 """A gate of this process, or as the api tells it."""
@@ -64,16 +67,3 @@ def signals_of(spec: models.WorkflowSpec) -> Iterator[str]:
     for each in walk(spec.body):
         if isinstance(each.spec, models.Wait):
             yield from (condition.signal for condition in each.spec.any if condition.signal is not None)
-
-
-def names_of(gate: Gate) -> list[str]:
-    """What a gate may be called: its id, its path, the id of its node, and the last name of its path."""
-    path = gate.path.removesuffix("/answer")
-    last = path.rsplit("/", 1)[-1]
-    bare = re.sub(r"\[\d+\]$", "", last)
-    return [gate.gate_id, gate.path, path, path[1:], *([gate.node_id] if gate.node_id else []), last, bare]
-
-
-def name_of(gate: Gate) -> str:
-    """What a person may call a gate."""
-    return gate.node_id or names_of(gate)[-1]

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from nerve.cli.answers import Gate
 from nerve.cli.screen import say, typed_line
+from nerve.commander.core.gates import chosen
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -60,13 +61,3 @@ async def ask(console: Console, gate: Gate, refused: str, is_open: Callable[[], 
             raise Nobody
         if answer := chosen(line.strip(), choices):
             return answer
-
-
-def chosen(line: str, choices: list[str]) -> str:
-    """The choice that a line means by its number or by its text; without choices the line itself."""
-    if line in choices:
-        return line
-    if line.isdecimal() and 1 <= int(line) <= len(choices):
-        return choices[int(line) - 1]
-    alike = [choice for choice in choices if choice.casefold() == line.casefold()]
-    return alike[0] if len(alike) == 1 else line

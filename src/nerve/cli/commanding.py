@@ -9,7 +9,6 @@ from cyclopts import Parameter
 from nerve.api import ApiError
 from nerve.api.models import GateTold
 from nerve.cli.answers import name_of, names_of
-from nerve.cli.asking import chosen
 from nerve.cli.common import DEFAULT, Common, Door, Run, answering, command
 from nerve.cli.exits import COMPLETED
 from nerve.cli.flags import Many
@@ -17,12 +16,11 @@ from nerve.cli.going import Wait, gone_on
 from nerve.cli.inputs import anything
 from nerve.cli.story import outcome_of
 from nerve.cli.usage import UsageError
+from nerve.commander.core.gates import NO, YES, chosen
 
 Gate = Annotated[str | None, Parameter(help="Its id, its name or its path; needed where several are open.")]
 Key = Annotated[str | None, Parameter(help="The same command with the same key is done once.")]
 Reason = Annotated[str, Parameter(help="Why; it is kept with the run.")]
-YES = ("approve", "approved", "yes", "y", "ok", "accept", "allow", "true")
-NO = ("reject", "rejected", "no", "n", "deny", "decline", "refuse", "cancel", "false")
 
 
 def answer(

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from nerve.api import OPERATIONS, ApiError
 from nerve.api.models import GateTold, RouteTold, RunTold
 from nerve.commander.console import AtConsole
-from nerve.commander.core.choosing import chosen
 from nerve.commander.core.desk import Desk, Target
 from nerve.commander.core.farewell import farewell
+from nerve.commander.core.gates import chosen
 from nerve.commander.core.input import InputType, ParsedInput, parse_input
 from nerve.commander.core.naming import Unknown, startable
 from nerve.commander.core.options import typed

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from nerve.commander import listing
 from nerve.commander.core.cards import PREFIXES, Target
-from nerve.commander.core.choosing import NO, YES, gate_named, meant, split_answer, split_reason
+from nerve.commander.core.choosing import gate_named, meant, split_answer, split_reason
 from nerve.commander.core.commands import find, help_text, unknown
+from nerve.commander.core.gates import NO, YES, name_of
 from nerve.commander.core.naming import Unknown, startable
 from nerve.commander.core.options import anything
 from nerve.commander.core.references import resolve, resolve_value
@@ -174,7 +175,7 @@ async def gates(commander: WorkflowController, text: str) -> None:
         return
     gate = gate_named(commander.desk, text)
     commander.desk.open_gate(gate.gate_id)
-    note(commander, f"What you type now answers '{listing.gate_name(gate)}'. Esc leaves it.")
+    note(commander, f"What you type now answers '{name_of(gate)}'. Esc leaves it.")
 
 
 @does("answer")

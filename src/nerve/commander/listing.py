@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from nerve.api.models import EventTold, FactTold, GateTold, Health, RunDetail, ThreadTold, UsageTold
-from nerve.commander.core.cards import RunCard, name_of
+from nerve.commander.core.cards import RunCard
 from nerve.commander.core.desk import Desk, text_of
+from nerve.commander.core.gates import name_of
 from nerve.commander.core.harmless import harmless
 from nerve.commander.core.lines import SYMBOLS, plain
 from nerve.commander.core.naming import Unknown
@@ -18,7 +19,6 @@ from nerve.commander.core.tree import event_of, spent
 from nerve.core.limits import Usage
 
 MOST = 50
-gate_name = name_of
 STATES = (
     "pending",
     "running",

@@ -13,7 +13,7 @@ from prompt_toolkit.filters import Condition
 from prompt_toolkit.history import History as Entries
 from prompt_toolkit.styles import Style
 
-from nerve.commander.core.cards import name_of
+from nerve.commander.core.gates import name_of
 from nerve.commander.core.harmless import harmless
 from nerve.commander.core.lines import SYMBOLS
 from nerve.commander.core.pasted import Pastes

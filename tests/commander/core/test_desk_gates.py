@@ -5,17 +5,9 @@ import pytest
 from commander.core.events import Journal, run_told
 from commander.core.test_desk import followed
 from nerve.api.models import GateTold
-from nerve.commander.core.choosing import (
-    NO,
-    YES,
-    Unsaid,
-    chosen,
-    gate_named,
-    meant,
-    split_answer,
-    split_reason,
-)
+from nerve.commander.core.choosing import Unsaid, gate_named, meant, split_answer, split_reason
 from nerve.commander.core.desk import Desk
+from nerve.commander.core.gates import NO, YES, chosen
 
 
 def asking(count: int = 1) -> tuple[Desk, list[Journal]]:

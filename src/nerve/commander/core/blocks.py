@@ -45,7 +45,7 @@ class Part:
         self.text = (self.text + text)[-LONGEST:]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Block:
     """One thing in the conversation; `::n` refers to it by its number.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
@@ -30,7 +29,7 @@ class Target:
         return f"{prefix}{self.name}" if prefix else "router"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class RunCard:
     """A run in the list; of a followed one `tree` is there, too."""
 
@@ -124,16 +123,3 @@ def gate_of(event: WorkflowEvent) -> GateTold:
     """The gate that an event opens."""
     about = {"run_id": event.run_id, "path": event.path, "created_at": event.timestamp}
     return GateTold.model_validate({**event.data, **about})
-
-
-def names_of(gate: GateTold) -> list[str]:
-    """What a gate may be called: its id, its path, its node, and the last name of its path."""
-    path = gate.path.removesuffix("/answer")
-    last = path.rsplit("/", 1)[-1]
-    bare = re.sub(r"\[\d+\]$", "", last)
-    return [gate.gate_id, gate.path, path, path[1:], *([gate.node_id] if gate.node_id else []), last, bare]
-
-
-def name_of(gate: GateTold) -> str:
-    """What a person may call a gate."""
-    return gate.node_id or names_of(gate)[-1]

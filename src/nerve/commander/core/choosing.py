@@ -3,26 +3,12 @@
 from __future__ import annotations
 
 from nerve.api.models import GateTold
-from nerve.commander.core.cards import name_of, names_of
 from nerve.commander.core.desk import Desk
-
-YES = ("approve", "approved", "yes", "y", "ok", "accept", "allow", "true")
-NO = ("reject", "rejected", "no", "n", "deny", "decline", "refuse", "cancel", "false")
+from nerve.commander.core.gates import name_of, names_of
 
 
 class Unsaid(ValueError):
     """It cannot be told which answer is meant; the message says what to type."""
-
-
-def chosen(line: str, choices: list[str]) -> str:
-    """The choice that a line means by its number or by its text; without choices the line itself."""
-    line = line.strip() if choices else line
-    if line in choices:
-        return line
-    if line.isdecimal() and line.isascii() and 1 <= int(line[:9]) <= len(choices):
-        return choices[int(line[:9]) - 1]
-    alike = [choice for choice in choices if choice.casefold() == line.casefold()]
-    return alike[0] if len(alike) == 1 else line
 
 
 def meant(gate: GateTold, words: tuple[str, ...]) -> str:

@@ -105,7 +105,13 @@ COMMANDS: tuple[Command, ...] = (
     Command("usage", "Here", "Show what was spent today, and by which runs.", aliases=("cost",)),
     Command("agents", "Here", "List the conversations with agents."),
     Command("export", "Here", "Write this conversation to a file.", (FILE,), example="/export talk.md"),
-    Command("import", "Here", "Define a workflow from a file.", (FILE,), example="/import review.yaml"),
+    Command(
+        "import",
+        "Here",
+        "Read a conversation back, or define a workflow, from a file.",
+        (FILE,),
+        example="/import talk.json",
+    ),
     Command("theme", "Here", "Choose the colours.", (Argument("NAME", "theme"),)),
     Command(
         "tui",

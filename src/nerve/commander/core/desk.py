@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from nerve.api.models import EventTold, GateTold, RunTold, WorkflowTold
-from nerve.commander.core.blocks import BLOCK_KINDS, Block, BlockKind, Part, PartKind
-from nerve.commander.core.cards import RunCard, Target, gate_of, name_of
+from nerve.commander.core.blocks import Block, BlockKind, Part, PartKind
+from nerve.commander.core.cards import RunCard, Target, gate_of
+from nerve.commander.core.conversation import Changes, Conversation
+from nerve.commander.core.gates import name_of
 from nerve.commander.core.messages import Messages
 from nerve.commander.core.tree import Tree, event_of
 from nerve.commander.core.waits import STARTS
@@ -26,28 +28,6 @@ MOST_RUNS = 500
 
 
 @dataclass(slots=True)
-class Changes:
-    """What has changed since a screen looked; taking it once a frame is what makes many events one."""
-
-    blocks: set[int] = field(default_factory=set)
-    """Numbers of blocks that are new or different."""
-    runs: set[str] = field(default_factory=set)
-    """Ids of runs whose cards or trees are different."""
-    flags: set[str] = field(default_factory=set)
-    """`gates`, `opened`, `focus`, `target`, `queue`, `connected`, `workflows`, and what a command asks of the
-    screen: `wants`."""
-
-    def __bool__(self) -> bool:
-        return bool(self.blocks or self.runs or self.flags)
-
-    def take(self) -> Changes:
-        """What has changed; from now on, nothing has."""
-        taken = Changes(self.blocks, self.runs, self.flags)
-        self.blocks, self.runs, self.flags = set(), set(), set()
-        return taken
-
-
-@dataclass(slots=True)
 class Child:
     """A run that another has called: where its events belong."""
 
@@ -57,11 +37,10 @@ class Child:
 
 
 @dataclass(slots=True)
-class Desk:
+class Desk(Conversation):
     """Blocks, runs and gates. `take` is fed with the events of all runs, each run's in their order."""
 
     project: str = ""
-    blocks: list[Block] = field(default_factory=list)
     runs: dict[str, RunCard] = field(default_factory=dict)
     """The runs that nobody called, and those that are followed; the newest first."""
     gates: list[GateTold] = field(default_factory=list)
@@ -78,24 +57,12 @@ class Desk:
     workflows: list[WorkflowTold] = field(default_factory=list)
     nodes: list[str] = field(default_factory=list)
     graphs: list[str] = field(default_factory=list)
-    changed: Changes = field(default_factory=Changes)
-    on_change: Callable[[], None] | None = None
-    """Called when something changes after nothing had."""
     on_event: Callable[[WorkflowEvent], None] | None = None
     """Called with each event of a run that is followed, when it was taken in."""
     children: dict[str, Child] = field(default_factory=dict)
     _messages: dict[str, Messages] = field(default_factory=dict)
-    _shown: dict[str, Block] = field(default_factory=dict)
-    """The blocks of the runs that are followed."""
 
     # -- what a screen asks ------------------------------------------------------------------------------
-
-    def block(self, number: int) -> Block | None:
-        return self.blocks[number - 1] if 0 < number <= len(self.blocks) else None
-
-    def block_of(self, run_id: str | None) -> Block | None:
-        """The block in which a run is shown."""
-        return self._shown.get(run_id or "")
 
     def gate(self, gate_id: str | None) -> GateTold | None:
         return next((gate for gate in self.gates if gate.gate_id == gate_id), None)
@@ -110,54 +77,6 @@ class Desk:
         return child.root if child is not None else run_id
 
     # -- what changes it ---------------------------------------------------------------------------------
-
-    def say(
-        self,
-        kind: BlockKind,
-        text: str,
-        *,
-        name: str = "",
-        run_id: str | None = None,
-        value: Any = None,
-        done: bool = True,
-    ) -> Block:
-        """Put a new block at the end."""
-        value = text if value is None and kind not in ("run", "gate") else value
-        block = Block(len(self.blocks) + 1, kind, text, name, run_id, value, done=done)
-        self.blocks.append(block)
-        self.touch(block=block)
-        return block
-
-    def bring(self, told: Iterable[Mapping[str, Any]]) -> int:
-        """Put blocks of another conversation at the end, as they were left; the number of the first."""
-        first = len(self.blocks) + 1
-        for each in told:
-            kind = each.get("kind")
-            block = self.say(
-                kind if kind in BLOCK_KINDS else "note",
-                str(each.get("text") or ""),
-                name=str(each.get("name") or ""),
-                run_id=str(each["run_id"]) if each.get("run_id") else None,
-                value=each.get("value"),
-            )
-            for part in each.get("parts") or ():
-                block.tell(str(part.get("text") or ""), str(part.get("name") or ""))
-        return first
-
-    def flag(self, *names: str) -> None:
-        self._changing()
-        self.changed.flags.update(names)
-
-    def touch(self, block: Block | None = None, run: str | None = None) -> None:
-        self._changing()
-        if block is not None:
-            self.changed.blocks.add(block.number)
-        if run is not None:
-            self.changed.runs.add(run)
-
-    def _changing(self) -> None:
-        if self.on_change is not None and not self.changed:
-            self.on_change()
 
     def look_at(self, run_id: str | None) -> None:
         """Put the focus on a run."""
@@ -189,8 +108,8 @@ class Desk:
     def _order(self) -> None:
         newest = sorted(self.runs.values(), key=lambda card: card.run_id, reverse=True)
         newest.sort(key=lambda card: card.started_at.timestamp() if card.started_at else 1e18, reverse=True)
-        old = [card for card in newest[MOST_RUNS:] if card.ended and card.tree is None]
-        self.runs = {card.run_id: card for card in newest if card not in old}
+        old = {card.run_id for card in newest[MOST_RUNS:] if card.ended and card.tree is None}
+        self.runs = {card.run_id: card for card in newest if card.run_id not in old}
 
     def _call(self, child: str, parent: str, path: str | None) -> None:
         """A run has called another; `path` says where, if that is known."""
@@ -375,6 +294,8 @@ class Desk:
 
     def _ask(self, root: str) -> None:
         """Put the open gates of a followed run into the conversation."""
+        if not self.runs[root].gates:
+            return
         asked = {each.gate.gate_id for each in self.blocks if each.gate is not None and not each.done}
         for gate in self.runs[root].gates:
             if gate.gate_id not in asked:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from nerve.api.models import WorkflowTold
-from nerve.commander.core.cards import name_of
 from nerve.commander.core.completion import Named, Names
 from nerve.commander.core.desk import Desk
+from nerve.commander.core.gates import name_of
 from nerve.core.nodes.graph import suggest
 
 

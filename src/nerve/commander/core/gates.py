@@ -1,0 +1,45 @@
+"""Gates as people name and answer them."""
+
+from __future__ import annotations
+
+import re
+from typing import Protocol
+
+YES = ("approve", "approved", "yes", "y", "ok", "accept", "allow", "true")
+NO = ("reject", "rejected", "no", "n", "deny", "decline", "refuse", "cancel", "false")
+"""What choices are called that approve, and that reject."""
+
+
+class Gate(Protocol):
+    """What a name needs to know of a gate."""
+
+    @property
+    def gate_id(self) -> str: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def node_id(self) -> str | None: ...
+
+
+def names_of(gate: Gate) -> list[str]:
+    """What a gate may be called: its id, its path, the id of its node, and the last name of its path."""
+    path = gate.path.removesuffix("/answer")
+    last = path.rsplit("/", 1)[-1]
+    bare = re.sub(r"\[\d+\]$", "", last)
+    return [gate.gate_id, gate.path, path, path[1:], *([gate.node_id] if gate.node_id else []), last, bare]
+
+
+def name_of(gate: Gate) -> str:
+    """What a person may call a gate."""
+    return gate.node_id or names_of(gate)[-1]
+
+
+def chosen(line: str, choices: list[str]) -> str:
+    """The choice that a line means by its number or by its text; without choices the line itself."""
+    line = line.strip() if choices else line
+    if line in choices:
+        return line
+    if line.isdecimal() and line.isascii() and 1 <= int(line[:9]) <= len(choices):
+        return choices[int(line[:9]) - 1]
+    alike = [choice for choice in choices if choice.casefold() == line.casefold()]
+    return alike[0] if len(alike) == 1 else line
