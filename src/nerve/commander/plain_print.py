@@ -10,8 +10,8 @@ from rich.padding import Padding
 from rich.text import Text
 
 from nerve.commander.core.blocks import Block, Part, diff_in
-from nerve.commander.core.gates import NO, YES
 from nerve.commander.core.desk import Changes, Desk, RunCard
+from nerve.commander.core.gates import NO, YES
 from nerve.commander.core.harmless import harmless
 from nerve.commander.core.tree import spent
 from nerve.commander.renderer import gate_panel
