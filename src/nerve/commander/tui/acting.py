@@ -13,7 +13,7 @@ from typing import Any
 
 from textual import on
 from textual.actions import SkipAction
-from textual.app import App
+from textual.app import App, SuspendNotSupported
 
 from nerve.commander.commander import WorkflowController
 from nerve.commander.core.desk import Desk
@@ -149,11 +149,11 @@ class Acting(App[str]):
         elif not why and self.desk.opened == gate.gate_id:
             self.desk.open_gate(None)
 
-    @on(GateCard.Typed)
-    def typed(self, event: GateCard.Typed) -> None:
-        self.prompt.focus()
-        if event.character:
-            self.prompt.insert(event.character)
+    def type_into(self, text: str) -> None:
+        """Go on in the prompt with what was typed elsewhere."""
+        self.screen.set_focus(self.prompt)
+        if text:
+            self.prompt.insert(text)
 
     def action_answer(self, index: int) -> None:
         """Give the answer that was clicked."""
@@ -261,6 +261,8 @@ class Acting(App[str]):
                 done = await asyncio.create_subprocess_exec(*editor, path)
                 await done.wait()
             self.prompt.write(await asyncio.to_thread(read, path))
+        except SuspendNotSupported:
+            self.desk.say("error", "This terminal cannot be lent to an editor.")
         except OSError as error:
             told = f"The editor '{editor[0]}' cannot be started: {error.strerror}. Set EDITOR to another."
             self.desk.say("error", told)

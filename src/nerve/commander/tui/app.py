@@ -29,7 +29,7 @@ from nerve.commander.tui.stream import Stream
 if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.command import Provider
-    from textual.events import DescendantFocus, Resize
+    from textual.events import DescendantFocus, Key, Resize
 
 PROSE = Theme(
     {
@@ -84,6 +84,7 @@ class CommanderApp(Acting):
     CommandPalette CommandList > .option-list--option { padding: 0 1; }
     """
     BINDINGS = bindings("app")
+    AUTO_FOCUS = "#prompt"
     COMMANDS: ClassVar[Any] = {palette}
 
     def __init__(
@@ -110,7 +111,7 @@ class CommanderApp(Acting):
         self.card, self.status, self.popup = GateCard(), Status(self.desk, self.clock), Popup()
         self.prompt = Prompt(self.controller.complete, self.past, self.popup)
         self.box, self.queue = PromptBox(self.prompt), Static(id="queue", markup=False)
-        self.card.free = lambda: not self.prompt.text
+        self.card.free, self.card.types = lambda: not self.prompt.text, self.type_into
         self.prompt.queued = lambda: bool(self.desk.queue)
         yield self.line
         with Horizontal(id="middle"):
@@ -154,7 +155,7 @@ class CommanderApp(Acting):
             changed = self.desk.changed.take()
             shown = {block.number for run in changed.runs if (block := self.desk.block_of(run)) is not None}
             self.stream.take(changed.blocks | shown, everything="cleared" in changed.flags)
-            if changed.runs or changed.flags & {"focus", "gates", "connected"}:
+            if changed.flags & {"focus", "gates", "connected"} or (changed.runs and self.runs.is_stale()):
                 self.draw_runs()
             self.heed(changed.flags)
             self.status.redraw()
@@ -228,7 +229,7 @@ class CommanderApp(Acting):
         if self.prompt.searching is not None:
             title, hint = "search", "Enter take · Ctrl-R next · Esc back"
         elif gate is not None:
-            from nerve.commander.core.cards import name_of
+            from nerve.commander.core.gates import name_of
 
             title, hint = (
                 f"answer to {harmless(name_of(gate))}",
@@ -263,6 +264,18 @@ class CommanderApp(Acting):
         self.call_after_refresh(self.draw_runs)
         self.call_after_refresh(self.draw_queue)
         self.call_after_refresh(self.status.redraw)
+
+    async def _on_key(self, event: Key) -> None:
+        """A letter that means nothing where the focus is, is for the prompt."""
+        event.prevent_default()
+        bound = await self._check_bindings(event.key)
+        if (
+            not bound
+            and event.is_printable
+            and len(self.screen_stack) == 1
+            and not self.card.has_focus_within
+        ):
+            self.type_into(event.character or "")
 
     def on_descendant_focus(self, event: DescendantFocus) -> None:
         scopes = {"prompt": "prompt", "stream": "stream", "runs": "runs"}

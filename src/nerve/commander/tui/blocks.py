@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 from textual.strip import Strip
@@ -25,6 +24,8 @@ from nerve.commander.tui.paper import draw
 if TYPE_CHECKING:
     from textual.app import App
 
+GUTTER = 2
+"""Columns before each line, for the mark of the chosen block."""
 TREE = 16
 """Lines of a tree; of more, the last."""
 PARTS = 24
@@ -71,29 +72,29 @@ class Drawn:
             case "run":
                 self.lines = list(self._run(look, desk, block))
             case "input":
-                self.lines = draw(look.app, typed(block), look.width)
+                self.lines = draw(look.app, typed(block), look.width, GUTTER)
             case "text":
                 self.lines = self._prose(look, block)
             case "gate":
-                self.lines = draw(look.app, asked(block), look.width)
+                self.lines = draw(look.app, asked(block), look.width, GUTTER)
             case _:
-                self.lines = draw(look.app, sentence(block), look.width)
+                self.lines = draw(look.app, sentence(block), look.width, GUTTER)
 
     def _prose(self, look: Look, block: Block) -> list[Strip]:
         from nerve.commander.tui.growing import prose
 
-        return draw(look.app, beside(Padding(prose(block.text), (0, 0, 0, 2)), block), look.width)
+        return draw(look.app, beside(Padding(prose(block.text), (0, 0, 0, 2)), block), look.width, GUTTER)
 
     # -- runs --------------------------------------------------------------------------------------------
 
     def _run(self, look: Look, desk: Desk, block: Block) -> Iterator[Strip]:
         card = desk.runs.get(block.run_id or "")
-        yield from draw(look.app, heading(block, card, look), look.width)
+        yield from draw(look.app, heading(block, card, look), look.width, GUTTER)
         if card is not None and card.tree is not None and card.tree.branches:
-            yield from draw(look.app, branches(card, look), look.width)
+            yield from draw(look.app, branches(card, look), look.width, GUTTER)
         shown = block.parts if look.details else block.parts[-PARTS:]
         if hidden := len(block.parts) - len(shown) + block.left_out:
-            yield from draw(look.app, Text(f"  … {hidden} earlier parts", "dim"), look.width)
+            yield from draw(look.app, Text(f"  … {hidden} earlier parts", "dim"), look.width, GUTTER)
         yield from self._parts(look, shown)
         yield from self._end(look, block, card)
 
@@ -106,7 +107,7 @@ class Drawn:
             lines = told.draw(look, part)
             if lines and part.name != before:
                 yield Strip([])
-                yield from draw(look.app, Text(f"  {harmless(part.name)}", "cyan"), look.width)
+                yield from draw(look.app, Text(f"  {harmless(part.name)}", "cyan"), look.width, GUTTER)
             elif lines and part.kind not in ("tool", "thought"):
                 yield Strip([])
             before = part.name if lines else before
@@ -120,11 +121,11 @@ class Drawn:
         why = card.error if card is not None and card.state in ("failed", "cancelled") else None
         if why:
             style = "red" if card is not None and card.state == "failed" else "yellow"
-            yield from draw(look.app, Padding(Text(harmless(why), style), (0, 0, 0, 2)), look.width)
+            yield from draw(look.app, Padding(Text(harmless(why), style), (0, 0, 0, 2)), look.width, GUTTER)
         said = [part.text.strip() for part in block.parts if part.kind in ("text", "log")]
         if block.done and block.text.strip() and block.text.strip() not in said[-1:] and block.text != why:
             yield Strip([])
-            yield from draw(look.app, Padding(prose(block.text), (0, 0, 0, 2)), look.width)
+            yield from draw(look.app, Padding(prose(block.text), (0, 0, 0, 2)), look.width, GUTTER)
 
 
 @dataclass(slots=True)
@@ -147,12 +148,9 @@ class PartDrawn:
             from nerve.commander.tui.growing import Growing
 
             self.growing = self.growing or Growing()
-            lines = self.growing.drawn(look.app, part.text, look.width - 4)
-            return [Strip([*INDENT, *line]) for line in lines]
-        return draw(look.app, Padding(folded(part, look.details), (0, 0, 0, 4)), look.width)
-
-
-INDENT = [Segment("    ")]
+            lines: list[Strip] = self.growing.drawn(look.app, part.text, look.width - 4, GUTTER + 4)
+            return lines
+        return draw(look.app, Padding(folded(part, look.details), (0, 0, 0, 4)), look.width, GUTTER)
 
 
 def folded(part: Part, details: bool) -> RenderableType:

@@ -17,8 +17,8 @@ from textual.widgets import Static
 
 from nerve.api.models import GateTold
 from nerve.commander.core.blocks import diff_in, is_diff
-from nerve.commander.core.cards import name_of
-from nerve.commander.core.choosing import NO, YES, Unsaid, meant
+from nerve.commander.core.choosing import Unsaid, meant
+from nerve.commander.core.gates import NO, YES, name_of
 from nerve.commander.core.harmless import harmless
 from nerve.commander.tui.change import change, counted, file_of
 from nerve.commander.tui.keys import bindings
@@ -61,13 +61,6 @@ class GateCard(Vertical, can_focus=True):
             super().__init__()
             self.gate, self.answer = gate, answer
 
-    class Typed(Message):
-        """Somebody types: that is for the prompt."""
-
-        def __init__(self, character: str = "") -> None:
-            super().__init__()
-            self.character = character
-
     def __init__(self) -> None:
         super().__init__(id="gate")
         self.gate: GateTold | None = None
@@ -81,6 +74,8 @@ class GateCard(Vertical, can_focus=True):
         """Whether the change is shown whole."""
         self.free: Callable[[], bool] = lambda: True
         """Whether a bare key may answer: nothing stands in the prompt."""
+        self.types: Callable[[str], None] = lambda text: None
+        """Puts what is typed into the prompt; at once, so that no letter overtakes another."""
 
     def compose(self) -> ComposeResult:
         yield self.body
@@ -192,7 +187,7 @@ class GateCard(Vertical, can_focus=True):
             self.give(self.answers[int(character) - 1])
         elif character not in self._letters():
             event.stop()
-            self.post_message(self.Typed(character))
+            self.types(character)
 
     def _letters(self) -> set[str]:
         return {key for _, binding in self._bindings for key in binding.key.split(",") if len(key) == 1}
@@ -207,13 +202,13 @@ class GateCard(Vertical, can_focus=True):
         if self.free() and self.form is None and (answer := self._meant(words)):
             self.give(answer)
         else:
-            self.post_message(self.Typed(letter))
+            self.types(letter)
 
     def action_choose(self) -> None:
         if self.answers and self.form is None and self.free():
             self.give(self.answers[self.at])
         else:
-            self.post_message(self.Typed())
+            self.types("")
 
     def action_move(self, by: int) -> None:
         if self.answers:
@@ -223,7 +218,7 @@ class GateCard(Vertical, can_focus=True):
             self.body.scroll_relative(y=by, animate=False)
 
     def action_edit(self) -> None:
-        self.post_message(self.Typed())
+        self.types("")
 
     def action_diff(self) -> None:
         self.whole = not self.whole

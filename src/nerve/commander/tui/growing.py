@@ -38,8 +38,10 @@ class Growing:
     settled: int = 0
     """Characters whose lines are final."""
     lines: list[Strip] = field(default_factory=list)
+    left: int = 0
 
-    def drawn(self, app: App[Any], text: str, width: int) -> list[Strip]:
+    def drawn(self, app: App[Any], text: str, width: int, left: int = 0) -> list[Strip]:
+        self.left = left
         if width != self.width or text[: self.settled] != self.text[: self.settled]:
             self.width, self.settled, self.lines = width, 0, []
         self.text = text
@@ -49,7 +51,7 @@ class Growing:
         return self.lines + self._joined(app, text[self.settled :])
 
     def _joined(self, app: App[Any], text: str) -> list[Strip]:
-        lines = draw(app, prose(text.strip("\n")), self.width) if text.strip() else []
+        lines = draw(app, prose(text.strip("\n")), self.width, self.left) if text.strip() else []
         return [Strip([]), *lines] if lines and self.lines else lines
 
 

@@ -35,7 +35,6 @@ class Key:
     """What it does, in a few words."""
     footer: str = ""
     """One word for the footer; nothing if it is not there."""
-    priority: bool = False
 
     @property
     def scope(self) -> str:
@@ -47,36 +46,34 @@ KEYS: tuple[Key, ...] = (
     Key("app.runs", "f2", "runs", "go to the runs", "runs"),
     Key("app.gates", "f3", "gates", "open the next gate that waits", "gates"),
     Key("app.blocks", "f4", "blocks", "go to the conversation"),
-    Key("app.palette", "ctrl+p", "command_palette", "find a command", priority=True),
-    Key("app.search", "ctrl+r", "search", "search what was typed before", priority=True),
-    Key("app.editor", "ctrl+g", "editor", "write the prompt in your editor", priority=True),
-    Key("app.details", "ctrl+o", "details", "show everything, or fold it again", "details", priority=True),
-    Key("app.mode", "shift+tab", "mode", "let gates open by themselves, or not", priority=True),
-    Key("app.up", "pageup,shift+pageup", "page(-1)", "scroll up", priority=True),
-    Key("app.down", "pagedown,shift+pagedown", "page(1)", "scroll down", priority=True),
-    Key("app.end", "ctrl+end", "to_end", "scroll to the end", priority=True),
-    Key("app.next", "alt+down", "next_run(1)", "look at the next run", priority=True),
-    Key("app.previous", "alt+up", "next_run(-1)", "look at the run before", priority=True),
+    Key("app.palette", "ctrl+p", "command_palette", "find a command"),
+    Key("app.search", "ctrl+r", "search", "search what was typed before"),
+    Key("app.editor", "ctrl+g", "editor", "write the prompt in your editor"),
+    Key("app.details", "ctrl+o", "details", "show everything, or fold it again", "details"),
+    Key("app.mode", "shift+tab", "mode", "let gates open by themselves, or not"),
+    Key("app.up", "pageup,shift+pageup", "page(-1)", "scroll up"),
+    Key("app.down", "pagedown,shift+pagedown", "page(1)", "scroll down"),
+    Key("app.end", "ctrl+end", "to_end", "scroll to the end"),
+    Key("app.next", "alt+down", "next_run(1)", "look at the next run"),
+    Key("app.previous", "alt+up", "next_run(-1)", "look at the run before"),
     Key(
         "app.cancel",
         "escape",
         "cancel",
         "close, go back; twice: stop the run that is looked at",
-        priority=True,
     ),
     Key(
         "app.interrupt",
         "ctrl+c",
         "interrupt",
         "copy what is selected, clear the prompt; twice: leave",
-        priority=True,
     ),
-    Key("app.leave", "ctrl+d", "leave", "leave, when the prompt is empty; runs go on", priority=True),
-    Key("prompt.enter", "enter", "enter", "send", priority=True),
-    Key("prompt.newline", "ctrl+j,alt+enter,shift+enter", "newline", "new line", priority=True),
-    Key("prompt.complete", "tab", "complete", "complete the word", priority=True),
-    Key("prompt.up", "up", "up", "earlier input", priority=True),
-    Key("prompt.down", "down", "down", "later input", priority=True),
+    Key("app.leave", "ctrl+d", "leave", "leave, when the prompt is empty; runs go on"),
+    Key("prompt.enter", "enter", "enter", "send"),
+    Key("prompt.newline", "ctrl+j,alt+enter,shift+enter", "newline", "new line"),
+    Key("prompt.complete", "tab", "complete", "complete the word"),
+    Key("prompt.up", "up", "up", "earlier input"),
+    Key("prompt.down", "down", "down", "later input"),
     Key("gate.yes", "y", "yes", "say yes"),
     Key("gate.no", "n", "no", "say no"),
     Key("gate.diff", "d", "diff", "show the change whole, or less of it"),
@@ -104,9 +101,7 @@ KEYS: tuple[Key, ...] = (
 
 def bindings(scope: Scope) -> list[BindingType]:
     return [
-        Binding(key.keys, key.action, key.about, show=False, priority=key.priority, id=key.id)
-        for key in KEYS
-        if key.scope == scope
+        Binding(key.keys, key.action, key.about, show=False, id=key.id) for key in KEYS if key.scope == scope
     ]
 
 

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from textual.selection import Selection
 
 
-def draw(app: App[Any], renderable: RenderableType, width: int) -> list[Strip]:
-    """A renderable as lines of at most that width."""
+def draw(app: App[Any], renderable: RenderableType, width: int, left: int = 0) -> list[Strip]:
+    """A renderable as lines of at most that width, set in from the left."""
     options = app.console_options.update(width=max(width, 1), height=None, highlight=False)
     segments = app.console.render(renderable, options)
     lines = Segment.split_and_crop_lines(segments, max(width, 1), include_new_lines=False, pad=False)
-    return [Strip(line).simplify() for line in lines]
+    space = [Segment(" " * left)] if left else []
+    return [Strip(space + line) for line in lines]
 
 
 def strip_of(app: App[Any], text: Text) -> Strip:

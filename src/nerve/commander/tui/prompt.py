@@ -17,8 +17,10 @@ from nerve.commander.tui.popup import Popup
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
+    from textual.binding import Binding
     from textual.document._document import EditResult
     from textual.document._edit import Edit
+    from textual.dom import DOMNode
     from textual.events import Key, Paste
 
 PLACEHOLDER = "Ask anything · % workflow · @ node · / command"
@@ -63,6 +65,7 @@ class Prompt(TextArea):
         self.searching: str | None = None
         """The draft that was there before the search, while one goes on."""
         self._quiet = False
+        self._tables: dict[DOMNode, dict[str, list[Binding]]] = {}
 
     # -- text --------------------------------------------------------------------------------------------
 
@@ -120,12 +123,34 @@ class Prompt(TextArea):
     # -- keys --------------------------------------------------------------------------------------------
 
     async def _on_key(self, event: Key) -> None:
+        """Do what a key does here and now: done later, it would overtake or lag what is typed around it."""
         if event.character == "?" and not self.text:
-            event.stop()
-            event.prevent_default()
             self.post_message(self.Sheet())
+        elif not await self._bound(event.key):
+            await super()._on_key(event)
             return
-        await super()._on_key(event)
+        event.stop()
+        event.prevent_default()
+
+    async def _bound(self, key: str) -> bool:
+        """Do what a key is bound to: by our table here, then in the app, then in any text; whether it is."""
+        mine = self._table(self).get(key, [])
+        of_app: list[Binding] = self._table(self.app).get(key, [])
+        asked: list[tuple[DOMNode, Binding]] = [(self, each) for each in mine if each.id]
+        asked += [(self.app, each) for each in of_app]
+        asked += [(self, each) for each in mine if not each.id]
+        for owner, binding in asked:
+            if await self.app.run_action(binding.action, owner):
+                return True
+        return False
+
+    def _table(self, owner: DOMNode) -> dict[str, list[Binding]]:
+        """What keys do, the user's keymap applied."""
+        if owner not in self._tables:
+            bindings = owner._bindings.copy()
+            bindings.apply_keymap(self.app._keymap)
+            self._tables[owner] = bindings.key_to_bindings
+        return self._tables[owner]
 
     async def _on_paste(self, event: Paste) -> None:
         event.stop()

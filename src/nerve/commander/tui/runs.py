@@ -60,6 +60,7 @@ class RunList(Paper, can_focus=True):
         self.desk, self.clock = desk, clock or (lambda: datetime.now(UTC))
         self.rows: list[Row] = []
         self.order: list[str] = []
+        self.shown: list[tuple[object, ...]] = []
         self.at: str | None = None
         """The run under the cursor."""
 
@@ -69,16 +70,27 @@ class RunList(Paper, can_focus=True):
     def height(self) -> int:
         return len(self.rows)
 
-    def take(self) -> None:
-        """Read the runs again."""
-        cards = [
+    def is_stale(self) -> bool:
+        """Whether more than times and costs are different now."""
+        return self.shown != self.signs()
+
+    def signs(self) -> list[tuple[object, ...]]:
+        return [(card.run_id, card.state, len(card.gates), card.label) for card in self.cards()]
+
+    def cards(self) -> list[RunCard]:
+        return [
             card for card in self.desk.runs.values() if card.parent is None or card.run_id == self.desk.focus
         ]
+
+    def take(self) -> None:
+        """Read the runs again."""
+        cards = self.cards()
         going, over = [c for c in cards if not c.ended], [c for c in cards if c.ended]
         self.rows = [("", len(going))] + [(card.run_id, line) for card in going for line in (0, 1)]
         if over:
             self.rows += [("", BLANK), ("", EARLIER)] + [(card.run_id, 0) for card in over]
         self.order = [card.run_id for card in (*going, *over)]
+        self.shown = self.signs()
         if self.at not in self.desk.runs:
             self.at = self.desk.focus or (self.order[0] if self.order else None)
         self.resized()
@@ -205,7 +217,7 @@ class RunLine(Static):
                 break
             text = Text.assemble(text, "   " if index else "", piece, no_wrap=True)
         text.truncate(room, overflow="ellipsis")
-        self.update(text)
+        self.update(text, layout=False)
 
     def piece(self, card: RunCard) -> Text:
         symbol, style = STATES.get(card.state, ("●", "yellow"))

@@ -33,7 +33,6 @@ class Status(Static):
         self.question = ""
         self.hint = ""
         """What the keys of the prompt do now, where they do something else than usual."""
-        self.turn = 0
 
     @property
     def moves(self) -> bool:
@@ -42,7 +41,6 @@ class Status(Static):
         return card is not None and card.moves
 
     def tick(self) -> None:
-        self.turn += 1
         if self.moves or not self.desk.connected:
             self.redraw()
 
@@ -51,7 +49,7 @@ class Status(Static):
         if self.question:
             text = Text(self.question, "bold yellow", no_wrap=True)
             text.truncate(room, overflow="ellipsis")
-            self.update(text)
+            self.update(text, layout=False)
             return
         left, right = self.left(), self.badge()
         for hint in self.hints():
@@ -61,7 +59,7 @@ class Status(Static):
             right = longer
         left.truncate(max(0, room - right.cell_len - 1), overflow="ellipsis")
         between = " " * max(1, room - left.cell_len - right.cell_len)
-        self.update(Text.assemble(left, between, right, no_wrap=True))
+        self.update(Text.assemble(left, between, right, no_wrap=True), layout=False)
 
     def left(self) -> Text:
         """What goes on where somebody looks."""
@@ -81,7 +79,7 @@ class Status(Static):
 
     @property
     def spin(self) -> str:
-        return SPINNER[self.turn % len(SPINNER)]
+        return SPINNER[int(self.clock().timestamp() * 10) % len(SPINNER)]
 
     def badge(self) -> Text:
         if not self.desk.gates:

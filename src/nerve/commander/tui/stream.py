@@ -17,7 +17,7 @@ from textual.strip import Strip
 
 from nerve.commander.core.blocks import Block
 from nerve.commander.core.desk import Desk
-from nerve.commander.tui.blocks import Drawn, Look
+from nerve.commander.tui.blocks import GUTTER, Drawn, Look
 from nerve.commander.tui.keys import bindings
 from nerve.commander.tui.paper import Paper, draw
 from nerve.commander.tui.welcome import welcome
@@ -27,12 +27,11 @@ if TYPE_CHECKING:
 
 MOST = 200
 """Blocks that are shown; who goes above them sees as many more."""
-GUTTER = 2
 SLICE = 0.012
 """Seconds that are spent at a time on lines nobody sees yet."""
 REST = 10
 """A block that takes long to draw is drawn seldom: it rests this many times as long."""
-BAR, NO_BAR = Segment("▌ ", Style(color="blue")), Segment("  ")
+BAR = Segment("▌ ", Style(color="blue"))
 BLANK = Strip([])
 
 
@@ -89,8 +88,7 @@ class Stream(Paper, can_focus=True):
         lines = drawn.lines
         if within >= len(lines):
             return BLANK
-        bar = BAR if drawn.number == self.cursor else NO_BAR
-        return Strip([bar, *lines[within]])
+        return lines[within] if drawn.number != self.cursor else Strip([BAR, *lines[within].crop(GUTTER)])
 
     def take(self, changed: Iterable[int], everything: bool = False) -> None:
         """Draw what has changed."""

@@ -1,0 +1,78 @@
+"""Screens for tests: an app on a desk filled by hand, and snapshots of what it shows."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from commander.tui.desks import NOW, Scripted
+from textual.pilot import Pilot
+
+from nerve.commander.core.desk import Desk
+from nerve.commander.core.history import History
+from nerve.commander.tui.app import CommanderApp
+
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+WIDE, SMALL = (100, 30), (60, 16)
+
+
+@dataclass
+class Screen:
+    app: CommanderApp
+    pilot: Pilot[str]
+    controller: Scripted
+
+    async def press(self, *keys: str) -> None:
+        await self.pilot.press(*keys)
+        await self.settle()
+
+    async def type(self, text: str) -> None:
+        await self.press(*text)
+
+    async def settle(self) -> None:
+        """Have everything drawn that has changed."""
+        for _ in range(3):
+            await self.pilot.pause()
+            self.app.frame()
+        await self.pilot.pause()
+
+    @property
+    def text(self) -> str:
+        """What is on the screen."""
+        return "\n".join(
+            "".join(segment.text for segment in line).rstrip() for line in self.app.screen._compositor.render_strips()
+        )
+
+
+@asynccontextmanager
+async def shown(
+    desk: Desk,
+    size: tuple[int, int] = WIDE,
+    past: tuple[str, ...] = (),
+    clock: Callable[[], datetime] = lambda: NOW,
+) -> AsyncIterator[Screen]:
+    controller = Scripted(desk)
+    app = CommanderApp(controller, History(entries=past), clock)
+    async with app.run_test(size=size) as pilot:
+        screen = Screen(app, pilot, controller)
+        await screen.settle()
+        yield screen
+
+
+def matches(app: CommanderApp, name: str) -> bool:
+    """Whether the screen is as it was when somebody looked at it; UPDATE_SNAPSHOTS=1 keeps it as it is now."""
+    now = re.sub(r"terminal-\d+", "terminal", app.export_screenshot())
+    now = re.sub(r"\n\s*@font-face \{.*?\}", "", now, flags=re.DOTALL)
+    kept = SNAPSHOTS / f"{name}.svg"
+    if os.environ.get("UPDATE_SNAPSHOTS"):
+        SNAPSHOTS.mkdir(exist_ok=True)
+        kept.write_text(now)
+    if kept.exists() and kept.read_text() == now:
+        return True
+    kept.with_suffix(".now.svg").write_text(now)
+    return False

@@ -1,0 +1,125 @@
+"""Every screen as a picture, on a usual terminal and on the smallest."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from commander.tui.desks import crowd, desk, finished, gate, permission, review, waiting
+from commander.tui.screens import SMALL, WIDE, Screen, matches, shown
+
+from nerve.commander.core.desk import Desk
+
+SCHEMA = {
+    "type": "object",
+    "required": ["version", "target"],
+    "properties": {
+        "version": {"type": "string", "title": "Version", "default": "2.1"},
+        "target": {"enum": ["staging", "production"], "description": "where it goes"},
+        "count": {"type": "integer"},
+        "notify": {"type": "boolean", "title": "Tell everybody", "default": True},
+    },
+}
+
+
+def working() -> Desk:
+    made = desk()
+    finished(made)
+    review(made)
+    waiting(made)
+    made.look_at("run_01review")
+    return made
+
+
+def talked() -> Desk:
+    made = desk()
+    made.say("input", "/workflows")
+    made.say("text", "# Two of them\n\n| name | steps |\n|---|---|\n| `deploy` | 3 |\n\n> and a *quote*")
+    made.say("error", "There is no workflow 'reviw'. Did you mean 'code_review'?")
+    made.say("note", "Paused code_review.")
+    made.queue = ["and then the tests", "also the docs, please"]
+    made.flag("queue")
+    return made
+
+
+def asking() -> Desk:
+    made = desk()
+    waiting(made, gate(), permission())
+    return made
+
+
+def form() -> Desk:
+    made = desk()
+    waiting(made, gate(choices=None, schema=SCHEMA))
+    return made
+
+
+def many() -> Desk:
+    made = desk()
+    crowd(made)
+    finished(made)
+    return made
+
+
+def away() -> Desk:
+    made = working()
+    made.connected = False
+    return made
+
+
+def press(*keys: str) -> Callable[[Screen], Awaitable[None]]:
+    return lambda screen: screen.press(*keys)
+
+
+async def lost(screen: Screen) -> None:
+    screen.app.desk.connected = False
+    screen.app.desk.flag("connected")
+    await screen.settle()
+
+
+SCREENS: dict[str, tuple[Callable[[], Desk], Any]] = {
+    "welcome": (desk, press()),
+    "working": (working, press()),
+    "talked": (talked, press()),
+    "completion": (working, press("/", "s")),
+    "workflows": (working, press("%")),
+    "search": (working, press("ctrl+r", "t", "e")),
+    "gate": (asking, press("f3")),
+    "permission": (asking, press("f3", "f3")),
+    "form": (form, press("f3")),
+    "runs": (many, press("f2", "down")),
+    "block": (working, press("f4", "up", "up")),
+    "details": (working, press("ctrl+o")),
+    "keys": (working, press("question_mark")),
+    "palette": (working, press("ctrl+p", "s", "t", "o")),
+    "stop": (working, press("escape")),
+    "lost": (working, lost),
+}
+
+
+@pytest.mark.parametrize("size", [WIDE, SMALL], ids=["100x30", "60x16"])
+@pytest.mark.parametrize("name", SCREENS)
+async def test_a_screen_is_as_it_was_when_somebody_looked_at_it(name: str, size: tuple[int, int]) -> None:
+    make, do = SCREENS[name]
+    async with shown(make(), size, past=("run the tests", "%deploy to test", "hello")) as screen:
+        await do(screen)
+        await screen.settle()
+        screen.app.clear_notifications()
+        await screen.settle()
+        assert matches(screen.app, f"{name}-{size[0]}x{size[1]}")
+
+
+@pytest.mark.parametrize("theme", ["ansi-light", "nord", "textual-light"])
+async def test_a_theme_colours_everything(theme: str) -> None:
+    async with shown(asking()) as screen:
+        screen.app.theme = theme
+        await screen.press("f3")
+        assert matches(screen.app, f"theme-{theme}")
+
+
+async def test_without_colour_nothing_is_told_by_colour_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with shown(asking()) as screen:
+        await screen.press("f3")
+        assert matches(screen.app, "no-colour")
