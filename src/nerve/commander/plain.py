@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -79,8 +79,11 @@ class Plain:
         for block in self.desk.blocks[-AGAIN:]:
             self.desk.touch(block=block)
         self._changed.set()
+        edits = can_edit()
+        signals = [signal.SIGTERM] if edits else [signal.SIGTERM, signal.SIGINT]  # in a line, Ctrl-C is a key
         try:
-            await first_of(self._print(), self._talk() if can_edit() else self._pipe())
+            with ended_by(signals, self._leave):
+                await first_of(self._print(), self._talk() if edits else self._pipe())
         finally:
             self.desk.on_change = None
             self._look()
@@ -172,23 +175,18 @@ class Plain:
 
     async def _pipe(self) -> None:
         """Enter line by line; each, and the end, waits until what was started before it rests."""
-        loop, pipe, person = asyncio.get_running_loop(), Pipe(), is_terminal()
-        with contextlib.suppress(NotImplementedError, ValueError):
-            loop.add_signal_handler(signal.SIGINT, self._leave)
-        try:
-            await self._open()
-            while (line := await pipe.read()) is not None:
-                if not (person or at_once(line)):
-                    await self._rest()
-                self._look()  # what came before the line is told before it
-                await self.controller.enter(line)
-                self._look()
-                if self._left.is_set():
-                    return
-            if not person:
+        pipe, person = Pipe(), sys.stdin is not None and sys.stdin.isatty()
+        await self._open()
+        while (line := await pipe.read()) is not None:
+            if not (person or at_once(line)):
                 await self._rest()
-        finally:
-            loop.remove_signal_handler(signal.SIGINT)
+            self._look()  # what came before the line is told before it
+            await self.controller.enter(line)
+            self._look()
+            if self._left.is_set():
+                return
+        if not person:
+            await self._rest()
 
     async def _rest(self) -> None:
         """Return when nothing that was started here goes on by itself."""
@@ -205,6 +203,19 @@ def at_once(line: str) -> bool:
     parsed = parse_input(line)
     command = find(parsed.target) if parsed.type is InputType.COMMAND else None
     return command is not None and command.name in AT_ONCE
+
+
+@contextlib.contextmanager
+def ended_by(signals: list[signal.Signals], leave: Callable[[], None]) -> Iterator[None]:
+    """Leave in good order when one of these comes, so that the terminal is as it was."""
+    loop = asyncio.get_running_loop()
+    for each in signals:
+        loop.add_signal_handler(each, leave)
+    try:
+        yield
+    finally:
+        for each in signals:
+            loop.remove_signal_handler(each)
 
 
 async def first_of(*doing: Coroutine[Any, Any, None]) -> None:

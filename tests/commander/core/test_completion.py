@@ -83,6 +83,15 @@ def test_what_is_offered_follows_from_the_prefix(line, expected):
     assert offered(line) == expected
 
 
+def test_an_open_gate_offers_its_answers_for_the_whole_line():
+    names = Names(answers=["ship it", "not yet"], runs=[Named("4f2a")])
+    line = "ship i"
+    assert [each.applied(line, 6) for each in complete(line, 6, names)] == [("ship it", 7)]
+    assert complete("ship it", 7, names) == []
+    assert complete("", 0, names) == []
+    assert [each.text for each in complete("/stop ", 6, names)] == ["4f2a"]
+
+
 def test_an_empty_line_offers_nothing():
     assert complete("", 0, NAMES) == []
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from nerve.api.models import InputTold, WorkflowTold
 from nerve.commander.core import commands
 from nerve.commander.core.fuzzy import best
-from nerve.commander.core.input import FILES
+from nerve.commander.core.input import FILES, InputType, parse_input
 from nerve.commander.core.options import about, shown
 
 MOST = 50
@@ -50,6 +50,8 @@ class Names:
     gates: Sequence[Named] = ()
     blocks: Sequence[Named] = ()
     """What `::` may be followed by."""
+    answers: Sequence[str] = ()
+    """What the gate may be answered with that is open, if one is."""
     themes: Sequence[str] = ()
     files: Callable[[str], Iterable[str]] | None = None
     """The paths that begin with a text; a folder ends with a slash."""
@@ -65,11 +67,21 @@ def complete(text: str, cursor: int, names: Names) -> list[Completion]:
     before = text[:cursor]
     start = len(before) - len(re.split(r"\s", before)[-1])
     word = before[start:]
-    if not before[:start].strip():
+    if names.answers and before.strip() and parse_input(before).type is InputType.DIRECT:
+        found = list(answers(before, names))
+    elif not before[:start].strip():
         found = list(first(word, start, names))
     else:
         found = list(later(before.lstrip(), word, start, names))
-    return [] if [each.text for each in found] == [word] else found[:MOST]
+    return [] if [each.text for each in found] in ([word], [before.lstrip()]) else found[:MOST]
+
+
+def answers(before: str, names: Names) -> Iterator[Completion]:
+    """For an answer, which is the whole line."""
+    typed = before.lstrip()
+    for each in best(typed, names.answers, str):
+        if "\n" not in typed:
+            yield Completion(each, len(before) - len(typed), each, "answers the gate that is open")
 
 
 def first(word: str, start: int, names: Names) -> Iterator[Completion]:

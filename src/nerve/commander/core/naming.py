@@ -51,6 +51,8 @@ def names(
         Named(card.label or card.run_id[:13], f"{card.workflow} {card.state}") for card in desk.runs.values()
     ]
     results = [each for each in desk.blocks if each.kind in ("run", "text") and each.done]
+    results = [each for each in results if not each.name.startswith("/")]
+    opened = desk.gate(desk.opened)
     blocks = [Named("last", "the last result")] if results else []
     blocks += [Named(str(each.number), f"{each.name} {each.text[:40]}") for each in reversed(results)]
     blocks += [Named(name, "by its name") for name in dict.fromkeys(each.name for each in results) if name]
@@ -61,6 +63,7 @@ def names(
         runs=runs,
         gates=[Named(name_of(gate), " ".join(gate.prompt.split())[:60]) for gate in desk.gates],
         blocks=blocks,
+        answers=(opened.choices or opened.options or []) if opened is not None else [],
         themes=themes,
         files=files,
     )
