@@ -66,7 +66,8 @@ def read(operation: Operation, given: dict[str, Any]) -> Asked:
     """What was asked for, or one clear error about it."""
     check_text(operation, given)
     try:
-        return operation.asks.model_validate(given)
+        # What a query asks for may be written as text, in an address.
+        return operation.asks.model_validate(given, strict=operation.changes)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"])) or operation.name

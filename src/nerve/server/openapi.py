@@ -68,7 +68,8 @@ def described(operation: Operation) -> dict[str, Any]:
     }
     if not operation.changes:
         parameters += [
-            parameter(name, "query", schema, name in required) for name, schema in properties.items()
+            parameter(name, "query", without_null(schema), name in required)
+            for name, schema in properties.items()
         ]
     else:
         asks["required"] = [name for name in required if name not in in_path]
@@ -79,6 +80,13 @@ def described(operation: Operation) -> dict[str, Any]:
         if operation.asks.keyed_by:
             parameters.append(parameter("Idempotency-Key", "header", {"type": "string"}, False))
     return told | {"parameters": parameters, "responses": responses(operation)}
+
+
+def without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """What may be left out of an address is not null there."""
+    kinds = [kind for kind in schema.get("anyOf", []) if kind != {"type": "null"}]
+    rest = {name: value for name, value in schema.items() if name != "anyOf" and value is not None}
+    return rest | kinds[0] if len(kinds) == 1 else schema
 
 
 def parameter(name: str, place: str, schema: dict[str, Any], required: bool) -> dict[str, Any]:
