@@ -15,10 +15,10 @@ from urllib.parse import quote
 
 from nerve.api import models
 from nerve.api.callers import person
-from nerve.api.door import read
 from nerve.api.errors import STATUS, ApiError
-from nerve.api.hub import ENDS
 from nerve.api.operations import OPERATIONS, Operation
+from nerve.api.reading import read
+from nerve.core.event import ENDS
 
 if TYPE_CHECKING:
     import httpx2

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from typing import TYPE_CHECKING, Any
-
-from pydantic import ValidationError
 
 from nerve.api import commands, queries
 from nerve.api.callers import HERE, Caller
 from nerve.api.errors import ApiError, told
 from nerve.api.hub import Hub
-from nerve.api.models import Asked, Told
+from nerve.api.models import Told
 from nerve.api.once import done_once
-from nerve.api.operations import OPERATIONS, Operation
+from nerve.api.operations import OPERATIONS
+from nerve.api.reading import read
 
 if TYPE_CHECKING:
     from nerve.core.session import Session
@@ -60,32 +58,3 @@ class Api:
             return await self.perform(name, given)
 
         return operation
-
-
-def read(operation: Operation, given: dict[str, Any]) -> Asked:
-    """What was asked for, or one clear error about it."""
-    check_text(operation, given)
-    try:
-        # What a query asks for may be written as text, in an address.
-        return operation.asks.model_validate(given, strict=operation.changes)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"])) or operation.name
-        known = ", ".join(operation.asks.model_fields) or "nothing"
-        raise ApiError(
-            "too_large"
-            if first["type"] == "string_too_long" and first["ctx"]["max_length"] > 256
-            else "bad_request",
-            f"{operation.name}: {place}: {first['msg'][0].lower()}{first['msg'][1:]}",
-            f"It takes: {known}.",
-        ) from None
-
-
-def check_text(operation: Operation, given: dict[str, Any]) -> None:
-    """Half a character pair is no text; everything else is looked at where it is used."""
-    try:
-        json.dumps(given, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise ApiError("refused", f"{operation.name}: a text in it is not valid Unicode") from None
-    except (TypeError, ValueError, RecursionError):
-        pass

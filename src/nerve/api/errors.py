@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from nerve.agents.port import Unavailable
-from nerve.dataspace import Lagged, NotAPattern, NotARecord
 from nerve.errors import (
     Conflict,
     JournalBroken,
@@ -17,7 +15,6 @@ from nerve.errors import (
     StoreFull,
     StoreLocked,
 )
-from nerve.spec.source import Unreadable
 
 STATUS = {
     "bad_request": 400,
@@ -73,6 +70,10 @@ class ApiError(NerveError):
 
 def told(error: Exception) -> ApiError:
     """Any error as the api tells it; what nobody foresaw is internal, and says only its type."""
+    from nerve.agents.port import Unavailable
+    from nerve.dataspace import Lagged, NotAPattern, NotARecord
+    from nerve.spec.source import Unreadable
+
     match error:
         case ApiError():
             return error

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from nerve.api.errors import ApiError
 from nerve.api.models import EventTold
 from nerve.api.telling import found
-from nerve.core.event import WorkflowEvent
+from nerve.core.event import ENDS, WorkflowEvent
 from nerve.core.values import encode
 from nerve.core.workflow.run import WorkflowRun
 
@@ -167,9 +167,6 @@ class Hub:
             for event in await found(self._session, run_id).history(after=seq - 1)
         }
         return [(number, known[run_id, seq]) for number, run_id, seq in missed if (run_id, seq) in known]
-
-
-ENDS = ("workflow_completed", "workflow_failed", "workflow_cancelled")
 
 
 def size_of(event: WorkflowEvent) -> int:

@@ -88,6 +88,9 @@ ALIASES = {
 }
 """Other names that people use for an event, and the name that is written."""
 
+ENDS = ("workflow_completed", "workflow_failed", "workflow_cancelled")
+"""The events with which a run ends."""
+
 _ENGINE_ONLY = ("workflow_", "node_", "step_", "gate_", "timer_", "signal_", "clock_", "path_", "thread_")
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from nerve.api import OPERATIONS, Api, ApiError
-from nerve.api.door import read
+from nerve.api.reading import read
 from nerve.notations.discovery import FOLDERS, discover
 from nerve.router import Offered, answer_command, offers_in, offers_of
 from nerve.router.commands import HELP

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nerve.api import Api, ApiError
-from nerve.api.hub import ENDS
+from nerve.core.event import ENDS
 
 SHOWN = 100
 """Runs in a snapshot."""
