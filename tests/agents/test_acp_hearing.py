@@ -135,15 +135,16 @@ def test_the_costs_of_the_turns_are_the_cost_of_the_session(turns: list[Usage], 
     told = []
     for at, turn in enumerate(turns):
         total = sum(costs[: at + 1]) if of_session else costs[at]
-        cost, totals = spent(total, turn, totals)
-        told.append(cost)
+        usage, totals = spent(total, turn, totals)
+        told.append(usage.cost)
+        assert usage.inferred == (at > 0)
     assert told == pytest.approx(costs)
 
 
 def test_a_total_without_tokens_is_of_the_session_unless_it_falls() -> None:
-    cost, totals = spent(2.0, Usage(), {})
-    assert cost == 2.0
-    cost, totals = spent(5.0, Usage(), totals)
-    assert cost == 3.0
-    assert spent(1.0, Usage(), totals)[0] == 1.0
-    assert spent(None, Usage(), totals) == (None, totals)
+    usage, totals = spent(2.0, Usage(), {})
+    assert usage == Usage(cost=2.0)
+    usage, totals = spent(5.0, Usage(), totals)
+    assert usage == Usage(cost=3.0, inferred=True)
+    assert spent(1.0, Usage(), totals)[0] == Usage(cost=1.0, inferred=True)
+    assert spent(None, Usage(), totals) == (Usage(), totals)

@@ -13,6 +13,7 @@ from nerve.agents import AgentNode, Capabilities
 from nerve.agents.ledger import added, entry
 from nerve.agents.port import Usage
 from nerve.agents.registry import GROUP, make
+from nerve.core.ledger import SOURCES
 from nerve.notations.config import read_config
 from nerve.testing import ScriptedProvider
 
@@ -80,6 +81,6 @@ def test_the_workflow_that_is_shown_is_read() -> None:
 
 def test_every_source_of_a_cost_is_told() -> None:
     named = {row[0].strip("`") for row in rows("Usage and cost")[1:]}
-    reported, unknown = entry(Usage(1, 1, cost=0.1), "x", None), entry(Usage(1, 1), "x", None)
-    both = added(reported, unknown)
-    assert {told["cost_source"] for told in (reported, unknown, both)} | {"computed"} == named
+    unknown = entry(Usage(1, 1), "x", None)
+    both = added(entry(Usage(1, 1, cost=0.1), "x", None), unknown)
+    assert {*SOURCES, unknown["cost_source"], both["cost_source"]} == named

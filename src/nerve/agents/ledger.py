@@ -3,46 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import replace
 from typing import Any
 
 from nerve.agents.port import Usage
 from nerve.agents.prices import cost_of
+from nerve.core.ledger import COUNTS, SOURCES
 
-COUNTS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cost")
+FIELDS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cost", "model")
 
 
 def entry(usage: Usage | Mapping[str, Any] | None, provider: str, model: str | None) -> dict[str, Any]:
-    """One turn: its counts, its model, and whether its cost was reported, computed, or is not known."""
+    """One turn: its counts, its model, and whether its cost was told or computed, or is not known."""
     if usage is None:
         return {}
     if not isinstance(usage, Usage):
         return dict(usage)
-    told = {name: value for name, value in asdict(usage).items() if value is not None}
-    if model is not None:
-        told.setdefault("model", model)
+    if usage.model is None:
+        usage = replace(usage, model=model)
+    told = {name: value for name in FIELDS if (value := getattr(usage, name)) is not None}
+    if usage.parts:
+        told["models"] = [entry(part, provider, model) for part in usage.parts]
     if usage.cost is not None:
-        return {**told, "cost_source": "reported"}
-    cost = cost_of(Usage(**{**asdict(usage), "model": told.get("model")}), provider)
-    return (
-        {**told, "cost_source": "unknown"}
-        if cost is None
-        else {**told, "cost": cost, "cost_source": "computed"}
-    )
+        return {**told, "cost_source": "inferred" if usage.inferred else "reported"}
+    cost = cost_of(usage, provider)
+    if cost is None:
+        return {**told, "cost_source": "unknown"}
+    return {**told, "cost": cost, "cost_source": "computed"}
 
 
 def added(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
-    """Two turns together."""
+    """Two turns together; what each model took, the events of the turns tell."""
     if not before or not now:
-        return before or now
-    total = {**before, **now}
-    for name in (*COUNTS, "tokens"):
+        return {name: value for name, value in (before or now).items() if name != "models"}
+    total = {name: value for name, value in {**before, **now}.items() if name != "models"}
+    for name in (*COUNTS, "cost"):
         if name in before and name in now:
             total[name] = before[name] + now[name]
-    if before.get("cost_source") != now.get("cost_source"):
-        total["cost_source"] = (
-            "partly unknown"
-            if "unknown" in (before.get("cost_source"), now.get("cost_source"))
-            else "computed"
-        )
+    sources = {before.get("cost_source"), now.get("cost_source")} - {None}
+    if len(sources) > 1:
+        total["cost_source"] = together(sources)
     return total
+
+
+def together(sources: set[Any]) -> str:
+    """What is to be said of costs of several sources: the least certain of them."""
+    return max(sources, key=SOURCES.index) if sources <= set(SOURCES) else "partly unknown"

@@ -70,6 +70,10 @@ class Usage:
     cost: float | None = None
     """In US dollars, as the provider reported it."""
     model: str | None = None
+    inferred: bool = False
+    """Whether the cost is not told for the turn but follows from totals that can be read in two ways."""
+    parts: Sequence[Usage] = ()
+    """What each model took, the main one first, where there were several."""
 
 
 Outcome = Literal["completed", "interrupted", "failed", "limited"]

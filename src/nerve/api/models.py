@@ -211,6 +211,7 @@ class NodeTold(Told):
     max_iterations: int | None = None
     attempts: int = 1
     error: str | None = None
+    usage: dict[str, float] = {}
     parts: list[NodeTold] = []
 
 
@@ -219,6 +220,8 @@ class RunDetail(RunTold):
     params: dict[str, Any] = {}
     tree: list[NodeTold] = []
     usage: dict[str, float] = {}
+    models: dict[str, dict[str, float]] = {}
+    """What was taken by each model; what nobody told is left out, and the turns without it are counted."""
     last_seq: int = 0
 
 
@@ -280,6 +283,8 @@ class FactTold(Told):
 
 class UsageTold(Told):
     today: dict[str, float] = {}
+    models: dict[str, dict[str, float]] = {}
+    """What was taken today, by model: the counts of tokens, and the cost by where it comes from."""
     budget: dict[str, float] | None = None
     runs: dict[str, dict[str, float]] = {}
     limited: dict[str, float] = {}

@@ -96,6 +96,7 @@ async def usage(session: Session, asked: models.Nothing) -> models.UsageTold:
     }
     return models.UsageTold(
         today=day.usage.to_dict(),
+        models=session.engine.today.by_model(),
         budget=session.budget.to_dict() if session.budget is not None else None,
         runs=spent,
         limited=dict(session.accounts.limited),

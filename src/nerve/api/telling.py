@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from nerve.api import models
@@ -65,6 +66,7 @@ def run_told(run: WorkflowRun) -> models.RunTold:
 
 def run_detail(run: WorkflowRun) -> models.RunDetail:
     view: RunView = run.view
+    steps = view.ledger.by_step()
     fields = fields_of(run)
     if view.ended_at is not None:  # who has seen its end must be told so, although the run is just ending
         told = {"state": view.state, "ended_at": view.ended_at, "result": view.result, "error": view.error}
@@ -73,13 +75,14 @@ def run_detail(run: WorkflowRun) -> models.RunDetail:
         **fields,
         input=run.input,
         params=dict(run._params),
-        tree=[node_told(node) for node in view.tree],
+        tree=[node_told(node, steps) for node in view.tree],
         usage=view.usage.to_dict(),
+        models=view.ledger.by_model(),
         last_seq=view.last_seq,
     )
 
 
-def node_told(node: NodeView) -> models.NodeTold:
+def node_told(node: NodeView, steps: Mapping[str, dict[str, float]]) -> models.NodeTold:
     return models.NodeTold(
         path=node.path,
         name=node.name,
@@ -89,7 +92,8 @@ def node_told(node: NodeView) -> models.NodeTold:
         max_iterations=node.max_iterations,
         attempts=node.attempts,
         error=node.error,
-        parts=[node_told(part) for part in node.children],
+        usage=steps.get(node.path, {}),
+        parts=[node_told(part, steps) for part in node.children],
     )
 
 

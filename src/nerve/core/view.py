@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from nerve.core.event import WorkflowEvent
+from nerve.core.ledger import Ledger
 from nerve.core.limits import Usage
 
 RUNNING_STATES = frozenset({"running", "waiting", "pausing", "paused"})
@@ -57,6 +58,8 @@ class RunView:
     nodes: dict[str, NodeView] = field(default_factory=dict)
     gates: dict[str, dict[str, Any]] = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage)
+    ledger: Ledger = field(default_factory=Ledger)
+    """What agents took, by step and by model."""
     last_seq: int = 0
     _waits: set[str] = field(default_factory=set)
     _leaves: set[str] = field(default_factory=set)
@@ -78,6 +81,8 @@ class RunView:
                 looping = self._node(event.path, event.path.rsplit("/", 1)[-1])
                 looping.iteration = event.data.get("iteration", 0) + 1
                 looping.max_iterations = event.data.get("max")
+        elif event.event_type == "usage":
+            self.ledger.turn(event.path, event.data)
         elif event.event_type == "skipped" and "path" in event.data:
             self._node(event.data["path"], event.data["step_id"]).state = "skipped"
         elif event.event_type == "log" and "thread" in event.data and (node := self.nodes.get(event.path)):
@@ -146,7 +151,9 @@ class RunView:
             self.usage.errors += 1
         result = data.get("result")
         if isinstance(result, dict):
-            self.usage.spend((result.get("attributes") or {}).get("usage"))
+            attributes = result.get("attributes") or {}
+            self.usage.spend(attributes.get("usage"))
+            self.ledger.settled(event.path, attributes)
 
     def _wait(self, event: WorkflowEvent, family: str, what: str) -> None:
         opened = what in ("waiting", "started")

@@ -81,7 +81,7 @@ def result_of(child: WorkflowRun) -> Result:
     usage = child.view.usage
     attributes: dict[str, object] = {"run_id": child.run_id}
     if used := usage.to_dict():
-        attributes["usage"] = used
+        attributes["usage"] = {**used, "models": child.view.ledger.by_model()}
     if child._state is WorkflowState.COMPLETED:
         return Result.ok(child._result, attributes)
     if child._error_type == "Rejected":

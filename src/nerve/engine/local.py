@@ -29,7 +29,7 @@ from nerve.engine.facts import Facts, asked_of
 from nerve.engine.records import limits_of, start_of
 from nerve.engine.recovery import OPEN, LeftAlone, Recovery
 from nerve.engine.show import Show
-from nerve.engine.spending import Day
+from nerve.engine.spending import Day, Today
 from nerve.engine.tasks import apart, count_tasks, sentinel
 from nerve.engine.waits import at_work, gate_info, open_in
 from nerve.engine.writer import Writer
@@ -72,6 +72,7 @@ class LocalEngine:
         """Sinks of every run that starts, or is taken up, from now on."""
         self._facts: Facts | None = None
         self._day: Day | None = None
+        self._today: Today | None = None
         self.closed = False
 
     # -- what belongs to the loop --------------------------------------------------------------
@@ -94,6 +95,13 @@ class LocalEngine:
         if self._day is None or self._day.limits is not budget:
             self._day = Day(budget, self.store, self._name)
         return self._day
+
+    @property
+    def today(self) -> Today:
+        """What agents took today, by model; read when somebody first asks."""
+        if self._today is None:
+            self._today = Today(self.store, self._name)
+        return self._today
 
     @property
     def facts(self) -> Facts:
@@ -345,6 +353,8 @@ class LocalEngine:
     def show(self, run: WorkflowRun, rows: list[Row]) -> None:
         """Events are on disk: whoever watches may see them."""
         self._recovery.shown(run.run_id, rows)
+        if self._today is not None:
+            self._today.take(run.run_id, rows)
         if run._sinks:
             self._show.show(run, rows)
         if self._facts is not None:

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from nerve.core.ledger import Ledger, summed
 from nerve.core.limits import Limits, Usage
 from nerve.core.values import decode
-from nerve.store.port import Row, Store
+from nerve.store.port import Row, RunRow, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,48 @@ class Day:
         return Purse(self.limits, self.usage, "today's budget of the session", "session.budget = …")
 
 
+class Today:
+    """What agents took since midnight in all runs, by model; read once, and then kept as events come."""
+
+    def __init__(self, store: Store, session: str, now: Callable[[], float] = time.time) -> None:
+        self._store, self._session, self._now = store, session, now
+        self._ends = 0.0
+        self._ledgers: dict[str, Ledger] = {}
+        self._seen: dict[str, int] = {}
+
+    def by_model(self) -> dict[str, dict[str, float]]:
+        if self._now() >= self._ends:
+            begins, self._ends = day_of(self._now())
+            self._ledgers, self._seen = {}, {}
+            for row in open_since(begins, self._store, self._session):
+                self.take(row.run, [each for each in self._store.events(row.run) if each.at >= begins])
+        entries = (
+            (model, entry)
+            for ledger in self._ledgers.values()
+            for (_, model), entry in ledger.entries.items()
+        )
+        return summed(entries)
+
+    def take(self, run: str, rows: Iterable[Row]) -> None:
+        """The events of a run, of which some may have been taken already."""
+        for row in rows:
+            if row.seq > self._seen.get(run, 0):
+                self._seen[run] = row.seq
+                if row.type == "usage":
+                    self._of(run).turn(row.path, decode(row.data))
+                elif row.settles and '"usage"' in row.data:
+                    attributes = decode(row.data).get("result", {}).get("attributes", {})
+                    if "run_id" not in attributes:
+                        self._of(run).settled(row.path, attributes)
+
+    def _of(self, run: str) -> Ledger:
+        return self._ledgers.setdefault(run, Ledger())
+
+
+def open_since(begins: float, store: Store, session: str) -> list[RunRow]:
+    return [row for row in store.runs(session=session) if row.ended is None or row.ended >= begins]
+
+
 def day_of(at: float) -> tuple[float, float]:
     """When the day of a moment begins and ends."""
     begins = datetime.fromtimestamp(at).astimezone().replace(hour=0, minute=0, second=0, microsecond=0)
@@ -81,10 +124,9 @@ def day_of(at: float) -> tuple[float, float]:
 def used_since(begins: float, store: Store, session: str) -> Usage:
     """What the journals say of the runs that were open since then."""
     usage = Usage()
-    for row in store.runs(session=session):
-        if row.ended is None or row.ended >= begins:
-            for told in usages(store.events(row.run), begins):
-                usage.spend(told)
+    for row in open_since(begins, store, session):
+        for told in usages(store.events(row.run), begins):
+            usage.spend(told)
     return usage
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from nerve.agents.port import Usage
@@ -11,20 +12,19 @@ WEIGHTS = {"input_tokens": 1.0, "output_tokens": 5.0, "cache_read_tokens": 0.1, 
 """What kinds of tokens cost beside each other, near enough with all vendors."""
 
 
-def spent(
-    total: float | None, usage: Usage, before: Mapping[str, Any]
-) -> tuple[float | None, dict[str, Any]]:
-    """The cost of the turn, and what to hand in with the next.
+def spent(total: float | None, usage: Usage, before: Mapping[str, Any]) -> tuple[Usage, dict[str, Any]]:
+    """What the turn took, with its cost, and what to hand in with the next.
 
     The total is of the whole session, says the protocol; of some agents it is of the process, and every turn
     has a process of its own. The tokens tell which: beside what they cost before, either the old total is in
     the new one or it is not. Where that is hard to see, the old total is small beside the new one.
     """
     if total is None:
-        return None, dict(before)
+        return usage, dict(before)
     weight = sum(WEIGHTS[name] * (getattr(usage, name) or 0) for name in WEIGHTS)
     old, old_weight = before.get("cost") or 0.0, before.get("weight") or 0.0
     least = old * (weight / old_weight + 0.5) if weight and old_weight else old
     if total < least or not old:
-        return total, {**before, "cost": total, "weight": weight}
-    return total - old, {**before, "cost": total, "weight": old_weight + weight}
+        return replace(usage, cost=total, inferred=bool(old)), {**before, "cost": total, "weight": weight}
+    told = {**before, "cost": total, "weight": old_weight + weight}
+    return replace(usage, cost=total - old, inferred=True), told

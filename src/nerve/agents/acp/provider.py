@@ -133,9 +133,8 @@ class Turn:
         client.finish()
         stop = answer["stopReason"]
         outcome, why = ENDS.get(stop, ("failed", f"the agent ended with '{stop}'"))
-        usage = usage_of(answer, model)
-        cost, totals = spent(client.hearing.cost, usage, self.options.totals)
-        return Done(self.thread, replace(usage, cost=cost), outcome, why, totals=totals)
+        usage, totals = spent(client.hearing.cost, usage_of(answer, model), self.options.totals)
+        return Done(self.thread, usage, outcome, why, totals=totals)
 
     async def _open(self, acp: Any, connection: Any) -> str | None:
         """Say hello and open the session; gives the model, if the agent says which."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from nerve.agents.port import Assistant, Begun, Chunk, Done, Outcome, Thought, Tool, ToolUpdate, Usage
@@ -104,21 +105,41 @@ class Lines:
         So a turn that was cut off is in the next one. `usage` leaves out what its own agents took.
         """
         if not self._resumed or self._totals:
-            before = self._totals if self._resumed else {}
-            return Usage(
-                **{name: grown(totals.get(name, 0), before.get(name, 0)) for name in TOTALS},
-                model=self._model,
-            )
+            return self._grown(totals, self._totals if self._resumed else {})
         if used := counted(line.get("model_usage_since_last_result")):
-            return Usage(**used, model=self._model)
+            return self._grown(used, {})
         told = mapped(line.get("usage"))
-        return Usage(**{name: told.get(key) for name, key in COUNTS.items()}, model=self._model)
+        counts: dict[str, Any] = {name: told.get(key) for name, key in COUNTS.items()}
+        return Usage(**counts, model=self._model)
+
+    def _grown(self, totals: Mapping[str, Any], before: Mapping[str, Any]) -> Usage:
+        """What came to the totals, of all models together and of each."""
+        models, known = mapped(totals.get("models")), mapped(before.get("models"))
+        parts = [usage(name, counts, mapped(known.get(name))) for name, counts in models.items()]
+        taken = sorted((part for part in parts if is_something(part)), key=lambda p: p.model != self._model)
+        whole = usage(self._model, totals, before)
+        apart = len(taken) > 1 and (bool(known) or not before)
+        return replace(whole, parts=tuple(taken)) if apart else whole
 
 
 def counted(models: Any) -> dict[str, Any]:
-    """The counts of all models together; none if there are no models."""
-    used = [mapped(model) for model in mapped(models).values()]
-    return {name: sum(number(model.get(key)) for model in used) for name, key in TOTALS.items() if used}
+    """The counts of all models together, and of each; none if there are no models."""
+    each = {
+        str(model): {name: number(mapped(told).get(key)) for name, key in TOTALS.items()}
+        for model, told in mapped(models).items()
+    }
+    if not each:
+        return {}
+    return {name: sum(counts[name] for counts in each.values()) for name in TOTALS} | {"models": each}
+
+
+def usage(model: str | None, totals: Mapping[str, Any], before: Mapping[str, Any]) -> Usage:
+    counts = {name: grown(totals.get(name, 0), before.get(name, 0)) for name in TOTALS}
+    return Usage(**counts, model=model)
+
+
+def is_something(part: Usage) -> bool:
+    return any(getattr(part, name) for name in TOTALS)
 
 
 def grown(total: Any, before: Any) -> Any:

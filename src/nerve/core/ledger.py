@@ -1,0 +1,108 @@
+"""The ledger: what turns took, by step and by model; what nobody told is unknown, and not nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+COUNTS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "tokens")
+"""`tokens` are those of which nobody told what kind they are."""
+SOURCES = ("reported", "inferred", "computed")
+"""Where a cost comes from: the provider said it, it follows from its totals, or from the list prices."""
+UNKNOWN = "unknown"
+"""The name of a model that nobody told."""
+
+
+@dataclass(slots=True)
+class Entry:
+    """What some turns took; None where nobody told anything."""
+
+    turns: int = 0
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    tokens: int | None = None
+    reported_cost: float | None = None
+    inferred_cost: float | None = None
+    computed_cost: float | None = None
+    turns_without_tokens: int = 0
+    turns_without_cost: int = 0
+
+    def turn(self, usage: Mapping[str, Any]) -> None:
+        """One turn, as its event tells of it."""
+        self.turns += 1
+        self.take(usage)
+        self.turns_without_tokens += not any(name in usage for name in COUNTS)
+        self.turns_without_cost += usage.get("cost") is None
+
+    def take(self, usage: Mapping[str, Any]) -> None:
+        counts = {name: usage[name] for name in COUNTS if usage.get(name) is not None}
+        if (cost := usage.get("cost")) is not None:
+            source = usage.get("cost_source")
+            counts[f"{source if source in SOURCES else 'reported'}_cost"] = cost
+        self.add(counts)
+
+    def silent(self, turns: int) -> None:
+        """Turns of which nobody told anything."""
+        self.add(dict.fromkeys(("turns", "turns_without_tokens", "turns_without_cost"), turns))
+
+    def add(self, told: Mapping[str, Any]) -> None:
+        for name in NAMES & told.keys():
+            setattr(self, name, (getattr(self, name) or 0) + told[name])
+
+    def to_dict(self) -> dict[str, float]:
+        """What is known, and how many turns there are of which it is not."""
+        return {each.name: value for each in fields(self) if (value := getattr(self, each.name))}
+
+
+NAMES = frozenset(each.name for each in fields(Entry))
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Entries by the paths of steps and the names of models."""
+
+    entries: dict[tuple[str, str], Entry] = field(default_factory=dict)
+    _heard: dict[str, int] = field(default_factory=dict)
+    """Turns that events told of, of steps that are not over."""
+
+    def turn(self, path: str, usage: Mapping[str, Any]) -> None:
+        """A turn of an agent, as its `usage` event tells of it."""
+        self._heard[path] = self._heard.get(path, 0) + 1
+        own, *others = usage.get("models") or [usage]
+        self.entry(path, own.get("model")).turn(own)
+        for other in others:
+            self.entry(path, other.get("model")).take(other)
+
+    def settled(self, path: str, attributes: Mapping[str, Any]) -> None:
+        """A step is over: what it used and no event told of, and what its own runs used."""
+        heard = self._heard.pop(path, 0)
+        usage = attributes.get("usage")
+        if not isinstance(usage, Mapping):
+            return
+        for model, told in (usage.get("models") or {}).items():
+            self.entry(path, model).add(told)
+        if "run_id" in attributes:
+            return
+        entry = self.entry(path, usage.get("model") or attributes.get("model"))
+        if not heard:
+            entry.take(usage)
+        entry.silent(max(0, int(usage.get("turns") or 0) - heard))
+
+    def entry(self, path: str, model: Any) -> Entry:
+        return self.entries.setdefault((path, str(model or UNKNOWN)), Entry())
+
+    def by_model(self) -> dict[str, dict[str, float]]:
+        return summed((model, entry) for (_, model), entry in self.entries.items())
+
+    def by_step(self) -> dict[str, dict[str, float]]:
+        return summed((path, entry) for (path, _), entry in self.entries.items())
+
+
+def summed(entries: Iterator[tuple[str, Entry]]) -> dict[str, dict[str, float]]:
+    made: dict[str, Entry] = {}
+    for name, entry in entries:
+        made.setdefault(name, Entry()).add(entry.to_dict())
+    return {name: told for name, entry in made.items() if (told := entry.to_dict())}

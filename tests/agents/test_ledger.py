@@ -1,0 +1,167 @@
+"""The ledger: what agents took, by step, run, day and model."""
+
+import json
+
+import pytest
+
+from agents.test_talk import Agent, saying
+from core.workflow.support import within
+from nerve import FunctionNode, Session
+from nerve.agents import AgentNode, Done, Usage
+from nerve.agents.claude.lines import Lines
+from nerve.agents.ledger import added, entry
+from nerve.api import models, queries
+from nerve.core.limits import Limits
+from nerve.core.result import Result
+
+DEAR = Usage(10, 5, 100, 20, 0.5, "dear")
+CHEAP = Usage(1, 2, cost=0.25, model="cheap", inferred=True)
+SILENT = Usage(model="dear")
+
+
+def register(session, *usages):
+    turns = [saying(Done("t", usage)) for usage in usages]
+    AgentNode("dev", session, Agent(*turns), thread="fresh")
+
+    @session.workflow
+    async def body(ctx):
+        for _ in usages:
+            await ctx.run("dev", "x")
+
+    @session.workflow
+    async def parent(ctx):
+        await ctx.run_workflow("body")
+
+
+DEAR_TOLD = {
+    "turns": 2,
+    "input_tokens": 10,
+    "output_tokens": 5,
+    "cache_read_tokens": 100,
+    "cache_write_tokens": 20,
+    "reported_cost": 0.5,
+    "turns_without_tokens": 1,
+    "turns_without_cost": 1,
+}
+CHEAP_TOLD = {"turns": 1, "input_tokens": 1, "output_tokens": 2, "inferred_cost": 0.25}
+NOBODY_TOLD = {"turns": 1, "turns_without_tokens": 1, "turns_without_cost": 1}
+
+
+async def test_what_a_run_took_is_told_by_model_and_by_step_and_unknown_is_unknown():
+    session = Session()
+    register(session, DEAR, CHEAP, SILENT, None)
+    run = await session.start("body")
+    await within(run.wait())
+    by_model = {"dear": DEAR_TOLD, "cheap": CHEAP_TOLD, "unknown": NOBODY_TOLD}
+    assert run.view.ledger.by_model() == by_model
+    told = await queries.run(session, models.OneRun(run=run.run_id))
+    assert told.models == by_model
+    assert {node.path: node.usage.get("turns") for node in told.tree} == {
+        "/dev": 1,
+        "/dev[2]": 1,
+        "/dev[3]": 1,
+        "/dev[4]": 1,
+    }
+    assert told.tree[1].usage == CHEAP_TOLD
+
+
+async def test_what_a_child_took_is_in_the_ledger_of_its_parent_and_once_in_that_of_the_day():
+    session = Session()
+    register(session, DEAR, CHEAP)
+    run = await session.start("parent")
+    await within(run.wait())
+    told = {**DEAR_TOLD, "turns": 1}
+    del told["turns_without_tokens"], told["turns_without_cost"]
+    assert run.view.ledger.by_model() == {"dear": told, "cheap": CHEAP_TOLD}
+    assert list(run.view.ledger.by_step()) == ["/body"]
+    assert (await queries.usage(session, models.Nothing())).models == {"dear": told, "cheap": CHEAP_TOLD}
+
+
+async def test_the_ledger_of_the_day_is_kept_as_events_come_and_read_again_after_a_restart(tmp_path):
+    async with Session(store=tmp_path / "n.db") as session:
+        register(session, CHEAP)
+        assert (await queries.usage(session, models.Nothing())).models == {}
+        for count in (1, 2):
+            await within((await session.start("body")).wait())
+            told = (await queries.usage(session, models.Nothing())).models
+            assert told["cheap"]["turns"] == count
+    async with Session(store=tmp_path / "n.db") as session:
+        assert (await queries.usage(session, models.Nothing())).models == told
+
+
+async def test_what_a_function_says_it_used_is_in_the_ledger_too():
+    session = Session()
+    used = {"usage": {"tokens": 70, "cost": 0.1, "model": "own"}}
+    FunctionNode("ask", session, lambda context: Result.ok("fine", used))
+
+    @session.workflow
+    async def body(ctx):
+        await ctx.run("ask")
+
+    run = await session.start("body")
+    await within(run.wait())
+    assert run.view.ledger.by_model() == {"own": {"tokens": 70, "reported_cost": 0.1}}
+
+
+def result(**models):
+    usage = {
+        name: {"inputTokens": count, "outputTokens": 1, "costUSD": cost}
+        for name, (count, cost) in models.items()
+    }
+    line = {"type": "result", "session_id": "s", "is_error": False, "modelUsage": usage}
+    return json.loads(json.dumps(line))
+
+
+def turn(line, totals, resumed):
+    lines = Lines(totals, resumed)
+    list(lines.take({"type": "system", "subtype": "init", "session_id": "s", "model": "opus"}))
+    list(lines.take(line))
+    return lines.done
+
+
+def test_the_models_of_one_turn_of_claude_are_told_apart():
+    first = turn(result(haiku=(5, 0.1), opus=(10, 1.0)), {}, False)
+    assert [(part.model, part.input_tokens, part.cost) for part in first.usage.parts] == [
+        ("opus", 10, 1.0),
+        ("haiku", 5, 0.1),
+    ]
+    assert (first.usage.model, first.usage.input_tokens) == ("opus", 15)
+    second = turn(result(haiku=(7, 0.3), opus=(30, 4.0)), first.totals, True)
+    assert [(part.model, part.input_tokens, part.cost) for part in second.usage.parts] == [
+        ("opus", 20, 3.0),
+        ("haiku", 2, pytest.approx(0.2)),
+    ]
+    third = turn(result(haiku=(7, 0.3), opus=(31, 4.5)), second.totals, True)
+    assert third.usage.parts == ()
+
+
+async def test_the_models_of_one_turn_are_entries_of_their_own():
+    session = Session()
+    register(
+        session, Usage(11, 7, cost=0.75, model="dear", parts=(Usage(10, 5, cost=0.5, model="dear"), CHEAP))
+    )
+    run = await session.start("body", limits=Limits(cost=9))
+    await within(run.wait())
+    told = run.view.ledger.by_model()
+    assert told["dear"] == {"turns": 1, "input_tokens": 10, "output_tokens": 5, "reported_cost": 0.5}
+    assert told["cheap"] == {"input_tokens": 1, "output_tokens": 2, "inferred_cost": 0.25}
+    assert run.view.usage.cost == 0.75
+
+
+@pytest.mark.parametrize(
+    ("sources", "told"),
+    [
+        (("reported", "reported"), "reported"),
+        (("reported", "inferred"), "inferred"),
+        (("computed", "inferred"), "computed"),
+        (("reported", "unknown"), "partly unknown"),
+        (("unknown", "unknown"), "unknown"),
+    ],
+)
+def test_the_least_certain_source_is_that_of_the_sum(sources, told):
+    first, second = ({"cost_source": source} for source in sources)
+    assert added(first, second)["cost_source"] == added(second, first)["cost_source"] == told
+
+
+def test_an_inferred_cost_is_told_as_such():
+    assert entry(CHEAP, "acp", None)["cost_source"] == "inferred"
