@@ -19,7 +19,6 @@ from nerve.commander.core.options import typed
 from nerve.commander.core.references import resolve, resolve_input
 from nerve.commander.listening import Listening
 from nerve.commander.sentences import sentence, why
-from nerve.errors import NerveError
 
 if TYPE_CHECKING:
     from nerve.client import Client
@@ -97,7 +96,7 @@ class WorkflowController(AtConsole):
             else:
                 self.desk.say("input", text)
                 await self._prefixed(parsed)
-        except (ValueError, NerveError, OSError) as error:
+        except Exception as error:
             self.desk.say("error", why(error))
 
     async def _command(self, parsed: ParsedInput) -> None:
@@ -197,7 +196,7 @@ class WorkflowController(AtConsole):
         self._turn = None
         try:
             await self._send(text)
-        except (ValueError, NerveError) as error:
+        except Exception as error:
             self.desk.say("error", why(error))
         asyncio.get_running_loop().call_soon(self._heard)
 

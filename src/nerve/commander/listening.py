@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Awaitable, Callable
 from heapq import merge
 from typing import TYPE_CHECKING
@@ -12,11 +13,13 @@ from nerve.api import ApiError
 from nerve.api.models import EventTold
 from nerve.commander.core.desk import Desk
 from nerve.commander.core.waits import STARTS
-from nerve.commander.sentences import sentence
+from nerve.commander.sentences import sentence, unforeseen
 from nerve.errors import NerveError
 
 if TYPE_CHECKING:
     from nerve.client import Client
+
+log = logging.getLogger("nerve")
 
 RUNS = 200
 """Runs that are listed at first."""
@@ -81,6 +84,9 @@ class Listening:
             except ApiError as error:
                 if error.code != "conflict":
                     await self._lost(error)
+            except Exception as error:  # somebody must go on listening, whatever was said
+                log.exception("listening failed")
+                await self._lost(ApiError("internal", unforeseen(error)))
             await asyncio.sleep(PAUSES[min(failures, len(PAUSES) - 1)])
             failures += 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nerve.api import ApiError
 from nerve.commander.core.harmless import harmless
+from nerve.errors import NerveError
 
 
 def sentence(error: ApiError) -> str:
@@ -19,4 +20,10 @@ def why(error: Exception) -> str:
             return sentence(error)
         case OSError():
             return f"{error.filename or 'The system'}: {error.strerror or error}."
-    return harmless(str(error))
+        case ValueError() | NerveError():
+            return harmless(str(error))
+    return unforeseen(error)
+
+
+def unforeseen(error: Exception) -> str:
+    return harmless(f"Something went wrong inside ({type(error).__name__}: {error}).")

@@ -1,0 +1,59 @@
+"""When a server is not needed any more."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from nerve import Session
+from nerve.server.idle import idle, moves
+
+
+def session_of() -> Session:
+    session = Session()
+
+    @session.workflow
+    async def ask(ctx: Any) -> Any:
+        return await ctx.gate("Go on?", timeout=ctx.input)
+
+    @session.workflow
+    async def sleep(ctx: Any) -> None:
+        await ctx.sleep(3600)
+
+    @session.workflow
+    async def work(ctx: Any) -> Any:
+        return await ctx.run("slow")
+
+    @session.node
+    async def slow(context: Any) -> None:
+        await asyncio.Event().wait()
+
+    return session
+
+
+@pytest.mark.parametrize(
+    ("workflow", "input", "moving"),
+    [("ask", None, False), ("ask", 3600, True), ("sleep", None, True), ("work", None, True)],
+)
+async def test_a_run_moves_unless_somebody_must_do_something(workflow: str, input: Any, moving: bool) -> None:
+    async with session_of() as session:
+        assert not moves(session)
+        run = await session.start(workflow, input)
+        async with asyncio.timeout(10):
+            while workflow != "work" and run.state.value != "waiting":  # noqa: ASYNC110 - a run tells its sinks
+                await asyncio.sleep(0.01)
+            await session.engine.written(run)
+        assert moves(session) is moving
+        await run.stop("")
+        assert not moves(session)
+
+
+async def test_a_server_is_needed_as_long_as_somebody_is_connected() -> None:
+    connected = True
+    async with session_of() as session:
+        ending = asyncio.create_task(idle(0.05, session, lambda: connected))
+        done, _ = await asyncio.wait([ending], timeout=0.2)
+        assert not done
+        connected = False
+        async with asyncio.timeout(10):
+            await ending
