@@ -71,6 +71,8 @@ class Stream(Paper, can_focus=True):
         """The number of the block that is chosen."""
         self.following = True
         self._due: dict[int, float] = {}
+        self._late: set[int] = set()
+        """Blocks that have changed and were left for later."""
         self._wide = 0
 
     # -- lines -------------------------------------------------------------------------------------------
@@ -101,10 +103,10 @@ class Stream(Paper, can_focus=True):
             self.measure()
 
     def tick(self) -> None:
-        """Draw again what shows the time."""
-        going = [block.number for block in self.desk.blocks[self.above :] if self._goes(block)]
-        if going:
-            self.take(going)
+        """Draw again what shows the time, and what was left for later."""
+        going = {block.number for block in self.desk.blocks[self.above :] if self._goes(block)}
+        if going or self._late:
+            self.take(going | self._late)
 
     def _goes(self, block: Block) -> bool:
         card = self.desk.runs.get(block.run_id or "") if block.kind == "run" else None
@@ -136,8 +138,10 @@ class Stream(Paper, can_focus=True):
         now, width = perf_counter(), self.paper
         block = self.desk.blocks[drawn.number - 1]
         if self._due.get(drawn.number, 0) > now and drawn.width == width and not block.done:
+            self._late.add(drawn.number)
             return
         self._due.pop(drawn.number, None)
+        self._late.discard(drawn.number)
         drawn.draw(Look(self.app, width, self.clock(), self.details), self.desk, block)
         if (took := perf_counter() - now) > 0.02 and not block.done:
             self._due[drawn.number] = now + REST * took
@@ -156,9 +160,9 @@ class Stream(Paper, can_focus=True):
         size = Size(self.size.width, self.height)
         self.virtual_size = size
         if self.following:
-            self.scroll_end(animate=False, immediate=True, x_axis=False)
+            self.scroll_end(animate=False, immediate=True, force=True, x_axis=False)
         elif before > self.height:
-            self.scroll_to(y=min(self.scroll_y, self.max_scroll_y), animate=False)
+            self.scroll_to(y=min(self.scroll_y, self.max_scroll_y), animate=False, force=True)
         self.refresh()
 
     def _gap(self, drawn: Drawn, after: Drawn | None) -> int:
@@ -228,12 +232,12 @@ class Stream(Paper, can_focus=True):
             for drawn in older:
                 self._draw(drawn)
             self.measure()
-            self.scroll_to(y=self.scroll_y + self.height - before, animate=False)
+            self.scroll_to(y=self.scroll_y + self.height - before, animate=False, force=True)
 
     def page(self, direction: int) -> None:
         self.following = False
         self._more()
-        self.scroll_relative(y=direction * max(1, self.size.height - 2), animate=False)
+        self.scroll_relative(y=direction * max(1, self.size.height - 2), animate=False, force=True)
         self.call_after_refresh(self.stay)
 
     def to_end(self) -> None:
@@ -248,9 +252,9 @@ class Stream(Paper, can_focus=True):
         top, bottom = (self.starts[index - 1] if index else 0), self.starts[index]
         if top < self.scroll_y or bottom - top > self.size.height:
             self.following = False
-            self.scroll_to(y=top, animate=False)
+            self.scroll_to(y=top, animate=False, force=True)
         elif bottom > self.scroll_y + self.size.height:
-            self.scroll_to(y=bottom - self.size.height, animate=False)
+            self.scroll_to(y=bottom - self.size.height, animate=False, force=True)
         self.stay()
 
     # -- the chosen block --------------------------------------------------------------------------------
