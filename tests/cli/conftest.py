@@ -120,6 +120,31 @@ from nerve.testing import ScriptedProvider
 def register(session):
     session.providers["notifier"] = ScriptedProvider(lambda call: f"told {call.prompt}")
 """,
+    "plan.yaml": """name: plan
+description: An agent that asks before it does something
+provider: careful
+nodes: [{id: plan, prompt: Plan it}]
+""",
+    "careful.py": """
+from nerve.agents.port import Assistant, Capabilities, Done, Permission
+
+class Careful:
+    name = "careful"
+    capabilities = Capabilities(permissions=True, host_tools=True)
+
+    async def query(self, prompt, cwd, resume, options):
+        may = await options.ask(Permission("Bash", {"command": "make"}))
+        yield Assistant("made" if may.allow else "left")
+        yield Done("t")
+
+class Curious(Careful):
+    async def query(self, prompt, cwd, resume, options):
+        yield Assistant("it is " + await options.host_tools["ask_human"].call({"question": "Which one?"}))
+        yield Done("t")
+
+def register(session):
+    session.providers |= {"careful": Careful(), "curious": Curious()}
+""",
     "flows.py": """
 def register(session):
     @session.workflow

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from nerve.cli import exits
+from nerve.cli.common import Common
 from nerve.cli.run import run
 from nerve.cli.verbs import VERBS, WORKFLOW
 
@@ -51,7 +52,7 @@ def test_every_command_says_what_the_page_shows(do, example) -> None:
 def test_every_verb_option_and_exit_code_is_on_the_page() -> None:
     for verb in [*VERBS, *(f"workflow {name}" for name in WORKFLOW)]:
         assert f"`nerve {verb}" in PAGE
-    for name in run.__kwdefaults__:
+    for name in {*run.__kwdefaults__, *Common.__dataclass_fields__} - {"common"}:
         option = {"modules": "with"}.get(name, name.replace("_", "-"))
         assert f"`--{option}" in PAGE
     codes = {value for name, value in vars(exits).items() if name.isupper() and isinstance(value, int)}

@@ -185,6 +185,29 @@ def test_gates_of_child_runs_are_answered_and_shown(do) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("provider", "asked", "answer", "said"),
+    [
+        ("careful", "plan (careful) wants to use Bash", "allow", "made"),
+        ("curious", "Which one?", "this", "it is this"),
+    ],
+)
+def test_an_agent_that_asks_is_left_waiting_and_answered(provider, asked, answer, said, do, project) -> None:
+    text = (project / "plan.yaml").read_text().replace("careful", provider)
+    (project / "plan.yaml").write_text(text)
+    done = do("run", "plan.yaml", "--with", "careful.py")
+    assert (done.code, done.out) == (4, "")
+    assert f"at gate 'plan': {provider}" in done.err or "at gate 'plan': plan" in done.err
+    assert asked in done.err
+    again = done.err.split("Go on with: nerve ")[1].replace("TEXT", answer).split()
+    assert again[-2:] == ["--answer", f"plan={answer}"]
+    assert do(*again).out == f"{said}\n"
+    done = do("run", "plan.yaml", "--with", "careful.py", "--answer", f"plan={answer}")
+    assert (done.code, done.out) == (0, f"{said}\n")
+    assert do("start", "plan.yaml", "--with", "careful.py", "--answer", f"plan={answer}").code == 0
+    assert do("run", "plan.yaml", "--with", "careful.py", "--answer", "pln=x").code == 2
+
+
 def test_a_signal_that_is_waited_for_can_be_sent(do, project) -> None:
     (project / "wait.yaml").write_text(
         "name: waiting\ndescription: d\n"

@@ -69,3 +69,19 @@ def test_a_gate_whose_time_is_up_stops_asking(project) -> None:
         assert terminal.end() == 0
         assert "The gate is settled" in clean(terminal.shown)
         assert clean(terminal.shown).rstrip().endswith("later")
+
+
+def test_what_was_typed_before_a_gate_was_open_does_not_answer_it(project) -> None:
+    (project / "slow.yaml").write_text(
+        "name: slow\ndescription: d\nbody: {kind: sequence, steps: ["
+        "{kind: bash, id: build, command: 'touch begun; while [ ! -e go ]; do sleep 0.01; done'},"
+        "{kind: gate, id: ask, prompt: 'Ship it?', choices: ['yes', 'no'], reject: ['no']}]}\n"
+    )
+    with Terminal("run", "slow.yaml") as terminal:
+        terminal.until("● build")
+        terminal.type("yes")
+        terminal.until("yes")  # the terminal has it
+        (project / "go").touch()
+        terminal.until(ASKED)
+        terminal.type("no")
+        assert terminal.end() == 3

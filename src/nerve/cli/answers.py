@@ -42,16 +42,19 @@ class Answers:
     def check(self, specs: Iterable[models.WorkflowSpec]) -> None:
         """Refuse answers that no gate and no wait for a signal of these workflows can take."""
         specs = list(specs)
-        gates = {name: gate for spec in specs for name, gate in gates_of(spec)}
+        gates: dict[str, models.Gate | None] = {name: None for spec in specs for name in agents_of(spec)}
+        gates |= {name: gate for spec in specs for name, gate in gates_of(spec)}
         signals = {name for spec in specs for name in signals_of(spec)}
         for name, text in self.left:
             if "/" in name or name in signals or re.fullmatch("[0-9a-f]{8,}", name):
                 continue
-            if (gate := gates.get(name)) is None:
+            if name not in gates:
                 close = suggest(name, gates)
-                there = f"Gates: {', '.join(gates)}." if gates else "The workflow has none."
+                own = [name for name, gate in gates.items() if gate is not None]
+                there = f"Gates: {', '.join(own)}." if own else "The workflow has none."
                 raise UsageError(f"--answer {name}={text}: there is no gate '{name}'{close or '.'} {there}")
-            if gate.choices and text not in gate.choices:
+            gate = gates[name]
+            if gate is not None and gate.choices and text not in gate.choices:
                 raise UsageError(
                     f"--answer {name}={text}: the gate takes {' or '.join(gate.choices)}, not '{text}'."
                 )
@@ -61,6 +64,13 @@ def gates_of(spec: models.WorkflowSpec) -> Iterator[tuple[str, models.Gate]]:
     for each in walk(spec.body):
         if isinstance(each.spec, models.Gate):
             yield each.name, each.spec
+
+
+def agents_of(spec: models.WorkflowSpec) -> Iterator[str]:
+    """The steps that may ask for something themselves: whether they may do it, or what is meant."""
+    for each in walk(spec.body):
+        if isinstance(each.spec, models.Prompt | models.Call):
+            yield each.name
 
 
 def signals_of(spec: models.WorkflowSpec) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -27,6 +28,14 @@ class Nobody(Exception):
 
 def can_ask(console: Console) -> bool:
     return console.is_terminal and sys.stdin is not None and sys.stdin.isatty()
+
+
+def forget_typed() -> None:
+    """What was typed before a question was asked does not answer it."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import termios
+
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
 
 def show_gate(console: Console, gate: Gate, name: str) -> None:

@@ -20,8 +20,8 @@ from nerve.api import Api, ApiError
 from nerve.api.commands import at_rest
 from nerve.cli.exits import FAILED, INTERRUPTED, REFUSED
 from nerve.cli.flags import Files, Flag
-from nerve.cli.launch import provide
 from nerve.cli.project import STORE, Project
+from nerve.cli.providing import provide
 from nerve.cli.usage import UsageError, stopped
 from nerve.client import Client
 from nerve.commander.core.harmless import harmless
@@ -72,6 +72,11 @@ class Common:
     @property
     def file(self) -> Path:
         return self.store or STORE
+
+    @property
+    def anywhere(self) -> bool:
+        """Whether a server could do it."""
+        return self.store is None and not self.modules
 
 
 DEFAULT = Common()

@@ -11,8 +11,8 @@ from typing import Any
 from nerve.cli.answers import Answers
 from nerve.cli.exits import code_of
 from nerve.cli.inputs import Given, params
-from nerve.cli.launch import load
 from nerve.cli.project import Code, File, Project
+from nerve.cli.providing import load
 from nerve.cli.rehearse import Rehearsal, RehearsalSession, StubBuilder
 from nerve.cli.run import check_answers
 from nerve.cli.usage import UsageError
@@ -21,7 +21,7 @@ from nerve.spec.workflow import DefinedWorkflow
 from nerve.testing.trace import trace
 
 
-def walk_through(told: Given, answers: Iterable[str], as_json: bool) -> int:
+def walk_through(told: Given, answers: Iterable[str], as_json: bool, quiet: bool = False) -> int:
     """Walk, and print the trace: one line of JSON an entry, or one object with everything."""
     project = Project()
     target = project.target(told.target)
@@ -36,7 +36,7 @@ def walk_through(told: Given, answers: Iterable[str], as_json: bool) -> int:
     else:
         for entry in entries:
             print(json.dumps(entry, ensure_ascii=False))
-    for note in [*rehearsal.notes, *ending(run)]:
+    for note in [*([] if quiet else rehearsal.notes), *ending(run)]:
         print(f"dry run: {note}", file=sys.stderr)
     return code_of(state)
 

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from nerve.cli.answers import Answers
-from nerve.cli.common import Common
-from nerve.cli.flags import Files, Flag, Many
-from nerve.cli.launch import Launch, load_called
+from nerve.cli.common import DEFAULT, Common
+from nerve.cli.flags import Flag, Many
+from nerve.cli.launch import Launch
+from nerve.cli.outcome import Outcome
 from nerve.cli.project import Project
+from nerve.cli.providing import load_called
 from nerve.cli.run import check_answers
 from nerve.cli.usage import UsageError
-from nerve.cli.watch import Outcome
 from nerve.client import server_of
 from nerve.core.session import Session
 from nerve.core.workflow import WorkflowRun, WorkflowState
@@ -38,9 +39,7 @@ def resume(
     *,
     with_changes: Flag = False,
     answer: Many = (),
-    json: Flag = False,
-    modules: Files = (),
-    store: Path | None = None,
+    common: Common = DEFAULT,
 ) -> int:
     """Go on with a run of this project, and show it to its end.
 
@@ -52,18 +51,12 @@ def resume(
         Go on although the workflow has changed: what it asks for differently is run again.
     answer
         GATE=TEXT answers a gate, or sends a signal that is waited for; can be given several times.
-    json
-        Print one JSON object with the outcome, and nothing else, on standard output.
-    modules
-        A Python file that has register(session), or a workflow file, that the run needs.
-    store
-        The file of the store, instead of .nerve/nerve.db.
     """
-    if store is None and not modules and server_of(Path()) is not None:
+    if common.anywhere and server_of(Path()) is not None:
         from nerve.cli.served import resumed
 
-        return resumed(run, with_changes, answer, Common(json=json))
-    launch = Launch(Project(), store, modules, json)
+        return resumed(run, with_changes, answer, common)
+    launch = Launch(Project(), common)
     if not launch.file.is_file():
         raise UsageError(f"there are no runs: {launch.file} does not exist.")
     answers = Answers(answer)

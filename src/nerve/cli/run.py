@@ -9,12 +9,14 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from nerve.cli.answers import Answers
-from nerve.cli.flags import Files, Flag, Many
+from nerve.cli.common import DEFAULT, Common
+from nerve.cli.flags import Flag, Many
 from nerve.cli.inputs import Given, given, params
-from nerve.cli.launch import Launch, load
+from nerve.cli.launch import Launch
+from nerve.cli.outcome import Outcome
 from nerve.cli.project import Code, Project
+from nerve.cli.providing import load
 from nerve.cli.usage import UsageError, stopped
-from nerve.cli.watch import Outcome
 from nerve.client import server_of
 from nerve.core.session import Session, loading
 from nerve.core.workflow.workflow import Workflow
@@ -26,12 +28,10 @@ def run(
     *arguments: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)],
     answer: Many = (),
     input: Many = (),
-    json: Flag = False,
     dry_run: Flag = False,
     label: str | None = None,
     key: str | None = None,
-    modules: Files = (),
-    store: Path | None = None,
+    common: Common = DEFAULT,
 ) -> int:
     """Run a workflow in this process, and show it to its end.
 
@@ -41,34 +41,26 @@ def run(
         GATE=TEXT answers a gate, or sends a signal that is waited for; can be given several times.
     input
         NAME=VALUE is --NAME=VALUE for an input that has the name of an option.
-    json
-        Print one JSON object with the outcome, and nothing else, on standard output.
     dry_run
         Walk through the workflow with stub answers; nothing is executed, spent or stored.
     label
         What the run is called: `run.label`, and @workflow-id in Lisp.
     key
         Start once: the same key gives the same run.
-    modules
-        A Python file that has register(session), to be executed first; can be given several times.
-    store
-        The file of the store, instead of .nerve/nerve.db.
     """
     try:
         told = given(arguments, input)
         if dry_run:
             from nerve.cli.dry_run import walk_through
 
-            return walk_through(told, answer, json)
-        if store is None and not modules and ".py" not in told.target and server_of(Path()) is not None:
-            from nerve.cli.common import Common
+            return walk_through(told, answer, common.json, common.quiet)
+        if common.anywhere and ".py" not in told.target and server_of(Path()) is not None:
             from nerve.cli.served import started
 
-            return started(told, answer, label, key, Common(json=json))
-        launch = Launch(Project(), store, modules, json)
-        return Start(launch, told, Answers(answer), label, key).go()
+            return started(told, answer, label, key, common)
+        return Start(Launch(Project(), common), told, Answers(answer), label, key).go()
     except (UsageError, Unreadable) as error:
-        if json:
+        if common.json:
             print(json_text.dumps(refusal(error)))
         raise
 
@@ -87,8 +79,8 @@ class Start:
 
     async def drive(self, session: Session) -> Outcome:
         workflow = load(session, self.launch.project, self.target)
-        if isinstance(self.target, Code) and self.target.file not in self.launch.modules:
-            self.launch.modules += (self.target.file,)
+        if isinstance(self.target, Code):
+            self.launch.needs(self.target.file)
         check_answers(session, workflow, self.answers)
         options: dict[str, Any] = {"label": self.label} if self.label is not None else {}
         given = params(workflow, self.told.pairs)

@@ -10,7 +10,7 @@ from cyclopts import Parameter, validators
 
 from nerve.cli.common import Files, Flag
 from nerve.cli.flags import Many
-from nerve.cli.launch import provide
+from nerve.cli.providing import provide
 
 if TYPE_CHECKING:
     from nerve.core.session import Session

@@ -14,8 +14,8 @@ from nerve.cli.common import DEFAULT, SERVED, Common, Door, answering
 from nerve.cli.flags import Many
 from nerve.cli.going import Wait, gone_on
 from nerve.cli.inputs import Given, anything, given, value_of
-from nerve.cli.launch import from_code
 from nerve.cli.project import Code, Project
+from nerve.cli.providing import from_code
 from nerve.cli.usage import UsageError, stopped
 from nerve.core.nodes.graph import suggest
 from nerve.notations import NOTATIONS, SUFFIXES, contents

@@ -11,14 +11,19 @@ from typing import Any
 from nerve.api import ApiError
 from nerve.api.models import EventTold, GateTold
 from nerve.cli.answers import Answers, name_of, names_of
-from nerve.cli.asking import Nobody, ask, can_ask, show_gate
+from nerve.cli.asking import Nobody, ask, can_ask, forget_typed, show_gate
 from nerve.cli.common import Door, console, sentence
+from nerve.cli.outcome import Outcome, awaited
 from nerve.cli.screen import say, screen_for
-from nerve.cli.watch import QUIET, TICK, Outcome, awaited
 from nerve.commander.core.tree import Tree, event_of
 from nerve.commander.core.waits import STARTS
 from nerve.commander.drawing import panel
 from nerve.core.workflow import WorkflowEvent
+
+TICK = 0.08
+"""Seconds between two looks at what is new."""
+QUIET = 3
+"""Looks without news after which a run that waits for somebody is left."""
 
 
 class Story:
@@ -68,6 +73,15 @@ class Story:
 
     async def outcome(self) -> Outcome:
         return outcome_of(await self.door.client.run(run=self.run_id), self.tree)
+
+    def seen(self) -> Outcome:
+        """How the run was when it was last looked at."""
+        root = self.tree.branches.get("")
+        if root is None:
+            return Outcome(self.run_id, "", "running")
+        view = root.view
+        gates, waits = gates_told(self.tree.gates), waits_told(self.tree)
+        return Outcome(self.run_id, view.workflow_id, view.state, view.result, view.error, gates, None, waits)
 
     async def _close(self) -> None:
         for task in self._watching:
@@ -159,6 +173,7 @@ class Story:
 
     async def _ask(self, gate: GateTold) -> None:
         self.screen.rest()
+        forget_typed()
         show_gate(self.console, gate, name_of(gate))
         refused = ""
         while self._is_open(gate):
@@ -184,9 +199,15 @@ class Story:
 def outcome_of(run: Any, tree: Tree | None = None) -> Outcome:
     """How a run was left, as `nerve run` tells it."""
     over = run.state in ("completed", "failed", "cancelled")
-    gates = [] if over else (tree.gates if tree is not None else run.gates)
-    waits = [] if over or tree is None else [each for data in tree.waits for each in awaited(data)]
+    gates = [] if over else gates_told(tree.gates if tree is not None else run.gates)
+    waits = [] if over or tree is None else waits_told(tree)
+    return Outcome(run.run_id, run.workflow, run.state, run.result, run.error, gates, run.held, waits)
+
+
+def gates_told(gates: Iterable[GateTold]) -> list[dict[str, Any]]:
     told = [{**gate.model_dump(mode="json", exclude_none=True), "name": name_of(gate)} for gate in gates]
-    for gate in told:
-        gate.setdefault("choices", None)
-    return Outcome(run.run_id, run.workflow, run.state, run.result, run.error, told, run.held, waits)
+    return [{"choices": None} | gate for gate in told]
+
+
+def waits_told(tree: Tree) -> list[dict[str, Any]]:
+    return [each for data in tree.waits for each in awaited(data)]

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, TextIO
 
-from nerve.cli.watch import Outcome
+from nerve.cli.outcome import Outcome
 from nerve.commander.core.harmless import harmless
 
 

@@ -29,6 +29,12 @@ class Branch:
     hidden: set[str] = field(default_factory=set)
     """Paths of calls that are the notation's own affair."""
 
+    def asks(self, path: str) -> bool:
+        """Whether what runs at a path waits for somebody itself, as agents do."""
+        return any(
+            at.startswith(f"{path}/") and wait.event_type == "gate_waiting" for at, wait in self.waits.items()
+        )
+
     def take(self, event: WorkflowEvent) -> None:
         self.view.apply(event)
         type, path, data = event.event_type, event.path, event.data
@@ -86,7 +92,7 @@ class Tree:
             path
             for each in self.branches.values()
             for path in each.running
-            if each.prefix + path not in calls
+            if each.prefix + path not in calls and not each.asks(path)
         ]
         waits = [wait for each in self.branches.values() for wait in each.waits.values()]
         lasting = (wait.event_type == "gate_waiting" or needs_somebody(wait.data) for wait in waits)
