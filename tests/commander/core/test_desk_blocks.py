@@ -67,6 +67,25 @@ def test_output_that_is_a_diff_is_shown_as_one_when_it_is_whole() -> None:
     assert block_of(journal).parts[0].kind == "diff"
 
 
+def test_a_step_that_begins_anew_says_it_anew() -> None:
+    pieces = [("output_chunk", {"stream": "partial", "text": text}) for text in ("Hel", "lo")]
+    again = ("node_retrying", {"node_id": "talk", "attempt": 1, "recovered": True})
+    assert [(part.text, part.done) for part in talk(*pieces, again, *pieces)] == [
+        ("Hello", True),
+        ("Hello", False),
+    ]
+
+
+def test_nothing_goes_on_speaking_when_the_run_has_ended() -> None:
+    journal = Journal()
+    journal.add("node_started", "/talk", node_id="talk")
+    journal.add("output_chunk", "/talk", stream="partial", text="Hel")
+    journal.add("workflow_cancelled", "", reason="enough")
+    block = block_of(journal)
+    assert [part.done for part in block.parts] == [True]
+    assert (block.text, block.done) == ("enough", True)
+
+
 def test_a_plan_is_shown_as_it_is_now() -> None:
     def plan(*states: str) -> tuple[str, dict[str, object]]:
         return "plan", {"entries": [{"content": f"step {n}", "status": s} for n, s in enumerate(states)]}

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 from nerve.api.models import GateTold
 from nerve.commander.core.lines import plain
 from nerve.commander.core.waits import ENDS
+from nerve.core.event import ENDS as RUN_ENDS
 from nerve.core.steps import step_name
 from nerve.core.values import encode
 from nerve.core.workflow import WorkflowEvent
@@ -23,6 +24,8 @@ LONGEST = 100_000
 """Characters that a part keeps: the last of them."""
 MOST = 400
 """Parts that a block keeps: the last of them."""
+STOPS = (*ENDS, *RUN_ENDS, "node_retrying", "path_reset")
+"""Events after which a step says nothing more, or begins anew."""
 MARKS = {"completed": "✓", "in_progress": "●", "pending": "○"}
 
 
@@ -78,7 +81,7 @@ class Block:
         if (line := plain(event)) is not None:
             self.lines.append(line)
             self.before.append(self.left_out + len(self.parts))
-        if event.event_type in ENDS:
+        if event.event_type in STOPS:
             self._ended(prefix + event.path)
         elif (take := TAKES.get(event.event_type)) is not None:
             take(self, prefix + event.path, event)
@@ -105,8 +108,9 @@ class Block:
         return None
 
     def _ended(self, path: str) -> None:
+        """What a step was saying is said, and so is what anything inside it was."""
         for part in self.parts:
-            if part.path == path and not part.done:
+            if not part.done and f"{part.path}/".startswith(f"{path}/"):
                 part.done = True
                 if part.kind == "log" and is_diff(part.text):
                     part.kind = "diff"

@@ -15,12 +15,12 @@ from nerve.commander.core.gates import name_of
 from nerve.commander.core.messages import Messages
 from nerve.commander.core.tree import Tree, event_of
 from nerve.commander.core.waits import STARTS
+from nerve.core.event import ENDS as RUN_ENDS
 from nerve.core.workflow import WorkflowEvent
 
 __all__ = ["Block", "BlockKind", "Changes", "Desk", "Part", "PartKind", "RunCard", "Target"]
 
 GATE_ENDS = ("gate_answered", "gate_timeout", "gate_cancelled")
-RUN_ENDS = ("workflow_completed", "workflow_failed", "workflow_cancelled")
 QUIET = ("output_chunk", "tool_call", "log", "plan", "usage", "clock_read", "node_started", "step_started")
 """Events after which the card of a run that is not followed looks the same."""
 MOST_RUNS = 500
