@@ -2,12 +2,15 @@
 
 import asyncio
 import json
+import sqlite3
 
 import pytest
 
 from nerve import ExecutionContext, Session
 from nerve.agents import AgentNode, Assistant, Done, Tool
-from nerve.agents.node import CHUNK_LIMIT, OUTPUT_LIMIT
+from nerve.agents.node import OUTPUT_LIMIT
+from nerve.api import models, queries
+from nerve.core.event import SHOWN
 from nerve.core.workflow import Workflow
 from nerve.errors import NodeFailed
 from nerve.testing import ScriptedProvider
@@ -192,14 +195,43 @@ async def test_a_timeout_closes_the_iterator(session):
     assert provider.closed
 
 
-async def test_texts_in_the_journal_are_bounded_and_say_what_is_missing():
-    long = "x" * (CHUNK_LIMIT + 5)
+async def test_what_is_said_at_great_length_is_kept_whole_in_a_blob_and_shown_in_part(tmp_path):
+    long = "".join(map(str, range(100_000)))
     provider = Speaking(Assistant(long), Tool("Write", {"text": long}), Done("t"))
-    result, events = await asked(provider)
-    assert events[0][1] == {"stream": "assistant", "text": long[:CHUNK_LIMIT], "dropped_characters": 5}
-    assert len(json.dumps(events[1][1])) < CHUNK_LIMIT + 1000
+    async with Session(store=tmp_path / "n.db") as session:
+        AgentNode("dev", session, provider)
+
+        async def body(ctx):
+            return len((await ctx.run("dev", "Go"))["output"])
+
+        Workflow("body", session, body)
+        run = await session.start("body")
+        assert await run.wait() == len(long)
+    async with Session(store=tmp_path / "n.db") as session:
+        Workflow("body", session, body)
+        run = session.get_workflow_run(run.run_id)
+        said, used = (event for event in run.events if event.event_type in ("output_chunk", "tool_call"))
+        kept = SHOWN - len("assistant")
+        shown = {"stream": "assistant", "text": long[:kept], "cut_characters": len(long) - kept}
+        assert said.data == shown
+        assert len(json.dumps(used.data)) < SHOWN + 1000
+        assert used.data["cut_characters"] > len(long) - SHOWN
+        asked = models.EventsAsked(run=run.run_id, after=said.seq - 1, limit=2, whole=True)
+        whole = await queries.events(session, asked)
+        assert whole.events[0].data == {"stream": "assistant", "text": long}
+        assert whole.events[1].data["input"] == {"text": long}
+    with sqlite3.connect(tmp_path / "n.db") as store:
+        sizes = [size for (size,) in store.execute("SELECT length(data) FROM blobs")]
+    assert sum(size > len(long) for size in sizes) >= 2
+
+
+async def test_a_text_beyond_what_the_journal_keeps_is_cut_and_says_so(monkeypatch):
+    monkeypatch.setattr("nerve.agents.said.WHOLE", 50)
+    long = "x" * 55
+    provider = Speaking(Assistant(long), Tool("Write", {"text": long}), Done("t"))
+    _, events = await asked(provider)
+    assert events[0][1] == {"stream": "assistant", "text": long[:50], "dropped_characters": 5}
     assert events[1][1]["input"]["dropped_characters"] > 0
-    assert result.output == long
 
 
 async def test_an_answer_beyond_the_limit_is_cut_and_says_so():

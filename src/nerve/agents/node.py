@@ -12,14 +12,14 @@ from nerve.agents.accounts import Accounts
 from nerve.agents.permissions import Permissions
 from nerve.agents.port import Options, Provider
 from nerve.agents.request import Request
-from nerve.agents.said import CHUNK_LIMIT, OUTPUT_LIMIT, AgentEnded
+from nerve.agents.said import OUTPUT_LIMIT, WHOLE, AgentEnded
 from nerve.agents.talk import Talk
 from nerve.core.nodes.base import Names, Node
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.result import Result
 from nerve.core.schemas import flaw_of
 
-__all__ = ["CHUNK_LIMIT", "OUTPUT_LIMIT", "AgentEnded", "AgentNode"]
+__all__ = ["OUTPUT_LIMIT", "WHOLE", "AgentEnded", "AgentNode"]
 
 Thread = Literal["shared", "fresh", "fork"]
 

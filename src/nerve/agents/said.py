@@ -22,8 +22,8 @@ from nerve.core.nodes.context import ExecutionContext
 from nerve.core.values import encode
 from nerve.errors import NerveError
 
-CHUNK_LIMIT = 100_000
-"""Characters of one message or tool call that an event keeps."""
+WHOLE = 8_000_000
+"""Characters of one message or tool call that the journal keeps; watchers are shown less of it."""
 PACE = 0.2
 """Seconds between two pieces of a message that watchers are shown."""
 OUTPUT_LIMIT = 1_000_000
@@ -125,12 +125,12 @@ class Said:
 
 
 def bounded(text: str) -> dict[str, Any]:
-    """A text as an event keeps it, and how much of it was left out."""
-    if len(text) <= CHUNK_LIMIT:
+    """A text as the journal keeps it, and how much of it was left out."""
+    if len(text) <= WHOLE:
         return {"text": text}
-    return {"text": text[:CHUNK_LIMIT], "dropped_characters": len(text) - CHUNK_LIMIT}
+    return {"text": text[:WHOLE], "dropped_characters": len(text) - WHOLE}
 
 
 def bounded_input(given: dict[str, Any]) -> dict[str, Any]:
     text = encode(given)
-    return given if len(text) <= CHUNK_LIMIT else bounded(text)
+    return given if len(text) <= WHOLE else bounded(text)

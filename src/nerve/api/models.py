@@ -169,6 +169,8 @@ class RunsAsked(Asked):
 class EventsAsked(OneRun):
     after: Annotated[int, Field(ge=0, le=2**53)] = 0
     limit: Annotated[int, Field(ge=1, le=10_000)] = 1000
+    whole: bool = False
+    """Tell what agents said at great length as a whole, too."""
 
 
 # -- what is told --------------------------------------------------------------------------------------

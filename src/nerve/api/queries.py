@@ -70,7 +70,7 @@ async def run(session: Session, asked: models.OneRun) -> models.RunDetail:
 
 
 async def events(session: Session, asked: models.EventsAsked) -> models.Events:
-    past = await found(session, asked.run).history(asked.after, asked.limit + 1)
+    past = await found(session, asked.run).history(asked.after, asked.limit + 1, asked.whole)
     return models.Events(
         events=[event_told(event) for event in past[: asked.limit]], more=len(past) > asked.limit
     )

@@ -141,6 +141,34 @@ class WorkflowEvent:
         }
 
 
+SHOWN = 100_000
+"""Characters of what a leaf says that an event shows; the journal keeps all of it."""
+SAID = ("output_chunk", "tool_call")
+"""Events whose texts may be long."""
+
+
+def shortened(data: dict[str, Any]) -> dict[str, Any]:
+    """An event's data as watchers see it, with the number of characters that are left out."""
+    room = SHOWN
+    left_out = 0
+
+    def cut(value: Any) -> Any:
+        nonlocal room, left_out
+        match value:
+            case str():
+                kept = value[:room]
+                room, left_out = room - len(kept), left_out + len(value) - len(kept)
+                return kept
+            case dict():
+                return {key: cut(item) for key, item in value.items()}
+            case list():
+                return [cut(item) for item in value]
+        return value
+
+    made = cut(data)
+    return {**made, "cut_characters": left_out} if left_out else data
+
+
 class EventSink(Protocol):
     """Anything with an `emit`, sync or async; a plain callable is taken too."""
 

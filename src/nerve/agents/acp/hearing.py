@@ -10,8 +10,6 @@ from typing import Any, Literal
 from nerve.agents.port import Assistant, Chunk, Permission, Plan, Thought, Tool, ToolUpdate, Usage
 
 Json = Mapping[str, Any]
-OUTPUT = 100_000
-"""Characters of a tool's output that are told."""
 
 
 @dataclass(slots=True)
@@ -114,7 +112,7 @@ class Hearing:
         if call.input or status != "running":
             yield from self._tell(call)
         if call.told and (status != "running" or output):
-            yield ToolUpdate(call.id, status, output[:OUTPUT])
+            yield ToolUpdate(call.id, status, output)
 
     def _tell(self, call: Call) -> Iterator[Chunk]:
         if not call.told:

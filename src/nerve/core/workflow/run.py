@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-from nerve.core.event import Sink, WorkflowEvent
+from nerve.core.event import SAID, SHOWN, Sink, WorkflowEvent, shortened
 from nerve.core.gates import check_answer
 from nerve.core.limits import Limits, raised
 from nerve.core.values import decode, encode
@@ -156,18 +156,23 @@ class WorkflowRun:
         """Everything that is in the journal."""
         return self._events(0)
 
-    async def history(self, after: int = 0, limit: int | None = None) -> list[WorkflowEvent]:
-        """The events behind the one numbered `after`, at most `limit` of them."""
-        return self._events(after, limit)
+    async def history(
+        self, after: int = 0, limit: int | None = None, whole: bool = False
+    ) -> list[WorkflowEvent]:
+        """The events behind the one numbered `after`, at most `limit` of them.
 
-    def _events(self, after: int, limit: int | None = None) -> list[WorkflowEvent]:
-        return [self._event(row) for row in self._engine.rows(self._run_id, after, limit)]
+        What an agent says at great length is cut, with `cut_characters`, unless they are to be `whole`.
+        """
+        return self._events(after, limit, whole)
 
-    def _event(self, row: Row) -> WorkflowEvent:
-        at = datetime.fromtimestamp(row.at, UTC)
-        return WorkflowEvent(
-            self._run_id, self.workflow_id, row.type, decode(row.data), at, seq=row.seq, path=row.path
-        )
+    def _events(self, after: int, limit: int | None = None, whole: bool = False) -> list[WorkflowEvent]:
+        return [self._event(row, whole) for row in self._engine.rows(self._run_id, after, limit)]
+
+    def _event(self, row: Row, whole: bool = False) -> WorkflowEvent:
+        at, data = datetime.fromtimestamp(row.at, UTC), decode(row.data)
+        if row.type in SAID and not whole and len(row.data) > SHOWN:
+            data = shortened(data)
+        return WorkflowEvent(self._run_id, self.workflow_id, row.type, data, at, seq=row.seq, path=row.path)
 
     @property
     def view(self) -> RunView:
