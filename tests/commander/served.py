@@ -22,6 +22,15 @@ body:
     - {kind: bash, id: send, command: "echo sent >> effects"}
     - {kind: transform, expression: "'shipped ' + input"}
 """
+SLOW = """
+name: slow
+body:
+  kind: sequence
+  steps:
+    - kind: bash
+      id: work
+      command: "echo 1; echo 2; echo 3; while [ ! -e go ]; do sleep 0.05; done; echo end"
+"""
 HELLO = """
 name: hello
 description: Greets
@@ -34,6 +43,7 @@ def project(folder: Path) -> Path:
     workflows.mkdir(parents=True)
     (workflows / "ship.yaml").write_text(SHIP)
     (workflows / "hello.yaml").write_text(HELLO)
+    (workflows / "slow.yaml").write_text(SLOW)
     return folder
 
 

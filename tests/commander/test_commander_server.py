@@ -34,23 +34,28 @@ def plain(lines: list[str]) -> list[str]:
 
 async def test_a_server_that_is_killed_comes_back_and_nothing_is_lost_or_doubled(folder: Path) -> None:
     async with at_home(folder) as at:
-        await at.enter("%ship it", "%ship that")
+        await at.enter("%ship it", "%ship that", "%slow")
         await at.until(lambda: len(at.desk.gates) == 2)
-        flags: list[bool] = []
-        at.desk.on_change = lambda: flags.append(at.desk.connected)
+        await at.until(lambda: at.runs[2].parts and "3" in at.runs[2].parts[0].text)
         first = server_pid(folder)
         await end_server(folder, signal.SIGKILL)
         await at.enter("%hello you")
         await at.until(lambda: at.desk.connected and server_pid(folder) not in (None, first))
-        await at.ended(at.runs[2])
-        assert at.runs[2].value == "hello you"
+        await at.ended(at.runs[3])
+        (folder / "go").touch()
         await at.enter("/answer 1 yes", "/approve")
         await at.ended()
-        assert [block.value for block in at.runs] == ["shipped it", "shipped that", "hello you"]
+        assert [block.value for block in at.runs] == [
+            "shipped it",
+            "shipped that",
+            "1\n2\n3\nend\n",
+            "hello you",
+        ]
+        assert [part.text for part in at.runs[2].parts] == ["1\n2\n3\n", "1\n2\n3\nend\n"]
         assert [plain(block.lines) for block in at.runs[:2]] == [SHIPPED, SHIPPED]
         assert [part.text for part in at.runs[0].parts if part.name == "build"] == ["one\ntwo\n"]
         assert [block.value for block in at.desk.blocks if block.kind == "gate"] == ["yes", "yes"]
-        assert len(at.desk.runs) == len((await at.client.runs()).runs) == 3
+        assert len(at.desk.runs) == len((await at.client.runs()).runs) == 4
         assert at.errors == []
     assert sorted(effects(folder)) == ["built", "built", "sent", "sent"]
 

@@ -39,7 +39,9 @@ def test_an_answer_given_elsewhere_closes_the_gate_and_its_card() -> None:
     desk.changed.take()
     desk.take(journal.answer("/approve1/answer", "gate1", "no"))
     assert (desk.gates, desk.opened, desk.runs["run-1"].gates) == ([], None, [])
-    assert (desk.blocks[-1].done, desk.blocks[-1].value) == (True, "no")
+    asked, told = desk.blocks[-2:]
+    assert (asked.done, asked.value) == (True, "no")
+    assert (told.kind, told.text) == ("note", "'approve1' was answered elsewhere: no")
     assert {"gates", "opened"} <= desk.changed.flags
 
 

@@ -274,6 +274,8 @@ class Desk(Conversation):
 
     def answered(self, gate: GateTold, answer: Any) -> None:
         """A gate was answered here; its event says so, too, a moment later."""
+        if self.opened == gate.gate_id:
+            self.open_gate(None)
         if (card := self.runs.get(self.root_of(gate.run_id))) is not None:
             self._close(gate, card, answer)
 
@@ -284,9 +286,11 @@ class Desk(Conversation):
         self.flag("gates")
 
     def _settle(self, gate: GateTold, answer: Any) -> None:
-        """A gate is not open any more, wherever it was answered."""
+        """A gate is not open any more, wherever it was answered; who is about to answer it is told."""
         if self.opened == gate.gate_id:
             self.open_gate(None)
+            how = "is not asked any more" if answer is None else f"was answered elsewhere: {text_of(answer)}"
+            self.say("note", f"'{name_of(gate)}' {how}")
         block = next((each for each in reversed(self.blocks) if is_open(each, gate.gate_id)), None)
         if block is not None:
             block.done, block.value = True, answer
