@@ -351,13 +351,22 @@ async def test_what_is_typed_while_a_turn_runs_waits_visibly_for_its_end(at: Sce
     assert (at.desk.queue, at.controller.unqueue()) == ([], "")
 
 
-async def test_a_queued_text_that_is_wrong_does_not_hold_up_the_next(at: Scene) -> None:
-    await at.enter("/target %chatty")
-    await asyncio.gather(at.enter("300"), at.enter("::99"), at.enter("10"))
-    await at.until(lambda: len(at.runs) == 2)
+async def test_a_turn_that_comes_to_nothing_does_not_hold_up_the_next(at: Scene) -> None:
+    await asyncio.gather(at.enter("xyzzy"), at.enter("hello"), at.enter("what is ::99"))
+    await at.until(lambda: at.runs)
     await at.ended()
-    assert [block.value for block in at.runs] == [300, 10]
-    assert "There is no block 99" in at.errors[0]
+    assert [block.name for block in at.runs] == ["hello"]
+    assert at.errors == ["There is no block 99. There are 1 to 1."]
+
+
+async def test_a_queued_text_refers_to_what_it_referred_to_when_it_was_entered(at: Scene) -> None:
+    await at.enter("@shout first")
+    await at.ended()
+    await at.enter("/target @shout")
+    await asyncio.gather(at.enter("second"), at.enter("after ::last"))
+    await at.until(lambda: len(at.runs) == 3)
+    await at.ended()
+    assert [block.value for block in at.runs] == ["FIRST", "SECOND", "AFTER FIRST"]
 
 
 # -- commands --------------------------------------------------------------------------------------------

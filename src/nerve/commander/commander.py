@@ -57,6 +57,8 @@ class WorkflowController(AtConsole):
         self._listening = Listening(client, self.desk, self._heard, revive)
         self._turn: tuple[Target, str | None] | None = None
         """Where the last plain text went, and the run that came of it."""
+        self._queued: list[tuple[str, Any]] = []
+        """What the queued texts stand for: references mean what they meant when they were entered."""
         self._sending: asyncio.Task[None] | None = None
         self._opened = False
         self._news = asyncio.Event()
@@ -113,11 +115,11 @@ class WorkflowController(AtConsole):
     async def _prefixed(self, parsed: ParsedInput) -> None:
         if parsed.problem:
             raise Unknown(parsed.problem)
-        await self._listening.ready()
         parsed, value = resolve_input(parsed, self.desk.blocks)
         if parsed.type is InputType.REFERENCE:
             self.desk.say("text", parsed.text, value=value)
             return
+        await self._listening.ready()
         kind = parsed.type.value
         name, workflow = startable(self.desk, kind, parsed.target)
         params = typed(parsed.options, workflow) if workflow is not None else {}
@@ -133,11 +135,17 @@ class WorkflowController(AtConsole):
 
     async def _plain(self, text: str) -> None:
         """Plain text is for the target; what comes while a turn runs waits for its end."""
+        try:
+            said, value = resolve_input(parse_input(text), self.desk.blocks)
+        except ValueError:
+            self.desk.say("input", text)
+            raise
         if self._is_turning():
             self.desk.queue.append(text)
+            self._queued.append((said.text, value))
             self.desk.flag("queue")
         else:
-            await self._send(text)
+            await self._send(text, said.text, value)
 
     def _is_turning(self) -> bool:
         if self._turn is None or self._turn[0] != (self.desk.target or ROUTER):
@@ -147,22 +155,23 @@ class WorkflowController(AtConsole):
         card = self.desk.runs.get(self._turn[1])
         return card is not None and card.moves and card.run_id == self.desk.focus
 
-    async def _send(self, text: str) -> None:
+    async def _send(self, text: str, said: str, value: Any) -> None:
+        """Send what was typed, with what it referred to when it was."""
         self.desk.say("input", text)
         target = self.desk.target or ROUTER
         self._turn = (target, None)
         run_id = None
-        await self._listening.ready()
         try:
-            said, value = resolve_input(parse_input(text), self.desk.blocks)
+            await self._listening.ready()
             if target.kind == "router":
-                run_id = await self._route(said.text)
+                run_id = await self._route(said)
             else:
                 name, workflow = startable(self.desk, target.kind, target.name)
                 params = typed({}, workflow) if workflow is not None else {}
                 run_id = await self.begin(name, value, params)
         finally:
             self._turn = (target, run_id) if run_id is not None else None
+            asyncio.get_running_loop().call_soon(self._heard)
 
     async def _route(self, text: str) -> str | None:
         told: RouteTold = await self.do("route", text=text, conversation=self.conversation, start=True)
@@ -178,6 +187,7 @@ class WorkflowController(AtConsole):
         if not self.desk.queue:
             return ""
         self.desk.flag("queue")
+        self._queued.pop()
         return self.desk.queue.pop()
 
     def _heard(self) -> None:
@@ -191,14 +201,12 @@ class WorkflowController(AtConsole):
             self._sending = asyncio.create_task(self._next())
 
     async def _next(self) -> None:
-        text = self.desk.queue.pop(0)
+        text, resolved = self.desk.queue.pop(0), self._queued.pop(0)
         self.desk.flag("queue")
-        self._turn = None
         try:
-            await self._send(text)
+            await self._send(text, *resolved)
         except Exception as error:
             self.desk.say("error", why(error))
-        asyncio.get_running_loop().call_soon(self._heard)
 
     # -- runs --------------------------------------------------------------------------------------------
 

@@ -58,11 +58,13 @@ class Listening:
                 await self._begun.wait()
 
     async def ready(self) -> None:
-        """Return when the desk was filled once, if that is to be."""
-        if not self._filled.is_set():
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(FIRST):
-                    await self._filled.wait()
+        """Return when it is known what there is; ApiError if that cannot be found out."""
+        try:
+            async with asyncio.timeout(FIRST):
+                await self._filled.wait()
+        except TimeoutError:
+            told = self._told or "The server has not answered yet."
+            raise ApiError("busy", told, "Try again in a moment.") from None
 
     async def close(self) -> None:
         if self._task is not None:
