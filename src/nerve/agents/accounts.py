@@ -17,9 +17,11 @@ PAUSES = (60.0, 120.0, 300.0, 900.0)
 class Accounts:
     """What all runs of a session share when they ask agents."""
 
-    def __init__(self, slots: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self, slots: Mapping[str, int] | None = None, limited: Mapping[str, float] | None = None
+    ) -> None:
         self.slots = dict(slots or {})
-        self.limited: dict[str, float] = {}
+        self.limited: dict[str, float] = dict(limited or {})
         """Providers that refuse everybody, and until when, in seconds since 1970."""
         self._times: dict[str, int] = {}
         self._free: dict[str, asyncio.Semaphore] = {}
@@ -59,16 +61,19 @@ class Accounts:
         self.limited[provider] = max(until or time.time() + pause, self.limited.get(provider, 0.0))
         return self.limited[provider]
 
-    async def open(self, provider: str, tell: Callable[[float], Awaitable[None]]) -> None:
-        """Return when the provider is not limited; `tell` is called once with the time if it is."""
-        told = False
+    async def open(self, provider: str, tell: Callable[[float], Awaitable[None]]) -> bool:
+        """Return when the provider is not limited, and whether it was; `tell` is called with the time."""
+        told = 0.0
         while (until := self.limited.get(provider, 0.0)) > (now := time.time()):
-            if not told:
+            if until > told:
                 await tell(until)
-                told = True
+                told = until
             await asyncio.sleep(until - now)
+        if told:
+            self.limited.pop(provider, None)
+        return told > 0
 
     def answered(self, provider: str) -> None:
         """The provider has answered: what limited it is over."""
-        if self._times.pop(provider, None) is not None:
-            self.limited.pop(provider, None)
+        self._times.pop(provider, None)
+        self.limited.pop(provider, None)

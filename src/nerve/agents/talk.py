@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -125,22 +126,26 @@ class Talk:
                 self.accounts.answered(self.provider.name)
                 return done
             self.accounts.limit(self.provider.name, done.resets_at)
-            self.fall_back()
 
-    def fall_back(self) -> None:
-        """Ask the other provider from now on, if there is one."""
-        if self.fallback is None:
+    async def fall_back(self) -> None:
+        """Ask the other provider from now on, if there is one and the first is limited."""
+        until = self.accounts.limited.get(self.provider.name, 0.0)
+        if self.fallback is None or until <= time.time():
             return
         other, self.fallback = self.fallback(), None
         if other is not self.provider:
+            await self.tell_limit(until)
+            self.tell_open()
             told = f"{self.provider.name} is limited: {other.name} is asked"
             self.context.emit("log", {"message": told})
             self.provider, self.thread, self.totals = other, None, {}
 
     async def open(self) -> None:
-        """Return when the provider is not limited."""
+        """Return when the provider is not limited, or another can be asked."""
+        await self.fall_back()
         with self.context.leaf.unhurried(self.context.path):
-            await self.accounts.open(self.provider.name, self.tell_limit)
+            if await self.accounts.open(self.provider.name, self.tell_limit):
+                self.tell_open()
 
     async def listen(self, prompt: str) -> Done:
         request, options = self.request, self.with_thread()
@@ -190,6 +195,9 @@ class Talk:
         told = {"provider": self.provider.name, "until": until}
         message = f"held: {self.provider.name} limit until {at}"
         await self.context.leaf.record(self.context.path, "provider_limited", told | {"message": message})
+
+    def tell_open(self) -> None:
+        self.context.emit("provider_open", {"provider": self.provider.name})
 
     @property
     def step(self) -> str:

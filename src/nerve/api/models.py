@@ -213,6 +213,8 @@ class NodeTold(Told):
     max_iterations: int | None = None
     attempts: int = 1
     error: str | None = None
+    held: str | None = None
+    """Why it stands although it runs: `held: claude limit until 14:30`."""
     usage: dict[str, float] = {}
     parts: list[NodeTold] = []
 

@@ -92,6 +92,7 @@ def node_told(node: NodeView, steps: Mapping[str, dict[str, float]]) -> models.N
         max_iterations=node.max_iterations,
         attempts=node.attempts,
         error=node.error,
+        held=node.held,
         usage=steps.get(node.path, {}),
         parts=[node_told(part, steps) for part in node.children],
     )

@@ -59,6 +59,7 @@ class WorkflowEventType(StrEnum):
     PERMISSION = "permission"
     AGENT_THREAD = "agent_thread"
     PROVIDER_LIMITED = "provider_limited"
+    PROVIDER_OPEN = "provider_open"
     SKIPPED = "skipped"
     LOG = "log"
 

@@ -31,6 +31,8 @@ class NodeView:
     max_iterations: int | None = None
     attempts: int = 1
     error: str | None = None
+    held: str | None = None
+    """Why it stands although it runs: its provider is at a limit, and until when."""
     thread_running: bool = False
     """Whether a sync function goes on in its thread although its step has ended."""
     children: list[NodeView] = field(default_factory=list)
@@ -65,6 +67,13 @@ class RunView:
     _leaves: set[str] = field(default_factory=set)
     _paused: bool = False
 
+    @property
+    def limited(self) -> dict[str, str]:
+        """The steps that stand because their providers are at a limit, and until when, by their paths."""
+        if self.state not in RUNNING_STATES:
+            return {}
+        return {path: node.held for path, node in self.nodes.items() if node.held}
+
     def apply(self, event: WorkflowEvent) -> RunView:
         """Take in the next event."""
         self.last_seq = event.seq
@@ -81,6 +90,8 @@ class RunView:
                 looping = self._node(event.path, event.path.rsplit("/", 1)[-1])
                 looping.iteration = event.data.get("iteration", 0) + 1
                 looping.max_iterations = event.data.get("max")
+        elif event.event_type in ("provider_limited", "provider_open"):
+            self._node(event.path, event.path.rsplit("/", 1)[-1]).held = event.data.get("message")
         elif event.event_type == "usage":
             self.ledger.turn(event.path, event.data)
         elif event.event_type == "skipped" and "path" in event.data:
@@ -144,7 +155,7 @@ class RunView:
         self._leaves.discard(event.path)
         success = data.get("success", False)
         node.state = "cancelled" if what == "cancelled" else "completed" if success else "failed"
-        node.ended_at, node.error = event.timestamp, data.get("error")
+        node.ended_at, node.error, node.held = event.timestamp, data.get("error"), None
         if node.control or what == "cancelled":
             return
         if not success:

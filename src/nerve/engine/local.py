@@ -29,7 +29,7 @@ from nerve.engine.facts import Facts, asked_of
 from nerve.engine.records import limits_of, start_of
 from nerve.engine.recovery import OPEN, LeftAlone, Recovery
 from nerve.engine.show import Show
-from nerve.engine.spending import Day, Today
+from nerve.engine.spending import Day, Today, limits_of_providers
 from nerve.engine.tasks import apart, count_tasks, sentinel
 from nerve.engine.waits import at_work, gate_info, open_in
 from nerve.engine.writer import Writer
@@ -40,6 +40,9 @@ log = logging.getLogger("nerve")
 
 KEEP_PARKED = 256
 """How many runs that only wait stay in memory; older ones leave it and are rebuilt when needed."""
+
+LOOKED_AT = 50
+"""Runs that are over, beside those that are open, in which limits of providers are looked for."""
 
 ABOUT = ("label", "branch", "conversation")
 """What a run may be given to be found by, beside its input."""
@@ -102,6 +105,10 @@ class LocalEngine:
         if self._today is None:
             self._today = Today(self.store, self._name)
         return self._today
+
+    def limited(self) -> dict[str, float]:
+        """The providers that are at a limit, and until when, as far as the journals know."""
+        return limits_of_providers(self.recent(LOOKED_AT), self.store, time.time())
 
     @property
     def facts(self) -> Facts:

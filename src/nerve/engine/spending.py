@@ -136,3 +136,13 @@ def usages(rows: Iterable[Row], begins: float) -> Iterable[Any]:
             attributes = decode(row.data).get("result", {}).get("attributes", {})
             if "run_id" not in attributes:  # what a child used, its own journal says
                 yield attributes.get("usage")
+
+
+def limits_of_providers(runs: Iterable[RunRow], store: Store, now: float) -> dict[str, float]:
+    """Which providers refuse everybody after now, and until when, as runs were told."""
+    found: dict[str, float] = {}
+    for run in runs:
+        for row in store.events(run.run):
+            if row.type == "provider_limited" and (told := decode(row.data)).get("until", 0) > now:
+                found[told["provider"]] = max(told["until"], found.get(told["provider"], 0.0))
+    return found

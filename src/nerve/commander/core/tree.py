@@ -50,6 +50,10 @@ class Branch:
             self.notes[place_of(path)] = str(data["prompt"])
         elif type == "gate_answered":
             self.notes[place_of(path)] = f"{data['answer']} ({self.notes.get(place_of(path), '')})"
+        elif type == "provider_limited":
+            self.notes[path] = str(data["message"])
+        elif type == "provider_open":
+            self.notes.pop(path, None)
         elif type == "path_reset":
             self.running = {each for each in self.running if not f"{each}/".startswith(f"{path}/")}
 

@@ -114,7 +114,8 @@ class Session:
         if self._accounts is None:
             from nerve.agents.accounts import Accounts
 
-            self._accounts = Accounts({**self.config.slots, **self._slots})
+            limited = self._engine.limited() if self._engine is not None else {}
+            self._accounts = Accounts({**self.config.slots, **self._slots}, limited)
         return self._accounts
 
     def provider(self, name: str) -> Provider | None:

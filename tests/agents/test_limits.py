@@ -1,0 +1,100 @@
+"""Limits of providers: seen on every screen, and remembered over a restart."""
+
+import time
+
+from agents.test_talk import Agent, saying, says
+from core.workflow.support import until, within
+from nerve import Session
+from nerve.agents import AgentNode, Done
+from nerve.api import models, queries
+from nerve.commander.core.tree import Tree
+from nerve.testing import ScriptedProvider
+
+
+def limited(until):
+    return Agent(saying(Done("t", outcome="limited", resets_at=until)), says)
+
+
+def register(session, agent, **policy):
+    AgentNode("dev", session, agent, **policy)
+
+    @session.workflow
+    async def body(ctx):
+        return (await ctx.run("dev", "x"))["output"]
+
+
+async def test_a_step_that_stands_for_a_limit_says_so_in_every_view_until_it_goes_on():
+    session, soon = Session(), time.time() + 1
+    register(session, limited(soon))
+    run = await session.start("body")
+    await until(lambda: run.view.limited)
+    message = f"held: agent limit until {time.strftime('%H:%M', time.localtime(soon))}"
+    assert run.view.limited == {"/dev": message}
+    assert run.view.state == "running"
+    detail = await queries.run(session, models.OneRun(run=run.run_id))
+    assert detail.tree[0].held == message
+    tree = Tree()
+    for event in run.events:
+        tree.take("", event)
+    assert tree.root.notes["/dev"] == message
+    assert await within(run.wait()) == "fine"
+    assert run.view.limited == {}
+    for event in run.events:
+        tree.take("", event)
+    assert tree.root.notes["/dev"] == "fine"
+    types = [event.event_type for event in run.events if event.event_type.startswith("provider")]
+    assert types == ["provider_limited", "provider_open"]
+
+
+async def test_a_limit_is_remembered_over_a_restart_and_nobody_is_asked_before_it_ends(tmp_path):
+    soon = time.time() + 1.5
+    async with Session(store=tmp_path / "n.db") as session:
+        register(session, limited(soon))
+        run = await session.start("body")
+        await until(lambda: run.view.limited)
+    asked = []
+
+    async def notes(prompt, resume, options):
+        asked.append(time.time())
+        yield Done(resume or options.thread)
+
+    async with Session(store=tmp_path / "n.db") as session:
+        register(session, Agent(notes))
+        [old] = await session.recover()
+        new = await session.start("body")
+        await until(lambda: old.view.limited and new.view.limited)
+        assert (await queries.health(session, models.Nothing())).limited == {"agent": soon}
+        await within(old.wait())
+        await within(new.wait())
+        assert session.accounts.limited == {}
+    assert len(asked) == 2
+    assert min(asked) >= soon
+
+
+async def test_a_limit_is_noted_although_another_provider_is_asked_instead(tmp_path):
+    async with Session(store=tmp_path / "n.db") as session:
+        other = ScriptedProvider(["from the other"])
+        register(session, limited(time.time() + 60), fallback=other)
+        run = await session.start("body")
+        assert await within(run.wait()) == "from the other"
+        assert run.view.limited == {}
+    async with Session(store=tmp_path / "n.db") as session:
+        register(session, Agent(says))
+        run = await session.start("body")
+        await until(lambda: run.view.limited)
+        await run.stop()
+        assert run.view.limited == {}
+
+
+async def test_the_other_provider_is_asked_at_once_also_when_the_limit_was_known_before():
+    session, first = Session(), limited(time.time() + 60)
+    register(session, first, fallback=ScriptedProvider(["one", "two"]))
+    assert await within((await session.start("body")).wait()) == "one"
+    assert await within((await session.start("body")).wait()) == "two"
+    assert len(first.calls) == 1
+
+
+async def test_a_limit_takes_no_time_of_its_step():
+    session = Session()
+    register(session, limited(time.time() + 0.5), timeout=0.3)
+    assert await within((await session.start("body")).wait()) == "fine"
