@@ -31,7 +31,61 @@ def test_help_shows_an_example_and_the_common_options(verb: str, do) -> None:
     done = do(*verb.split(), "--help")
     assert (done.code, done.err) == (0, "")
     assert "Example: nerve" in done.out
-    assert verb in ("show", "convert", "schema", "demo", "commander") or "--json" in done.out
+    for option in ("--json", "--quiet"):
+        assert verb == "commander" or option in done.out
+
+
+PURE = {
+    "check": ["check"],
+    "show": ["show", "ship"],
+    "convert": ["convert", "ship", "--to", "lisp"],
+    "schema": ["schema", "start"],
+    "version": ["version"],
+    "runs": ["runs"],
+    "run": ["run", "shout"],
+    "start": ["start", "shout"],
+    "dry run": ["run", "shout", "--dry-run"],
+    "demo": ["demo", "--yes"],
+    "status": ["status"],
+    "gates": ["gates"],
+    "facts": ["facts"],
+    "gc": ["gc"],
+    "doctor": ["doctor"],
+    "list": ["workflow", "list"],
+}
+
+
+@pytest.mark.parametrize("arguments", PURE.values(), ids=PURE)
+def test_as_json_there_is_one_value_on_standard_output_and_quietly_nothing_beside_it(arguments, do) -> None:
+    done = do(*arguments, "--json")
+    assert done.out.count("\n") == 1
+    assert done.json is not None
+    done = do(*arguments, "--json", "--quiet")
+    assert (done.err, done.out.count("\n")) == ("", 1)
+    assert do(*arguments, "--quiet").err == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["show", "gone"], "bad_request"),
+        (["convert", "gone", "--to", "yaml"], "bad_request"),
+        (["schema", "gone"], "bad_request"),
+        (["runs", "--state", "gone"], "bad_request"),
+        (["resume", "gone"], "bad_request"),
+        (["demo", "--resume", "gone"], "bad_request"),
+        (["check", "--bogus"], "bad_request"),
+        (["status", "gone"], "not_found"),
+        (["workflow", "define", "bad.yaml"], "refused"),
+    ],
+)
+def test_an_error_is_one_json_object_with_its_code(arguments, code, do, project: Path) -> None:
+    (project / "bad.yaml").write_text("name: bad\nbody: {kind: nothing}\n")
+    done = do(*arguments, "--json")
+    assert done.code == 2
+    assert done.json["error"]["code"] == code
+    assert done.json["error"]["message"]
+    assert done.err
 
 
 def test_every_command_that_a_message_names_exists() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
 
 from cyclopts import App, CycloptsError, UnusedCliTokensError
 
@@ -61,23 +63,16 @@ def command(arguments: list[str]) -> int:
             print_error=False,
             result_action="return_int_as_exit_code_else_zero",
         )
-    except UnusedCliTokensError as error:
-        return refuse(f"Unexpected argument: {' '.join(error.unused_tokens or [])}.")
-    except (CycloptsError, UsageError) as error:
-        return refuse(str(error))
-    except NerveError as error:
-        if not (problems := getattr(error, "problems", None)):
-            return failed(str(error))
-        print("\n".join(map(str, problems)), file=sys.stderr)
-        return REFUSED
-    except KeyboardInterrupt:
-        return INTERRUPTED
     except BrokenPipeError:
         raise
-    except OSError as error:
-        return failed(f"{error.filename or 'the system'}: {error.strerror or error}")
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except Exception as error:
-        return failed(f"{type(error).__name__}: {error}")
+        wrong = wrong_with(error)
+        if as_json(arguments) and not getattr(error, "told", False):
+            print(json.dumps({"error": wrong.to_dict()}, ensure_ascii=False))
+        print(wrong.text, file=sys.stderr)
+        return wrong.code
     return done
 
 
@@ -85,11 +80,6 @@ def alone() -> list[str]:
     """What `nerve` without anything means: the Commander, where somebody sits at a terminal."""
     at_terminal = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
     return ["commander"] if at_terminal else []
-
-
-def failed(message: str) -> int:
-    print(f"nerve: {message}", file=sys.stderr)
-    return FAILED
 
 
 def literal(arguments: list[str]) -> list[str]:
@@ -101,7 +91,49 @@ def literal(arguments: list[str]) -> list[str]:
     return [*arguments[:at], "--", *(f"\0{argument}" for argument in arguments[at + 1 :])]
 
 
-def refuse(message: str) -> int:
-    """Say what is wrong with the command, in one line."""
-    print(f"nerve: {' '.join(message.split())} See: nerve --help", file=sys.stderr)
-    return REFUSED
+def as_json(arguments: list[str]) -> bool:
+    """Whether a program reads what is printed."""
+    options = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return "--json" in options
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """Why a command was not done."""
+
+    code: int
+    name: str
+    message: str
+    text: str
+    """As a person reads it."""
+    problems: list[dict[str, Any]] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        told: dict[str, Any] = {"code": self.name, "message": self.message}
+        return told | ({"details": {"problems": self.problems}} if self.problems else {})
+
+
+def wrong_with(error: Exception) -> Wrong:
+    match error:
+        case UnusedCliTokensError():
+            return refused(f"Unexpected argument: {' '.join(error.unused_tokens or [])}.")
+        case CycloptsError() | UsageError():
+            return refused(str(error))
+        case NerveError() if problems := getattr(error, "problems", None):
+            text = "\n".join(map(str, problems))
+            return Wrong(REFUSED, "refused", text, text, [problem.to_dict() for problem in problems])
+        case NerveError():
+            return failed(str(error))
+        case OSError():
+            return failed(f"{error.filename or 'the system'}: {error.strerror or error}")
+    return failed(f"{type(error).__name__}: {error}")
+
+
+def refused(message: str) -> Wrong:
+    """What is wrong with the command, in one line."""
+    message = " ".join(message.split())
+    return Wrong(REFUSED, "bad_request", message, f"nerve: {message} See: nerve --help")
+
+
+def failed(message: str) -> Wrong:
+    return Wrong(FAILED, "internal", message, f"nerve: {message}")

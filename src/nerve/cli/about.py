@@ -15,23 +15,38 @@ from nerve.cli.exits import COMPLETED
 from nerve.cli.usage import UsageError
 
 
-def version(*, json: Flag = False) -> int:
+def version(*, json: Flag = False, quiet: Flag = False) -> int:
     """Print the version.
 
     Parameters
     ----------
     json
         As one JSON object, with that of Python.
+    quiet
+        Changes nothing: there is nothing else to be said.
     """
     told = {"nerve": __version__, "python": platform.python_version(), "platform": sys.platform}
     print(json_text.dumps(told) if json else __version__)
     return COMPLETED
 
 
-def schema(name: Annotated[str, Parameter(name="NAME")] = "workflow", /) -> int:
+def schema(
+    name: Annotated[str, Parameter(name="NAME")] = "workflow",
+    /,
+    *,
+    json: Flag = False,
+    quiet: Flag = False,
+) -> int:
     """Print a JSON Schema: of workflow, steps or prompts, of the api (OpenAPI), or of one of its operations.
 
     NAME is workflow, steps, prompts, openapi, or the name of an operation, such as start.
+
+    Parameters
+    ----------
+    json
+        In one line; it is JSON in any case.
+    quiet
+        Changes nothing: there is nothing else to be said.
     """
     from nerve.api import OPERATIONS
     from nerve.spec import schema as schemas
@@ -48,7 +63,7 @@ def schema(name: Annotated[str, Parameter(name="NAME")] = "workflow", /) -> int:
         told = {"asks": operation.asks.model_json_schema(), "tells": operation.tells.model_json_schema()}
     else:
         raise UsageError(f"there is no schema '{name}'. There are: {', '.join([*made, *OPERATIONS])}.")
-    print(json_text.dumps(told, ensure_ascii=False, indent=2))
+    print(json_text.dumps(told, ensure_ascii=False, indent=None if json else 2))
     return COMPLETED
 
 

@@ -50,7 +50,7 @@ class Findings:
         return ", ".join([told, *parts, *([counted(warnings, "warning")] if warnings else [])])
 
 
-def check(*targets: str, json: Flag = False) -> int:
+def check(*targets: str, json: Flag = False, quiet: Flag = False) -> int:
     """Say everything that is wrong with workflows; exit code 1 if there are errors.
 
     TARGETS are workflow files or names of workflows of the project; without any, all of the project.
@@ -60,6 +60,8 @@ def check(*targets: str, json: Flag = False) -> int:
     ----------
     json
         Print one JSON object with all problems.
+    quiet
+        Print the problems and nothing else.
     """
     project = Project()
     try:
@@ -71,7 +73,8 @@ def check(*targets: str, json: Flag = False) -> int:
     else:
         for problem in found.problems:
             print(problem)
-        print(found.summary() if found.workflows or found.problems else NOTHING)
+        if not quiet:
+            print(found.summary() if found.workflows or found.problems else NOTHING)
     return FAILED if found.errors else COMPLETED
 
 

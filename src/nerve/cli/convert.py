@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json as json_text
 import sys
 from pathlib import Path
 from typing import Any, Literal
 
 from nerve.cli.exits import COMPLETED
+from nerve.cli.flags import Flag
 from nerve.cli.project import Code, Project
 from nerve.cli.usage import UsageError
 from nerve.notations import contents, named, read
@@ -16,7 +18,15 @@ from nerve.spec.validate import plain_form, validate
 from nerve.spec.walk import walk
 
 
-def convert(file: str, /, *, to: Literal["json", "yaml", "lisp"], output: Path | None = None) -> int:
+def convert(
+    file: str,
+    /,
+    *,
+    to: Literal["json", "yaml", "lisp"],
+    output: Path | None = None,
+    json: Flag = False,
+    quiet: Flag = False,
+) -> int:
     """Write a workflow down in another notation. Nothing is executed or imported.
 
     FILE is a workflow file, or the name of a workflow of the project. It is written in the dialect of
@@ -28,6 +38,10 @@ def convert(file: str, /, *, to: Literal["json", "yaml", "lisp"], output: Path |
         The notation.
     output
         The file to write; without it, standard output.
+    json
+        Print one JSON object: `notation`, `text`, `remarks`, and `file` if one was written.
+    quiet
+        Do not say what the notation cannot say.
     """
     project = Project()
     target = project.target(file)
@@ -35,12 +49,16 @@ def convert(file: str, /, *, to: Literal["json", "yaml", "lisp"], output: Path |
         raise UsageError(f"{file} is Python, which cannot be written in another notation.")
     spec = spec_of(target.path)
     text, remarks = written(plain_form(spec), to)
-    for remark in [*remarks, *files_of(spec)]:
+    remarks += files_of(spec)
+    for remark in () if quiet else remarks:
         print(f"nerve: {remark}", file=sys.stderr)
-    if output is None:
-        print(text, end="")
-    else:
+    if output is not None:
         save(output, text)
+    if json:
+        told = {"notation": to, "text": text, "remarks": remarks}
+        print(json_text.dumps(told | ({"file": str(output)} if output else {}), ensure_ascii=False))
+    elif output is None:
+        print(text, end="")
     return COMPLETED
 
 

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import json as json_text
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING
 
-from cyclopts import Parameter
-from rich.console import Console
-
+from nerve.cli.flags import Flag
+from nerve.cli.how import How
 from nerve.cli.screen import say
 from nerve.cli.usage import UsageError
 from nerve.demo.project import Project
 from nerve.demo.workflow import COACH, NAME, REVIEWER
 
-Flag = Annotated[bool, Parameter(negative="", show_default=False)]
+if TYPE_CHECKING:
+    from rich.console import Console
+
 INTERRUPTED = 130
 
 
@@ -29,6 +31,8 @@ def demo(
     crash: Flag = False,
     keep: Flag = False,
     resume: Path | None = None,
+    json: Flag = False,
+    quiet: Flag = False,
 ) -> int:
     """Mend a scratch project with a failing test; needs no key.
 
@@ -42,18 +46,32 @@ def demo(
         Keep the folder with the project, the journal and the log of effects.
     resume
         Go on with the run in a folder that was kept.
+    json
+        Print one JSON object at the end: `code`, `merged`, and `folder` if it was kept.
+    quiet
+        Show nothing, and ask nothing.
     """
+    how = How(yes, quiet or json)
     if resume is not None:
-        return resumed(resume, yes, crash)
+        return resumed(resume, how, crash, json)
     folder = Path(tempfile.mkdtemp(prefix="nerve-demo-"))
-    console = Console(highlight=False)
+    console = how.console()
     try:
         introduce(console, folder, keep)
         project = Project(folder).create()
-        return close(console, folder, keep, crashing(console, project, yes) if crash else alone(project, yes))
+        code = crashing(console, project, how) if crash else alone(project, how)
+        tell(json, project, keep, code)
+        return close(console, folder, keep, code)
     finally:
         if not keep:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def tell(json: bool, project: Project, kept: bool, code: int) -> None:
+    """The end, for programs."""
+    if json:
+        told = {"code": code, "merged": project.is_merged(), "folder": str(project.folder) if kept else None}
+        print(json_text.dumps(told))
 
 
 def introduce(console: Console, folder: Path, keep: bool) -> None:
@@ -62,19 +80,19 @@ def introduce(console: Console, folder: Path, keep: bool) -> None:
         say(console, f"  {role:<9} {what}")
 
 
-def alone(project: Project, yes: bool) -> int:
+def alone(project: Project, how: How) -> int:
     """The whole run in this process."""
     from nerve.cli.play import Play
 
     try:
-        return asyncio.run(Play(project, yes).start())
+        return asyncio.run(Play(project, how).start())
     except KeyboardInterrupt:
         return INTERRUPTED
 
 
-def crashing(console: Console, project: Project, yes: bool) -> int:
+def crashing(console: Console, project: Project, how: How) -> int:
     """The run in a process that kills itself, then in another one that goes on."""
-    doomed = process("doomed", project, yes)
+    doomed = process("doomed", project, how)
     code = wait_for(doomed)
     if code != -signal.SIGKILL:
         return code
@@ -84,12 +102,12 @@ def crashing(console: Console, project: Project, yes: bool) -> int:
         console,
         f"✗ Process {doomed.pid} was killed by SIGKILL: {written} of {wanted} lines of slug.py are written.",
     )
-    return wait_for(process("heir", project, yes))
+    return wait_for(process("heir", project, how))
 
 
-def process(part: str, project: Project, yes: bool) -> subprocess.Popen[bytes]:
+def process(part: str, project: Project, how: How) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "nerve.cli.play", part, str(project.folder)]
-    return subprocess.Popen([*command, "--yes"] if yes else command)
+    return subprocess.Popen([*command, *how.options()])
 
 
 def wait_for(child: subprocess.Popen[bytes]) -> int:
@@ -101,7 +119,7 @@ def wait_for(child: subprocess.Popen[bytes]) -> int:
         return INTERRUPTED
 
 
-def resumed(folder: Path, yes: bool, crash: bool) -> int:
+def resumed(folder: Path, how: How, crash: bool, json: bool) -> int:
     from nerve.cli.play import Play
 
     project = Project(folder)
@@ -110,10 +128,11 @@ def resumed(folder: Path, yes: bool, crash: bool) -> int:
     if not project.journal.is_file():
         raise UsageError(f"{folder} has no journal.db: name a folder that `nerve demo --keep` has made.")
     try:
-        code = asyncio.run(Play(project, yes).recover())
+        code = asyncio.run(Play(project, how).recover())
     except KeyboardInterrupt:
         code = INTERRUPTED
-    return close(Console(highlight=False), folder, True, code)
+    tell(json, project, True, code)
+    return close(how.console(), folder, True, code)
 
 
 def close(console: Console, folder: Path, keep: bool, code: int) -> int:

@@ -8,8 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
-from rich.console import Console
-
+from nerve.cli.how import How
 from nerve.cli.progress import Progress
 from nerve.cli.screen import Screen, ask, say, screen_for
 from nerve.core.session import Session
@@ -29,12 +28,12 @@ PACE = 0.06
 class Play:
     """The run of one scratch project, on one screen."""
 
-    def __init__(self, project: Project, yes: bool) -> None:
-        self.project, self.yes = project, yes
-        self.console = Console(highlight=False)
+    def __init__(self, project: Project, how: How) -> None:
+        self.project, self.how = project, how
+        self.console = how.console()
         self.screen: Screen = screen_for(self.console)
         self.progress = Progress()
-        self.pace = PACE if self.console.is_terminal else 0.0
+        self.pace = PACE if self.console.is_terminal and not how.quiet else 0.0
 
     async def start(self, cut: Cut | None = None) -> int:
         """Run from the beginning; with a cut, kill this very process half-way through a step."""
@@ -87,14 +86,14 @@ class Play:
 
     async def _answer(self, run: WorkflowRun, gate: GateInfo) -> None:
         assert gate.choices is not None
-        if self.yes:
+        if self.how.yes:
             await run.answer(gate.choices[0], by="--yes")
             return
         self.screen.rest()
         self.progress.tell()
         refused = ""
         while True:
-            answer = await ask(self.console, gate, refused)
+            answer = None if self.how.quiet else await ask(self.console, gate, refused)
             try:
                 await run.answer(gate.choices[-1] if answer is None else answer, by="terminal")
             except ValueError as error:
@@ -141,9 +140,9 @@ def rounds(view: RunView) -> str:
     return f"{number} round{'' if number == 1 else 's'}"
 
 
-def main(part: str, folder: str, *answers: str) -> int:
+def main(part: str, folder: str, *options: str) -> int:
     """A process of `nerve demo --crash`: the one that is killed, or the one that goes on."""
-    play = Play(Project(Path(folder)), yes="--yes" in answers)
+    play = Play(Project(Path(folder)), How.read(options))
     try:
         return asyncio.run(play.start(Cut()) if part == "doomed" else play.recover())
     except KeyboardInterrupt:

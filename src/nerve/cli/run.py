@@ -62,6 +62,7 @@ def run(
     except (UsageError, Unreadable) as error:
         if common.json:
             print(json_text.dumps(refusal(error)))
+            error.told = True  # type: ignore[union-attr]
         raise
 
 

@@ -34,6 +34,7 @@ def runs(
     state: str | None = None,
     workflow: str | None = None,
     json: Flag = False,
+    quiet: Flag = False,
     store: Path | None = None,
 ) -> int:
     """List the runs of this project, the newest last.
@@ -46,6 +47,8 @@ def runs(
         Only those of this workflow.
     json
         Print them as a JSON list.
+    quiet
+        Print nothing where there are none.
     store
         The file of the store, instead of .nerve/nerve.db.
     """
@@ -64,7 +67,7 @@ def runs(
         print(json_text.dumps(found, ensure_ascii=False))
     elif found:
         show(found)
-    else:
+    elif not quiet:
         print("No runs." if state or workflow else "No runs yet. Start one with: nerve run TARGET")
     return 0
 

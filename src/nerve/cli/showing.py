@@ -18,7 +18,9 @@ from nerve.spec.source import Unreadable
 from nerve.spec.validate import hash_of, plain_form
 
 
-def show(target: str, /, *, tree: Flag = False, mermaid: Flag = False, json: Flag = False) -> int:
+def show(
+    target: str, /, *, tree: Flag = False, mermaid: Flag = False, json: Flag = False, quiet: Flag = False
+) -> int:
     """Show a workflow. Nothing is executed or imported.
 
     TARGET is a workflow file, or the name of a workflow of the project.
@@ -31,6 +33,8 @@ def show(target: str, /, *, tree: Flag = False, mermaid: Flag = False, json: Fla
         As a Mermaid flowchart.
     json
         As one JSON object: its tree, and the spec it is read into.
+    quiet
+        Do not say what is wrong with it.
     """
     if tree + mermaid + json > 1:
         raise UsageError("use one of --tree, --mermaid and --json.")
@@ -38,12 +42,12 @@ def show(target: str, /, *, tree: Flag = False, mermaid: Flag = False, json: Fla
     spec = checked.spec
     assert spec is not None
     if json:
-        print(json_text.dumps(told(checked, spec), ensure_ascii=False, indent=2))
+        print(json_text.dumps(told(checked, spec), ensure_ascii=False))
     elif mermaid:
         print(drawn(spec), end="")
     else:
         print("\n".join(lines(outline(spec))))
-    for problem in checked.errors:
+    for problem in () if quiet else checked.errors:
         print(problem, file=sys.stderr)
     return 0
 
