@@ -34,10 +34,8 @@ def register(session: Session) -> None:
 
     @session.workflow
     async def work(ctx: WorkflowContext) -> list[Any]:
-        said = [await ctx.gate("Go on?")]
-        for number in range(STEPS):
-            said.append((await ctx.run("echo", number))["output"])
-        return said
+        said = await ctx.gate("Go on?")
+        return [said, *[(await ctx.run("echo", number))["output"] for number in range(STEPS)]]
 
     @session.workflow
     async def chatty(ctx: WorkflowContext) -> int:
@@ -51,6 +49,12 @@ def register(session: Session) -> None:
     async def rest(ctx: WorkflowContext) -> str:
         await ctx.run("nap", ctx.input)
         return "rested"
+
+    @session.workflow
+    async def steps(ctx: WorkflowContext) -> int:
+        for number in range(ctx.input):
+            await ctx.run("echo", number)
+        return int(ctx.input)
 
     @session.workflow
     async def clock(ctx: WorkflowContext) -> str:

@@ -13,7 +13,7 @@ async def events_of(client: Asking, run: str, last: str | None = None) -> list[M
 
 
 async def cut(client: Asking, path: str, last: str | None, left: int) -> tuple[list[Message], bool]:
-    """What is understood of a stream that breaks off behind so many bytes; and whether it had ended before."""
+    """What is understood of a stream that breaks off behind so many bytes, and whether it ended before."""
     headers = {"last-event-id": last} if last is not None else {}
     text = b""
     async with client.http.stream("GET", path, headers=headers) as reply:

@@ -11,7 +11,7 @@ import pytest
 
 from e2e.invariants import journals
 from e2e.streams import events_of
-from e2e.world import Asking, World, ask, at_most, quantile
+from e2e.world import Asking, World, ask, at_most, quantile, tell
 from nerve.store.sqlite import SqliteStore
 
 
@@ -48,7 +48,7 @@ async def test_many_gates_are_answered_at_once_over_http_and_the_socket(shared: 
         )
         seconds = time.monotonic() - began
         assert {reply.status_code for reply in [*first, *second]} == {200}
-        print(f"{number} answers in {seconds:.2f} s, p99 {quantile(taken, 0.99) * 1000:.0f} ms")
+        tell(answers=number, seconds=seconds, p99=quantile(taken, 0.99))
         assert seconds <= 5
         assert quantile(taken, 0.99) <= 0.5
         assert set(await tcp.ended(runs)) == {"you said yes"}
@@ -149,7 +149,7 @@ async def test_an_answer_that_was_acknowledged_goes_on_after_a_kill(
                     await client.answer(run)
             await client.ended(runs)
         assert kills < enough
-    print(f"{trials} trials in {kills} kills, slowest {slowest:.2f} s from the start of the server")
+    tell(trials=trials, kills=kills, slowest=slowest)
     assert slowest < 5
 
 

@@ -50,6 +50,8 @@ class World:
     otherwise: dict[str, Any] = field(default_factory=dict)
     """What is to be set to another value in the server, by its full name."""
     watched: Path | None = None
+    under: tuple[str, ...] = ()
+    """A command that runs the server, if it is not to be run as it is."""
     acked: Acked = field(default_factory=Acked)
     process: subprocess.Popen[bytes] | None = None
     about: dict[str, Any] = field(default_factory=dict)
@@ -84,7 +86,7 @@ class World:
         began = time.monotonic()
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [*command, "--with", str(FLOWS), *options],
+                [*self.under, *command, "--with", str(FLOWS), *options],
                 cwd=self.folder,
                 env=environment,
                 stdout=subprocess.PIPE,
@@ -92,7 +94,9 @@ class World:
             )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        assert line, self.log.read_text()[-2000:]
+        if not line:
+            self.kill()
+            raise AssertionError(self.log.read_text()[-2000:])
         self.about = json.loads(line)
         return time.monotonic() - began
 
@@ -270,3 +274,8 @@ async def until(seen: Callable[[], Any], seconds: float = 30) -> None:
 def quantile(values: Iterable[float], share: float) -> float:
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
+def tell(**figures: float) -> None:
+    """Say what was measured; shown by `pytest -rP`, and where a test fails."""
+    sys.stdout.write(json.dumps({name: round(value, 3) for name, value in figures.items()}) + "\n")

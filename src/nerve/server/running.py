@@ -11,6 +11,7 @@ import uvicorn
 
 from nerve.server.app import App
 from nerve.server.body import LARGEST
+from nerve.server.frames import Frames
 from nerve.server.protocol import Connection
 
 GRACE = 5
@@ -28,6 +29,7 @@ class Server(uvicorn.Server):
                 app,
                 loop="asyncio",
                 http=Connection,
+                ws=Frames,
                 ws_max_size=LARGEST,
                 ws_per_message_deflate=False,
                 lifespan="off",

@@ -1,0 +1,42 @@
+"""The frames of a WebSocket: who sends more of them than anybody needs is cut off, and holds up nobody."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+if TYPE_CHECKING:
+    from websockets.frames import Frame
+
+PIECE = 16 * 1024
+"""Bytes that are looked at in one turn of the loop; there may be thousands of frames in them."""
+FRAGMENTS = 1024
+"""Of which one message may be made."""
+PONGS = 1024 * 1024
+"""Bytes that may wait for who sends pings and reads nothing."""
+TOO_BIG = 1009
+
+
+class Frames(WebSocketsSansIOProtocol):
+    """One WebSocket."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        reading: Any = transport
+        reading.max_size = PIECE
+
+    def handle_cont(self, event: Frame) -> None:
+        if len(self.frames) < FRAGMENTS:
+            super().handle_cont(event)
+        elif not self.close_sent:
+            self.frames = []
+            self.conn.send_close(TOO_BIG, "a message in too many pieces")
+            self.handle_parser_exception()
+
+    def handle_ping(self) -> None:
+        if self.transport.get_write_buffer_size() > PONGS:
+            self.transport.abort()
+        else:
+            super().handle_ping()
