@@ -228,7 +228,7 @@ class Drive:
 
     def finish(self, state: WorkflowState) -> None:
         """The run has ended and that is on disk."""
-        self.run._state = state
+        self.run._end(state)
         self.let_go()
         self.run._notify()
 

@@ -225,7 +225,7 @@ class LocalEngine:
 
     def ended(self, run: WorkflowRun, state: WorkflowState) -> None:
         """A run that nobody drives has come to its end."""
-        run._state = state
+        run._end(state)
         if self._facts is not None:
             self._facts.forget(run.run_id)
         if timer := self._timers.pop(run.run_id, None):
@@ -449,8 +449,7 @@ class LocalEngine:
         """The projection of a run; `pausing` is `paused` for whoever comes after a restart."""
         shown = WorkflowState.PAUSED if state is WorkflowState.PAUSING else state
         ended = time.time() if state in FINAL else None
-        # One time: who asks again after a restart is told the same.
-        run._completed_at = None if ended is None else datetime.fromtimestamp(ended, UTC)
+        run._ends = ended
         return RunRow(
             run.run_id,
             self._name,

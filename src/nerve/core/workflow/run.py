@@ -73,6 +73,8 @@ class WorkflowRun:
         self._state = WorkflowState.PENDING
         self._started_at: datetime | None = None
         self._completed_at: datetime | None = None
+        self._ends: float | None = None
+        """The time of its end, as it is written."""
         self._result: Any = None
         self._error: str | None = None
         self._error_type = ""
@@ -320,6 +322,11 @@ class WorkflowRun:
             gates,
             self.held,
         )
+
+    def _end(self, state: WorkflowState) -> None:
+        """It has come to its end, at the time that is on disk: after a restart the same is told."""
+        self._state = state
+        self._completed_at = datetime.fromtimestamp(self._ends, UTC) if self._ends is not None else None
 
     async def _ended(self) -> None:
         """Return when the run has come to its end, however long it is held."""
