@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal, cast
 
 from rich.console import Console
 from rich.text import Text
@@ -19,6 +19,7 @@ from nerve.commander.core.harmless import harmless
 from nerve.commander.core.history import History
 from nerve.commander.core.input import InputType, parse_input
 from nerve.commander.history_file import FILE, HistoryFile
+from nerve.commander.plain_above import Above
 from nerve.commander.plain_pipe import Pipe
 from nerve.commander.plain_print import Printer
 
@@ -42,11 +43,13 @@ WELCOME = "Say what you want, or %workflow text, @node text, /help."
 async def run(controller: WorkflowController) -> Next:
     """Talk with a person, or do what is piped in, until that ends. The farewell is for the caller to say."""
     if not can_edit():
-        return await Plain(controller).go()
+        return await Plain(controller, Console(highlight=False)).go()
     from prompt_toolkit.patch_stdout import patch_stdout
 
-    with patch_stdout(raw=True):
-        return await Plain(controller).go()
+    above = Above()
+    with patch_stdout(raw=True):  # for what others print
+        console = Console(file=cast("IO[str]", above), highlight=False)
+        return await Plain(controller, console, above).go()
 
 
 def can_edit() -> bool:
@@ -61,9 +64,10 @@ def is_terminal() -> bool:
 class Plain:
     """One conversation in plain lines."""
 
-    def __init__(self, controller: WorkflowController, console: Console | None = None) -> None:
-        self.controller, self.desk = controller, controller.desk
-        self.printer = Printer(self.desk, console or Console(highlight=False))
+    def __init__(self, controller: WorkflowController, console: Console, above: Above | None = None) -> None:
+        """`above` is what the console writes to, where a line is edited below it."""
+        self.controller, self.desk, self.above = controller, controller.desk, above
+        self.printer = Printer(self.desk, console)
         self.line: Line | None = None
         self._changed = asyncio.Event()
         self._printed = asyncio.Event()
@@ -79,7 +83,7 @@ class Plain:
         for block in self.desk.blocks[-AGAIN:]:
             self.desk.touch(block=block)
         self._changed.set()
-        edits = can_edit()
+        edits = self.above is not None
         signals = [signal.SIGTERM] if edits else [signal.SIGTERM, signal.SIGINT]  # in a line, Ctrl-C is a key
         try:
             with ended_by(signals, self._leave):
@@ -87,6 +91,8 @@ class Plain:
         finally:
             self.desk.on_change = None
             self._look()
+            if self.above is not None:
+                self.above.rest()
         return self._next
 
     async def _open(self) -> None:
@@ -104,6 +110,7 @@ class Plain:
             told.append(f"{len(desk.gates)} waiting for you: /gates")
         if told:
             self.printer.say(Text(" · ".join(told), "dim"))
+            self._changed.set()
 
     def _folder(self) -> str:
         return harmless(str(Path(self.desk.project or ".").resolve()))
@@ -116,6 +123,8 @@ class Plain:
             await self._changed.wait()
             self._changed.clear()
             self._look()
+            if self.above is not None:
+                await self.above.show()
             await asyncio.sleep(FRAME)
         if self.line is not None:  # it gives the terminal back before anything else ends
             self.line.leave()
@@ -151,14 +160,16 @@ class Plain:
     # -- a person ----------------------------------------------------------------------------------------
 
     async def _talk(self) -> None:
+        from nerve.commander.plain_keys import Keys
         from nerve.commander.plain_line import Line
 
         history = History(HistoryFile(Path(self.desk.project or ".") / FILE))
-        self.line = Line(self.controller, history, self.printer)
+        assert self.above is not None
+        keys = Keys(self.controller, self.printer, self.above, self._entered.put_nowait, self._changed.set)
+        self.line = Line(self.controller, history, keys)
         entering = asyncio.create_task(self._enter())
         try:
-            while (text := await self.line.read()) is not None:
-                self._entered.put_nowait(text)
+            await self.line.edit()
             self._entered.put_nowait(None)
             await asyncio.wait([entering], timeout=GRACE)
         finally:

@@ -14,11 +14,15 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys as Key
 from rich.text import Text
 
+from nerve.commander.core.pasted import Pastes
+
 if TYPE_CHECKING:
     from nerve.commander.commander import WorkflowController
-    from nerve.commander.core.pasted import Pastes
+    from nerve.commander.plain_above import Above
     from nerve.commander.plain_print import Printer
 
+MOMENT = 2.0
+"""Seconds."""
 LEAVE = "Press Ctrl-C again to leave. What runs goes on."
 SHEET = """\
   Enter                  send; on the empty line, open the next gate
@@ -36,14 +40,33 @@ SHEET = """\
 
 
 @dataclass(slots=True)
+class Hint:
+    """Something that is said for a moment, in which a key pressed again means more."""
+
+    text: str = ""
+    ends: float = 0.0
+
+    def say(self, text: str) -> None:
+        self.text, self.ends = text, asyncio.get_running_loop().time() + MOMENT
+
+    @property
+    def now(self) -> str:
+        return self.text if asyncio.get_running_loop().time() < self.ends else ""
+
+
+@dataclass(slots=True)
 class Keys:
-    """What the keys act on."""
+    """What the keys act on, and what each does."""
 
     controller: WorkflowController
-    pastes: Pastes
     printer: Printer
-    hint: Callable[[str], None]
-    hinted: Callable[[str], bool]
+    above: Above
+    entered: Callable[[str], None]
+    """Takes each line that is entered, with everything that was pasted."""
+    printed: Callable[[], None]
+    """To be called when something was printed."""
+    pastes: Pastes = field(default_factory=Pastes)
+    hint: Hint = field(default_factory=Hint)
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
 
     def enter(self, event: KeyPressEvent) -> None:
@@ -55,7 +78,11 @@ class Keys:
             buffer.reset()
             self.open_gate(event)
         else:
-            buffer.validate_and_handle()
+            text = self.pastes.expand(buffer.text)
+            buffer.append_to_history()
+            buffer.reset()
+            self.pastes.clear()
+            self.entered(text)
 
     def newline(self, event: KeyPressEvent) -> None:
         event.current_buffer.insert_text("\n")
@@ -74,18 +101,19 @@ class Keys:
         buffer = event.current_buffer
         buffer.text = self.pastes.expand(buffer.text)
         buffer.cursor_position = len(buffer.text)
-        buffer.open_in_editor()
+        self.above.editor = buffer.open_in_editor()
+        self.above.editor.add_done_callback(lambda _: self.printed())
 
     def interrupt(self, event: KeyPressEvent) -> None:
         """Ctrl-C: clear the line; twice, leave."""
         buffer = event.current_buffer
         if buffer.text:
             buffer.reset()
-            self.hint("Cleared.")
-        elif self.hinted(LEAVE):
+            self.hint.say("Cleared.")
+        elif self.hint.now == LEAVE:
             event.app.exit(result=None)
         else:
-            self.hint(LEAVE)
+            self.hint.say(LEAVE)
 
     def leave(self, event: KeyPressEvent) -> None:
         event.app.exit(result=None)
@@ -100,11 +128,11 @@ class Keys:
             desk.open_gate(None)
         elif card is not None and not card.ended:
             again = f"Press Esc again to stop {card.name}."
-            if self.hinted(again):
-                self.hint(f"Stopping {card.name}.")
+            if self.hint.now == again:
+                self.hint.say(f"Stopping {card.name}.")
                 self.run(self.controller.interrupt(card.run_id))
             else:
-                self.hint(again)
+                self.hint.say(again)
 
     def open_gate(self, event: KeyPressEvent) -> None:
         """Open the oldest gate, or the next one."""
@@ -123,11 +151,12 @@ class Keys:
 
     def sheet(self, event: KeyPressEvent) -> None:
         self.printer.say(Text(SHEET))
+        self.printed()
 
     def details(self, event: KeyPressEvent) -> None:
         self.printer.details = not self.printer.details
         shown = "shown whole" if self.printer.details else "folded to a line"
-        self.hint(f"What tools say is {shown} from now on.")
+        self.hint.say(f"What tools say is {shown} from now on.")
 
     def run(self, doing: Any) -> None:
         task = asyncio.ensure_future(doing)

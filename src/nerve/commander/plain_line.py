@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, Iterable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -16,7 +16,6 @@ from prompt_toolkit.styles import Style
 from nerve.commander.core.gates import name_of
 from nerve.commander.core.harmless import harmless
 from nerve.commander.core.lines import SYMBOLS
-from nerve.commander.core.pasted import Pastes
 from nerve.commander.core.tree import spent
 from nerve.commander.plain_keys import Keys, bindings
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from nerve.commander.commander import WorkflowController
     from nerve.commander.core.cards import RunCard
     from nerve.commander.core.history import History
-    from nerve.commander.plain_print import Printer
+    from nerve.commander.core.pasted import Pastes
 
 STYLE = Style.from_dict(
     {
@@ -50,24 +49,19 @@ REFRESH = 0.5
 """Seconds between two looks at the clock."""
 QUEUED = 24
 """Letters of a queued text that are shown."""
-HINT = 2.0
-"""Seconds in which a key pressed again means more."""
 
 
 class Line:
-    """The one line that is edited."""
+    """The one line that is edited. It stays while what was entered is done: nothing typed is lost."""
 
-    def __init__(self, controller: WorkflowController, history: History, printer: Printer) -> None:
-        self.controller, self.desk = controller, controller.desk
-        self.pastes = Pastes()
-        self._hint, self._hint_ends = "", 0.0
+    def __init__(self, controller: WorkflowController, history: History, keys: Keys) -> None:
+        self.controller, self.desk, self.keys = controller, controller.desk, keys
         self._never = True
-        keys = Keys(controller, self.pastes, printer, self.hint, self.hinted)
         self._session: PromptSession[str | None] = PromptSession(
             self._prompt,
             completer=Completing(controller),
             complete_while_typing=Condition(self._offers),
-            history=Remembered(history, self.pastes),
+            history=Remembered(history, keys.pastes),
             key_bindings=bindings(keys),
             multiline=True,
             prompt_continuation="  ",
@@ -79,20 +73,13 @@ class Line:
             style=STYLE,
             include_default_pygments_style=False,
         )
-        app = self._session.app
+        app = keys.above.app = self._session.app
         app.ttimeoutlen, app.timeoutlen = 0.05, 0.2  # Esc alone is a key, too
 
-    async def read(self) -> str | None:
-        """What is entered, with everything that was pasted; None to leave."""
-        try:
-            text = await self._session.prompt_async()
-        except (EOFError, KeyboardInterrupt):
-            return None
-        if text is None:
-            return None
-        whole = self.pastes.expand(text)
-        self.pastes.clear()
-        return whole
+    async def edit(self) -> None:
+        """Return when somebody leaves."""
+        with contextlib.suppress(EOFError, KeyboardInterrupt):
+            await self._session.prompt_async()
 
     def leave(self) -> None:
         if self._session.app.is_running and not self._session.app.is_done:
@@ -108,14 +95,6 @@ class Line:
 
     # -- what is said beside it --------------------------------------------------------------------------
 
-    def hint(self, text: str) -> None:
-        """Something for the next moments."""
-        self._hint, self._hint_ends = text, asyncio.get_running_loop().time() + HINT
-
-    def hinted(self, text: str) -> bool:
-        """Whether this is being said."""
-        return self._hint == text and asyncio.get_running_loop().time() < self._hint_ends
-
     def _prompt(self) -> StyleAndTextTuples:
         if (gate := self.desk.gate(self.desk.opened)) is not None:
             return [("class:prompt.gate", f"answer {harmless(name_of(gate))} ❯ ")]
@@ -124,8 +103,8 @@ class Line:
 
     def _bar(self) -> StyleAndTextTuples:
         """The run that is looked at, how many go on, and what waits."""
-        if self.hinted(self._hint):
-            return [("class:hint", f" {self._hint}")]
+        if hint := self.keys.hint.now:
+            return [("class:hint", f" {hint}")]
         parts: StyleAndTextTuples = []
         if not self.desk.connected:
             parts.append(("class:waits", " no server yet " if self._never else " not connected "))

@@ -117,7 +117,7 @@ class Printer:
         told, number = gate.model_dump(), self._number(gate)
         said = {choice.casefold() for choice in gate.choices or gate.options or []}
         both = ", /approve, /reject" if said.intersection(YES) and said.intersection(NO) else ""
-        begin = "Enter on the empty line answers it" if self.terminal else f"/gates {number} opens it"
+        begin = "Enter on the empty line opens it" if self.terminal else f"/gates {number} opens it"
         hint = f"{begin}, or /answer {number} …{both}"
         if self.terminal:
             yield gate_panel(told, name, hint=hint, more=change_of(gate))

@@ -65,6 +65,8 @@ def test_a_workflow_is_typed_and_told_as_it_goes_on(project):
 
         terminal.enter("%broken")
         terminal.until("broken failed", "no luck")
+        terminal.type("".join(f"%hello number {n}\r" for n in range(10)))
+        terminal.until(*(f"Hello number {n}" for n in range(10)))
         terminal.enter("%review --stric it")
         terminal.until("'review' has no option 'stric'. Did you mean 'strict'?")
 
@@ -80,16 +82,16 @@ def test_a_gate_is_opened_and_answered_by_number_or_text_and_asks_again(project)
         terminal.press("enter")
         terminal.until("answer gate ❯")
         terminal.enter("green")
-        terminal.until("Invalid choice 'green'", "answer gate ❯", "1 waiting")
+        terminal.until("Invalid choice 'green'", "answer gate ❯", "1 waiting:")
         terminal.enter("/status")
         terminal.until("❯ /status", "answer gate ❯")
         terminal.enter("2")
-        terminal.until("[gate] answered: blue", "It is blue.", gone="1 waiting")
+        terminal.until("[gate] answered: blue", "It is blue.", gone="1 waiting:")
 
         terminal.enter("%note")
         terminal.until("What is to be noted?")
         terminal.enter("/answer 1 all is well")
-        terminal.until("Noted: all is well", gone="1 waiting")
+        terminal.until("Noted: all is well", gone="1 waiting:")
 
         terminal.enter("%hello ::last")
         terminal.until("Hello Noted: all is well")
@@ -170,7 +172,7 @@ def test_escape_twice_stops_the_run_and_control_c_twice_leaves_it(project):
         terminal.until("forever cancelled", "nothing runs")
 
         terminal.enter("%paint")
-        terminal.until("1 waiting")
+        terminal.until("1 waiting:")
         terminal.press("ctrl-c")
         terminal.until("Press Ctrl-C again to leave.")
         terminal.press("ctrl-c")
@@ -215,9 +217,9 @@ def test_without_colours_nothing_is_coloured(project):
 
 def test_a_narrow_and_low_terminal_is_enough(project):
     with Terminal(project, size=(16, 60)) as terminal:
-        terminal.until("6 workflows")
+        terminal.until("6 workflows", "nothing runs")
         terminal.enter("%paint")
-        terminal.until("Which colour?", "1 waiting")
+        terminal.until("Which colour?", "1 waiting:")
         terminal.type("/a")
         terminal.until("/answer")
         assert all(len(line) <= 60 for line in terminal.lines)

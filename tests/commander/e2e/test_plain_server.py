@@ -23,22 +23,22 @@ async def folder(tmp_path: Path) -> AsyncIterator[Path]:
 @pytest.mark.requirement("S1-11")
 async def test_two_runs_are_started_steered_left_and_found_again(folder: Path) -> None:
     with Terminal(folder, NERVE) as terminal:
-        terminal.until("2 workflows")
+        terminal.until("workflows: /workflows", "nothing runs")
         terminal.enter("%ship the first")
-        terminal.until("ship started", "1 waiting")
+        terminal.until("ship started", "1 waiting:")
         terminal.enter("%ship the second")
-        terminal.until("2 waiting")
+        terminal.until("2 waiting:")
         terminal.enter("/pause")
         terminal.until("paused")
         terminal.enter("/answer 1 yes")
-        terminal.until("shipped the first", "1 waiting")
+        terminal.until("shipped the first", "1 waiting:")
         terminal.enter("%hello ::last")
         terminal.until("hello shipped the first")
         terminal.press("ctrl-d")
         assert terminal.end() == 0
         assert "nerve watch" in terminal.shown
     with Terminal(folder, NERVE) as terminal:
-        terminal.until("1 run not ended: /runs")
+        terminal.until("1 run not ended: /runs", "nothing runs")
         terminal.enter("/runs")
         terminal.until("ship completed", "ship paused")
         terminal.enter("/watch " + next(word for word in paused(terminal.shown) if "-" in word))

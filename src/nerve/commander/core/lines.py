@@ -54,7 +54,8 @@ def plain(event: WorkflowEvent) -> str | None:
         case "node_completed" | "node_error" | "node_timeout" | "step_completed" | "step_failed":
             symbol = "✓" if data.get("success") else "✗"
             by = f"{done_by}, " if done_by not in ("", name) else ""
-            return f"[{name}] {symbol} {gist(event)} ({by}{seconds(event):.1f}s)"
+            said = f" {text}" if (text := gist(event)) else ""
+            return f"[{name}] {symbol}{said} ({by}{seconds(event):.1f}s)"
     return None
 
 
