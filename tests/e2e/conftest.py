@@ -1,7 +1,8 @@
 """Servers in processes of their own; when a test is over, everything that must be true of a project is."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,21 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.start()
     yield made
     closed(made)
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[..., World]]:
+    """Makes a server that is otherwise than others."""
+    made: list[World] = []
+
+    def make(*options: str, **otherwise: Any) -> World:
+        made.append(World(tmp_path, **otherwise))
+        made[-1].start(*options)
+        return made[-1]
+
+    yield make
+    for world in made:
+        closed(world)
 
 
 @pytest.fixture(scope="session")

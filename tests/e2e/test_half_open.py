@@ -5,13 +5,12 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from e2e.conftest import closed
 from e2e.world import World, tell
 
 IDLE = Path(__file__).with_name("idle.py")
@@ -81,10 +80,9 @@ def peers(world: World) -> int:
 
 @pytest.mark.full
 @pytest.mark.skipif(bool(cable()), reason=f"no network can be made here: {cable()}")
-async def test_peers_that_vanish_are_dropped_within_a_minute(tmp_path: Path) -> None:
+async def test_peers_that_vanish_are_dropped_within_a_minute(make: Callable[..., World]) -> None:
     with two_networks() as (one, other):
-        world = World(tmp_path, under=tuple(in_net(one)))
-        world.start("--host", SERVER, "--wide")
+        world = make("--host", SERVER, "--wide", under=tuple(in_net(one)))
         async with world.client(over="unix") as client:
             run = await client.start("ask", wait=True)
             reading = follow(other, world, run["run_id"])
@@ -99,4 +97,3 @@ async def test_peers_that_vanish_are_dropped_within_a_minute(tmp_path: Path) -> 
             reading.kill()
             reading.communicate()
             assert (await client.get("/api/health"))["status"] == "ok"
-        closed(world)

@@ -6,14 +6,13 @@ import json
 import random
 import socket
 import time
+from collections.abc import Callable
 from contextlib import aclosing
-from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
-from e2e.conftest import closed
 from e2e.streams import cut, events_of
 from e2e.world import Asking, World, ask, tell, until
 from nerve.api.hub import REMEMBERED
@@ -208,14 +207,13 @@ async def seen_until_killed(
     [(25, 25, 10, 0.0), pytest.param(500, 500, 100, 60.0, marks=pytest.mark.full)],
 )
 async def test_many_wait_and_hear_that_the_server_is_there(
-    tmp_path: Path, streams: int, sockets: int, polls: int, seconds: float
+    make: Callable[..., World], streams: int, sockets: int, polls: int, seconds: float
 ) -> None:
     """For a minute in the full figures, not for ten; more connections are allowed there than are by default.
 
     Heartbeats come every 15 s, and whoever is gone without a word is forgotten within 60 s.
     """
-    world = World(tmp_path, {"nerve.server.protocol.CONNECTIONS": 2000})
-    world.start()
+    world = make(otherwise={"nerve.server.protocol.CONNECTIONS": 2000})
     async with contextlib.AsyncExitStack() as open_ones, world.client(at_once=2000) as client:
         [run] = [await client.start("ask", wait=True)]
         texts = [bytearray() for _ in range(streams)]
@@ -238,7 +236,6 @@ async def test_many_wait_and_hear_that_the_server_is_there(
         await asyncio.gather(*reading)
         ended = await client.get("/api/health")
         assert ended["status"] == "ok"
-    closed(world)
 
 
 async def heard(world: World, run: str, text: bytearray) -> None:

@@ -93,11 +93,11 @@ class World:
                 stderr=log,
             )
         assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
+        told = json.loads(self.process.stdout.readline() or "{}")
+        if "url" not in told:
             self.kill()
-            raise AssertionError(self.log.read_text()[-2000:])
-        self.about = json.loads(line)
+            raise AssertionError(f"{told} {self.log.read_text()[-2000:]}")
+        self.about = told
         return time.monotonic() - began
 
     def kill(self) -> None:

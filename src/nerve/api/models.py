@@ -353,6 +353,8 @@ class Health(Told):
     store: str = ""
     runs: dict[str, int] = {}
     held: dict[str, str] = {}
+    waits: float = 0.0
+    """Seconds for which the disk has not taken what is being written."""
     limited: dict[str, float] = {}
     version: str = ""
 

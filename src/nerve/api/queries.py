@@ -15,6 +15,8 @@ from nerve.core.workflow.state import FINAL
 if TYPE_CHECKING:
     from nerve.core.session import Session
 
+SLOW = 1.0
+"""Seconds that the disk may take for what is written."""
 OPEN = [state.value for state in WorkflowState if state not in FINAL]
 
 
@@ -123,12 +125,14 @@ async def health(session: Session, asked: models.Nothing) -> models.Health:
         for row in rows
         if row.state == "held" and session.engine.has_workflow(row) and (run := session.engine.handle(row))
     }
+    waits = session.engine.writer.waits
     return models.Health(
-        status="degraded" if held else "ok",
+        status="degraded" if held or waits > SLOW else "ok",
         session=session.name,
         store=type(session.engine.store).__name__,
         runs=dict(Counter(row.state for row in rows)),
         held=held,
+        waits=round(waits, 3),
         limited=dict(session.accounts.limited),
         version=__version__,
     )

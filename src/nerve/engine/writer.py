@@ -45,9 +45,15 @@ class Writer:
         self._lazy: asyncio.TimerHandle | None = None
         self._thread: SimpleQueue[Callable[[], None] | None] | None = None
         self._in_flight = False
+        self._since: float | None = None
         self._sync = 0.0
         self._idle: asyncio.Event = asyncio.Event()
         self._idle.set()
+
+    @property
+    def waits(self) -> float:
+        """Seconds for which the disk has not taken what is being written."""
+        return 0.0 if self._since is None else time.monotonic() - self._since
 
     def now(self, author: Author) -> None:
         """Write at the end of this turn of the loop."""
@@ -138,6 +144,7 @@ class Writer:
             self._thread = SimpleQueue()
             threading.Thread(target=work, args=(self._thread,), name="nerve-writer", daemon=True).start()
         loop = asyncio.get_running_loop()
+        self._since = time.monotonic()
 
         def job() -> None:
             outcomes = self._commit(batch, 30.0)
@@ -149,7 +156,7 @@ class Writer:
         self._thread.put(job)
 
     def _done(self, authors: list[Author], outcomes: list[Outcome]) -> None:
-        self._in_flight = False
+        self._in_flight, self._since = False, None
         for author, outcome in zip(authors, outcomes, strict=True):
             author.written(outcome)
         if self._dirty and not self._scheduled:
