@@ -129,6 +129,7 @@ async def test_a_gate_that_is_opened_is_answered_by_what_is_typed_and_commands_w
     await at.enter("1")
     await at.ended()
     assert (at.runs[0].value, at.desk.opened, at.desk.gates) == ("you said yes", None, [])
+    assert not [block for block in at.desk.blocks if "elsewhere" in block.text]
 
 
 async def test_a_text_with_two_slashes_answers_what_begins_with_one(at: Scene) -> None:

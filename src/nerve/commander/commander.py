@@ -275,10 +275,13 @@ class WorkflowController(AtConsole):
     async def answer(self, gate: GateTold, text: Any, reason: str = "") -> str:
         """Answer a gate; "" or why not, and then it stays open. A number is the choice of that number."""
         answer = chosen(text, gate.choices or []) if isinstance(text, str) else text
+        self.desk.answering.add(gate.gate_id)  # its event may be here before the reply is
         try:
             await self.do("answer", run=gate.run_id, gate=gate.gate_id, answer=answer, reason=reason)
         except ApiError as error:
             return sentence(error)
+        finally:
+            self.desk.answering.discard(gate.gate_id)
         self.desk.answered(gate, answer)
         return ""
 

@@ -47,6 +47,8 @@ class Desk(Conversation):
     """All open gates of all runs, the oldest first."""
     opened: str | None = None
     """The id of the gate whose card is open: text that is typed answers it."""
+    answering: set[str] = field(default_factory=set)
+    """The ids of gates to which an answer is under way from here."""
     focus: str | None = None
     """The id of the run that is looked at, and that commands mean if they name none."""
     target: Target | None = None
@@ -290,7 +292,8 @@ class Desk(Conversation):
         if self.opened == gate.gate_id:
             self.open_gate(None)
             how = "is not asked any more" if answer is None else f"was answered elsewhere: {text_of(answer)}"
-            self.say("note", f"'{name_of(gate)}' {how}")
+            if gate.gate_id not in self.answering:
+                self.say("note", f"'{name_of(gate)}' {how}")
         block = next((each for each in reversed(self.blocks) if is_open(each, gate.gate_id)), None)
         if block is not None:
             block.done, block.value = True, answer
