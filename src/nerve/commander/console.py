@@ -12,8 +12,8 @@ from nerve.commander.core.lines import internal
 from nerve.commander.core.waits import ENDS, STARTS
 from nerve.commander.reading import typed_line
 from nerve.commander.sentences import why
+from nerve.core.event import WorkflowEvent
 from nerve.core.steps import step_name
-from nerve.core.workflow import WorkflowEvent
 from nerve.errors import NerveError
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from nerve.api.models import GateTold
 from nerve.commander.core.lines import plain
 from nerve.commander.core.waits import ENDS
 from nerve.core.event import ENDS as RUN_ENDS
+from nerve.core.event import WorkflowEvent
 from nerve.core.steps import step_name
 from nerve.core.values import encode
-from nerve.core.workflow import WorkflowEvent
 
 BlockKind = Literal["input", "run", "text", "note", "error", "gate"]
 PartKind = Literal["text", "tool", "thought", "diff", "log"]

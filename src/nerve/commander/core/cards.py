@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from nerve.api.models import GateTold, RunTold
 from nerve.commander.core.tree import Tree
+from nerve.core.event import WorkflowEvent
 from nerve.core.limits import Usage
-from nerve.core.workflow import WorkflowEvent
 
 TargetKind = Literal["node", "graph", "workflow", "router"]
 PREFIXES: dict[str, TargetKind] = {"@": "node", "#": "graph", "%": "workflow"}

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from nerve.core.nodes.graph import suggest
+from nerve.core.suggest import suggest
 
 Kind = Literal["run", "gate", "workflow", "target", "node", "file", "theme", "command", "word", "text"]
 """What an argument names; what is offered for it while it is typed follows from that."""

@@ -16,7 +16,7 @@ from nerve.commander.core.messages import Messages
 from nerve.commander.core.tree import Tree, event_of
 from nerve.commander.core.waits import STARTS
 from nerve.core.event import ENDS as RUN_ENDS
-from nerve.core.workflow import WorkflowEvent
+from nerve.core.event import WorkflowEvent
 
 __all__ = ["Block", "BlockKind", "Changes", "Desk", "Part", "PartKind", "RunCard", "Target"]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from nerve.core.event import WorkflowEvent
 from nerve.core.steps import step_name
-from nerve.core.workflow import WorkflowEvent
 
 SYMBOLS = {
     "pending": ("○", "dim"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nerve.api.models import WorkflowTold
-from nerve.core.workflow import WorkflowEvent
+from nerve.core.event import WorkflowEvent
 
 TOLD_ELSEWHERE = ("output_chunk", "tool_call", "gate_waiting")
 """What a screen shows in its own way."""

@@ -8,7 +8,7 @@ from nerve.api.models import WorkflowTold
 from nerve.commander.core.completion import Named, Names
 from nerve.commander.core.desk import Desk
 from nerve.commander.core.gates import name_of
-from nerve.core.nodes.graph import suggest
+from nerve.core.suggest import suggest
 
 
 class Unknown(ValueError):

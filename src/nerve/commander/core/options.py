@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from nerve.api.models import InputTold, WorkflowTold
-from nerve.core.nodes.graph import suggest
+from nerve.core.suggest import suggest
 
 BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 TYPES = {

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from nerve.commander.core.input import REFERENCE, InputType, ParsedInput
-from nerve.core.nodes.graph import suggest
+from nerve.core.suggest import suggest
 
 ANSWERS = ("run", "text")
 """The kinds of blocks that are counted from the end and found by a name."""

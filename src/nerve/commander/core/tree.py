@@ -10,9 +10,9 @@ from typing import Any
 from nerve.api.models import EventTold, GateTold
 from nerve.commander.core.lines import gist, internal
 from nerve.commander.core.waits import ENDS, STARTS, needs_somebody, note_wait
+from nerve.core.event import WorkflowEvent
 from nerve.core.limits import Usage
 from nerve.core.view import NodeView, RunView
-from nerve.core.workflow import WorkflowEvent
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nerve.core.workflow import WorkflowEvent
+from nerve.core.event import WorkflowEvent
 
 OPENS = ("gate_waiting", "signal_waiting", "timer_started")
 STARTS = ("node_started", "step_started")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
@@ -13,6 +12,7 @@ from nerve.core.nodes.base import ControlNode, Names, Node
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.policy import NO_POLICY, Policy
 from nerve.core.result import Result, census, output_of
+from nerve.core.suggest import suggest as suggest
 
 InputFn = Callable[[dict[str, Any]], Any]
 
@@ -234,11 +234,6 @@ def find(session: Names | None, name: str) -> Node | None:
 
 def all_names(session: Names | None) -> list[str]:
     return [*session.nodes, *session.graphs, *session.workflows] if session else []
-
-
-def suggest(name: str, names: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(names), n=1)
-    return f". Did you mean '{close[0]}'?" if close else ""
 
 
 def find_cycle(depends_on: Mapping[str, list[str]]) -> list[str]:
