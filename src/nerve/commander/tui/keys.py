@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from textual.binding import Binding, BindingType
 
-from nerve.core.nodes.graph import suggest
+from nerve.core.suggest import suggest
 
 Scope = Literal["app", "prompt", "stream", "runs", "gate"]
 SCOPES: dict[Scope, str] = {
