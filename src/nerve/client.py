@@ -88,6 +88,7 @@ class Client:
     retract = Call(models.FactsTold)
     pause = Call(models.RunTold)
     resume = Call(models.RunTold)
+    steer = Call(models.Steered)
     stop = Call(models.RunTold)
     fork = Call(models.RunTold)
     retry = Call(models.RunTold)

@@ -290,6 +290,25 @@ class ProviderContract:
                 assert turn.cost == pytest.approx(used[0].cost)
                 assert turn.cost
 
+    async def test_a_word_in_the_middle_of_a_turn_is_heard(
+        self, provider: Provider, cwd: Path, options: Options
+    ) -> None:
+        self.needs_shell()
+        needs(provider.capabilities, "steer")
+        words: asyncio.Queue[str] = asyncio.Queue()
+        steered = replace(options, words=words, ask=allow)
+        chunks: list[Chunk] = []
+        prompt = "[[run until test -e go; do sleep 0.1; done]]"
+        async with aclosing(started(provider.query(prompt, str(cwd), None, steered))) as turn:
+            async for chunk in turn:
+                chunks.append(chunk)
+                if isinstance(chunk, Tool):
+                    words.put_nowait("look at the heron too")
+                    await eventually(words.empty)
+                    (cwd / "go").touch()
+        assert done(chunks).outcome == "completed"
+        assert "look at the heron too" in text(chunks)
+
     # -- interrupting ------------------------------------------------------------------------------
 
     async def test_closing_while_it_speaks_ends_it(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -152,12 +153,16 @@ class Options:
     ask: Ask = deny
     host_tools: Mapping[str, HostTool] = field(default_factory=dict)
     max_turns: int | None = None
+    words: asyncio.Queue[str] | None = None
+    """What people say while the turn goes on, for a provider that can `steer`."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Added to the few variables that the agent's process gets."""
 
     def given(self) -> dict[str, Any]:
         """The settings that were made."""
-        fields = {name: getattr(self, name) for name in self.__slots__ if name not in ("ask", "host_tools")}
+        fields = {
+            name: getattr(self, name) for name in self.__slots__ if name not in ("ask", "host_tools", "words")
+        }
         return {name: value for name, value in fields.items() if value not in (None, False, {})}
 
 
@@ -170,6 +175,7 @@ class Capabilities:
     names_threads: bool = False
     """Whether a new conversation gets the name that was chosen for it."""
     steer: bool = False
+    """Whether it hears `Options.words` in the middle of a turn."""
     schema: bool = False
     cost: bool = False
     permissions: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -66,7 +67,8 @@ class Talk:
         schema = self.request.schema
         prompt = self.begin()
         for _ in range(TRIES if schema else 1):
-            done = await self.turn(with_schema(prompt, schema) if schema and not self.can.schema else prompt)
+            worded = with_schema(prompt, schema) if schema and not self.can.schema else prompt
+            done = await self.answered(worded)
             if done.outcome != "completed":
                 await self.keep_count()
                 return self.ended(Result.failed(done.error or done.outcome, OUTCOMES[done.outcome]))
@@ -114,6 +116,18 @@ class Talk:
         self.thread = self.begun_again = before["thread"]
         self.totals = before.get("totals") or {}
         return INTERRUPTED + self.request.prompt
+
+    async def answered(self, prompt: str) -> Done:
+        """One turn, and further ones for what people said meanwhile and the agent has not heard."""
+        leaf = self.context.leaf
+        leaf.words = asyncio.Queue() if self.can.resume or self.can.steer else None
+        try:
+            done = await self.turn(prompt)
+            while done.outcome == "completed" and self.can.resume and (said := unheard(leaf.words)):
+                done = await self.turn(said)
+        finally:
+            leaf.words = None
+        return done
 
     async def turn(self, prompt: str) -> Done:
         """One turn; a limit of the provider holds everybody who asks it, until it is over."""
@@ -185,6 +199,7 @@ class Talk:
             fork=self.options.fork and thread is None and self.thread == self.request.resume,
             totals=self.totals or self.context.leaf.threads.totals.get(self.thread or "", {}),
             ask=self.ask,
+            words=self.context.leaf.words if self.can.steer else None,
             host_tools=(
                 {"ask_human": HostTool(ASKING, QUESTION, self.ask_human)} if self.can.host_tools else {}
             ),
@@ -262,6 +277,13 @@ class Talk:
             told["dropped_characters"] = dropped
         result["attributes"] = told
         return result
+
+
+def unheard(words: asyncio.Queue[str] | None) -> str:
+    said: list[str] = []
+    while words is not None and not words.empty():
+        said.append(words.get_nowait())
+    return "\n\n".join(said)
 
 
 def make_folder(cwd: str | None, folder: str) -> None:

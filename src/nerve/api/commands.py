@@ -140,6 +140,12 @@ async def resume(session: Session, asked: models.Resume) -> models.RunTold:
     return run_told(run)
 
 
+async def steer(session: Session, asked: models.Steer) -> models.Steered:
+    run = found(session, asked.run)
+    path = await run.steer(asked.text, asked.path, by=asked._caller.who)
+    return models.Steered(run_id=run.run_id, path=path, text=asked.text)
+
+
 async def stop(session: Session, asked: models.Stop) -> models.RunTold:
     run = found(session, asked.run)
     await run.stop(asked.reason)

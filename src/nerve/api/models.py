@@ -121,6 +121,12 @@ class Resume(OneRun, Command):
     with_changes: bool = False
 
 
+class Steer(OneRun, Command):
+    text: Text
+    path: str | None = None
+    """The step; may be left out where only one agent listens."""
+
+
 class Stop(OneRun, Command):
     reason: Text = ""
 
@@ -309,6 +315,12 @@ class RouteTold(Told):
     by: str = ""
     reason: str = ""
     run: RunTold | None = None
+
+
+class Steered(Told):
+    run_id: str
+    path: str
+    text: str
 
 
 class Done(Told):

@@ -48,6 +48,8 @@ OPERATIONS: dict[str, Operation] = {
                   "Let nothing new begin in a run."),
         Operation("resume", models.Resume, models.RunTold, "run", "POST", "/api/runs/{run}/resume",
                   "Go on with a paused or held run."),
+        Operation("steer", models.Steer, models.Steered, "run", "POST", "/api/runs/{run}/steer",
+                  "Say something to an agent at work."),
         Operation("stop", models.Stop, models.RunTold, "run", "POST", "/api/runs/{run}/stop",
                   "End a run, with everything it has started."),
         Operation("fork", models.Fork, models.RunTold, "run", "POST", "/api/runs/{run}/fork",

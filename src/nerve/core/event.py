@@ -58,6 +58,7 @@ class WorkflowEventType(StrEnum):
     PLAN = "plan"
     PERMISSION = "permission"
     AGENT_THREAD = "agent_thread"
+    STEERED = "steered"
     PROVIDER_LIMITED = "provider_limited"
     PROVIDER_OPEN = "provider_open"
     SKIPPED = "skipped"

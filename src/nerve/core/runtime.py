@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -77,6 +78,8 @@ class Signal:
 
 Wait = Gate | Timer | Signal
 
+Words = asyncio.Queue[str]
+
 
 class Runtime(Protocol):
     """What a context needs of the engine that drives its run."""
@@ -102,6 +105,9 @@ class LeafSide(Protocol):
 
     again: bool
     """Whether it had begun in an earlier process, and did not end."""
+
+    words: Words | None
+    """What people say to it meanwhile, while it listens."""
 
     @property
     def threads(self) -> Threads: ...

@@ -42,6 +42,8 @@ class Calls:
         self._home = here()
         self.running: dict[str, Call] = {}
         """The leaves that are being executed, by their paths."""
+        self.leaves: dict[str, LeafRuntime] = {}
+        """What they see of the engine."""
         self.clocks: dict[str, Clock] = {}
         self._shared = 0.0
 
@@ -152,7 +154,7 @@ class Calls:
         context = call.context.child(call.path, call.input)
         context._runtime = runtime
         context.overrides = drive.overrides.get(call.path, {})
-        self.running[call.path] = call
+        self.running[call.path], self.leaves[call.path] = call, runtime
         if found is not None and getattr(call.node, "asks", False):
             drive.waits.withdraw(call.path)
         token = OWNER.set(None)
@@ -163,6 +165,7 @@ class Calls:
         finally:
             OWNER.reset(token)
             self.running.pop(call.path, None)
+            self.leaves.pop(call.path, None)
             if drive.run._state is WorkflowState.PAUSING and not self.running:
                 drive.run._state = WorkflowState.PAUSED
 

@@ -200,6 +200,19 @@ class Commands:
         asked = [(path, data) for path, data in waits.items() if "label" in data]
         return [path for path, data in asked if data["label"] == label and data["key"] in (None, key)]
 
+    async def steer(self, run: WorkflowRun, text: str, path: str | None, by: str) -> str:
+        """Say something to an agent at work; gives the path of its step."""
+        async with self._turn(run) as drive:
+            listening = {} if drive is None else {at: leaf.words for at, leaf in drive.calls.leaves.items()}
+            heard = {at: words for at, words in listening.items() if words is not None}
+            found = [path] if path is not None else list(heard)
+            if drive is None or len(found) != 1 or found[0] not in heard:
+                who = ", ".join(heard) or "none"
+                raise RuntimeError(f"Cannot steer {path or 'the run'}: steps whose agents listen now: {who}")
+            await drive.journal.written_upto(drive.note("steered", found[0], {"text": text, "by": by}))
+            heard[found[0]].put_nowait(text)
+            return found[0]
+
     async def decide(self, run: WorkflowRun, path: str, decision: str, value: Any) -> None:
         """Say what became of the path a run is held at, and go on."""
         async with self._turn(run) as drive:

@@ -48,7 +48,7 @@ class CodexProvider:
     """
 
     name = "codex"
-    capabilities = Capabilities(resume=True, fork=True, schema=True, permissions=True)
+    capabilities = Capabilities(resume=True, fork=True, schema=True, permissions=True, steer=True)
 
     def __init__(
         self,
@@ -139,6 +139,7 @@ class Turn:
         self._peer, self._options, self._prompt = peer, options, prompt
         self._questions: dict[Any, asyncio.Task[None]] = {}
         self._model = thread.get("model")
+        self._steering: asyncio.Task[None] | None = None
         self.reading = Reading(thread["thread"]["id"], "", self._model)
 
     async def __aenter__(self) -> Self:
@@ -150,9 +151,13 @@ class Turn:
             params["input"].append({"type": "text", "text": in_words(schema)})
         answer = await self._peer.request("turn/start", params)
         self.reading = Reading(thread, answer["turn"]["id"], self._model, schema is not None)
+        self._steering = asyncio.create_task(self._steered()) if self._options.words is not None else None
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        if self._steering is not None:
+            self._steering.cancel()
+            await asyncio.wait({self._steering})
         for asked in self._questions.values():
             asked.cancel()
         await asyncio.gather(*self._questions.values(), return_exceptions=True)
@@ -214,6 +219,15 @@ class Turn:
         if decision.message and not decision.allow:
             self._say(f"This was not allowed: {decision.message}")  # a refusal itself carries no words
         self._peer.answer(number, asked.answer(decision))
+
+    async def _steered(self) -> None:
+        assert self._options.words is not None
+        while True:
+            text = await self._options.words.get()
+            if self.reading.done is not None:  # too late for this turn: whoever asks finds it there
+                self._options.words.put_nowait(text)
+                return
+            self._say(text)
 
     def _say(self, text: str) -> None:
         """Put in a word while the turn goes on."""

@@ -18,7 +18,7 @@ from nerve.core.gates import gate_id, waiting
 from nerve.core.nodes.attempt import Clock, above, attempt, heard, stopped
 from nerve.core.policy import Retry
 from nerve.core.result import Result
-from nerve.core.runtime import Call, Gate, Signal, Timer, Wait
+from nerve.core.runtime import Call, Gate, Signal, Timer, Wait, Words
 from nerve.core.threads import Threads
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class DirectRuntime:
 
     again = False
     """Whether a leaf had begun in an earlier process."""
+    words: Words | None = None
 
     def __init__(
         self, sink: Sink | None, workflow_id: str = "", run_id: str = "", home: Home | None = None

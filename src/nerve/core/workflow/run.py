@@ -31,6 +31,7 @@ class Commands(Protocol):
     async def resume(self, run: WorkflowRun, limits: Mapping[str, Any], with_changes: bool) -> None: ...
     def answer(self, run: WorkflowRun, gate: GateInfo, answer: Any, by: str) -> Awaitable[None]: ...
     async def signal(self, run: WorkflowRun, label: str, value: Any, key: str | None) -> int: ...
+    async def steer(self, run: WorkflowRun, text: str, path: str | None, by: str) -> str: ...
     async def decide(self, run: WorkflowRun, path: str, decision: str, value: Any) -> None: ...
 
 
@@ -231,6 +232,14 @@ class WorkflowRun:
         given = limits.to_dict() if isinstance(limits, Limits) else dict(limits or {})
         raised(given)
         await self._engine.commands.resume(self, given, with_changes)
+
+    async def steer(self, text: str, path: str | None = None, *, by: str = "") -> str:
+        """Say something to the agent of a running step; gives the path of the step.
+
+        It hears it in the middle of its turn where its provider can, and else when the turn is over. `path`
+        may be left out where only one agent listens. RuntimeError says which do.
+        """
+        return await self._engine.commands.steer(self, text, path, by)
 
     def answer_gate(self, answer: Any, gate_id: str | None = None) -> None:
         """Answer an open gate. The run goes on when the answer is on disk."""

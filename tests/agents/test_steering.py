@@ -1,0 +1,108 @@
+"""Steering: a word to an agent at work."""
+
+import asyncio
+
+import pytest
+
+from agents.test_talk import Agent, says
+from core.workflow.support import until, within
+from nerve import FunctionNode, Session
+from nerve.agents import AgentNode, Assistant, Begun, Capabilities, Done
+from nerve.api import Api
+from nerve.client import Client
+
+
+class Working:
+    """Turns that end when they are let go; what it hears meanwhile is part of its answer."""
+
+    name = "working"
+
+    def __init__(self, **can):
+        self.capabilities = Capabilities(**can)
+        self.prompts, self.go = [], asyncio.Event()
+
+    async def query(self, prompt, cwd, resume, options):
+        self.prompts.append(prompt)
+        yield Begun("t")
+        heard = [await options.words.get()] if options.words is not None and len(self.prompts) == 1 else []
+        await self.go.wait()
+        yield Assistant(f"{prompt}, {heard}")
+        yield Done("t")
+
+
+async def started(agent):
+    session = Session()
+    AgentNode("dev", session, agent)
+
+    @session.workflow
+    async def body(ctx):
+        return (await ctx.run("dev", "Build it"))["output"]
+
+    run = await session.start("body")
+    await until(lambda: agent.prompts)
+    return session, run
+
+
+async def test_a_provider_that_can_hears_it_in_the_middle_of_its_turn():
+    agent = Working(resume=True, steer=True)
+    _, run = await started(agent)
+    assert await run.steer("Use tabs", by="kim") == "/dev"
+    agent.go.set()
+    assert await within(run.wait()) == "Build it, ['Use tabs']"
+    [event] = [event for event in run.events if event.event_type == "steered"]
+    assert (event.path, event.data) == ("/dev", {"text": "Use tabs", "by": "kim"})
+
+
+async def test_another_hears_it_as_the_next_turn_of_the_same_step():
+    agent = Working(resume=True)
+    _, run = await started(agent)
+    await run.steer("Use tabs")
+    await run.steer("And no semicolons", "/dev")
+    agent.go.set()
+    assert await within(run.wait()) == "Use tabs\n\nAnd no semicolons, []"
+    assert agent.prompts == ["Build it", "Use tabs\n\nAnd no semicolons"]
+    assert run.view.usage.turns == 2
+
+
+async def test_an_agent_that_keeps_no_conversation_does_not_listen():
+    agent = Working()
+    _, run = await started(agent)
+    with pytest.raises(RuntimeError, match="steps whose agents listen now: none"):
+        await run.steer("Use tabs")
+    agent.go.set()
+    await within(run.wait())
+
+
+async def test_nobody_listens_who_is_no_agent_or_is_done():
+    session, go = Session(), asyncio.Event()
+
+    async def work(context):
+        await go.wait()
+
+    FunctionNode("work", session, work)
+    AgentNode("dev", session, Agent(says))
+
+    @session.workflow
+    async def body(ctx):
+        await ctx.run("dev", "x")
+        await ctx.run("work")
+
+    run = await session.start("body")
+    await until(lambda: "/work" in run.view.nodes)
+    for path in (None, "/work", "/dev"):
+        with pytest.raises(RuntimeError, match="Cannot steer"):
+            await run.steer("Use tabs", path)
+    go.set()
+    await within(run.wait())
+    with pytest.raises(RuntimeError, match="Cannot steer the run"):
+        await run.steer("Use tabs")
+
+
+async def test_the_api_can_and_with_a_key_says_it_once():
+    agent = Working(resume=True)
+    session, run = await started(agent)
+    for _ in range(2):
+        told = await Client(Api(session)).steer(run=run.run_id, text="Use tabs", key="k")
+        assert (told.path, told.text) == ("/dev", "Use tabs")
+    agent.go.set()
+    assert await within(run.wait()) == "Use tabs, []"
