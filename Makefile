@@ -6,8 +6,9 @@ STAMP := $(VENV)/.ready
 JOBS ?= 2
 
 AGENTS := $(VENV)/.agents
+BROWSER := $(VENV)/browser
 
-.PHONY: env demo test test-agents test-full check format schemas bench clean
+.PHONY: env browser demo test test-agents test-full check format schemas bench clean
 
 env: $(STAMP)
 
@@ -22,10 +23,18 @@ $(STAMP): pyproject.toml constraints.txt
 	fi
 	@touch $(STAMP)
 
+# A Chromium for the tests of what pages of other origins can do; without it these are skipped.
+browser: $(BROWSER)/ready
+
+$(BROWSER)/ready: tests/e2e/browser/package-lock.json tests/e2e/browser/unpack.mjs | $(STAMP)
+	@rm -rf $(BROWSER) && mkdir -p $(BROWSER) && cp tests/e2e/browser/* $(BROWSER)
+	@cd $(BROWSER) && { npm ci --silent --ignore-scripts --no-audit --no-fund && node unpack.mjs && touch ready; } \
+		|| echo "No browser could be installed by npm: the tests that need one are skipped."
+
 demo: env
 	@$(BIN)/nerve demo $(ARGS)
 
-test: env
+test: env browser
 	$(BIN)/python -m pytest -q -n $(JOBS) -m "not full" $(ARGS)
 
 # Claude Code, Codex, an ACP agent and LLM libraries: about 900 MB, so only where it is asked for.
@@ -40,7 +49,7 @@ $(AGENTS): $(STAMP)
 test-agents: $(AGENTS)
 	$(BIN)/python -m pytest -q -n $(JOBS) -m "not full" tests/agents $(ARGS)
 
-test-full: env
+test-full: env browser
 	HYPOTHESIS_PROFILE=default $(BIN)/python -m pytest -q -m full $(ARGS)
 
 check: env

@@ -1,7 +1,6 @@
 """Streams of events: each event once, in order, from wherever one was; and nobody is waited for."""
 
 import asyncio
-import random
 import time
 from contextlib import aclosing
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 
 from nerve.api import hub
 from server.conftest import Served, serving, until
-from server.sse import Message, messages, stream
+from server.sse import Message, stream
 
 
 async def start(client: httpx2.AsyncClient, workflow: str, **given: Any) -> dict[str, Any]:
@@ -47,26 +46,6 @@ async def test_a_gate_is_seen_when_it_opens_and_when_it_is_answered(client: http
                 await client.post("/api/answers", json={"run": run["run_id"], "answer": "yes"})
     assert kinds[-1] == "workflow_completed"
     assert kinds.index("gate_waiting") < kinds.index("gate_answered")
-
-
-async def test_who_comes_back_is_told_what_he_missed_and_nothing_twice(client: httpx2.AsyncClient) -> None:
-    """Cut at random bytes, again and again."""
-    run = await start(client, "chatty", input=200, wait=True)
-    path = f"/events/workflow/{run['run_id']}"
-    whole = await all_of(client, path)
-    chance = random.Random(1)
-    seen: list[Message] = []
-    while len(seen) < len(whole):
-        text, left = "", chance.randrange(1, 4000)
-        headers = {"last-event-id": seen[-1].id or ""} if seen else {}
-        async with client.stream("GET", path, headers=headers) as reply:
-            async for part in reply.aiter_text():
-                text += part[:left]
-                left -= len(part)
-                if left <= 0:
-                    break
-        seen += messages(text)
-    assert seen == whole
 
 
 async def test_there_is_nothing_to_come_back_for_when_a_run_is_over(client: httpx2.AsyncClient) -> None:
