@@ -2,14 +2,14 @@
 
 import json
 import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cli import processes
 from nerve.cli import command
 
 Nerve = Callable[..., subprocess.CompletedProcess[str]]
@@ -25,14 +25,15 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def nerve(scratch: Path) -> Nerve:
     """`nerve …` in a pipe."""
+    return processes.done
 
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-W", "error", "-m", "nerve", *arguments]
-        return subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", timeout=60
-        )
 
-    return run
+@pytest.fixture(scope="session", autouse=True)
+def last() -> Iterator[None]:
+    """Nothing is left of what processes were forked from."""
+    yield
+    if processes.origin.cache_info().currsize:
+        processes.origin().end()
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ import pty
 import select
 import signal
 import struct
-import subprocess
-import sys
 import termios
+
+from cli.processes import Process
 
 PATIENCE = 30
 
@@ -19,14 +19,7 @@ class Terminal:
     def __init__(self, *arguments: str) -> None:
         self._screen, inside = pty.openpty()
         fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 80, 0, 0))
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "nerve", *arguments],
-            stdin=inside,
-            stdout=inside,
-            stderr=inside,
-            env=os.environ | {"TERM": "xterm-256color"},
-            start_new_session=True,
-        )
+        self._process = Process(*arguments, streams=(inside, inside, inside), TERM="xterm-256color")
         os.close(inside)
         self.shown = ""
 
@@ -34,9 +27,7 @@ class Terminal:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+        self._process.kill_all()
         os.close(self._screen)
 
     def until(self, text: str) -> str:

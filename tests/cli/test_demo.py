@@ -1,11 +1,10 @@
 """`nerve demo` in a pipe: every line it prints is true, and nothing is left behind."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from cli.processes import Process
 from nerve.demo.project import THIRD, UNDONE, Project
 
 
@@ -69,11 +68,11 @@ def test_a_crash_reuses_what_is_settled_and_leaves_nothing_behind(nerve, scratch
 
 @pytest.mark.parametrize("closed", [1, 3])
 def test_a_closed_pipe_ends_it_quietly(closed: int, scratch) -> None:
-    command = [sys.executable, "-m", "nerve", "demo", "--yes"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as demo:
-        for _ in range(closed):
-            demo.stdout.readline()
-        demo.stdout.close()
+    demo = Process("demo", "--yes")
+    for _ in range(closed):
+        demo.stdout.readline()
+    demo.stdout.close()
+    with demo.stderr:
         assert demo.stderr.read() == ""
-        assert demo.wait(60) in (0, 1)
+    assert demo.wait() in (0, 1)
     assert not list(scratch.iterdir())

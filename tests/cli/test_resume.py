@@ -2,11 +2,11 @@
 
 import json
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
+
+from cli.processes import Process
 
 
 def run_of(said) -> str:
@@ -125,12 +125,12 @@ def test_a_run_in_doubt_stays_held(do, project) -> None:
         "name: once\ndescription: d\n"
         "body: {kind: bash, id: pay, command: 'touch begun; sleep 60', effect: once}\n"
     )
-    command = [sys.executable, "-m", "nerve", "run", "once.yaml"]
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
-        deadline = time.monotonic() + 30
-        while not (project / "begun").exists():
-            assert time.monotonic() < deadline
-        process.send_signal(signal.SIGKILL)
+    process = Process("run", "once.yaml")
+    deadline = time.monotonic() + 30
+    while not (project / "begun").exists():
+        assert time.monotonic() < deadline
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
     for _ in range(2):
         done = do("resume", listed(do)[0]["run_id"])
         assert done.code == 4
@@ -143,12 +143,11 @@ def test_a_killed_run_goes_on_where_it_was(do, project) -> None:
         "{kind: bash, id: one, command: 'echo one >> effects'},"
         "{kind: bash, id: two, command: 'test -e go || sleep 60; echo done'}]}\n"
     )
-    command = [sys.executable, "-m", "nerve", "run", "slow.yaml"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        while "[one]" not in process.stderr.readline():
-            pass
-        process.send_signal(signal.SIGKILL)
+    process = Process("run", "slow.yaml")
+    while "[one]" not in process.stderr.readline():
+        pass
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
     (project / "go").touch()
     assert [run["state"] for run in listed(do)] == ["parked"]
     done = do("resume", listed(do)[0]["run_id"])

@@ -1,11 +1,10 @@
 """`nerve run` in a terminal: the panel, questions, and Ctrl-C."""
 
 import re
-import subprocess
-import sys
 
 import pytest
 
+from cli.processes import done as finished
 from cli.terminal import Terminal
 
 ASKED = "or the answer: "
@@ -51,9 +50,7 @@ def test_ctrl_c_parks_the_run_and_names_the_command_that_goes_on(project) -> Non
         assert "Interrupted. The run is parked." in said
         assert terminal.shown.rindex("\x1b[?25h") > terminal.shown.rindex("\x1b[?25l")
     again = said.split("Go on with: nerve ")[1].split()
-    done = subprocess.run(
-        [sys.executable, "-m", "nerve", *again, "--answer", "approve=yes"], capture_output=True, text=True
-    )
+    done = finished(*again, "--answer", "approve=yes")
     assert done.returncode == 0
     assert "told hello" in done.stdout
     assert (project / "effects").read_text() == "built\n"

@@ -5,13 +5,13 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from cli.processes import Process
+from cli.processes import done as finished
 from cli.terminal import Terminal
 from nerve.client import Client
 
@@ -20,11 +20,7 @@ class Server:
     """`nerve serve` in the current folder."""
 
     def __init__(self, *options: str) -> None:
-        command = [sys.executable, "-m", "nerve", "serve", "--port", "0", "--json", *options]
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
-        )
-        assert self.process.stdout is not None
+        self.process = Process("serve", "--port", "0", "--json", *options)
         line = self.process.stdout.readline()
         assert line, self.process.communicate()
         self.told = json.loads(line)
@@ -33,7 +29,7 @@ class Server:
         if self.process.poll() is None:
             self.process.send_signal(how)
         _, said = self.process.communicate(timeout=30)
-        return self.process.returncode, said
+        return self.process.wait(), said
 
 
 @pytest.fixture
@@ -43,17 +39,13 @@ def server(project: Path) -> Iterator[Server]:
     server.end()
 
 
-def watching(run: str) -> subprocess.Popen[str]:
+def watching(run: str) -> Process:
     """`nerve watch` in a pipe."""
-    command = [sys.executable, "-m", "nerve", "watch", run]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
-    )
+    return Process("watch", run)
 
 
-def seen(process: subprocess.Popen[str], text: str) -> None:
+def seen(process: Process, text: str) -> None:
     """Return when the process has said this on standard error."""
-    assert process.stderr is not None
     for line in process.stderr:
         if text in line:
             return
@@ -163,7 +155,8 @@ def test_a_run_watched_while_its_server_is_killed_twice_ends_once_with_one_answe
     out, err = watch.communicate(timeout=60)
     events = do("events", run, "--json").json
     server.end()
-    assert (watch.returncode, json.loads(out)["said"]) == (0, "told it")
+    assert watch.returncode == 0, err
+    assert json.loads(out)["said"] == "told it"
     assert err.count("answered: yes") == 1
     kinds = [event["event_type"] for event in events]
     assert (kinds.count("gate_answered"), kinds.count("workflow_completed")) == (1, 1)
@@ -202,9 +195,7 @@ def test_ctrl_c_leaves_the_run_to_the_server(do: Callable, server: Server) -> No
 
 
 def test_a_second_server_is_refused(do: Callable, server: Server) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "nerve", "serve", "--port", "0"], capture_output=True, text=True, timeout=60
-    )
+    done = finished("serve", "--port", "0")
     assert done.returncode == 1
     assert done.stderr.startswith("nerve: ")
     assert done.stderr.count("\n") == 1

@@ -13,6 +13,7 @@ from nerve.api.models import EventTold, GateTold
 from nerve.cli.answers import Answers, name_of, names_of
 from nerve.cli.asking import Nobody, ask, can_ask, forget_typed, show_gate
 from nerve.cli.common import Door, console, sentence
+from nerve.cli.exits import OF_STATES
 from nerve.cli.outcome import Outcome, awaited
 from nerve.cli.screen import say, screen_for
 from nerve.commander.core.tree import Tree, event_of
@@ -72,7 +73,14 @@ class Story:
         return held or (self.tree.stands and not to_end and not asked)
 
     async def outcome(self) -> Outcome:
-        return outcome_of(await self.door.client.run(run=self.run_id), self.tree)
+        """How the run was left; where the server is gone by now, as it was seen to end."""
+        try:
+            return outcome_of(await self.door.client.run(run=self.run_id), self.tree)
+        except ApiError as error:
+            seen = self.seen()
+            if error.code != "busy" or seen.state not in OF_STATES:
+                raise
+            return seen
 
     def seen(self) -> Outcome:
         """How the run was when it was last looked at."""
