@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.markdown import CodeBlock, Heading, Markdown
+from rich.markdown import CodeBlock, Heading, Markdown, TableElement
 from rich.padding import Padding
 from rich.syntax import Syntax
+from rich.table import Table
 from rich.text import Text
 
 from nerve.commander.core.harmless import harmless
@@ -39,10 +40,25 @@ class Code(CodeBlock):
             yield Padding(syntax, (0, 0, 0, 2))
 
 
+class Grid(TableElement):
+    """A table without empty lines around it."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for each in super().__rich_console__(console, options):
+            if isinstance(each, Table):
+                each.show_edge = False
+            yield each
+
+
 class Prose(Markdown):
     """A text of others, as Markdown."""
 
-    elements = Markdown.elements | {"heading_open": Title, "fence": Code, "code_block": Code}
+    elements = Markdown.elements | {
+        "heading_open": Title,
+        "fence": Code,
+        "code_block": Code,
+        "table_open": Grid,
+    }
 
     def __init__(self, text: str) -> None:
         super().__init__(harmless(text), code_theme="ansi_dark", hyperlinks=False)

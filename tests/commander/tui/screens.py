@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from textual.widgets import Input
 
 from commander.tui.desks import NOW, Scripted
-from textual.pilot import Pilot
-
 from nerve.commander.core.desk import Desk
 from nerve.commander.core.history import History
 from nerve.commander.tui.app import CommanderApp
+
+if TYPE_CHECKING:
+    from textual.pilot import Pilot
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 WIDE, SMALL = (100, 30), (60, 16)
@@ -39,13 +44,19 @@ class Screen:
         for _ in range(3):
             await self.pilot.pause()
             self.app.frame()
+        await self.app.workers.wait_for_complete()
+        while self.app.stream.stale:
+            await self.pilot.pause(0.01)
+        for field in self.app.screen.query(Input):
+            field.cursor_blink = False
         await self.pilot.pause()
 
     @property
     def text(self) -> str:
         """What is on the screen."""
         return "\n".join(
-            "".join(segment.text for segment in line).rstrip() for line in self.app.screen._compositor.render_strips()
+            "".join(segment.text for segment in line).rstrip()
+            for line in self.app.screen._compositor.render_strips()
         )
 
 
@@ -64,8 +75,11 @@ async def shown(
         yield screen
 
 
-def matches(app: CommanderApp, name: str) -> bool:
-    """Whether the screen is as it was when somebody looked at it; UPDATE_SNAPSHOTS=1 keeps it as it is now."""
+def difference(app: CommanderApp, name: str) -> str:
+    """Nothing if the screen is as it was when somebody looked at it; else the file that shows how it is now.
+
+    UPDATE_SNAPSHOTS=1 keeps it as it is now.
+    """
     now = re.sub(r"terminal-\d+", "terminal", app.export_screenshot())
     now = re.sub(r"\n\s*@font-face \{.*?\}", "", now, flags=re.DOTALL)
     kept = SNAPSHOTS / f"{name}.svg"
@@ -73,6 +87,7 @@ def matches(app: CommanderApp, name: str) -> bool:
         SNAPSHOTS.mkdir(exist_ok=True)
         kept.write_text(now)
     if kept.exists() and kept.read_text() == now:
-        return True
-    kept.with_suffix(".now.svg").write_text(now)
-    return False
+        return ""
+    other = Path(tempfile.gettempdir()) / f"nerve-{name}.svg"
+    other.write_text(now)
+    return str(other)

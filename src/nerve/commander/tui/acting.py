@@ -86,7 +86,7 @@ class Acting(App[str]):
     def begin(self, text: str) -> None:
         """Put the beginning of a line into the prompt."""
         self.prompt.write(f"{text} ")
-        self.prompt.focus()
+        self.screen.set_focus(self.prompt)
         self.prompt.offer()
 
     @on(Prompt.Entered)
@@ -101,7 +101,7 @@ class Acting(App[str]):
 
     @on(Prompt.Edited)
     def edited(self) -> None:
-        if self.asking is not None:
+        if self.asking is not None and self.prompt.text:
             self.ask(None)
         self.place_popup()
 
@@ -122,7 +122,7 @@ class Acting(App[str]):
         """Take what was clicked in the popup."""
         if index < len(self.popup.items):
             self.prompt.take(self.popup.items[index])
-            self.prompt.focus()
+            self.screen.set_focus(self.prompt)
 
     # -- gates -------------------------------------------------------------------------------------------
 
@@ -134,9 +134,11 @@ class Acting(App[str]):
             return
         now = ids.index(self.desk.opened) if self.desk.opened in ids else -1
         if now >= 0 and len(ids) == 1:
-            self.card.focus() if self.card.form is None else self.card.form.on_mount()
+            self.draw_gate(opened=True)
             return
         self.desk.open_gate(ids[(now + 1) % len(ids)])
+        self.draw_gate(opened=True)  # now, so that a key that follows at once is for the card
+        self.draw_frame()
 
     @on(GateCard.Answered)
     def answered(self, event: GateCard.Answered) -> None:
@@ -170,12 +172,12 @@ class Acting(App[str]):
 
     def action_runs(self) -> None:
         if self.screen.has_class("-runs") or self.runs.has_focus:
-            self.prompt.focus()
+            self.screen.set_focus(self.prompt)
             return
         if self.screen.has_class("-narrow"):
             self.screen.add_class("-runs")
         self.runs.take()
-        self.runs.focus()
+        self.screen.set_focus(self.runs)
 
     @on(RunList.Looked)
     def looked(self, event: RunList.Looked) -> None:
@@ -183,7 +185,7 @@ class Acting(App[str]):
 
     def action_look(self, run_id: str) -> None:
         """Look at a run: in its block, which it gets if it has none."""
-        self.prompt.focus()
+        self.screen.set_focus(self.prompt)
         self.background(self.controller.follow(run_id))
 
     def action_next_run(self, by: int) -> None:
@@ -203,13 +205,13 @@ class Acting(App[str]):
 
     def action_blocks(self) -> None:
         if self.stream.has_focus:
-            self.prompt.focus()
+            self.screen.set_focus(self.prompt)
         else:
-            self.stream.focus()
+            self.screen.set_focus(self.stream)
 
     @on(Stream.Refer)
     def refer(self, event: Stream.Refer) -> None:
-        self.prompt.focus()
+        self.screen.set_focus(self.prompt)
         self.prompt.insert(f"::{event.block.number} ")
 
     @on(Stream.Open)
@@ -224,7 +226,12 @@ class Acting(App[str]):
         self.notify("Everything is shown." if self.stream.details else "Folded.", timeout=1.5)
 
     def action_page(self, direction: int) -> None:
-        self.stream.page(direction)
+        if self.card.has_focus_within or self.card.has_focus:
+            self.card.body.scroll_relative(
+                y=direction * max(1, self.card.body.size.height - 1), animate=False
+            )
+        else:
+            self.stream.page(direction)
 
     def action_to_end(self) -> None:
         self.stream.to_end()
@@ -237,7 +244,7 @@ class Acting(App[str]):
         self.push_screen(Sheet(self.keymap))
 
     def action_search(self) -> None:
-        self.prompt.focus()
+        self.screen.set_focus(self.prompt)
         self.prompt.search()
         self.draw_frame()
 
@@ -245,7 +252,7 @@ class Acting(App[str]):
         if not self.prompt.has_focus:
             if self.card.form is not None and self.card.has_focus_within:
                 raise SkipAction
-            self.prompt.focus()
+            self.screen.set_focus(self.prompt)
             return
         self.opens_gates = not self.opens_gates
         self.draw_frame()
@@ -278,7 +285,7 @@ class Acting(App[str]):
         self.asking = None if what is None else (what, run_id, monotonic() + PATIENCE)
         card = self.desk.runs.get(run_id or "")
         if what == "stop" and card is not None:
-            self.status.question = f"Stop {card.name}? Esc again stops it · any other key lets it go on"
+            self.status.question = f"Stop {card.name}? Esc again stops it"
         elif what == "leave":
             stop = f" · Esc stops {card.name}" if card is not None else ""
             self.status.question = f"Ctrl-C again leaves, runs go on{stop}"
@@ -298,9 +305,9 @@ class Acting(App[str]):
             self.screen.clear_selection()
         elif self.desk.opened is not None:
             self.desk.open_gate(None)
-            self.prompt.focus()
+            self.screen.set_focus(self.prompt)
         elif not self.prompt.has_focus:
-            self.prompt.focus()
+            self.screen.set_focus(self.prompt)
         elif (card := self.desk.focused) is not None and not card.ended:
             self.ask("stop", card.run_id)
 
@@ -317,7 +324,7 @@ class Acting(App[str]):
         if self.prompt.text:
             self.past.add(self.prompt.text)
             self.prompt.clear_all()
-        self.prompt.focus()
+        self.screen.set_focus(self.prompt)
         card = self.desk.focused
         self.ask("leave", card.run_id if card is not None and not card.ended else None)
 

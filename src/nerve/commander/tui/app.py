@@ -11,6 +11,7 @@ from rich.text import Text
 from rich.theme import Theme
 from textual.binding import BindingsMap
 from textual.containers import Horizontal, Vertical
+from textual.filter import NoColor
 from textual.widgets import Static
 
 from nerve.commander.commander import WorkflowController
@@ -101,6 +102,8 @@ class CommanderApp(Acting):
         self.theme = themes.preferred()
         self.controller.themes = themes.THEMES
         self.console.push_theme(PROSE)
+        if self.no_color:  # Textual decides by the theme it begins with, and would leave greys
+            self._filters[-1:] = [NoColor()]
         self.keymap = {}
         self.opens_gates, self.asking = False, None
         self._frame, self._last, self._soon = 0, 0.0, False
@@ -163,6 +166,7 @@ class CommanderApp(Acting):
         if self._frame % SECOND == 0:
             self.stream.tick()
             self.draw_time()
+            self.status.redraw()
 
     def draw_all(self) -> None:
         self.draw_runs()
@@ -179,7 +183,7 @@ class CommanderApp(Acting):
     def draw_time(self) -> None:
         if self.runs.display:
             self.runs.tick()
-        if self.line.display and any(card.moves for card in self.desk.runs.values()):
+        if self.line.display and any(not card.ended for card in self.desk.runs.values()):
             self.line.take()
 
     def heed(self, flags: set[str]) -> None:
@@ -208,13 +212,16 @@ class CommanderApp(Acting):
             if self.desk.opened is not None:
                 self.desk.open_gate(None)
             if focused:
-                self.prompt.focus()
+                self.screen.set_focus(self.prompt)
             return
         place = [each.gate_id for each in self.desk.gates].index(gate.gate_id) + 1
         count = len(self.desk.gates)
         self.card.show(gate, f"{place} of {count}" if count > 1 else "")
-        if opened and self.free and self.card.form is None:
-            self.card.focus()
+        if opened and self.free:
+            if self.card.form is None:
+                self.screen.set_focus(self.card)
+            else:
+                self.card.form.begin()
 
     @property
     def free(self) -> bool:

@@ -211,7 +211,10 @@ def asked(block: Block) -> RenderableType:
     first = gist(block.text)
     name = harmless(block.name)
     if block.done:
-        return Text.assemble(("✓ ", "green"), (f"{name}  {first}", "dim"), no_wrap=True, overflow="ellipsis")
+        said = f"  {harmless(str(block.value))}" if block.value is not None else "  not asked any more"
+        text = Text.assemble(("✓ ", "green"), f"{name}", (said, "bold"), (f"  {first}", "dim"))
+        text.no_wrap, text.overflow = True, "ellipsis"
+        return text
     text = Text.assemble(
         ("⏸ ", "bold yellow"), (f"{name} ", "bold yellow"), first, no_wrap=True, overflow="ellipsis"
     )

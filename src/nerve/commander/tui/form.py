@@ -83,6 +83,10 @@ class Form(VerticalScroll, can_focus=False):
         )
 
     def on_mount(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Go to the first field."""
         for field in self.query("Checkbox, Input, Select"):
             field.focus()
             break

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 BREAK = re.compile(r"\n\n(?=[^\s\-*+>0-9|])")
 """Where one part of a text may end for good: the next line begins neither a list, a quote nor a table."""
-MARKED = re.compile(r"[`*_#>|\[\]~<&\\]|^\s*([-+]|\d+[.)])\s|\n\S", re.MULTILINE)
+MARKED = re.compile(r"[`*_#>|\[\]~<&\\]|^\s*([-+]|\d+[.)])\s|\n\S|^(\t|    )", re.MULTILINE)
 """What may be more than plain text."""
 FENCE = re.compile(r"^(```|~~~)", re.MULTILINE)
 

@@ -14,6 +14,8 @@ from nerve.commander.core.harmless import harmless
 
 ROWS = 8
 WIDEST = 40
+OTHERS = 9
+"""Lines for the prompt, the frame and the footer, and some of what is behind."""
 
 
 class Popup(Static):
@@ -21,7 +23,7 @@ class Popup(Static):
 
     DEFAULT_CSS = """
     Popup { layer: popup; dock: bottom; height: auto; width: auto; max-width: 100%; display: none;
-            background: $surface; border: round $primary; padding: 0 1; }
+            background: $surface; border: round $primary; padding: 0 1; text-wrap: nowrap; }
     Popup:ansi { background: ansi_default; border: round ansi_blue; }
     """
     ALLOW_SELECT = False
@@ -57,14 +59,15 @@ class Popup(Static):
     def redraw(self) -> None:
         if not self.items:
             return
-        first = max(0, min(self.at - ROWS // 2, len(self.items) - ROWS))
-        rows = self.items[first : first + ROWS]
-        room = max(20, self.app.size.width - 6)
+        most = max(3, min(ROWS, self.app.size.height - OTHERS))
+        first = max(0, min(self.at - most // 2, len(self.items) - most))
+        rows = self.items[first : first + most]
+        room = max(20, self.app.size.width - 8)
         names = min(WIDEST, room, max(cell_len(each.display or each.text) for each in rows))
         text = Text("\n", no_wrap=True).join(
             self.row(index, names, room) for index in range(first, first + len(rows))
         )
-        if len(self.items) > ROWS:
+        if len(self.items) > most:
             text.append(f"\n{self.at + 1} of {len(self.items)}", "dim")
         self.update(text)
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual.containers import Horizontal
+from textual.keys import Keys
 from textual.message import Message
 from textual.widgets import Static, TextArea
 
+from nerve.commander.core.commands import find
 from nerve.commander.core.completion import Completion
 from nerve.commander.core.history import History
 from nerve.commander.core.pasted import Pastes
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 
 PLACEHOLDER = "Ask anything · % workflow · @ node · / command"
 ANSWER = "Type an answer, or press its key"
+SEQUENCES: Any = ANSI_SEQUENCES_KEYS
+SEQUENCES.setdefault("\x1b\r", (Keys.ControlJ,))  # Alt-Enter, of which Textual knows nothing
 Complete = Callable[[str, int], Sequence[Completion]]
 
 
@@ -124,7 +129,11 @@ class Prompt(TextArea):
 
     async def _on_key(self, event: Key) -> None:
         """Do what a key does here and now: done later, it would overtake or lag what is typed around it."""
-        if event.character == "?" and not self.text:
+        focused = self.screen.focused
+        if focused is not None and focused is not self:
+            # It was typed when the key before it, which moves the focus, was not done yet.
+            focused.post_message(type(event)(event.key, event.character))
+        elif event.character == "?" and not self.text:
             self.post_message(self.Sheet())
         elif not await self._bound(event.key):
             await super()._on_key(event)
@@ -170,7 +179,7 @@ class Prompt(TextArea):
     def action_enter(self) -> None:
         item = self.popup.marked
         if item is not None and (self.searching is not None or self._takes(item)):
-            submit = self.searching is None and not self.popup.moved
+            submit = self.searching is None and not self.popup.moved and is_whole(item.text)
             self.take(item)
             if not submit:
                 return
@@ -238,6 +247,12 @@ class Prompt(TextArea):
             self.popup.offer(())
             return True
         return False
+
+
+def is_whole(command: str) -> bool:
+    """Whether a command needs nothing more than its name."""
+    told = find(command[1:])
+    return told is not None and all(argument.optional for argument in told.arguments)
 
 
 def found(lines: Sequence[str]) -> list[Completion]:

@@ -117,7 +117,7 @@ class RunList(Paper, can_focus=True):
         return strip_of(self.app, text)
 
     def tick(self) -> None:
-        if any(card.moves for card in self.desk.runs.values()):
+        if any(not card.ended for card in self.desk.runs.values()):
             self.refresh()
 
     # -- moving ------------------------------------------------------------------------------------------

@@ -103,14 +103,16 @@ class Stream(Paper, can_focus=True):
             self.measure()
 
     def tick(self) -> None:
-        """Draw again what shows the time, and what was left for later."""
-        going = {block.number for block in self.desk.blocks[self.above :] if self._goes(block)}
-        if going or self._late:
-            self.take(going | self._late)
+        """Draw again what shows the time, where it is seen."""
+        first = bisect_right(self.starts, self.scroll_y)
+        last = bisect_right(self.starts, self.scroll_y + self.size.height)
+        seen = [self.desk.blocks[drawn.number - 1] for drawn in self.drawn[first : last + 1]]
+        if going := [block.number for block in seen if self._goes(block)]:
+            self.take(going)
 
     def _goes(self, block: Block) -> bool:
         card = self.desk.runs.get(block.run_id or "") if block.kind == "run" else None
-        return card is not None and card.moves
+        return card is not None and not card.ended
 
     def _of(self, numbers: set[int]) -> Iterable[Drawn]:
         return (
@@ -194,13 +196,21 @@ class Stream(Paper, can_focus=True):
     def _draw_rest(self) -> None:
         """Draw the others a few at a time, so that nobody waits for them."""
         began = perf_counter()
-        for drawn in reversed(self.drawn):
-            if drawn.width != self.paper or drawn.details != (self.details or drawn.opened):
-                self._draw(drawn)
-                if perf_counter() - began > SLICE:
-                    self.set_timer(0.001, self._draw_rest)
-                    break
+        for drawn in self.stale:
+            self._draw(drawn)
+            if perf_counter() - began > SLICE:
+                self.set_timer(0.001, self._draw_rest)
+                break
         self.measure()
+
+    @property
+    def stale(self) -> list[Drawn]:
+        """What was drawn for another width, or with other details; from below."""
+        return [
+            drawn
+            for drawn in reversed(self.drawn)
+            if drawn.width != self.paper or drawn.details != (self.details or drawn.opened)
+        ]
 
     # -- moving ------------------------------------------------------------------------------------------
 

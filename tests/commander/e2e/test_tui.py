@@ -1,0 +1,159 @@
+"""The full screen in a real terminal: typing, pasting, resizing, leaving, and a server that dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from commander.e2e.tmux import Tmux, needs_tmux
+from commander.served import effects, end_server, project, server_pid
+
+pytestmark = needs_tmux
+LONG = "\n".join(f"line {number}" for number in range(12))
+
+
+@pytest.fixture
+async def folder(tmp_path: Path) -> AsyncIterator[Path]:
+    yield project(tmp_path)
+    await end_server(tmp_path)
+
+
+@pytest.mark.requirement("S1-08")
+@pytest.mark.requirement("S1-10")
+@pytest.mark.requirement("S1-11")
+async def test_two_runs_are_started_steered_left_and_found_again(folder: Path) -> None:
+    with Tmux(folder) as terminal:
+        terminal.nerve()
+        terminal.until("%ship", "%slow")
+        terminal.type("%sl")
+        terminal.until("❯ %slow")
+        terminal.press("Tab", "Enter")
+        terminal.until("● slow", "● work")
+        terminal.enter("%ship the parcel")
+        terminal.until("Ship it?", "1 waiting F3")
+
+        terminal.press("F2", "Down", "p")
+        terminal.until("pausing")
+        terminal.press("Escape", "F3")
+        terminal.until("❯ 1  yes", "answer to approve")
+        terminal.press("y")
+        terminal.until("shipped the parcel", "✓ approve  yes  Ship it?")
+        assert "elsewhere" not in terminal.gone("waiting F3")
+
+        terminal.enter("%hello ::last")
+        terminal.until("hello shipped the parcel")
+        terminal.press("F2", "Up", "r")
+        terminal.until("goes on: running")
+        terminal.press("Escape")
+
+        terminal.press("C-c", "C-c")
+        left = terminal.until("it ended with 0")
+        assert not terminal.is_full_screen
+        assert "slow running" in left
+        assert "nerve watch" in left
+
+        terminal.nerve()
+        terminal.until("● slow", "Earlier", "✓ ship")
+        (folder / "go").touch()
+        terminal.until("✓ slow")
+        terminal.press("C-d")
+        terminal.until("it ended with 0")
+    assert effects(folder) == ["built", "sent"]
+
+
+async def test_what_is_typed_fast_arrives_in_its_order(folder: Path) -> None:
+    with Tmux(folder) as terminal:
+        terminal.nerve()
+        terminal.until("%hello")
+        terminal.press("%", "h", "e", "l", "Tab", "y", "o", "x", "BSpace", "u", "Enter", "n", "e", "x", "t")
+        terminal.until("❯ %hello you", "hello you", "❯ next")
+        terminal.press("C-u")
+        terminal.press("a", "M-Enter", "b", "C-j", "c")
+        terminal.until("❯ a ", "│   b ", "│   c ")
+
+
+async def test_a_long_paste_is_folded_and_shown_when_pasted_again(folder: Path) -> None:
+    with Tmux(folder) as terminal:
+        terminal.nerve()
+        terminal.paste(LONG)
+        terminal.until("[Pasted text #1 +11 lines]")
+        terminal.paste(LONG)
+        terminal.until("line 11")
+        assert "[Pasted" not in terminal.screen
+
+
+async def test_no_size_breaks_the_screen(folder: Path) -> None:
+    with Tmux(folder) as terminal:
+        terminal.nerve()
+        terminal.enter("%ship it")
+        terminal.until("1 waiting F3")
+        for width, height in ((60, 16), (40, 10), (150, 45), (60, 16)):
+            terminal.resize(width, height)
+            terminal.until("❯", "waiting")
+        terminal.press("F3")
+        small = terminal.until("❯ 1  yes", "2  no")
+        assert max(map(len, small.splitlines())) <= 60
+        terminal.press("2")
+        terminal.gone("❯ 1  yes")
+
+
+async def test_control_c_clears_first_and_leaves_when_pressed_twice(folder: Path) -> None:
+    with Tmux(folder) as terminal:
+        terminal.nerve()
+        assert terminal.is_full_screen
+        terminal.type("a draft")
+        terminal.until("❯ a draft")
+        terminal.press("C-c")
+        terminal.until("Ctrl-C again leaves")
+        assert "a draft" not in terminal.screen
+        terminal.press("C-c")
+        terminal.until("it ended with 0", "$")
+        assert not terminal.is_full_screen
+
+
+async def test_the_prompt_is_written_in_an_editor(folder: Path) -> None:
+    editor = folder / "editor.sh"
+    editor.write_text("#!/bin/sh\nprintf '%%hello from the editor' > \"$1\"\n")
+    editor.chmod(0o755)
+    with Tmux(folder, EDITOR=str(editor)) as terminal:
+        terminal.nerve()
+        terminal.until("%hello")
+        terminal.press("C-g")
+        terminal.until("❯ %hello from the editor")
+        terminal.press("Enter")
+        terminal.until("hello from the editor", "✓ hello")
+
+
+async def test_a_server_that_is_killed_comes_back_and_nothing_is_lost(folder: Path) -> None:
+    with Tmux(folder) as terminal:
+        terminal.nerve()
+        terminal.until("%ship")
+        terminal.enter("%ship the parcel")
+        terminal.until("1 waiting F3")
+        first = server_pid(folder)
+        assert first is not None
+        os.kill(first, signal.SIGKILL)
+        terminal.press("F3")
+        terminal.until("❯ 1  yes")
+        terminal.press("1")
+        terminal.until("shipped the parcel", "✓ ship")
+        assert server_pid(folder) != first
+    assert effects(folder) == ["built", "sent"]
+
+
+async def test_one_changes_to_plain_lines_and_back(folder: Path) -> None:
+    with Tmux(folder) as terminal:
+        terminal.nerve()
+        terminal.until("%hello")
+        terminal.enter("%hello you")
+        terminal.until("hello you", "✓ hello")
+        terminal.enter("/tui plain")
+        terminal.when(lambda _: not terminal.is_full_screen, "still the full screen")
+        terminal.until("hello you", "? keys")
+        terminal.enter("/tui full")
+        terminal.when(lambda _: terminal.is_full_screen, "no full screen")
+        terminal.until("hello you", "✓ hello")

@@ -1,0 +1,182 @@
+"""Gate cards: opened on request, answered by keys and text, never a trap."""
+
+from __future__ import annotations
+
+import pytest
+
+from commander.tui.desks import desk, gate, permission, waiting
+from commander.tui.screens import Screen, shown
+from commander.tui.test_snapshots import SCHEMA
+from nerve.commander.core.desk import Desk
+
+
+def asking() -> Desk:
+    made = desk()
+    waiting(made, gate(), permission())
+    return made
+
+
+async def test_a_gate_that_waits_is_told_and_opens_only_on_request() -> None:
+    async with shown(asking()) as screen:
+        assert "2 waiting" in screen.text
+        assert not screen.app.card.display
+        await screen.press("f3")
+        assert "Release v2.1 to production?" in screen.text
+        assert screen.app.desk.opened == "g1"
+        await screen.press("f3")
+        assert screen.app.desk.opened == "g2"
+
+
+async def test_the_command_opens_it_too() -> None:
+    async with shown(asking()) as screen:
+        await screen.press(*"/gates", "enter")
+        assert screen.app.desk.opened == "g1"
+
+
+@pytest.mark.requirement("S0-65")
+@pytest.mark.parametrize(
+    ("key", "answer"), [("y", "approve"), ("n", "reject"), ("3", "later"), ("enter", "approve")]
+)
+async def test_a_key_answers_while_the_card_has_the_focus(key: str, answer: str) -> None:
+    async with shown(asking()) as screen:
+        await screen.press("f3", key)
+        assert screen.controller.answers == [("g1", answer)]
+
+
+async def test_no_key_answers_while_there_is_text_in_the_prompt() -> None:
+    async with shown(asking()) as screen:
+        await screen.press(*"but ", "f3")
+        screen.app.card.focus()
+        await screen.press("y", "1")
+        screen.app.card.focus()
+        await screen.press("1", "n")
+        assert screen.controller.answers == []
+        assert screen.app.prompt.text == "but y11n"
+
+
+async def test_an_open_gate_does_not_take_the_prompt_away() -> None:
+    async with shown(asking()) as screen:
+        await screen.press("f3", *"what is", "enter")
+        assert screen.controller.entered == ["what is"]
+        assert screen.controller.answers == []
+
+
+@pytest.mark.requirement("S1-40")
+async def test_a_command_is_typed_while_a_gate_is_open() -> None:
+    async with shown(asking()) as screen:
+        await screen.press("f3", *"/status", "enter")
+        assert screen.controller.entered == ["/status"]
+
+
+async def test_a_wrong_answer_says_why_and_the_gate_stays() -> None:
+    async with shown(asking()) as screen:
+        screen.controller.refusal = "Invalid choice."
+        await screen.press("f3", "y")
+        assert "Invalid choice." in screen.text
+        assert screen.app.card.display
+
+
+async def test_an_answer_given_elsewhere_closes_the_card() -> None:
+    async with shown(asking()) as screen:
+        await screen.press("f3")
+        screen.app.desk.gates = screen.app.desk.gates[1:]
+        screen.app.desk.flag("gates")
+        await screen.settle()
+        assert not screen.app.card.display
+        assert screen.app.prompt.has_focus
+        assert "1 waiting" in screen.text
+
+
+async def test_escape_leaves_the_gate_for_later() -> None:
+    async with shown(asking()) as screen:
+        await screen.press("f3", "escape")
+        assert not screen.app.card.display
+        assert screen.app.prompt.has_focus
+        assert screen.controller.answers == []
+
+
+async def test_what_exactly_will_run_is_shown() -> None:
+    async with shown(asking()) as screen:
+        await screen.press("f3", "f3")
+        for told in ("Will run Edit", "in /home/me/shop", "± src/app.py", "-debug = True", "+debug = False"):
+            assert told in screen.text
+
+
+async def test_characters_that_hide_are_written_out() -> None:
+    made = desk()
+    action = {"tool": "Bash", "input": {"command": "echo \x1b[8mrm -rf /\u202e"}}
+    waiting(made, gate(prompt="agent wants to use Bash:\n\n    command", action=action))
+    async with shown(made) as screen:
+        await screen.press("f3")
+        assert "echo \\x1b[8mrm -rf /U+202E" in screen.text
+
+
+async def test_a_click_on_a_choice_answers() -> None:
+    async with shown(asking()) as screen:
+        await screen.press("f3")
+        await screen.pilot.click("#choices", offset=(6, 1))
+        await screen.settle()
+        assert screen.controller.answers == [("g1", "reject")]
+
+
+async def test_gates_open_by_themselves_when_that_was_asked_for() -> None:
+    made = desk()
+    async with shown(made) as screen:
+        await screen.press("shift+tab")
+        assert "gates open by themselves" in screen.text
+        waiting(made)
+        await screen.settle()
+        assert screen.app.card.display
+
+
+async def test_no_gate_opens_over_what_is_being_typed() -> None:
+    made = desk()
+    async with shown(made) as screen:
+        await screen.press("shift+tab", *"text")
+        waiting(made)
+        await screen.settle()
+        assert not screen.app.card.display
+
+
+# -- forms -----------------------------------------------------------------------------------------------
+
+
+def form() -> Desk:
+    made = desk()
+    waiting(made, gate(choices=None, schema=SCHEMA))
+    return made
+
+
+async def test_a_gate_with_a_schema_is_a_form() -> None:
+    async with shown(form()) as screen:
+        await screen.press("f3")
+        await screen.press("3", "tab", "enter", "down", "down", "enter", "tab", "4", "ctrl+s")
+        expected = {"version": "3", "target": "production", "count": 4, "notify": True}
+        assert screen.controller.answers == [("g1", expected)]
+
+
+async def test_a_form_says_what_is_missing_and_what_is_wrong() -> None:
+    async with shown(form()) as screen:
+        await screen.press("f3", "ctrl+s")
+        assert "'target' must be filled in." in screen.text
+        assert screen.controller.answers == []
+
+
+async def test_a_form_can_be_left() -> None:
+    async with shown(form()) as screen:
+        await screen.press("f3", "escape")
+        assert not screen.app.card.display
+        await screen.type("hello")
+        assert screen.app.prompt.text == "hello"
+
+
+async def answered(screen: Screen) -> None:
+    await screen.press("f3", "y")
+
+
+async def test_the_card_goes_when_it_is_answered_and_the_next_waits() -> None:
+    async with shown(asking()) as screen:
+        await answered(screen)
+        assert not screen.app.card.display
+        assert screen.app.prompt.has_focus
+        assert "1 waiting" in screen.text

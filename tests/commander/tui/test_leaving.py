@@ -1,0 +1,127 @@
+"""Esc and Ctrl-C: close, copy, clear, stop after asking, and leave without stopping anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+import pytest
+
+from commander.tui.desks import desk, review
+from commander.tui.screens import shown
+from nerve.commander.core.desk import Desk
+from nerve.commander.tui import acting
+
+
+def working() -> Desk:
+    made = desk()
+    review(made)
+    made.look_at("run_01review")
+    return made
+
+
+async def test_escape_asks_before_it_stops_the_run() -> None:
+    async with shown(working()) as screen:
+        await screen.press("escape")
+        assert screen.controller.stopped == []
+        assert "Stop last commit? Esc again stops it" in screen.text
+        await screen.press("escape")
+        assert screen.controller.stopped == ["run_01review"]
+
+
+async def test_who_types_on_does_not_stop_it() -> None:
+    async with shown(working()) as screen:
+        await screen.press("escape", "a", "backspace", "escape")
+        assert screen.controller.stopped == []
+
+
+async def test_the_question_is_not_asked_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acting, "PATIENCE", -1.0)
+    async with shown(working()) as screen:
+        await screen.press("escape")
+        await screen.settle()
+        assert "Stop" not in screen.text
+        await screen.press("escape")
+        assert screen.controller.stopped == []
+
+
+async def test_without_a_run_escape_stops_nothing() -> None:
+    async with shown(desk()) as screen:
+        await screen.press("escape", "escape", "escape")
+        assert screen.controller.stopped == []
+
+
+async def test_control_c_clears_the_prompt_and_the_past_keeps_it() -> None:
+    async with shown(desk()) as screen:
+        await screen.press(*"draft", "ctrl+c")
+        assert screen.app.prompt.text == ""
+        assert "Ctrl-C again leaves" in screen.text
+        await screen.press("up")
+        assert screen.app.prompt.text == "draft"
+
+
+async def test_control_c_twice_leaves_and_stops_nothing() -> None:
+    async with shown(working()) as screen:
+        await screen.press("ctrl+c")
+        assert "Ctrl-C again leaves, runs go on · Esc stops last commit" in screen.text
+        await screen.pilot.press("ctrl+c")
+        await screen.pilot.pause()
+        assert screen.app.return_value == "quit"
+        assert screen.controller.stopped == []
+
+
+async def test_control_c_and_escape_stop_the_run() -> None:
+    async with shown(working()) as screen:
+        await screen.press("ctrl+c", "escape")
+        assert screen.controller.stopped == ["run_01review"]
+
+
+async def test_control_c_copies_what_is_selected() -> None:
+    async with shown(working()) as screen:
+        await screen.pilot.mouse_down("#stream", offset=(4, 2))
+        await screen.pilot.hover("#stream", offset=(30, 3))
+        await screen.pilot.mouse_up("#stream", offset=(30, 3))
+        await screen.settle()
+        await screen.press("ctrl+c")
+        assert "code_review" in screen.app.clipboard
+        assert not screen.app.screen.get_selected_text()
+
+
+async def test_control_d_leaves_only_from_an_empty_prompt() -> None:
+    async with shown(desk()) as screen:
+        await screen.press(*"ab", "left", "ctrl+d")
+        assert screen.app.prompt.text == "a"
+        await screen.press("backspace")
+        await screen.pilot.press("ctrl+d")
+        await screen.pilot.pause()
+        assert screen.app.return_value == "quit"
+
+
+@pytest.mark.parametrize(("wants", "left"), [({"quit": ""}, "quit"), ({"tui": "plain"}, "plain")])
+async def test_commands_leave_too(wants: dict[str, str], left: str) -> None:
+    async with shown(desk()) as screen:
+        screen.controller.wants.update(wants)
+        screen.app.desk.flag("wants")
+        screen.app.frame()
+        await screen.pilot.pause()
+        assert screen.app.return_value == left
+
+
+async def test_the_theme_is_chosen_by_a_command() -> None:
+    async with shown(desk()) as screen:
+        screen.controller.ask("theme", "nord")
+        await screen.settle()
+        assert screen.app.theme == "nord"
+
+
+async def test_an_error_on_the_screen_is_an_error_of_the_program() -> None:
+    made = desk()
+
+    def broken() -> datetime:
+        raise RuntimeError("the clock is broken")
+
+    clock: Callable[[], datetime] = broken
+    made.connected = False
+    with pytest.raises(RuntimeError, match="the clock"):
+        async with shown(made, clock=clock):
+            pass

@@ -1,0 +1,177 @@
+"""Typing: keys in their order, completion, history, search, several lines and pastes."""
+
+from __future__ import annotations
+
+import pytest
+from textual import events
+
+from commander.tui.desks import desk, review
+from commander.tui.screens import Screen, shown
+
+
+async def paste(screen: Screen, text: str) -> None:
+    screen.app.post_message(events.Paste(text))
+    await screen.settle()
+
+
+LONG = "\n".join(f"line {number}" for number in range(12))
+
+
+async def test_what_is_typed_is_entered() -> None:
+    async with shown(desk()) as screen:
+        await screen.press(*"hello", "enter")
+        assert screen.controller.entered == ["hello"]
+        assert screen.app.prompt.text == ""
+
+
+async def test_keys_that_come_fast_are_done_in_their_order() -> None:
+    async with shown(desk()) as screen:
+        screen.app.prompt.focus()
+        for key in ("%", "r", "e", "s", "tab", "x", "backspace", "y", "enter", "n", "e", "x", "t"):
+            screen.app.post_message(events.Key(key, key if len(key) == 1 else None))
+        await screen.settle()
+        assert screen.controller.entered == ["%research_agent y"]
+        assert screen.app.prompt.text == "next"
+
+
+@pytest.mark.requirement("S0-62")
+async def test_prefixes_are_completed_while_they_are_typed() -> None:
+    async with shown(desk()) as screen:
+        await screen.type("%")
+        assert [item.text for item in screen.app.popup.items] == [
+            "%code_review",
+            "%research_agent",
+            "%deploy",
+        ]
+        await screen.press("down", "tab")
+        assert screen.app.prompt.text == "%research_agent "
+        await screen.type("--m")
+        await screen.press("tab")
+        assert screen.app.prompt.text.startswith("%research_agent --max")
+
+
+async def test_enter_finishes_the_name_of_a_command() -> None:
+    async with shown(desk()) as screen:
+        await screen.press(*"/usa", "enter")
+        assert screen.controller.entered == ["/usage"]
+        await screen.press(*"/sig", "enter")
+        assert screen.controller.entered == ["/usage"]
+        assert screen.app.prompt.text == "/signal "
+
+
+async def test_enter_sends_a_name_as_it_is_typed_unless_one_was_chosen() -> None:
+    async with shown(desk()) as screen:
+        await screen.press(*"%dep", "enter")
+        assert screen.controller.entered == ["%dep"]
+        await screen.press(*"%dep", "down", "enter")
+        assert screen.controller.entered == ["%dep"]
+        assert screen.app.prompt.text == "%deploy "
+
+
+async def test_escape_closes_the_popup_and_keeps_the_text() -> None:
+    async with shown(desk()) as screen:
+        await screen.press(*"/st", "escape")
+        assert screen.app.prompt.text == "/st"
+        assert not screen.app.popup.is_open
+
+
+async def test_a_click_takes_what_is_offered() -> None:
+    async with shown(desk()) as screen:
+        await screen.type("%")
+        await screen.pilot.click("#popup", offset=(6, 3))
+        await screen.settle()
+        assert screen.app.prompt.text == "%deploy "
+
+
+@pytest.mark.parametrize("key", ["ctrl+j", "alt+enter", "shift+enter"])
+async def test_there_are_keys_for_a_new_line(key: str) -> None:
+    async with shown(desk()) as screen:
+        await screen.press("a", key, "b", "enter")
+        assert screen.controller.entered == ["a\nb"]
+
+
+async def test_a_backslash_before_enter_is_a_new_line() -> None:
+    async with shown(desk()) as screen:
+        await screen.press("a", "backslash", "enter", "b", "enter")
+        assert screen.controller.entered == ["a\nb"]
+
+
+async def test_arrows_walk_through_what_was_typed_and_keep_the_draft() -> None:
+    async with shown(desk(), past=("first", "second")) as screen:
+        await screen.press(*"dra", "up")
+        assert screen.app.prompt.text == "second"
+        await screen.press("up")
+        assert screen.app.prompt.text == "first"
+        await screen.press("down", "down")
+        assert screen.app.prompt.text == "dra"
+
+
+async def test_arrows_move_in_a_text_of_several_lines_first() -> None:
+    async with shown(desk(), past=("before",)) as screen:
+        await screen.press("a", "ctrl+j", "b", "up")
+        assert screen.app.prompt.text == "a\nb"
+        await screen.press("up")
+        assert screen.app.prompt.text == "before"
+
+
+async def test_the_past_is_searched() -> None:
+    async with shown(desk(), past=("run the tests", "deploy to test", "hello")) as screen:
+        await screen.press(*"dr", "ctrl+r")
+        await screen.press("backspace", "backspace", *"test", "ctrl+r", "enter")
+        assert screen.app.prompt.text == "run the tests"
+        assert screen.controller.entered == []
+
+
+async def test_a_search_that_is_left_gives_the_draft_back() -> None:
+    async with shown(desk(), past=("run the tests",)) as screen:
+        await screen.press(*"draft", "ctrl+r", "x", "escape")
+        assert screen.app.prompt.text == "draft"
+
+
+async def test_a_long_paste_is_folded_and_entered_whole() -> None:
+    async with shown(desk()) as screen:
+        await screen.type("see ")
+        await paste(screen, LONG)
+        assert screen.app.prompt.text == "see [Pasted text #1 +11 lines]"
+        await screen.press("enter")
+        assert screen.controller.entered == [f"see {LONG}"]
+
+
+async def test_the_same_paste_again_unfolds_it() -> None:
+    async with shown(desk()) as screen:
+        await paste(screen, LONG)
+        await paste(screen, LONG)
+        assert screen.app.prompt.text == LONG
+
+
+async def test_what_is_queued_comes_back_to_be_edited() -> None:
+    made = desk()
+    made.queue = ["later"]
+    async with shown(made) as screen:
+        assert "later" in screen.text
+        await screen.press("up")
+        assert screen.app.prompt.text == "later"
+        assert "waits for its turn" not in screen.text
+
+
+async def test_a_question_mark_is_help_only_on_an_empty_prompt() -> None:
+    async with shown(desk()) as screen:
+        await screen.press("question_mark")
+        assert "What you type" in screen.text
+        await screen.press("escape", "a", "question_mark")
+        assert screen.app.prompt.text == "a?"
+
+
+async def test_the_prompt_can_be_written_in_an_editor_or_says_why_not() -> None:
+    async with shown(desk()) as screen:
+        await screen.press("ctrl+g")
+        assert "cannot be lent to an editor" in screen.text
+
+
+async def test_letters_that_mean_nothing_elsewhere_go_to_the_prompt() -> None:
+    made = desk()
+    review(made)
+    async with shown(made) as screen:
+        await screen.press("f4", "z", "z")
+        assert screen.app.prompt.text == "zz"
+        assert screen.app.prompt.has_focus

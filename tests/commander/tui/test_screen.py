@@ -1,0 +1,181 @@
+"""The conversation and the list of runs: they follow, stay, fold, fit every size, and cost little."""
+
+from __future__ import annotations
+
+import pytest
+
+from commander.tui.desks import BEGAN, Script, crowd, desk, finished, review, waiting
+from commander.tui.screens import SMALL, shown
+from nerve.commander.core.desk import Desk
+from nerve.commander.tui.stream import MOST
+
+
+def working() -> Desk:
+    made = desk()
+    finished(made)
+    review(made)
+    waiting(made)
+    return made
+
+
+@pytest.mark.requirement("S1-09")
+async def test_the_tree_of_a_run_is_live() -> None:
+    made = desk()
+    run = review(made)
+    async with shown(made) as screen:
+        for told in ("✓ read", "● review_loop [2/5]", "└─ ● reviewer", "○ summary", "(0.4s)"):
+            assert told in screen.text
+        run.done("/review_loop/reviewer", "fine", 2.0, usage={"tokens": 5000, "cost": 0.25})
+        run.say("node_retrying", "/review_loop", attempt=1)
+        await screen.settle()
+        for told in ("✓ reviewer", "↻ review_loop", "5.0k tokens", "$0.25"):
+            assert told in screen.text
+
+
+async def test_streamed_text_is_markdown_and_tools_are_folded() -> None:
+    async with shown(working()) as screen:
+        await screen.press("f4", "up", "up")
+        assert "The change is good, with two remarks:" in screen.text
+        assert "+12 lines" in screen.text
+        await screen.press("enter")
+        assert screen.text.count("line") > 10
+
+
+async def test_many_changes_are_drawn_once() -> None:
+    made = desk()
+    run = review(made)
+    async with shown(made) as screen:
+        drawn = 0
+        draw = screen.app.stream._draw
+
+        def counting(each: object) -> None:
+            nonlocal drawn
+            drawn += 1
+            draw(each)  # type: ignore[arg-type]
+
+        screen.app.stream._draw = counting  # type: ignore[method-assign,assignment]
+        for number in range(500):
+            run.output("/review_loop/reviewer", f"word {number} ", "partial")
+        screen.app.frame()
+        assert drawn == 1
+
+
+async def test_the_end_is_followed_until_somebody_scrolls_up() -> None:
+    made = desk()
+    async with shown(made) as screen:
+        for number in range(60):
+            made.say("note", f"note {number}")
+        await screen.settle()
+        assert "note 59" in screen.text
+        await screen.press("pageup")
+        made.say("note", "unseen")
+        await screen.settle()
+        assert "unseen" not in screen.text
+        await screen.press("ctrl+end")
+        assert "unseen" in screen.text
+
+
+async def test_old_blocks_are_shown_to_who_goes_up() -> None:
+    made = desk()
+    for number in range(MOST + 50):
+        made.say("note", f"note {number}")
+    async with shown(made) as screen:
+        stream = screen.app.stream
+        assert len(stream.drawn) == MOST
+        while stream.above or stream.scroll_y > 0:
+            await screen.press("pageup")
+        assert "note 0" in screen.text
+
+
+async def test_a_block_is_referred_to_and_copied() -> None:
+    async with shown(working()) as screen:
+        await screen.press("f4", "home", "down", "c")
+        assert "Rayleigh scattering" in screen.app.clipboard
+        await screen.press("r")
+        assert screen.app.prompt.text == "::2 "
+
+
+async def test_what_others_write_cannot_steer_the_terminal() -> None:
+    made = desk()
+    run = Script(made, "run_x", "flow").follow().started("say").began("/say")
+    run.output("/say", "\x1b[2J\x1b]0;owned\x07 hello", "assistant")
+    made.say("input", "\x1b[31mred")
+    async with shown(made) as screen:
+        assert "\x1b" not in screen.text
+        assert "\\x1b[2J" in screen.text
+
+
+async def test_runs_are_listed_looked_at_and_steered() -> None:
+    async with shown(working()) as screen:
+        await screen.press("f2", "down", "p")
+        assert screen.controller.entered[0].startswith("/pause run_")
+        await screen.press("enter")
+        assert screen.controller.followed
+        assert screen.app.prompt.has_focus
+
+
+async def test_a_run_in_the_list_is_stopped_only_when_it_is_said_twice() -> None:
+    async with shown(working()) as screen:
+        await screen.press("f2", "s")
+        assert screen.controller.stopped == []
+        await screen.press("escape")
+        assert len(screen.controller.stopped) == 1
+
+
+async def test_the_next_run_is_a_key_away() -> None:
+    async with shown(working()) as screen:
+        await screen.press("alt+down")
+        await screen.press("alt+down")
+        assert len(set(screen.controller.followed)) == 2
+
+
+async def test_a_small_screen_has_the_runs_in_a_line_and_the_list_behind_a_key() -> None:
+    async with shown(working(), SMALL) as screen:
+        assert "last commit 42s" in screen.text.split("\n")[0]
+        await screen.press("f2")
+        assert "Earlier" in screen.text
+        await screen.press("escape")
+        assert "Earlier" not in screen.text
+
+
+@pytest.mark.parametrize("size", [(20, 6), (40, 10), (60, 16), (89, 17), (90, 18), (300, 90)])
+async def test_no_size_breaks_it(size: tuple[int, int]) -> None:
+    made = working()
+    crowd(made, 50)
+    async with shown(made) as screen:
+        await screen.press("f3")
+        await screen.pilot.resize_terminal(*size)
+        await screen.settle()
+        await screen.press("escape", "/", "escape", "f2", "f4", "escape", *"typed")
+        assert screen.app.prompt.text == "/typed"
+
+
+async def test_two_hundred_runs_are_in_the_list() -> None:
+    made = desk()
+    crowd(made, 200)
+    async with shown(made) as screen:
+        await screen.press("f2", *["down"] * 199)
+        assert screen.app.runs.at == screen.app.runs.order[199]
+        assert screen.app.runs.order[199] in {run_id for run_id, _ in screen.app.runs.rows}
+
+
+async def test_the_conversation_starts_again_when_it_is_cleared() -> None:
+    made = working()
+    async with shown(made) as screen:
+        made.blocks.clear()
+        made.flag("cleared")
+        made.say("note", "fresh")
+        await screen.settle()
+        assert "fresh" in screen.text
+        assert "deploy  friday" not in screen.text
+
+
+def test_times_and_sums_are_short() -> None:
+    from datetime import timedelta
+
+    from nerve.commander.tui.figures import length, money, tokens
+
+    spans = {0.42: "0.4s", 42: "42s", 185: "3m 05s", 7800: "2h 10m", 400_000: "4d"}
+    assert {each: length(BEGAN, None, BEGAN + timedelta(seconds=each)) for each in spans} == spans
+    assert [money(cost) for cost in (0, 0.001, 0.5, 12)] == ["", "<1¢", "$0.50", "$12.00"]
+    assert [tokens(count) for count in (12, 1240, 2_500_000)] == ["12", "1.2k", "2.5M"]
