@@ -14,6 +14,7 @@ from pathlib import Path
 import apsw
 
 from bench import (
+    commander,
     declarative,
     expression,
     growth,
@@ -40,6 +41,7 @@ WORKLOADS: dict[str, Callable[[int, Path], list[Line]]] = {
     "expr": expression.measure,
     "spec": declarative.measure,
     "http": http.measure,
+    "tui": commander.measure,
 }
 FEWEST = 5
 ROW = "{:<7} {:<78} {:>9} {:>9} {:<13} {:>6}  {:<18} {}"

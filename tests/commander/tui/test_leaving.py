@@ -125,3 +125,15 @@ async def test_an_error_on_the_screen_is_an_error_of_the_program() -> None:
     with pytest.raises(RuntimeError, match="the clock"):
         async with shown(made, clock=clock):
             pass
+
+
+async def test_an_error_behind_the_screen_is_told_and_the_screen_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def fail(text: str) -> None:
+        raise RuntimeError("no luck")
+
+    async with shown(desk()) as screen:
+        monkeypatch.setattr(screen.controller, "enter", fail)
+        await screen.press("a", "enter")
+        assert "That did not work: RuntimeError: no luck" in screen.text

@@ -69,8 +69,15 @@ class Acting(App[str]):
         raise NotImplementedError
 
     def background(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Do something without anybody waiting for it."""
-        self.run_worker(work, exit_on_error=True, group="background")
+        """Do something without anybody waiting for it; what goes wrong is told, and the screen stays."""
+
+        async def done() -> None:
+            try:
+                await work
+            except Exception as error:
+                self.desk.say("error", f"That did not work: {type(error).__name__}: {error}")
+
+        self.run_worker(done(), group="background")
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Over another screen, such as the palette, only that screen's keys count."""

@@ -162,11 +162,13 @@ class CommanderApp(Acting):
                 self.draw_runs()
             self.heed(changed.flags)
             self.status.redraw()
-        self.status.tick()
+        elif self._frame % SECOND == 0:
+            self.status.redraw()
+        else:
+            self.status.tick()
         if self._frame % SECOND == 0:
             self.stream.tick()
             self.draw_time()
-            self.status.redraw()
 
     def draw_all(self) -> None:
         self.draw_runs()

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from textual.app import App
     from textual.selection import Selection
 
+KEPT = 2000
+"""Lines that are kept as they were put on the screen."""
+
 
 def draw(app: App[Any], renderable: RenderableType, width: int, left: int = 0) -> list[Strip]:
     """A renderable as lines of at most that width, set in from the left."""
@@ -39,6 +42,9 @@ class Paper(ScrollView):
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self.strips: list[Strip] = []
+        self._finished: dict[int, tuple[Strip, Strip]] = {}
+        """Lines that were put on the screen, by their number, with what they were made of."""
+        self._for: tuple[int, Style] | None = None
 
     def line(self, y: int) -> Strip:
         return self.strips[y]
@@ -68,8 +74,19 @@ class Paper(ScrollView):
         at, width, base = self.scroll_offset.y + y, self.size.width, self.visual_style.rich_style
         if not 0 <= at < self.height:
             return Strip.blank(width, base)
-        strip = self.selected(self.line(at), at)
-        return strip.apply_offsets(0, at).extend_cell_length(width).crop(0, width).apply_style(base)
+        strip = self.line(at)
+        if self.text_selection is not None:
+            return self.finished(self.selected(strip, at), at, width, base)
+        if self._for != (width, base) or len(self._finished) > KEPT:
+            self._for, self._finished = (width, base), {}
+        kept = self._finished.get(at)
+        if kept is None or kept[0] is not strip:
+            kept = self._finished[at] = strip, self.finished(strip, at, width, base)
+        return kept[1]
+
+    def finished(self, strip: Strip, y: int, width: int, base: Style) -> Strip:
+        """A line as it is put on the screen: filled up, on its ground, and knowing where it is."""
+        return strip.apply_offsets(0, y).extend_cell_length(width).crop(0, width).apply_style(base)
 
     def selected(self, strip: Strip, y: int) -> Strip:
         """A line with what is selected of it marked."""

@@ -41,6 +41,7 @@ class Status(Static):
         return card is not None and card.moves
 
     def tick(self) -> None:
+        """Turn the spinner."""
         if self.moves or not self.desk.connected:
             self.redraw()
 
