@@ -94,6 +94,22 @@ async def test_the_other_provider_is_asked_at_once_also_when_the_limit_was_known
     assert len(first.calls) == 1
 
 
+async def test_the_other_provider_is_not_asked_for_a_model_of_the_first():
+    other = ScriptedProvider(["fine"])
+    session = Session()
+    register(session, limited(time.time() + 60), fallback=other, model="opus")
+    assert await within((await session.start("body")).wait()) == "fine"
+    assert "model" not in other.calls[0].options
+
+
+async def test_a_turn_that_was_refused_is_not_spent():
+    session = Session()
+    register(session, limited(time.time() + 0.2), limits={"turns": 1})
+    run = await session.start("body")
+    assert await within(run.wait()) == "fine"
+    assert run.view.usage.turns == 1
+
+
 async def test_a_limit_takes_no_time_of_its_step():
     session = Session()
     register(session, limited(time.time() + 0.5), timeout=0.3)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
-from nerve.agents.port import Assistant, Begun, Capabilities, Chunk, Done, Options, Unavailable
+from nerve.agents.port import Assistant, Begun, Capabilities, Chunk, Done, Options
+from nerve.agents.starting import environment, starting
 from nerve.agents.stream import Tell, told
-from nerve.process import Exit, child_env, run_command
+from nerve.process import Exit, run_command
 
 ANSWER = 1_000_000
 """Bytes of the head, and of the tail, of an answer that are kept."""
@@ -74,24 +74,16 @@ class Turn:
 
     async def ended(self, heard: Callable[[str, str], None]) -> Exit:
         provider = self.provider
-        named = {name: os.environ[name] for name in provider.pass_env if name in os.environ}
-        try:
+        with starting(provider.argv[0], "install it, or correct the provider's argv"):
             return await run_command(
                 provider.argv,
                 cwd=self.cwd,
-                env=child_env({**named, **provider.env, **self.options.env}),
+                env=environment(provider.pass_env, provider.env, self.options.env),
                 stdin=self.input.encode(errors="replace"),
                 on_output=heard,
                 keep=ANSWER,
                 grace=provider.grace,
             )
-        except (FileNotFoundError, PermissionError) as error:
-            if error.filename != provider.argv[0]:
-                raise
-            raise Unavailable(
-                f"the program '{provider.argv[0]}' cannot be started ({error.strerror}); install it, or"
-                " correct the provider's argv"
-            ) from error
 
 
 def failure(program: str, ended: Exit) -> str:

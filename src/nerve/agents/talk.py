@@ -8,36 +8,27 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from nerve.agents.accounts import Accounts
 from nerve.agents.answers import TRIES, once_more, read_answer, with_schema
+from nerve.agents.asking import Asking
 from nerve.agents.ledger import added, entry
-from nerve.agents.permissions import Action, Permissions, question, visible
-from nerve.agents.port import Capabilities, Decision, Done, HostTool, Options, Permission, Provider
+from nerve.agents.permissions import Permissions
+from nerve.agents.port import Capabilities, Done, Options, Provider
 from nerve.agents.request import Request
 from nerve.agents.said import Said
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.paths import inside
 from nerve.core.result import Result
-from nerve.core.runtime import Gate
 from nerve.core.schemas import problem_of
 
 INTERRUPTED = (
     "You were interrupted before you were done. Go on with your task; if it is done already, give your final"
     " answer again. The task was:\n\n"
 )
-
-ASKING = "Ask the person you work for, when only they can decide. Waits until they answer."
-QUESTION = {
-    "type": "object",
-    "properties": {
-        "question": {"type": "string"},
-        "choices": {"type": "array", "items": {"type": "string"}},
-    },
-    "required": ["question"],
-}
 
 
 @dataclass(slots=True)
@@ -124,6 +115,7 @@ class Talk:
         try:
             done = await self.turn(prompt)
             while done.outcome == "completed" and self.can.resume and (said := unheard(leaf.words)):
+                await self.keep_count()
                 done = await self.turn(said)
         finally:
             leaf.words = None
@@ -140,6 +132,8 @@ class Talk:
                 self.accounts.answered(self.provider.name)
                 return done
             self.accounts.limit(self.provider.name, done.resets_at)
+            self.turns -= done.usage is None  # it was refused, and took nothing
+            await self.keep_count()
 
     async def fall_back(self) -> None:
         """Ask the other provider from now on, if there is one and the first is limited."""
@@ -153,6 +147,8 @@ class Talk:
             told = f"{self.provider.name} is limited: {other.name} is asked"
             self.context.emit("log", {"message": told})
             self.provider, self.thread, self.totals = other, None, {}
+            self.request = replace(self.request, model=None)  # which is a name of the first one's
+            self.options = replace(self.options, model=None)
 
     async def open(self) -> None:
         """Return when the provider is not limited, or another can be asked."""
@@ -190,6 +186,13 @@ class Talk:
             await self.context.leaf.record(self.context.path, "agent_thread", told | counted)
 
     def with_thread(self) -> Options:
+        asking = Asking(
+            self.context,
+            self.name,
+            self.permissions,
+            self.request.cwd or "",
+            partial(self.accounts.aside, self.provider.name),
+        )
         thread = self.begun_again
         if self.thread is None and self.can.names_threads:
             thread = str(uuid.uuid4())
@@ -198,11 +201,9 @@ class Talk:
             thread=thread,
             fork=self.options.fork and thread is None and self.thread == self.request.resume,
             totals=self.totals or self.context.leaf.threads.totals.get(self.thread or "", {}),
-            ask=self.ask,
+            ask=asking.permission,
             words=self.context.leaf.words if self.can.steer else None,
-            host_tools=(
-                {"ask_human": HostTool(ASKING, QUESTION, self.ask_human)} if self.can.host_tools else {}
-            ),
+            host_tools=asking.tools if self.can.host_tools else {},
         )
 
     async def tell_limit(self, until: float) -> None:
@@ -213,51 +214,6 @@ class Talk:
 
     def tell_open(self) -> None:
         self.context.emit("provider_open", {"provider": self.provider.name})
-
-    @property
-    def step(self) -> str:
-        """What people call the step: its own name, unless it was made up for it."""
-        name = self.context.path.rpartition("/")[2].partition("[")[0]
-        return name if name and not name.startswith("_") else self.name
-
-    @property
-    def who(self) -> str:
-        return self.step if self.step == self.name else f"{self.step} ({self.name})"
-
-    async def ask(self, wanted: Permission) -> Decision:
-        """What the permissions say, or a person."""
-        verdict = self.permissions.verdict(wanted.tool, wanted.input)
-        if verdict != "ask":
-            self.context.emit("permission", {"tool": wanted.tool, "verdict": verdict})
-            return Decision(
-                verdict == "allow", "" if verdict == "allow" else "the workflow does not allow it"
-            )
-        action = Action(wanted.tool, wanted.input, self.request.cwd or "")
-        gate = Gate(
-            f"{self.context.path}/permission",
-            question(self.who, action, wanted.reason),
-            ["allow", "deny"],
-            node_id=self.step,
-            action=action.to_dict(),
-        )
-        answer = await self.ask_at(gate)
-        return Decision(answer == "allow", "" if answer == "allow" else "a person said no")
-
-    async def ask_human(self, given: Mapping[str, Any]) -> str:
-        """The agent asks a person: an ordinary gate, with the agent's words marked as such."""
-        choices = given.get("choices")
-        gate = Gate(
-            f"{self.context.path}/question",
-            f"{self.who} asks:\n\n{visible(str(given.get('question', '')))}",
-            [str(choice) for choice in choices] if isinstance(choices, list) and choices else None,
-            node_id=self.step,
-        )
-        return str(await self.ask_at(gate))
-
-    async def ask_at(self, gate: Gate) -> Any:
-        with self.context.leaf.unhurried(self.context.path):
-            async with self.accounts.aside(self.provider.name):
-                return await self.context.leaf.ask(gate)
 
     def ended(self, result: Result) -> Result:
         """The result with all that is to be known of the talk."""

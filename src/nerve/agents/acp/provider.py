@@ -16,9 +16,9 @@ from nerve.agents.acp.hearing import Json, usage_of
 from nerve.agents.acp.limits import ended, words
 from nerve.agents.acp.money import spent
 from nerve.agents.port import Begun, Capabilities, Chunk, Done, Options, Outcome, Unavailable
+from nerve.agents.starting import environment, starting
 from nerve.agents.stream import Tell, told
 from nerve.errors import NerveError
-from nerve.process.environment import child_env
 from nerve.process.talk import talk
 
 START = 60.0
@@ -99,9 +99,9 @@ class Turn:
 
     async def run(self, tell: Tell) -> None:
         acp = await library()
-        env = given_env(self.provider.env, self.provider.pass_env, self.options.env)
+        env = environment(self.provider.pass_env, self.provider.env, self.options.env)
         command = self.provider.command
-        try:
+        with starting(command[0], "install it, or correct the provider's command"):
             async with talk(command, cwd=self.cwd, env=env) as program:
                 client = Client(acp, tell, self.options)
                 connection = acp.connect_to_agent(client, Lines(program))
@@ -112,13 +112,6 @@ class Turn:
                 finally:
                     await client.hush()
                     await connection.close()
-        except (FileNotFoundError, PermissionError) as error:
-            if error.filename != command[0]:
-                raise
-            raise Unavailable(
-                f"the agent '{command[0]}' cannot be started ({error.strerror}); install it, or correct the"
-                " provider's command"
-            ) from error
 
     async def _talk(self, acp: Any, connection: Any, client: Client, tell: Tell) -> Done:
         try:
@@ -231,11 +224,6 @@ def ourselves(acp: Any) -> dict[str, Any]:
     capable = acp.schema.ClientCapabilities.model_validate({"fs": {}, "terminal": False})
     info = acp.schema.Implementation.model_validate({"name": "nerve", "title": "nerve", "version": "0"})
     return {"client_capabilities": capable, "client_info": info}
-
-
-def given_env(env: Mapping[str, str], names: Sequence[str], more: Mapping[str, str]) -> dict[str, str]:
-    passed = {name: os.environ[name] for name in names if name in os.environ}
-    return child_env({**passed, **env, **more})
 
 
 def unknown(error: Any) -> bool:

@@ -16,8 +16,8 @@ from nerve.agents.claude.host_tools import HostTools
 from nerve.agents.claude.lines import Lines
 from nerve.agents.claude.turn import Turn
 from nerve.agents.port import Capabilities, Chunk, Options, Unavailable
+from nerve.agents.starting import environment, starting
 from nerve.agents.stream import Tell, told
-from nerve.process import child_env
 from nerve.process.talk import talk
 
 PASSED = (
@@ -102,13 +102,9 @@ class ClaudeProvider:
                 tell(chunk)
 
         argv = [await self._found(), *self._arguments(options, thread, resume, tools), *self._extra_args]
-        try:
+        with starting(argv[0], MISSING):
             async with talk(argv, cwd=cwd, env=self._environment(options), grace=GRACE) as program:
                 await Turn(program, lines, options.ask, tools, unless_missing).run(prompt, begin(options))
-        except (FileNotFoundError, PermissionError) as error:
-            if error.filename != argv[0]:
-                raise
-            raise Unavailable(f"{argv[0]} cannot be started ({error.strerror}). {MISSING}") from error
         return not missing
 
     def check(self) -> None:
@@ -152,9 +148,8 @@ class ClaudeProvider:
         return said
 
     def _environment(self, options: Options) -> dict[str, str]:
-        passed = {name: os.environ[name] for name in self._pass_env if name in os.environ}
-        retries = {"CLAUDE_CODE_MAX_RETRIES": str(self._retries)}
-        return child_env({**FIXED, **retries, **passed, **self._env, **options.env})
+        ours = {**FIXED, "CLAUDE_CODE_MAX_RETRIES": str(self._retries)}
+        return environment(self._pass_env, ours, self._env, options.env)
 
 
 def checked(thread: str) -> str:
