@@ -62,6 +62,10 @@ class Prose(Markdown):
 
     def __init__(self, text: str) -> None:
         super().__init__(harmless(text), code_theme="ansi_dark", hyperlinks=False)
+        for part in self.parsed:
+            for piece in part.children or ():
+                if piece.type == "softbreak":  # who writes a new line in a conversation means one
+                    piece.type = "hardbreak"
 
 
 def coloured(diff: str) -> Text:

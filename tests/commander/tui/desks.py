@@ -165,10 +165,10 @@ def review(on: Desk) -> Script:
 def finished(on: Desk) -> Script:
     on.say("input", "%research_agent why is the sky blue?")
     run = Script(on, "run_00research", "research_agent", BEGAN - timedelta(minutes=9)).follow()
-    run.started("search", "answer").began("/search").done("/search", "3 sources", 12.0)
-    run.began("/answer")
+    run.started("search", "reply").began("/search").done("/search", "3 sources", 12.0)
+    run.began("/reply")
     usage = {"input_tokens": 900, "output_tokens": 340, "tokens": 1240, "cost": 0.021}
-    run.done("/answer", "Rayleigh scattering.", 3.2, usage=usage)
+    run.done("/reply", "Rayleigh scattering.", 3.2, usage=usage)
     run.say("workflow_completed", result="**Rayleigh scattering**: short waves are scattered most.")
     return run
 

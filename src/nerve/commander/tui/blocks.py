@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
+from rich.segment import Segment
+from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 from textual.strip import Strip
@@ -81,9 +83,13 @@ class Drawn:
                 self.lines = draw(look.app, sentence(block), look.width, GUTTER)
 
     def _prose(self, look: Look, block: Block) -> list[Strip]:
-        from nerve.commander.tui.growing import prose
+        """A text with its number at the end of its first line."""
+        from nerve.commander.tui.growing import paragraphs
 
-        return draw(look.app, beside(Padding(prose(block.text), (0, 0, 0, 2)), block), look.width, GUTTER)
+        number = f"::{block.number}"
+        first, *rest = paragraphs(look.app, block.text, look.width - 8, GUTTER + 2) or [Strip([])]
+        space = " " * (look.width + GUTTER - first.cell_length - len(number))
+        return [Strip([*first, Segment(space), Segment(number, Style(dim=True))]), *rest]
 
     # -- runs --------------------------------------------------------------------------------------------
 
@@ -116,7 +122,7 @@ class Drawn:
 
     def _end(self, look: Look, block: Block, card: RunCard | None) -> Iterator[Strip]:
         """What the run came to, unless its last words say it."""
-        from nerve.commander.tui.growing import prose
+        from nerve.commander.tui.growing import paragraphs
 
         why = card.error if card is not None and card.state in ("failed", "cancelled") else None
         if why:
@@ -125,7 +131,7 @@ class Drawn:
         said = [part.text.strip() for part in block.parts if part.kind in ("text", "log")]
         if block.done and block.text.strip() and block.text.strip() not in said[-1:] and block.text != why:
             yield Strip([])
-            yield from draw(look.app, Padding(prose(block.text), (0, 0, 0, 2)), look.width, GUTTER)
+            yield from paragraphs(look.app, block.text, look.width - 4, GUTTER + 2)
 
 
 @dataclass(slots=True)
@@ -196,14 +202,22 @@ def beside(body: RenderableType, block: Block) -> Table:
 
 
 def typed(block: Block) -> Table:
-    text = harmless(block.text).replace("\n", "\n  ")
-    return beside(Text.assemble(("❯ ", "bold blue"), (text, "bold")), block)
+    return beside(hanging("❯ ", "bold blue", Text(harmless(block.text), "bold")), block)
+
+
+def hanging(mark: str, style: str, text: Text) -> Table:
+    """A text whose further lines stand below its first."""
+    grid = Table.grid()
+    grid.add_column(no_wrap=True)
+    grid.add_column()
+    grid.add_row(Text(mark, style), text)
+    return grid
 
 
 def sentence(block: Block) -> RenderableType:
     if block.kind == "error":
-        return Text.assemble(("✗ ", "red"), (harmless(block.text), "red"))
-    return Text(f"  {harmless(block.text)}", "dim")
+        return hanging("✗ ", "red", Text(harmless(block.text), "red"))
+    return hanging("  ", "dim", Text(harmless(block.text), "dim"))
 
 
 def asked(block: Block) -> RenderableType:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 BREAK = re.compile(r"\n\n(?=[^\s\-*+>0-9|])")
 """Where one part of a text may end for good: the next line begins neither a list, a quote nor a table."""
-MARKED = re.compile(r"[`*_#>|\[\]~<&\\]|^\s*([-+]|\d+[.)])\s|\n\S|^(\t|    )", re.MULTILINE)
+MARKED = re.compile(r"[`*_#>|\[\]~<&\\]|^\s*([-+]|\d+[.)])\s|^(\t|    )", re.MULTILINE)
 """What may be more than plain text."""
 FENCE = re.compile(r"^(```|~~~)", re.MULTILINE)
 
@@ -51,8 +51,17 @@ class Growing:
         return self.lines + self._joined(app, text[self.settled :])
 
     def _joined(self, app: App[Any], text: str) -> list[Strip]:
-        lines = draw(app, prose(text.strip("\n")), self.width, self.left) if text.strip() else []
+        lines = paragraphs(app, text, self.width, self.left)
         return [Strip([]), *lines] if lines and self.lines else lines
+
+
+def paragraphs(app: App[Any], text: str, width: int, left: int = 0) -> list[Strip]:
+    """The lines of a Markdown text, without empty ones around it."""
+    if not text.strip():
+        return []
+    lines = draw(app, prose(text.strip("\n")), width, left)
+    full = [index for index, line in enumerate(lines) if line.text.strip()]
+    return lines[full[0] : full[-1] + 1] if full else []
 
 
 def last_break(text: str, start: int) -> int:

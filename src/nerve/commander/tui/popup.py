@@ -10,7 +10,7 @@ from rich.text import Text
 from textual.widgets import Static
 
 from nerve.commander.core.completion import Completion
-from nerve.commander.core.harmless import harmless
+from nerve.commander.core.harmless import gist, harmless
 
 ROWS = 8
 WIDEST = 40
@@ -77,7 +77,7 @@ class Popup(Static):
         click = Style(meta={"@click": f"app.take({index})"})
         text = Text(set_cell_size(harmless(item.display or item.text), names), "bold cyan" if here else "")
         text.append("  ")
-        text.append(harmless(item.description).split("\n")[0], "cyan" if here else "dim")
+        text.append(gist(item.description), "cyan" if here else "dim")
         text.truncate(room, overflow="ellipsis", pad=here)
         text.stylize(click)
         return Text.assemble(("❯ " if here else "  ", "bold cyan"), text)
