@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -18,23 +18,27 @@ from nerve.store.port import Append, Row, RunRow, Store
 DAY = 86_400.0
 
 
-def add(
-    store: Store,
+def add(store: Store, *given: Any, **options: Any) -> None:
+    """A run that ended some days ago."""
+    for part in parts(*given, **options):
+        store.append([part])
+
+
+def parts(
     run: str,
     days: float,
     state: str = "completed",
     events: int = 3,
     parent: str | None = None,
     text: str = "x",
-) -> None:
-    """A run that ended some days ago."""
+) -> Iterator[Append]:
     at = time.time() - days * DAY
     data = encode({"stream": "assistant", "text": text})
     rows = [Row(n, at, "output_chunk", "/a", None, data) for n in range(1, events + 1)]
     ended = at if state == "completed" else None
     row = RunRow(run, "default", "hello", state, at, ended, None, parent)
     for start in range(0, events, 5000):
-        store.append([Append(run, start, rows[start : start + 5000], row)])
+        yield Append(run, start, rows[start : start + 5000], row)
 
 
 @asynccontextmanager
@@ -146,8 +150,9 @@ async def test_a_running_engine_is_never_held_up_for_a_quarter_of_a_second(
 def fill(store: Store, attempt: int, runs: int, events: int) -> None:
     add(store, f"long-{attempt}-old", 40, events=events, text="x" * 300)
     add(store, f"long-{attempt}-open", 20, "waiting", events=events, text="x" * 300)
-    for n in range(runs):
-        add(store, f"old-{attempt}-{n:06}", 40)
+    for first in range(0, runs, 500):
+        each = range(first, min(first + 500, runs))
+        store.append([part for n in each for part in parts(f"old-{attempt}-{n:06}", 40)])
 
 
 async def slowest(api: Api, meanwhile: "asyncio.Future[Any]") -> float:

@@ -27,7 +27,10 @@ RUN = {
     ("POST", "/api/signals"),
     ("POST", "/api/facts"),
     ("POST", "/api/facts/retract"),
-    *(("POST", f"/api/runs/{{run}}/{verb}") for verb in ("pause", "resume", "steer", "stop", "fork", "retry", "skip")),
+    *(
+        ("POST", f"/api/runs/{{run}}/{verb}")
+        for verb in ("pause", "resume", "steer", "stop", "fork", "retry", "skip")
+    ),
     ("POST", "/api/route"),
     ("POST", "/test/message"),
 }

@@ -268,3 +268,19 @@ def test_a_part_without_rows_that_takes_an_old_journal_for_new_is_refused(file: 
     store = SqliteStore(file)
     assert [type(outcome) for outcome in store.append([Append("r", 0, [], run_row("r"))])] == [Conflict]
     store.close()
+
+
+def test_a_deletion_that_was_cut_off_is_gone_on_with(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.append([append("long", 0, 7000, run_row("long"))])
+    with monkeypatch.context() as patched:
+        patched.setattr(store._writer, "delete_more", lambda: False)
+        store.delete_runs(["long"])
+    assert store.run("long") is None
+    assert len(store.events("long")) == 7000
+    assert store._writer.delete_more()
+    assert [row.seq for row in store.events("long")] == list(range(1, 5001))
+    store.delete_runs([])
+    assert store.events("long") == []
+    assert not store._writer.delete_more()

@@ -49,6 +49,8 @@ async def collect(
         if not dry_run:
             await asyncio.to_thread(store.delete_runs, batch.runs)
         await asyncio.sleep(0)
+    if not dry_run:
+        await asyncio.to_thread(store.delete_runs, [])  # what was cut off the last time
     if chunks_older_than is not None:
         for row in rows:
             if row.run not in gone and row.started < chunks_older_than:
@@ -105,11 +107,14 @@ def batches(store: Store, runs: Iterable[str]) -> Iterator[Batch]:
 
 async def empty(store: Store, run: str, older_than: float, dry_run: bool) -> Collected:
     """Empty the pieces of output of a run that are old enough."""
-    old = store.old_events(run, CHUNK, older_than)
-    for start in range(0, 0 if dry_run else len(old), EVENTS):
-        part = [seq for seq, _ in old[start : start + EVENTS]]
-        await asyncio.to_thread(store.empty_events, run, part)
-    return Collected(chunks=len(old), chunk_bytes=sum(size for _, size in old))
+    total, after = Collected(), 0
+    while old := store.old_events(run, CHUNK, older_than, after, EVENTS):
+        after = old[-1][0]
+        total = plus(total, Collected(chunks=len(old), chunk_bytes=sum(size for _, size in old)))
+        if not dry_run:
+            await asyncio.to_thread(store.empty_events, run, [seq for seq, _ in old])
+        await asyncio.sleep(0)
+    return total
 
 
 def plus(one: Collected, other: Collected) -> Collected:

@@ -149,9 +149,11 @@ class MemoryStore:
         rows = self._journals.get(run, [])
         return len(rows), sum(len(row.data.encode()) for row in rows)
 
-    def old_events(self, run: str, type: str, before: float) -> list[tuple[int, int]]:
-        rows = [row for row in self._journals.get(run, []) if row.type == type and row.at < before]
-        return [(row.seq, len(row.data.encode())) for row in rows if row.data != EMPTIED]
+    def old_events(
+        self, run: str, type: str, before: float, after: int = 0, limit: int = 1000
+    ) -> list[tuple[int, int]]:
+        rows = [row for row in self.events(run, after) if row.type == type and row.at < before]
+        return [(row.seq, len(row.data.encode())) for row in rows if row.data != EMPTIED][:limit]
 
     def delete_runs(self, runs: Sequence[str]) -> None:
         for run in runs:

@@ -170,12 +170,18 @@ class Store(Protocol):
     def size(self, run: str) -> tuple[int, int]:
         """How many events a journal has, and how many bytes of data; it need not be whole."""
 
-    def old_events(self, run: str, type: str, before: float) -> list[tuple[int, int]]:
-        """Numbers and bytes of the events of a type from before a time whose data was not forgotten."""
+    def old_events(
+        self, run: str, type: str, before: float, after: int = 0, limit: int = 1000
+    ) -> list[tuple[int, int]]:
+        """Numbers and bytes of the events of a type from before a time whose data was not forgotten.
+
+        At most `limit`, behind the one numbered `after`.
+        """
 
     def delete_runs(self, runs: Sequence[str]) -> None:
         """Forget runs with all their events, in one synced transaction; from any thread.
 
+        The events of a long run may go later, in several; if that is cut off, the next call goes on with it.
         What is shared with other runs, or was said in conversations, stays.
         """
 

@@ -32,6 +32,8 @@ _NARROWEST = {
 """By what runs are looked up, if it is given."""
 
 
+PAUSE = 0.001
+"""Seconds between two transactions that nobody waits for."""
 NO_LAST = 2**62
 """Behind every event there can be."""
 
@@ -169,14 +171,21 @@ class SqliteStore:
         with reported(self.file):
             return cast("tuple[int, int]", self._reader.execute(SQL["select_size"], (run,)).fetchone())
 
-    def old_events(self, run: str, type: str, before: float) -> list[tuple[int, int]]:
+    def old_events(
+        self, run: str, type: str, before: float, after: int = 0, limit: int = 1000
+    ) -> list[tuple[int, int]]:
         with reported(self.file):
-            rows = self._reader.execute(SQL["select_old_events"], (run, type, before))
+            rows = self._reader.execute(SQL["select_old_events"], (run, type, before, after, limit))
             return cast("list[tuple[int, int]]", rows.fetchall())
 
     def delete_runs(self, runs: Sequence[str]) -> None:
         with self._turn, reported(self.file):
             self._writer.delete_runs(runs)
+        more = True
+        while more:
+            with self._turn, reported(self.file):
+                more = self._writer.delete_more()
+            time.sleep(PAUSE)  # a lock that is let go and taken at once is seldom got by others
 
     def empty_events(self, run: str, seqs: Sequence[int]) -> None:
         with self._turn, reported(self.file):

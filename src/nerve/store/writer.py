@@ -26,6 +26,9 @@ HEADS = 8192
 LOG_PAGES = 1000
 """How long the write-ahead log gets before it is moved into the file."""
 
+EVENTS = 2000
+"""How many events of one run are deleted in one transaction."""
+
 _LARGEST_CHUNK = 256
 _HARMLESS = apsw.BusyError, apsw.LockedError, apsw.FullError
 
@@ -76,15 +79,29 @@ class Writer:
             return execute(SQL[name], values).connection.changes()
 
     def delete_runs(self, runs: Sequence[str]) -> None:
-        """Forget runs, and the blobs that nobody else has."""
+        """Forget runs, and the blobs that nobody else has; of a long one, the events are left for later."""
         with self._transaction() as execute:
             for run in runs:
                 self._heads.pop(run, None)
-                blobs = [hash for (hash,) in execute(SQL["select_blobs_of_run"], (run,)).fetchall()]
-                for name in ("delete_events", "delete_run", "forget_resume"):
+                last = (execute(SQL["select_head"], (run,)).fetchone() or (0,))[0]
+                for name in ("delete_run", "forget_resume"):
                     execute(SQL[name], (run,))
-                for hash in blobs:
-                    execute(SQL["delete_blob"], (hash,))
+                if last > EVENTS:
+                    execute(SQL["insert_deletion"], (run,))
+                else:
+                    _delete_behind(execute, run, 0)
+
+    def delete_more(self) -> bool:
+        """Delete some events of a run that is gone; whether there may be more. The first go last."""
+        with self._transaction() as execute:
+            found = execute(SQL["select_deletion"]).fetchone()
+            if found is None:
+                return False
+            last = (execute(SQL["select_head"], found).fetchone() or (0,))[0]
+            _delete_behind(execute, found[0], max(0, last - EVENTS))
+            if last <= EVENTS:
+                execute(SQL["delete_deletion"], found)
+            return True
 
     def empty_events(self, run: str, seqs: Sequence[int]) -> None:
         """Keep the digests of data in its place; the journal can still be checked."""
@@ -293,6 +310,13 @@ def _conflict(db: apsw.Connection, part: Append) -> Conflict | None:
         if owner is not None and owner[0] != part.row.run:
             return refusals.key_taken(part.row, owner[0])
     return None
+
+
+def _delete_behind(execute: Execute, run: str, after: int) -> None:
+    blobs = [hash for (hash,) in execute(SQL["select_blobs_behind"], (run, after)).fetchall()]
+    execute(SQL["delete_events_behind"], (run, after))
+    for hash in blobs:
+        execute(SQL["delete_blob"], (hash,))
 
 
 def _head(db: apsw.Connection, run: str) -> Head:

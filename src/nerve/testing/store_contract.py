@@ -424,8 +424,19 @@ class StoreContract:
         rows[3] = rows[3]._replace(at=rows[3].at + 10)
         store.append([Append("r", 0, [*rows, event(5, data="[]")._replace(type="other")], run_row("r"))])
         assert store.old_events("r", "happened", rows[3].at) == [(1, 4), (2, INLINE_LIMIT + 1)]
+        assert store.old_events("r", "happened", math.inf, 1) == [(2, INLINE_LIMIT + 1), (4, 2)]
+        assert store.old_events("r", "happened", math.inf, 0, 1) == [(1, 4)]
         store.empty_events("r", [1])
         assert store.old_events("r", "happened", math.inf) == [(2, INLINE_LIMIT + 1), (4, 2)]
+
+    def test_a_long_run_is_deleted_with_all_that_is_its_own(self, store: Store) -> None:
+        large = "x" * (INLINE_LIMIT + 1)
+        rows = [event(n, data=large if n % 1500 == 0 else "{}") for n in range(1, 5001)]
+        store.append([Append("long", 0, rows, run_row("long")), Append("q", 0, [event(1, data=large)])])
+        store.delete_runs(["long"])
+        assert store.run("long") is None
+        assert store.events("long") == []
+        assert store.events("q") == [event(1, data=large)]
 
     def test_events_are_emptied_and_their_journal_goes_on(self, store: Store) -> None:
         large = "x" * (INLINE_LIMIT + 1)

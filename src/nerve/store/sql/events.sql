@@ -39,13 +39,24 @@ SELECT
 FROM events
 WHERE run = ? AND type = ? AND at < ?
     AND (typeof(data) = 'text' AND data <> '{}' OR typeof(data) = 'blob' AND length(data) = 32)
-ORDER BY seq;
+    AND seq > ?
+ORDER BY seq LIMIT ?;
 
--- name: select_blobs_of_run
-SELECT DISTINCT data FROM events WHERE run = ? AND typeof(data) = 'blob' AND length(data) = 32;
+-- name: select_blobs_behind
+SELECT DISTINCT data FROM events
+WHERE run = ? AND seq > ? AND typeof(data) = 'blob' AND length(data) = 32;
 
--- name: delete_events
-DELETE FROM events WHERE run = ?;
+-- name: delete_events_behind
+DELETE FROM events WHERE run = ? AND seq > ?;
+
+-- name: insert_deletion
+INSERT OR IGNORE INTO deletions (run) VALUES (?);
+
+-- name: select_deletion
+SELECT run FROM deletions LIMIT 1;
+
+-- name: delete_deletion
+DELETE FROM deletions WHERE run = ?;
 
 -- name: delete_blob
 DELETE FROM blobs WHERE hash = ?1 AND NOT EXISTS (

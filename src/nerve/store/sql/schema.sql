@@ -143,6 +143,11 @@ CREATE TABLE replies (
     PRIMARY KEY (session, key)
 ) STRICT, WITHOUT ROWID;
 
+-- name: create_version_5
+CREATE TABLE deletions (
+    run TEXT NOT NULL PRIMARY KEY -- it is gone already, but for some of its events
+) STRICT, WITHOUT ROWID;
+
 -- name: application_id
 PRAGMA application_id;
 
