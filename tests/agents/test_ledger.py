@@ -89,6 +89,21 @@ async def test_the_ledger_of_the_day_is_kept_as_events_come_and_read_again_after
         assert (await queries.usage(session, models.Nothing())).models == told
 
 
+async def test_what_a_fork_took_over_was_not_spent_again(tmp_path):
+    async with Session(store=tmp_path / "n.db", budget={"cost": 99}) as session:
+        register(session, CHEAP, CHEAP)
+        run = await session.start("body")
+        await within(run.wait())
+        assert session.engine.today.by_model()["cheap"]["turns"] == 2
+        fork = await session.fork(run.run_id, "/dev[2]")
+        await within(fork.wait())
+        assert session.engine.today.by_model()["cheap"]["turns"] == 3
+        assert session.engine.day.usage.turns == 3
+    async with Session(store=tmp_path / "n.db", budget={"cost": 99}) as session:
+        assert session.engine.today.by_model()["cheap"]["turns"] == 3
+        assert session.engine.day.usage.turns == 3
+
+
 async def test_what_a_function_says_it_used_is_in_the_ledger_too():
     session = Session()
     used = {"usage": {"tokens": 70, "cost": 0.1, "model": "own"}}

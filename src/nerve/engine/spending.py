@@ -87,7 +87,8 @@ class Today:
             begins, self._ends = day_of(self._now())
             self._ledgers, self._seen = {}, {}
             for row in open_since(begins, self._store, self._session):
-                self.take(row.run, [each for each in self._store.events(row.run) if each.at >= begins])
+                rows = own(self._store.events(row.run))
+                self.take(row.run, [each for each in rows if each.at >= begins])
         entries = (
             (model, entry)
             for ledger in self._ledgers.values()
@@ -99,7 +100,7 @@ class Today:
         """The events of a run, of which some may have been taken already."""
         for row in rows:
             if row.seq > self._seen.get(run, 0):
-                self._seen[run] = row.seq
+                self._seen[run] = copied(row) if row.seq == 1 else row.seq
                 if row.type == "usage":
                     self._of(run).turn(row.path, decode(row.data))
                 elif row.settles and '"usage"' in row.data:
@@ -115,6 +116,18 @@ def open_since(begins: float, store: Store, session: str) -> list[RunRow]:
     return [row for row in store.runs(session=session) if row.ended is None or row.ended >= begins]
 
 
+def own(rows: list[Row]) -> list[Row]:
+    """The events of a run without those that it took over from another: nothing was spent on them again."""
+    before = copied(rows[0]) if rows else 0
+    return [row for row in rows if row.seq > before]
+
+
+def copied(start: Row) -> int:
+    """How many events a run began with that are another's; its own first one is among them."""
+    forked = decode(start.data).get("forked_from") if '"forked_from"' in start.data else None
+    return int((forked or {}).get("copied", 1))
+
+
 def day_of(at: float) -> tuple[float, float]:
     """When the day of a moment begins and ends."""
     begins = datetime.fromtimestamp(at).astimezone().replace(hour=0, minute=0, second=0, microsecond=0)
@@ -125,7 +138,7 @@ def used_since(begins: float, store: Store, session: str) -> Usage:
     """What the journals say of the runs that were open since then."""
     usage = Usage()
     for row in open_since(begins, store, session):
-        for told in usages(store.events(row.run), begins):
+        for told in usages(own(store.events(row.run)), begins):
             usage.spend(told)
     return usage
 
