@@ -10,7 +10,7 @@ import pytest
 from commander.tui.desks import desk, review
 from commander.tui.screens import shown
 from nerve.commander.core.desk import Desk
-from nerve.commander.tui import acting
+from nerve.commander.tui import leaving
 
 
 def working() -> Desk:
@@ -36,7 +36,7 @@ async def test_who_types_on_does_not_stop_it() -> None:
 
 
 async def test_the_question_is_not_asked_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acting, "PATIENCE", -1.0)
+    monkeypatch.setattr(leaving, "PATIENCE", -1.0)
     async with shown(working()) as screen:
         await screen.press("escape")
         await screen.settle()

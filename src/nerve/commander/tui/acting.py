@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import os
-import shlex
-import tempfile
-from collections.abc import Coroutine
-from time import monotonic
 from typing import Any
 
 from textual import on
 from textual.actions import SkipAction
-from textual.app import App, SuspendNotSupported
 
-from nerve.commander.commander import WorkflowController
-from nerve.commander.core.desk import Desk
-from nerve.commander.core.history import History
-from nerve.commander.tui import themes
 from nerve.commander.tui.gates import GateCard
-from nerve.commander.tui.popup import Popup
-from nerve.commander.tui.prompt import Prompt, PromptBox
+from nerve.commander.tui.leaving import Leaving
+from nerve.commander.tui.prompt import Prompt
 from nerve.commander.tui.runs import RunList
-from nerve.commander.tui.status import Status
 from nerve.commander.tui.stream import Stream
 
-PATIENCE = 3.0
-"""Seconds in which a key pressed again means what was asked."""
 ALONE = (
     "keys",
     "runs",
@@ -40,48 +25,19 @@ ALONE = (
     "page",
     "to_end",
     "next_run",
+    "cancel",
+    "interrupt",
+    "leave",
 )
+"""Actions that are not for another screen, such as the palette, while it lies over this one."""
 
 
-class Acting(App[str]):
+class Acting(Leaving):
     """The actions of the app; how it looks is told by the app itself."""
-
-    controller: WorkflowController
-    desk: Desk
-    past: History
-    keymap: dict[str, str]
-    opens_gates: bool
-    """Whether a gate opens by itself, when the prompt is empty."""
-    asking: tuple[str, str | None, float] | None
-    """A question that the next key answers: what, about which run, and until when."""
-    stream: Stream
-    runs: RunList
-    card: GateCard
-    status: Status
-    popup: Popup
-    prompt: Prompt
-    box: PromptBox
-
-    def draw_frame(self) -> None:
-        raise NotImplementedError
-
-    def draw_gate(self, opened: bool) -> None:
-        raise NotImplementedError
-
-    def background(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Do something without anybody waiting for it; what goes wrong is told, and the screen stays."""
-
-        async def done() -> None:
-            try:
-                await work
-            except Exception as error:
-                self.desk.say("error", f"That did not work: {type(error).__name__}: {error}")
-
-        self.run_worker(done(), group="background")
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Over another screen, such as the palette, only that screen's keys count."""
-        return len(self.screen_stack) <= 1 or action not in (*ALONE, "cancel", "interrupt", "leave")
+        return len(self.screen_stack) <= 1 or action not in ALONE
 
     # -- what is entered ---------------------------------------------------------------------------------
 
@@ -268,109 +224,10 @@ class Acting(App[str]):
 
     async def action_editor(self) -> None:
         """Write the prompt in the editor of the environment."""
-        editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
-        path = written(self.prompt.pastes.expand(self.prompt.text))
+        from nerve.commander.tui.editor import Unedited, edited
+
         try:
-            with self.suspend():
-                done = await asyncio.create_subprocess_exec(*editor, path)
-                await done.wait()
-            self.prompt.write(await asyncio.to_thread(read, path))
-        except SuspendNotSupported:
-            self.desk.say("error", "This terminal cannot be lent to an editor.")
-        except OSError as error:
-            told = f"The editor '{editor[0]}' cannot be started: {error.strerror}. Set EDITOR to another."
-            self.desk.say("error", told)
-        finally:
-            with contextlib.suppress(OSError):
-                os.unlink(path)
+            self.prompt.write(await edited(self, self.prompt.pastes.expand(self.prompt.text)))
+        except Unedited as error:
+            self.desk.say("error", str(error))
         self.refresh(layout=True)
-
-    # -- stopping and leaving ----------------------------------------------------------------------------
-
-    def ask(self, what: str | None, run_id: str | None = None) -> None:
-        """Ask for the same key again, for a short time; without anything, ask no more."""
-        self.asking = None if what is None else (what, run_id, monotonic() + PATIENCE)
-        card = self.desk.runs.get(run_id or "")
-        if what == "stop" and card is not None:
-            self.status.question = f"Stop {card.name}? Esc again stops it"
-        elif what == "leave":
-            stop = f" · Esc stops {card.name}" if card is not None else ""
-            self.status.question = f"Ctrl-C again leaves, runs go on{stop}"
-        else:
-            self.status.question = ""
-        self.status.redraw()
-
-    def action_cancel(self) -> None:
-        """Close what is open, go back, or stop the run that is looked at."""
-        asked = self.asking
-        if asked is not None and asked[1] is not None:
-            self.ask(None)
-            self.background(self.controller.interrupt(asked[1]))
-        elif self.prompt.give_up():
-            self.draw_frame()
-        elif self.screen.get_selected_text():
-            self.screen.clear_selection()
-        elif self.desk.opened is not None:
-            self.desk.open_gate(None)
-            self.screen.set_focus(self.prompt)
-        elif not self.prompt.has_focus:
-            self.screen.set_focus(self.prompt)
-        elif (card := self.desk.focused) is not None and not card.ended:
-            self.ask("stop", card.run_id)
-
-    def action_interrupt(self) -> None:
-        """Copy what is selected; clear the prompt; ask whether to leave, and leave."""
-        if selected := self.screen.get_selected_text() or self.prompt.selected_text:
-            self.copy_to_clipboard(selected)
-            self.screen.clear_selection()
-            self.notify("Copied.", timeout=1.5)
-            return
-        if self.asking is not None and self.asking[0] == "leave":
-            self.exit("quit")
-            return
-        if self.prompt.text:
-            self.past.add(self.prompt.text)
-            self.prompt.clear_all()
-        self.screen.set_focus(self.prompt)
-        card = self.desk.focused
-        self.ask("leave", card.run_id if card is not None and not card.ended else None)
-
-    def action_leave(self) -> None:
-        if self.prompt.text:
-            raise SkipAction
-        self.exit("quit")
-
-    # -- what commands ask of the screen -----------------------------------------------------------------
-
-    def heed_wants(self) -> None:
-        wants = self.controller.wants
-        for what in [*wants]:
-            how = wants.pop(what)
-            if what == "quit":
-                self.exit("quit")
-            elif what == "tui" and how == "plain":
-                self.exit("plain")
-            elif what == "tui":
-                self.desk.say("note", "This is the full screen already.")
-            elif what == "theme":
-                self.choose_theme(how)
-
-    def choose_theme(self, name: str) -> None:
-        if name in self.available_themes:
-            self.theme = name
-        elif name:
-            self.desk.say("error", f"There is no theme '{name}'. There are: {', '.join(themes.THEMES)}.")
-        else:
-            self.action_change_theme()
-
-
-def written(text: str) -> str:
-    """The path of a file with a text."""
-    with tempfile.NamedTemporaryFile("w", prefix="nerve-", suffix=".md", delete=False) as file:
-        file.write(text)
-    return file.name
-
-
-def read(path: str) -> str:
-    with open(path, errors="replace") as file:
-        return file.read().rstrip("\n")

@@ -1,0 +1,93 @@
+"""Esc and Ctrl-C: close, copy, clear, stop after asking, and leave; and what commands ask of the screen."""
+
+from __future__ import annotations
+
+from time import monotonic
+
+from textual.actions import SkipAction
+
+from nerve.commander.tui import themes
+from nerve.commander.tui.parts import Parts
+
+PATIENCE = 3.0
+"""Seconds in which a key pressed again means what was asked."""
+
+
+class Leaving(Parts):
+    """How one gets out of everything. Nothing stops a run unless it is asked for twice."""
+
+    def ask(self, what: str | None, run_id: str | None = None) -> None:
+        """Ask for the same key again, for a short time; without anything, ask no more."""
+        self.asking = None if what is None else (what, run_id, monotonic() + PATIENCE)
+        card = self.desk.runs.get(run_id or "")
+        if what == "stop" and card is not None:
+            self.status.question = f"Stop {card.name}? Esc again stops it"
+        elif what == "leave":
+            stop = f" · Esc stops {card.name}" if card is not None else ""
+            self.status.question = f"Ctrl-C again leaves, runs go on{stop}"
+        else:
+            self.status.question = ""
+        self.status.redraw()
+
+    def action_cancel(self) -> None:
+        """Close what is open, go back, or stop the run that is looked at."""
+        asked = self.asking
+        if asked is not None and asked[1] is not None:
+            self.ask(None)
+            self.background(self.controller.interrupt(asked[1]))
+        elif self.prompt.give_up():
+            self.draw_frame()
+        elif self.screen.get_selected_text():
+            self.screen.clear_selection()
+        elif self.desk.opened is not None:
+            self.desk.open_gate(None)
+            self.screen.set_focus(self.prompt)
+        elif not self.prompt.has_focus:
+            self.screen.set_focus(self.prompt)
+        elif (card := self.desk.focused) is not None and not card.ended:
+            self.ask("stop", card.run_id)
+
+    def action_interrupt(self) -> None:
+        """Copy what is selected; clear the prompt; ask whether to leave, and leave."""
+        if selected := self.screen.get_selected_text() or self.prompt.selected_text:
+            self.copy_to_clipboard(selected)
+            self.screen.clear_selection()
+            self.notify("Copied.", timeout=1.5)
+            return
+        if self.asking is not None and self.asking[0] == "leave":
+            self.exit("quit")
+            return
+        if self.prompt.text:
+            self.past.add(self.prompt.text)
+            self.prompt.clear_all()
+        self.screen.set_focus(self.prompt)
+        card = self.desk.focused
+        self.ask("leave", card.run_id if card is not None and not card.ended else None)
+
+    def action_leave(self) -> None:
+        if self.prompt.text:
+            raise SkipAction
+        self.exit("quit")
+
+    # -- what commands ask of the screen -----------------------------------------------------------------
+
+    def heed_wants(self) -> None:
+        wants = self.controller.wants
+        for what in [*wants]:
+            how = wants.pop(what)
+            if what == "quit":
+                self.exit("quit")
+            elif what == "tui" and how == "plain":
+                self.exit("plain")
+            elif what == "tui":
+                self.desk.say("note", "This is the full screen already.")
+            elif what == "theme":
+                self.choose_theme(how)
+
+    def choose_theme(self, name: str) -> None:
+        if name in self.available_themes:
+            self.theme = name
+        elif name:
+            self.desk.say("error", f"There is no theme '{name}'. There are: {', '.join(themes.THEMES)}.")
+        else:
+            self.action_change_theme()
