@@ -122,6 +122,11 @@ class World:
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
+    def cpu(self) -> float:
+        """Seconds that the server has computed."""
+        words = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
     # -- those who ask -------------------------------------------------------------------------
 
     def client(self, scope: str | None = "admin", over: str = "tcp", at_once: int = 100) -> Asking:

@@ -138,7 +138,7 @@ def run_of_gate(session: Session, gate: str | None) -> WorkflowRun:
 
 
 def run_that_had(session: Session, gate_id: str) -> WorkflowRun:
-    rows = session.engine.store.runs(session=session.name)[-LOOKED_THROUGH:]
+    rows = session.engine.store.runs(session=session.name, newest=LOOKED_THROUGH)
     for row in reversed(rows):
         past = session.engine.store.events(row.run)
         opened = (each for each in past if each.type == "gate_waiting" and gate_id in each.data)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from nerve.api import models
@@ -11,6 +10,7 @@ from nerve.api.hub import event_told
 from nerve.api.telling import fact_told, found, gate_told, run_detail, run_told, workflow_told
 from nerve.core.workflow import WorkflowState
 from nerve.core.workflow.state import FINAL
+from nerve.store.port import RunRow
 
 if TYPE_CHECKING:
     from nerve.core.session import Session
@@ -39,22 +39,31 @@ async def workflow(session: Session, asked: models.OneWorkflow) -> models.Workfl
 
 
 async def runs(session: Session, asked: models.RunsAsked) -> models.Runs:
-    states = None if asked.state is None else [state_of(asked.state)]
-    rows = session.engine.store.runs(
-        session=session.name,
-        workflow=asked.workflow,
-        states=states,
-        conversation=asked.conversation,
-        label=asked.label,
-    )
-    rows = [row for row in reversed(rows) if session.engine.has_workflow(row)]
-    if asked.before is not None:
-        run_id = found(session, asked.before).run_id
-        ids = [row.run for row in rows]
-        rows = rows[ids.index(run_id) + 1 :] if run_id in ids else []
+    rows = newest(session, asked, asked.limit + 1)
     shown = rows[: asked.limit]
     told = [run_told(session.engine.handle(row)).model_copy(update={"parent": row.parent}) for row in shown]
     return models.Runs(runs=told, more=len(rows) > asked.limit)
+
+
+def newest(session: Session, asked: models.RunsAsked, number: int) -> list[RunRow]:
+    """So many of the runs that are asked for, newest first; of workflows that are not there, none."""
+    engine, rows = session.engine, list[RunRow]()
+    before = engine.store.run(found(session, asked.before).run_id) if asked.before is not None else None
+    while len(rows) < number:
+        page = engine.store.runs(
+            session=session.name,
+            workflow=asked.workflow,
+            states=None if asked.state is None else [state_of(asked.state)],
+            conversation=asked.conversation,
+            label=asked.label,
+            before=before,
+            newest=number,
+        )
+        rows += [row for row in reversed(page) if engine.has_workflow(row)]
+        if len(page) < number:
+            break
+        before = page[0]
+    return rows[:number]
 
 
 def state_of(name: str) -> str:
@@ -119,18 +128,18 @@ async def threads(session: Session, asked: models.Nothing) -> models.Threads:
 async def health(session: Session, asked: models.Nothing) -> models.Health:
     from nerve import __version__
 
-    rows = session.engine.store.runs(session=session.name)
+    engine = session.engine
     held = {
-        row.run: str((run.held or {}).get("message", ""))
-        for row in rows
-        if row.state == "held" and session.engine.has_workflow(row) and (run := session.engine.handle(row))
+        row.run: str((engine.handle(row).held or {}).get("message", ""))
+        for row in engine.store.runs(session=session.name, states=[WorkflowState.HELD.value])
+        if engine.has_workflow(row)
     }
-    waits = session.engine.writer.waits
+    waits = engine.writer.waits
     return models.Health(
         status="degraded" if held or waits > SLOW else "ok",
         session=session.name,
-        store=type(session.engine.store).__name__,
-        runs=dict(Counter(row.state for row in rows)),
+        store=type(engine.store).__name__,
+        runs=engine.store.count_runs(session.name),
         held=held,
         waits=round(waits, 3),
         limited=dict(session.accounts.limited),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections import Counter
 from collections.abc import Collection, Sequence
 
 from nerve.errors import Conflict, StoreError
@@ -96,6 +97,8 @@ class MemoryStore:
         prefix: str = "",
         conversation: str | None = None,
         label: str | None = None,
+        before: RunRow | None = None,
+        newest: int | None = None,
     ) -> list[RunRow]:
         found = [
             row
@@ -106,8 +109,13 @@ class MemoryStore:
             and row.run.startswith(prefix)
             and (conversation is None or row.conversation == conversation)
             and (label is None or row.label == label)
+            and (before is None or (row.started, row.run) < (before.started, before.run))
         ]
-        return sorted(found, key=lambda row: (row.started, row.run))
+        found.sort(key=lambda row: (row.started, row.run))
+        return found if newest is None else found[max(0, len(found) - newest) :]
+
+    def count_runs(self, session: str) -> dict[str, int]:
+        return dict(Counter(row.state for row in self._runs.values() if row.session == session))
 
     def run_by_key(self, session: str, key: str) -> RunRow | None:
         run = self._keys.get((session, key))

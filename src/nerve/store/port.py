@@ -140,8 +140,13 @@ class Store(Protocol):
         prefix: str = "",
         conversation: str | None = None,
         label: str | None = None,
+        before: RunRow | None = None,
+        newest: int | None = None,
     ) -> list[RunRow]:
-        """The matching runs, oldest first."""
+        """The matching runs, oldest first; only those that started before another, only so many of them."""
+
+    def count_runs(self, session: str) -> dict[str, int]:
+        """How many runs of a session are in each state."""
 
     def run_by_key(self, session: str, key: str) -> RunRow | None: ...
 

@@ -100,6 +100,8 @@ class SqliteStore:
         prefix: str = "",
         conversation: str | None = None,
         label: str | None = None,
+        before: RunRow | None = None,
+        newest: int | None = None,
     ) -> list[RunRow]:
         values = {
             "session": session,
@@ -108,10 +110,19 @@ class SqliteStore:
             "prefix": prefix,
             "conversation": conversation,
             "label": label,
+            "started": before.started if before is not None else None,
+            "before": before.run if before is not None else None,
+            "newest": -1 if newest is None else newest,
         }
         name = next((name for value, name in _NARROWEST.items() if values[value] is not None), "select_runs")
         with reported(self.file):
-            return list(self._readable(self._reader.execute(SQL[name], values)))
+            return list(self._readable(self._reader.execute(SQL[name], values)))[::-1]
+
+    def count_runs(self, session: str) -> dict[str, int]:
+        with reported(self.file):
+            return dict(
+                cast("Iterator[tuple[str, int]]", self._reader.execute(SQL["count_runs"], (session,)))
+            )
 
     def _readable(self, rows: apsw.Cursor) -> Iterator[RunRow]:
         """One row that is not text any more must not hide the others."""

@@ -188,6 +188,18 @@ class StoreContract:
         store.append([append(row.run, 0, 1, row) for row in rows])
         assert [row.run for row in store.runs()] == ["b", "c", "a"]
 
+    def test_the_newest_runs_are_found_without_the_others(self, store: Store) -> None:
+        rows = [run_row(run, started=started) for run, started in (("a", 1.0), ("b", 1.0), ("c", 2.0))]
+        store.append([append(row.run, 0, 1, row) for row in rows])
+        assert store.runs(newest=2) == rows[1:]
+        assert store.runs(newest=9) == rows
+        assert store.runs(newest=0) == []
+        assert store.runs(before=rows[2]) == rows[:2]
+        assert store.runs(before=rows[1]) == rows[:1]
+        assert store.runs(before=rows[2], newest=1, session=rows[0].session) == rows[1:2]
+        assert store.count_runs(rows[0].session) == {rows[0].state: 3}
+        assert store.count_runs("nobody") == {}
+
     def test_runs_are_found_by_what_they_are(self, store: Store) -> None:
         rows = [
             RunRow("ab1", "s", "review", "running", 1.0),

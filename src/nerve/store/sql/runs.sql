@@ -41,7 +41,9 @@ WHERE run >= :prefix AND run < :prefix || char(1114111)
     AND (:workflow IS NULL OR workflow = :workflow)
     AND (:conversation IS NULL OR conversation = :conversation)
     AND (:label IS NULL OR label = :label)
-ORDER BY started, run;
+    AND (:started IS NULL OR (started, run) < (:started, :before))
+ORDER BY started DESC, run DESC
+LIMIT :newest;
 
 -- name: select_runs_in_states
 SELECT run, session, workflow, state, started, ended, key, parent, wake, definition, conversation, label
@@ -52,7 +54,9 @@ WHERE state IN (SELECT value FROM json_each(:states))
     AND (:workflow IS NULL OR workflow = :workflow)
     AND (:conversation IS NULL OR conversation = :conversation)
     AND (:label IS NULL OR label = :label)
-ORDER BY started, run;
+    AND (:started IS NULL OR (started, run) < (:started, :before))
+ORDER BY started DESC, run DESC
+LIMIT :newest;
 
 -- name: select_runs_of_conversation
 SELECT run, session, workflow, state, started, ended, key, parent, wake, definition, conversation, label
@@ -63,7 +67,9 @@ WHERE conversation = :conversation
     AND (:session IS NULL OR session = :session)
     AND (:workflow IS NULL OR workflow = :workflow)
     AND (:label IS NULL OR label = :label)
-ORDER BY started, run;
+    AND (:started IS NULL OR (started, run) < (:started, :before))
+ORDER BY started DESC, run DESC
+LIMIT :newest;
 
 -- name: select_runs_with_label
 SELECT run, session, workflow, state, started, ended, key, parent, wake, definition, conversation, label
@@ -74,7 +80,12 @@ WHERE label = :label
     AND (:session IS NULL OR session = :session)
     AND (:workflow IS NULL OR workflow = :workflow)
     AND (:conversation IS NULL OR conversation = :conversation)
-ORDER BY started, run;
+    AND (:started IS NULL OR (started, run) < (:started, :before))
+ORDER BY started DESC, run DESC
+LIMIT :newest;
+
+-- name: count_runs
+SELECT state, count(*) FROM runs WHERE session = ? GROUP BY state;
 
 -- name: select_definition
 SELECT hash, workflow, notation, source, canonical FROM definitions WHERE hash = ?;
