@@ -35,6 +35,7 @@ async def collect(session: Session, asked: models.Collect) -> models.Collected:
         return run in engine.drives or run in engine.leaving
 
     rows = retention.due(store, before, session=session.name, busy=busy)
+    await asyncio.sleep(0)
     files = list(files_of(session.project, (row.run for row in rows)))
     output = asked.output_older_than
     done = await retention.collect(
@@ -43,7 +44,7 @@ async def collect(session: Session, asked: models.Collect) -> models.Collected:
         asked.dry_run,
         chunks_older_than=None if output is None else now - output * DAY,
         session=session.name,
-        busy=busy,
+        found=rows,
     )
     replies = 0
     if not asked.dry_run:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from nerve.core.workflow.state import FINAL
@@ -35,16 +35,18 @@ async def collect(
     chunks_older_than: float | None = None,
     session: str | None = None,
     busy: Callable[[str], bool] = lambda run: False,
+    found: Sequence[RunRow] | None = None,
 ) -> Collected:
     """Delete the runs that ended before a time, in small transactions; a dry run only says which.
 
     Open runs stay, and so do children whose parents stay, and runs that are `busy`. Keys of deleted runs are
-    free again. Output from before `chunks_older_than` is emptied in the runs that stay.
+    free again. Output from before `chunks_older_than` is emptied in the runs that stay. `found` is what
+    `due` gave, if somebody has asked already.
     """
-    rows = store.runs(session=session)
-    gone = {row.run for row in finished(rows, older_than) if not busy(row.run)}
+    rows = found if found is not None else due(store, older_than, session=session, busy=busy)
+    gone = {row.run for row in rows}
     total = Collected()
-    for batch in batches(store, [row.run for row in rows if row.run in gone]):
+    for batch in batches(store, [row.run for row in rows]):
         total = plus(total, batch.size)
         if not dry_run:
             await asyncio.to_thread(store.delete_runs, batch.runs)
@@ -52,7 +54,7 @@ async def collect(
     if not dry_run:
         await asyncio.to_thread(store.delete_runs, [])  # what was cut off the last time
     if chunks_older_than is not None:
-        for row in rows:
+        for row in store.runs(session=session):
             if row.run not in gone and row.started < chunks_older_than:
                 total = plus(total, await empty(store, row.run, chunks_older_than, dry_run))
                 await asyncio.sleep(0)
