@@ -263,3 +263,19 @@ async def test_many_gates_are_answered_at_once_and_no_answer_is_lost(
     values = await asyncio.gather(*(api.session.get_workflow_run(run.run_id).wait() for run in runs))
     assert values == list(range(count))
     assert (await api.gates()).gates == []
+
+
+async def test_a_form_is_told_and_takes_the_same_text_with_the_same_key_once(api: Api) -> None:
+    form = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+    @api.session.workflow
+    async def filled(ctx: Any) -> Any:
+        return await ctx.gate("How many?", form=form)
+
+    run = await api.start(workflow="filled", wait=True)
+    assert run.gates[0].form == form
+    with pytest.raises(ApiError, match="required property"):
+        await api.answer(run=run.run_id, answer={})
+    told = [await api.answer(run=run.run_id, answer='{"n": 3}', key="k") for _ in range(2)]
+    assert [each.answer for each in told] == [{"n": 3}, {"n": 3}]
+    assert len(answers_in(api, run.run_id)) == 1

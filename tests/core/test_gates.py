@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nerve.core.gates import check_answer, gate_id, waiting
+from nerve.core.gates import check_choices, gate_id, taken, waiting
 from nerve.core.runtime import Gate
 
 
@@ -39,12 +39,46 @@ def test_a_gate_node_tells_its_id_the_preview_and_the_time_it_has() -> None:
 
 @pytest.mark.requirement("C-12")
 def test_choices_are_the_only_answers() -> None:
-    check_answer("yes", ["yes", "no"])
+    taken("yes", ["yes", "no"])
     with pytest.raises(ValueError, match=r"Invalid choice 'maybe'\. Must be one of: \['yes', 'no'\]"):
-        check_answer("maybe", ["yes", "no"])
+        taken("maybe", ["yes", "no"])
 
 
 @pytest.mark.requirement("C-12")
 @pytest.mark.parametrize("choices", [None, []])
 def test_without_choices_any_answer_will_do(choices: list[str] | None) -> None:
-    check_answer("anything", choices)
+    taken("anything", choices)
+
+
+FORM = {
+    "type": "object",
+    "properties": {"version": {"type": "string"}, "count": {"type": "integer"}},
+    "required": ["version"],
+}
+
+
+def test_a_form_takes_what_fits_it_as_a_value_or_as_text() -> None:
+    assert taken({"version": "3"}, None, FORM) == {"version": "3"}
+    assert taken('{"version": "3", "count": 2}', None, FORM) == {"version": "3", "count": 2}
+    assert taken("7", None, {"type": "string"}) == "7"
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ("three", "Invalid answer: it must be a JSON object with version, count (may be left out)"),
+        ("{}", "Invalid answer: 'version' is a required property"),
+        ({"version": 3}, "Invalid answer: 3 is not of type 'string' at ['version']"),
+    ],
+)
+def test_a_form_says_why_it_does_not_take_an_answer(answer: object, why: str) -> None:
+    with pytest.raises(ValueError) as refused:
+        taken(answer, None, FORM)
+    assert str(refused.value) == why
+
+
+def test_a_gate_has_choices_or_a_form_that_is_a_schema() -> None:
+    with pytest.raises(ValueError, match="not both"):
+        check_choices(["yes"], FORM)
+    with pytest.raises(ValueError, match="form must be a JSON Schema: 'nothing' is not valid"):
+        check_choices(None, {"type": "nothing"})

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 from nerve.api import models
 from nerve.api.errors import ApiError
 from nerve.api.telling import found
+from nerve.core.gates import taken
 from nerve.core.values import decode, encode
 from nerve.core.workflow import GateInfo, WorkflowRun, WorkflowState
 from nerve.core.workflow.replay import ASKS
@@ -59,6 +60,7 @@ async def answer(session: Session, asked: models.Answer) -> models.Answered:
             return repeated(before, asked)
     try:
         owner, gate = run._find_gate(asked.gate)
+        asked.answer = taken(asked.answer, gate.choices, gate.form)
         answering = run.answer(
             asked.answer,
             asked.gate,
@@ -114,8 +116,14 @@ def repeated(before: GateEvent, asked: models.Answer) -> models.Answered:
     )
 
 
-def same(one: Any, other: Any) -> bool:
-    return encode(one, canonical=True) == encode(other, canonical=True)
+def same(recorded: Any, asked: Any) -> bool:
+    """Whether it is the same answer, which a form may have been given as text."""
+    if isinstance(asked, str) and not isinstance(recorded, str):
+        try:
+            asked = decode(asked)
+        except ValueError:
+            return False
+    return encode(recorded, canonical=True) == encode(asked, canonical=True)
 
 
 def run_of_gate(session: Session, gate: str | None) -> WorkflowRun:

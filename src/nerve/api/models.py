@@ -194,6 +194,8 @@ class GateTold(Told):
     created_at: datetime | None = None
     deadline: float | None = None
     action: dict[str, Any] | None = None
+    form: dict[str, Any] | None = None
+    """A JSON Schema that the answer fits."""
 
 
 class RunTold(Told):

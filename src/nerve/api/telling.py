@@ -41,6 +41,7 @@ def gate_told(run: WorkflowRun, gate: GateInfo) -> models.GateTold:
         created_at=gate.created_at,
         deadline=gate.deadline,
         action=gate.action,
+        form=gate.form,
     )
 
 

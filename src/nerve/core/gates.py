@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
 from nerve.core.runtime import Gate
+from nerve.core.schemas import flaw_of, problem_of
 
 
 def gate_id(run_id: str, path: str, length: int = 8) -> str:
@@ -26,19 +29,47 @@ def waiting(gate: Gate, identity: str, deadline: float | None) -> dict[str, Any]
         "input_preview": gate.input_preview,
         "note": gate.note,
         "action": dict(gate.action) if gate.action is not None else None,
+        "form": dict(gate.form) if gate.form is not None else None,
         "timeout": gate.timeout,
         "deadline": deadline,
     }
     return data | {name: value for name, value in optional.items() if value is not None}
 
 
-def check_choices(choices: object) -> None:
-    """Raise ValueError for choices that are not a list of answers."""
+def check_choices(choices: object, form: Mapping[str, Any] | None = None) -> None:
+    """Raise ValueError for choices that are not a list of answers, and for a form that is none."""
     if choices is not None and (isinstance(choices, str) or not choices):
         raise ValueError(f"choices must be a list of at least one answer, not {choices!r}")
+    if form is None:
+        return
+    if choices is not None:
+        raise ValueError("a gate has choices or a form, not both")
+    if flaw := flaw_of(form):
+        raise ValueError(f"form must be a JSON Schema: {flaw}")
 
 
-def check_answer(answer: Any, choices: list[str] | None) -> None:
-    """Raise ValueError when a gate with `choices` does not take this answer."""
+def taken(answer: Any, choices: list[str] | None, form: Mapping[str, Any] | None = None) -> Any:
+    """The answer as a gate takes it; ValueError says why it does not. A form takes JSON as text, too."""
     if choices and answer not in choices:
         raise ValueError(f"Invalid choice '{answer}'. Must be one of: {choices}")
+    if form is None or not (problem := problem_of(answer, form)):
+        return answer
+    if isinstance(answer, str):
+        try:
+            answer = json.loads(answer)
+        except ValueError:
+            raise ValueError(f"Invalid answer: {asked_for(form)}") from None
+        problem = problem_of(answer, form)
+    if problem:
+        raise ValueError(f"Invalid answer: {problem}")
+    return answer
+
+
+def asked_for(form: Mapping[str, Any]) -> str:
+    """What a form wants, in a sentence."""
+    fields = form.get("properties")
+    if not isinstance(fields, Mapping) or not fields:
+        return "it must be JSON that fits the gate's form"
+    needed = set(form.get("required") or ())
+    told = (name if name in needed else f"{name} (may be left out)" for name in fields)
+    return f"it must be a JSON object with {', '.join(told)}"

@@ -53,6 +53,8 @@ class Gate:
     """Where a context without a run leaves the future that `receive_input` settles."""
     action: Mapping[str, Any] | None = None
     """Exactly what is to be allowed, with its hash; the answer counts for nothing else."""
+    form: Mapping[str, Any] | None = None
+    """A JSON Schema that the answer fits."""
 
 
 @dataclass(slots=True)

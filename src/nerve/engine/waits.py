@@ -291,7 +291,8 @@ def keeps_waiting(opened: OpenWait) -> bool:
 def content(wait: Wait) -> dict[str, Any]:
     """What of a wait must be the same on replay."""
     if isinstance(wait, Gate):
-        return {"prompt": wait.prompt, "choices": wait.choices, "options": wait.options}
+        asked = {"prompt": wait.prompt, "choices": wait.choices, "options": wait.options}
+        return asked | ({"form": wait.form} if wait.form is not None else {})
     if isinstance(wait, Timer):
         return {"seconds": wait.seconds}
     if wait.patterns is not None:
@@ -351,6 +352,7 @@ def gate_info(path: str, data: dict[str, Any], at: float) -> GateInfo:
         note=data.get("note"),
         deadline=data.get("deadline"),
         action=data.get("action"),
+        form=data.get("form"),
     )
 
 

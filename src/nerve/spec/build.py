@@ -123,7 +123,9 @@ class Builder:
     def gate(self, spec: models.Gate, name: str) -> Callable[[Sight], Entry]:
         def make(sight: Sight) -> Entry:
             prompt = text(spec.prompt, sight)
-            gate = GateNode(name, NOWHERE, prompt, spec.options, spec.timeout, choices=spec.choices)
+            gate = GateNode(
+                name, NOWHERE, prompt, spec.options, spec.timeout, choices=spec.choices, form=spec.form
+            )
             return Entry(Judged(gate, lambda result: gate_result(spec, result)), sight["given"])
 
         return make

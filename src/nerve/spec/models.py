@@ -142,6 +142,8 @@ class Gate(NodeBase):
     prompt: Text = "Approve?"
     choices: list[str] | None = None
     options: list[str] | None = None
+    form: dict[str, Any] | None = None
+    """A JSON Schema that the answer fits, instead of choices."""
     reject: list[str] = []
     """Answers that end the run as cancelled, unless a transition handles the failure."""
     default: str | None = None

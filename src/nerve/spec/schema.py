@@ -193,6 +193,7 @@ GATE: Schema = {
     "message": TEXT,
     "choices": {"type": "array", "items": TEXT},
     "options": {"type": "array", "items": TEXT},
+    "form": {"type": "object"},
     "reject": {"type": "array", "items": TEXT},
     "default": TEXT,
 }

@@ -370,3 +370,26 @@ async def test_a_gate_in_a_graph_in_a_workflow_function_is_listed_under_its_path
     assert run.pending_gate.path.startswith("/review/approval")
     await run.answer("yes", run.pending_gate.path)
     assert await run.wait() == "yes"
+
+
+FORM = {"type": "object", "properties": {"version": {"type": "string"}}, "required": ["version"]}
+
+
+async def test_a_form_is_told_with_the_gate_and_its_answer_is_an_object_also_after_a_restart(file):
+    async def body(ctx):
+        first = await ctx.gate("Which?", form=FORM)
+        await ctx.gate("Sure?")
+        return first["version"]
+
+    async with Session("test", file) as session:
+        run = await opened(session, body)
+        assert run.pending_gate.form == FORM
+        with pytest.raises(ValueError, match="JSON object with version"):
+            await run.answer("three")
+        await run.answer('{"version": "3"}')
+        await until(lambda: run.pending_gate is not None)
+    async with Session("test", file) as session:
+        session.workflow(body)
+        (run,) = await session.recover()
+        await run.answer("yes")
+        assert await within(run.wait()) == "3"

@@ -82,6 +82,13 @@ def test_a_gate_has_its_own_answers() -> None:
     assert one("    approval: {prompt: Go?, choices: [yes, no], reject: [no]}\n")["choices"] == ["yes", "no"]
 
 
+def test_a_gate_may_have_a_form() -> None:
+    gate = one("    gate: {prompt: How many?, form: {type: object, properties: {n: {type: integer}}}}\n")
+    assert gate["form"] == {"type": "object", "properties": {"n": {"type": "integer"}}}
+    approval = one("    approval: {prompt: How many?, form: {type: object}}\n")
+    assert "choices" not in approval
+
+
 def test_a_script_gets_the_variables_of_a_prompt_by_its_environment() -> None:
     node = one('    bash: echo "$USER_MESSAGE" > "${ARTIFACTS_DIR}/x"\n    env: {A: b, USER_MESSAGE: mine}\n')
     assert node["env"] == {"USER_MESSAGE": "mine", "ARTIFACTS_DIR": "{{ run.artifacts }}", "A": "b"}

@@ -118,11 +118,16 @@ class WorkflowContext:
         choices: list[str] | None = None,
         *,
         options: list[str] | None = None,
+        form: Mapping[str, Any] | None = None,
     ) -> Coroutine[Any, Any, Any]:
-        """Ask a person and wait for the answer. `choices` are the only answers taken, `options` are hints."""
+        """Ask a person and wait for the answer.
+
+        `choices` are the only answers taken, `options` are hints, `form` is a JSON Schema the answer fits.
+        """
         self._attached()
-        check_choices(choices)
-        return answered(self.execution, Gate(self.execution.take("gate"), prompt, choices, options, timeout))
+        check_choices(choices, form)
+        path = self.execution.take("gate")
+        return answered(self.execution, Gate(path, prompt, choices, options, timeout, form=form))
 
     def emit(self, event_type: str, data: dict[str, Any] | None = None) -> None:
         """Tell watchers something; any name will do."""

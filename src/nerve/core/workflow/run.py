@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nerve.core.event import SAID, SHOWN, Sink, WorkflowEvent, shortened
-from nerve.core.gates import check_answer
+from nerve.core.gates import taken
 from nerve.core.limits import Limits, raised
 from nerve.core.values import decode, encode
 from nerve.core.view import RunView, fold
@@ -243,7 +243,7 @@ class WorkflowRun:
 
     def answer_gate(self, answer: Any, gate_id: str | None = None) -> None:
         """Answer an open gate. The run goes on when the answer is on disk."""
-        owner, gate = self._claim(answer, gate_id)
+        owner, gate, answer = self._claim(answer, gate_id)
         asyncio.ensure_future(owner._engine.commands.answer(owner, gate, answer, "")).add_done_callback(
             observed
         )
@@ -261,22 +261,22 @@ class WorkflowRun:
 
         `by` says who, `about` from where (`via`) and why (`reason`); all is recorded with it, `key` too.
         """
-        owner, gate = self._claim(answer, gate_id)
+        owner, gate, answer = self._claim(answer, gate_id)
         gate.key, gate.about = key, dict(about or {})
         await owner._engine.commands.answer(owner, gate, answer, by)
 
-    def _claim(self, answer: Any, gate_id: str | None) -> tuple[WorkflowRun, GateInfo]:
-        """Take the gate out of the open ones, so that no second answer can have it."""
+    def _claim(self, answer: Any, gate_id: str | None) -> tuple[WorkflowRun, GateInfo, Any]:
+        """Take the gate out of the open ones, so that no second can have it; gives the answer as taken."""
         if self._engine.closed:
             raise RuntimeError("the session is closed")
         owner, gate = self._find_gate(gate_id)
-        check_answer(answer, gate.choices)
+        answer = taken(answer, gate.choices, gate.form)
         encode(answer)
         owner._engine.ready(owner)
         del owner._gates[gate.path]
         if not owner._gates and owner._state is WorkflowState.WAITING:
             owner._state = WorkflowState.RUNNING
-        return owner, gate
+        return owner, gate, answer
 
     def _find_gate(self, name: str | None) -> tuple[WorkflowRun, GateInfo]:
         gates = list(self._owned_gates())

@@ -56,6 +56,8 @@ class GateInfo:
     deadline: float | None = None
     action: dict[str, Any] | None = None
     """Exactly what is to be allowed, if the gate is about that."""
+    form: dict[str, Any] | None = None
+    """A JSON Schema that the answer fits."""
     key: str | None = None
     """The key with which it was answered."""
     about: dict[str, str] = field(default_factory=dict)
@@ -63,7 +65,8 @@ class GateInfo:
 
     def to_dict(self) -> dict[str, Any]:
         data: dict[str, Any] = {"gate_id": self.gate_id, "prompt": self.prompt, "choices": self.choices}
-        extra = {"path": self.path, "node_id": self.node_id, "options": self.options, "note": self.note}
+        names = ("path", "node_id", "options", "note", "form")
+        extra = {name: getattr(self, name) for name in names}
         return data | {name: value for name, value in extra.items() if value}
 
 

@@ -22,7 +22,7 @@ from nerve.notations.prompts.steps import prompt_name
 from nerve.spec.source import Map, Place, Seq
 
 BASH_KEYS = ("env", "cwd", "input")
-GATE_KEYS = ("prompt", "message", "choices", "options", "reject", "default")
+GATE_KEYS = ("prompt", "message", "choices", "options", "form", "reject", "default")
 VARIABLES = {
     "USER_MESSAGE": "{{ input ?? '' }}",
     "ARGUMENTS": "{{ input ?? '' }}",
@@ -158,7 +158,7 @@ def approval(reading: Reading, item: Map, made: Map, key: str) -> None:
     """A gate with two answers; a rejection ends the run."""
     gate(reading, item, made, key)
     place = at(item, key)
-    if "choices" not in made:
+    if "choices" not in made and "form" not in made:
         made.put("choices", Seq(["approve", "reject"], place), place)
         made.setdefault("reject", Seq(["reject"], place))
 

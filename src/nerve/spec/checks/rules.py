@@ -135,6 +135,9 @@ def wait(node: models.Wait, loc: Loc) -> Iterator[Wrong]:
 
 
 def gate(node: models.Gate, loc: Loc) -> Iterator[Wrong]:
+    if node.choices is not None and node.form is not None:
+        yield (*loc, "form"), "a gate has choices or a form, not both", "Drop one of them."
+    yield from schema(node.form, (*loc, "form"))
     if node.choices is not None and not node.choices:
         yield (*loc, "choices"), "choices is empty: nobody could answer", "Add one, or drop choices."
     known = node.choices

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from nerve.core.gates import check_answer, check_choices
+from nerve.core.gates import check_choices, taken
 from nerve.core.nodes.base import Names
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.control.base import ControlNode, ask, at_least
@@ -19,7 +19,8 @@ PREVIEW = 200
 class GateNode(ControlNode):
     """Asks `prompt` and gives the answer as its output.
 
-    `choices` are the only answers it takes, `options` are hints. An answer the `validator` refuses is
+    `choices` are the only answers it takes, `options` are hints, `form` is a JSON Schema that the answer
+    fits. An answer the `validator` refuses is
     asked for again, `attempts` times in all. After `timeout` seconds it fails with "Gate timeout".
     `auto_answer` answers at once, for tests and rehearsals.
     """
@@ -34,6 +35,7 @@ class GateNode(ControlNode):
         validator: Callable[[str], bool] | None = None,
         *,
         choices: Sequence[str] | None = None,
+        form: Mapping[str, Any] | None = None,
         attempts: int = 3,
         auto_answer: str | None = None,
         **policy: Any,
@@ -42,9 +44,10 @@ class GateNode(ControlNode):
         self.options = list(options) if options is not None else None
         self.choices = list(choices) if choices is not None else None
         self.attempts, self.auto_answer = at_least(1, id, "attempts", attempts), auto_answer
+        self.form = form
+        check_choices(choices, form)
         if auto_answer is not None:
-            check_answer(auto_answer, self.choices)
-        check_choices(choices)
+            taken(auto_answer, self.choices, form)
         super().__init__(id, session, **policy)
         self._auto_approve = False
         self._receivers: list[asyncio.Future[str]] = []
@@ -74,6 +77,7 @@ class GateNode(ControlNode):
             note,
             self._answer_of_its_own(context),
             self._receivers,
+            form=self.form,
         )
 
     def _answer_of_its_own(self, context: ExecutionContext) -> str | None:
@@ -89,6 +93,6 @@ class GateNode(ControlNode):
         waiting = [future for future in self._receivers if not future.done()]
         if not waiting:
             raise RuntimeError(f"gate '{self.id}' does not wait here; in a run, answer the run")
-        check_answer(input, self.choices)
+        answer = taken(input, self.choices, self.form)
         self._receivers[:] = waiting[1:]
-        waiting[0].set_result(input)
+        waiting[0].set_result(answer)
