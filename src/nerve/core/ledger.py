@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, TypeGuard
 
 COUNTS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "tokens")
 """`tokens` are those of which nobody told what kind they are."""
@@ -38,23 +38,31 @@ class Entry:
         self.turns_without_cost += usage.get("cost") is None
 
     def take(self, usage: Mapping[str, Any]) -> None:
-        counts = {name: usage[name] for name in COUNTS if usage.get(name) is not None}
-        if (cost := usage.get("cost")) is not None:
-            source = usage.get("cost_source")
-            counts[f"{source if source in SOURCES else 'reported'}_cost"] = cost
-        self.add(counts)
+        source = usage.get("cost_source")
+        named = f"{source if source in SOURCES else 'reported'}_cost"
+        self.add({**{name: usage.get(name) for name in COUNTS}, named: usage.get("cost")})
 
     def silent(self, turns: int) -> None:
         """Turns of which nobody told anything."""
         self.add(dict.fromkeys(("turns", "turns_without_tokens", "turns_without_cost"), turns))
 
     def add(self, told: Mapping[str, Any]) -> None:
+        """Add what is a number; anybody may emit an event of that name, with anything in it."""
         for name in NAMES & told.keys():
-            setattr(self, name, (getattr(self, name) or 0) + told[name])
+            if is_number(told[name]):
+                setattr(self, name, (getattr(self, name) or 0) + told[name])
 
     def to_dict(self) -> dict[str, float]:
         """What is known, and how many turns there are of which it is not."""
         return {each.name: value for each in fields(self) if (value := getattr(self, each.name))}
+
+
+def is_number(value: Any) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def mapped(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 NAMES = frozenset(each.name for each in fields(Entry))
@@ -71,7 +79,9 @@ class Ledger:
     def turn(self, path: str, usage: Mapping[str, Any]) -> None:
         """A turn of an agent, as its `usage` event tells of it."""
         self._heard[path] = self._heard.get(path, 0) + 1
-        own, *others = usage.get("models") or [usage]
+        models = usage.get("models")
+        parts = [part for part in models if isinstance(part, Mapping)] if isinstance(models, list) else []
+        own, *others = parts or [usage]
         self.entry(path, own.get("model")).turn(own)
         for other in others:
             self.entry(path, other.get("model")).take(other)
@@ -82,14 +92,15 @@ class Ledger:
         usage = attributes.get("usage")
         if not isinstance(usage, Mapping):
             return
-        for model, told in (usage.get("models") or {}).items():
-            self.entry(path, model).add(told)
         if "run_id" in attributes:
+            for model, told in mapped(usage.get("models")).items():
+                self.entry(path, model).add(mapped(told))
             return
         entry = self.entry(path, usage.get("model") or attributes.get("model"))
         if not heard:
             entry.take(usage)
-        entry.silent(max(0, int(usage.get("turns") or 0) - heard))
+        turns = usage.get("turns")
+        entry.silent(max(0, int(turns) - heard) if is_number(turns) else 0)
 
     def entry(self, path: str, model: Any) -> Entry:
         return self.entries.setdefault((path, str(model or UNKNOWN)), Entry())

@@ -91,13 +91,14 @@ class RunView:
                 looping.iteration = event.data.get("iteration", 0) + 1
                 looping.max_iterations = event.data.get("max")
         elif event.event_type in ("provider_limited", "provider_open"):
-            self._node(event.path, event.path.rsplit("/", 1)[-1]).held = event.data.get("message")
+            if (node := self.nodes.get(event.path)) is not None:
+                node.held = event.data.get("message")
         elif event.event_type == "usage":
             self.ledger.turn(event.path, event.data)
         elif event.event_type == "skipped" and "path" in event.data:
             self._node(event.data["path"], event.data["step_id"]).state = "skipped"
-        elif event.event_type == "log" and "thread" in event.data and (node := self.nodes.get(event.path)):
-            node.thread_running = event.data["thread"] == "running"
+        elif event.event_type == "log" and "thread" in event.data and event.path in self.nodes:
+            self.nodes[event.path].thread_running = event.data["thread"] == "running"
         elif event.event_type == "path_reset":
             self._reset(event.path)
         self._restate()
