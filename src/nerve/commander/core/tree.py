@@ -51,7 +51,7 @@ class Branch:
         elif type == "gate_answered":
             self.notes[place_of(path)] = f"{data['answer']} ({self.notes.get(place_of(path), '')})"
         elif type == "provider_limited":
-            self.notes[path] = str(data["message"])
+            self.notes[path] = str(data.get("message", ""))
         elif type == "provider_open":
             self.notes.pop(path, None)
         elif type == "path_reset":
