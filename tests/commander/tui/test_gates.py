@@ -143,7 +143,7 @@ async def test_no_gate_opens_over_what_is_being_typed() -> None:
 
 def form() -> Desk:
     made = desk()
-    waiting(made, gate(choices=None, schema=SCHEMA))
+    waiting(made, gate(choices=None, form=SCHEMA))
     return made
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from textual.events import MouseScrollUp
 
 from commander.tui.desks import BEGAN, Script, crowd, desk, finished, review, waiting
 from commander.tui.screens import SMALL, shown
@@ -57,7 +58,7 @@ async def test_many_changes_are_drawn_once() -> None:
         for number in range(500):
             run.output("/review_loop/reviewer", f"word {number} ", "partial")
         screen.app.frame()
-        assert drawn == 1
+        assert drawn <= 2  # the time may be drawn, too
 
 
 async def test_the_end_is_followed_until_somebody_scrolls_up() -> None:
@@ -168,6 +169,44 @@ async def test_the_conversation_starts_again_when_it_is_cleared() -> None:
         await screen.settle()
         assert "fresh" in screen.text
         assert "deploy  friday" not in screen.text
+
+
+async def test_the_palette_does_commands_and_begins_those_that_need_more() -> None:
+    async with shown(desk()) as screen:
+        await screen.press("ctrl+p", *"usage")
+        await screen.press("enter")
+        assert screen.controller.entered == ["/usage"]
+        await screen.press("ctrl+p", *"signal")
+        await screen.press("enter")
+        assert screen.app.prompt.text == "/signal "
+        assert screen.controller.entered == ["/usage"]
+
+
+async def test_a_click_on_the_badge_opens_the_gate() -> None:
+    async with shown(working()) as screen:
+        line = screen.text.split("\n")[29]
+        await screen.pilot.click(offset=(line.index("waiting"), 29))
+        await screen.settle()
+        assert screen.app.card.display
+
+
+async def test_a_click_on_a_run_looks_at_it() -> None:
+    async with shown(working(), SMALL) as screen:
+        await screen.pilot.click(offset=(6, 0))
+        await screen.settle()
+        assert screen.controller.followed
+
+
+async def test_the_wheel_scrolls_the_conversation() -> None:
+    made = desk()
+    for number in range(60):
+        made.say("note", f"note {number}")
+    async with shown(made) as screen:
+        for _ in range(4):
+            await screen.pilot._post_mouse_events([MouseScrollUp], "#stream", offset=(5, 5))
+        made.say("note", "unseen")
+        await screen.settle()
+        assert "unseen" not in screen.text
 
 
 def test_times_and_sums_are_short() -> None:

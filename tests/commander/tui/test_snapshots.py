@@ -54,7 +54,7 @@ def asking() -> Desk:
 
 def form() -> Desk:
     made = desk()
-    waiting(made, gate(choices=None, schema=SCHEMA))
+    waiting(made, gate(choices=None, form=SCHEMA))
     return made
 
 

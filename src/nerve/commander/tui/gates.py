@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.events import Key, Resize
 
-SCHEMAS = ("schema", "form", "json_schema", "answer_schema")
-"""Where a gate may say which fields its answer has."""
 CHANGED = 12
 OTHERS = 8
 """Lines of the prompt, the frame, the footer, and two of the conversation."""
@@ -226,13 +224,9 @@ class GateCard(Vertical, can_focus=True):
 
 
 def schema_of(gate: GateTold) -> dict[str, Any] | None:
-    """The fields that an answer has, if the gate has a form."""
-    told = gate.model_extra or {}
-    for name in SCHEMAS:
-        schema = told.get(name)
-        if isinstance(schema, dict) and isinstance(schema.get("properties"), dict):
-            return schema
-    return None
+    """The fields that an answer has; None where it has none, and is typed."""
+    fields = (gate.form or {}).get("properties")
+    return gate.form if isinstance(fields, dict) and fields else None
 
 
 def deadline(gate: GateTold) -> str:

@@ -94,9 +94,11 @@ class Stream(Paper, can_focus=True):
 
     def take(self, changed: Iterable[int], everything: bool = False) -> None:
         """Draw what has changed."""
-        self._adopt()
-        numbers = {drawn.number for drawn in self.drawn} if everything else set(changed)
-        numbers |= {number for number, due in self._due.items() if due <= perf_counter()}
+        if everything:
+            self.drawn, self.above = [], 0
+            self.measure()
+        fresh = self._adopt()
+        numbers = {*changed, *(number for number, due in self._due.items() if due <= perf_counter())} - fresh
         for drawn in self._of(numbers):
             self._draw(drawn)
         if numbers:
@@ -104,6 +106,7 @@ class Stream(Paper, can_focus=True):
 
     def tick(self) -> None:
         """Draw again what shows the time, where it is seen."""
+        self._adopt()
         first = bisect_right(self.starts, self.scroll_y)
         last = bisect_right(self.starts, self.scroll_y + self.size.height)
         seen = [self.desk.blocks[drawn.number - 1] for drawn in self.drawn[first : last + 1]]
@@ -119,8 +122,8 @@ class Stream(Paper, can_focus=True):
             self.drawn[n - 1 - self.above] for n in sorted(numbers) if self.above < n <= len(self.desk.blocks)
         )
 
-    def _adopt(self) -> None:
-        """Keep as many blocks as are shown, the newest."""
+    def _adopt(self) -> set[int]:
+        """Draw the blocks that are new, and keep as many as are shown; the numbers of the new ones."""
         count = len(self.desk.blocks)
         known = self.above + len(self.drawn)
         if known > count:
@@ -135,6 +138,7 @@ class Stream(Paper, can_focus=True):
             self.measure()
         elif fresh:
             self.measure()
+        return {drawn.number for drawn in fresh}
 
     def _draw(self, drawn: Drawn) -> None:
         now, width = perf_counter(), self.paper
