@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from typing import TYPE_CHECKING, TypeVar
 
 from nerve.api import models
 from nerve.api.errors import ApiError
@@ -15,8 +17,11 @@ from nerve.store.port import RunRow
 if TYPE_CHECKING:
     from nerve.core.session import Session
 
+TURN = 20
+"""Runs that are looked at in one turn of the loop; their journals may have to be read."""
 SLOW = 1.0
 """Seconds that the disk may take for what is written."""
+T = TypeVar("T")
 OPEN = [state.value for state in WorkflowState if state not in FINAL]
 
 
@@ -41,7 +46,10 @@ async def workflow(session: Session, asked: models.OneWorkflow) -> models.Workfl
 async def runs(session: Session, asked: models.RunsAsked) -> models.Runs:
     rows = newest(session, asked, asked.limit + 1)
     shown = rows[: asked.limit]
-    told = [run_told(session.engine.handle(row)).model_copy(update={"parent": row.parent}) for row in shown]
+    told = [
+        run_told(session.engine.handle(row)).model_copy(update={"parent": row.parent})
+        async for row in in_turns(shown)
+    ]
     return models.Runs(runs=told, more=len(rows) > asked.limit)
 
 
@@ -88,9 +96,20 @@ async def events(session: Session, asked: models.EventsAsked) -> models.Events:
 
 
 async def gates(session: Session, asked: models.Nothing) -> models.Gates:
-    rows = session.engine.store.runs(session=session.name, states=OPEN)
-    known = [session.engine.handle(row) for row in rows if session.engine.has_workflow(row)]
-    return models.Gates(gates=[gate_told(run, gate) for run in known for gate in run._gates.values()])
+    engine = session.engine
+    rows = engine.store.runs(session=session.name, states=OPEN)
+    known = [engine.handle(row) async for row in in_turns(rows) if engine.has_workflow(row)]
+    return models.Gates(
+        gates=[gate_told(run, gate) async for run in in_turns(known) for gate in run._gates.values()]
+    )
+
+
+async def in_turns(many: Iterable[T]) -> AsyncIterator[T]:
+    """Each of many, with turns of the loop in between: nobody waits until all have been looked at."""
+    for number, each in enumerate(many, 1):
+        yield each
+        if number % TURN == 0:
+            await asyncio.sleep(0)
 
 
 async def facts(session: Session, asked: models.Pattern) -> models.FactsTold:
