@@ -50,6 +50,8 @@ PROSE = Theme(
 """Markdown in the colours that every theme has."""
 FRAME = 0.1
 """Seconds between two looks at what has changed."""
+SHARE = 5
+"""At most every so many times as long as a frame takes there is one."""
 WIDE, TALL = 90, 18
 """Columns and rows from which on the list of runs has room."""
 SECOND = 5
@@ -106,7 +108,7 @@ class CommanderApp(Acting):
             self._filters[-1:] = [NoColor()]
         self.keymap = {}
         self.opens_gates, self.asking = False, None
-        self._frame, self._last, self._soon = 0, 0.0, False
+        self._frame, self._next, self._soon = 0, 0.0, False
 
     def compose(self) -> ComposeResult:
         self.stream = Stream(self.desk, self.clock)
@@ -137,22 +139,32 @@ class CommanderApp(Acting):
         self.prompt.focus()
         self.desk.on_change = self.soon
         self.draw_all()
-        self.set_interval(FRAME, self.frame)
+        self.set_interval(FRAME, self.beat)
         self.background(self.controller.open())
 
     # -- frames ------------------------------------------------------------------------------------------
 
     def soon(self) -> None:
         """Something has changed: look at it now, or when the last look is long enough ago."""
-        if monotonic() - self._last >= FRAME and not self._soon:
+        if monotonic() >= self._next and not self._soon:
             self._soon = True
-            self.call_later(self.frame)
+            self.call_later(self.beat)
+
+    def beat(self) -> None:
+        """A frame, unless the last one is too new; the longer frames take, the fewer there are."""
+        began, self._soon = monotonic(), False
+        if began >= self._next:
+            self.frame()
+            self._next = began + FRAME * 0.9
+            self.call_after_refresh(self.drawn, began)
+
+    def drawn(self, began: float) -> None:
+        self._next = max(self._next, began + SHARE * (monotonic() - began))
 
     def frame(self) -> None:
         """Draw what has changed since the last frame; many changes of one thing are one."""
-        self._soon, self._last = False, monotonic()
         self._frame += 1
-        if self.asking is not None and self.asking[2] < self._last:
+        if self.asking is not None and self.asking[2] < monotonic():
             self.ask(None)
         if self.desk.changed:
             changed = self.desk.changed.take()
