@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -201,3 +202,46 @@ def test_a_second_server_is_refused(do: Callable, server: Server) -> None:
     assert done.stderr.count("\n") == 1
     assert server.process.poll() is None
     assert os.getpid() != server.process.pid
+
+
+def test_a_word_is_said_to_an_agent_at_work(do: Callable, project: Path) -> None:
+    (project / "listens.py").write_text(LISTENS)
+    text = "name: talk\ndescription: d\nprovider: listener\nnodes: [{id: dev, prompt: Begin}]\n"
+    (project / ".nerve/workflows/talk.yaml").write_text(text)
+    server = Server("--with", "nodes.py", "--with", "listens.py")
+    try:
+        do("start", "talk", "--label", "t")
+        watch = watching("t")
+        until((project / "begun").exists)
+        assert do("steer", "t", "Use tabs.", "--json").json["path"] == "/dev"
+        (project / "go").touch()
+        out, _ = watch.communicate()
+        assert out == "heard Use tabs.\n"
+        assert "[" in do("steer", "t", "Too late.").err
+    finally:
+        server.end()
+
+
+def until(seen: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not seen():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+LISTENS = """
+import asyncio
+from pathlib import Path
+from nerve.testing import ScriptedProvider
+
+async def answer(call):
+    if call.prompt != "Begin":
+        return f"heard {call.prompt}"
+    Path("begun").touch()
+    while not Path("go").exists():
+        await asyncio.sleep(0.01)
+    return "alone"
+
+def register(session):
+    session.providers["listener"] = ScriptedProvider(answer)
+"""

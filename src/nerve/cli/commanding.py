@@ -1,4 +1,4 @@
-"""Doing something to a run: `nerve answer`, `approve`, `reject`, `pause`, `stop`, `retry`, `skip`, `fork`."""
+"""Doing something to a run: `nerve answer`, `approve`, `reject`, `pause`, `steer`, `stop` and the others."""
 
 from __future__ import annotations
 
@@ -108,6 +108,31 @@ def pause(run: Run, /, *, key: Key = None, common: Common = DEFAULT) -> int:
     async def do(door: Door) -> int:
         told = await door.client.pause(run=run, key=key)
         door.tell(outcome_of(told).to_dict(), f"{told.run_id} {told.state}")
+        return COMPLETED
+
+    return answering(common, do)
+
+
+def steer(
+    run: Run,
+    text: Annotated[str, Parameter(name="TEXT", allow_leading_hyphen=True)],
+    /,
+    *,
+    path: str | None = None,
+    key: Key = None,
+    common: Common = DEFAULT,
+) -> int:
+    """Say something to an agent at work, in the server of this project.
+
+    Parameters
+    ----------
+    path
+        The step; may be left out where only one agent listens.
+    """
+
+    async def do(door: Door) -> int:
+        told = await door.client.steer(run=run, text=text, path=path, key=key)
+        door.tell(told, f"{told.run_id} {told.path} was told")
         return COMPLETED
 
     return answering(common, do)

@@ -50,6 +50,11 @@ VERBS: dict[str, Verb] = {
         "Go on with a run that waits, is parked or is held.",
         "nerve resume v3 --answer approve=yes",
     ),
+    "steer": Verb(
+        "nerve.cli.commanding:steer",
+        "Say something to an agent at work.",
+        "nerve steer v3 'Use tabs.' --path /dev",
+    ),
     "stop": Verb(
         "nerve.cli.commanding:stop",
         "End a run, with everything it has started.",
