@@ -17,7 +17,7 @@ from nerve.store.port import RunRow
 if TYPE_CHECKING:
     from nerve.core.session import Session
 
-TURN = 20
+TURN = 50
 """Runs that are looked at in one turn of the loop; their journals may have to be read."""
 SLOW = 1.0
 """Seconds that the disk may take for what is written."""

@@ -71,19 +71,23 @@ class Follow:
 async def follow_all(api: Api, mark: str) -> AsyncGenerator[Said, None]:
     """What happens in all runs, behind a snapshot of them or from a mark on."""
     came_back = bool(mark)
-    events = api.hub.watch_all(mark)
-    try:
-        async for mark, event in events:
-            if event is not None:
+    while True:
+        events = api.hub.watch_all(mark)
+        try:
+            async for mark, event in events:
+                if event is None:
+                    break
                 yield Said(event.event_type, event.model_dump(mode="json"), mark, True)
-                continue
-            if came_back:
-                yield Said("gap", {"oldest": mark})
-            yield Said("snapshot", await snapshot(api), mark)
-    except ApiError as error:
-        yield cut_off(error, mark)
-    finally:
-        await events.aclose()
+        except ApiError as error:
+            yield cut_off(error, mark)
+            return
+        finally:
+            await events.aclose()
+        # Nobody falls behind while a snapshot is made: what happens meanwhile is told again behind its mark.
+        if came_back:
+            yield Said("gap", {"oldest": mark})
+        yield Said("snapshot", await snapshot(api), mark)
+        came_back = True
 
 
 async def snapshot(api: Api) -> dict[str, Any]:
