@@ -137,7 +137,7 @@ def test_lines_of_several_runs_say_whose_they_are():
     printing.run("r2", "other")
     assert printing.news == ["::1 [workflow] review started", "::2 [workflow] other started"]
     printing.tell("workflow_completed", run_id="r2", workflow="other", result=None)
-    assert printing.news == ["::2 [workflow] ✓ other completed (1.0s)  ::2"]
+    assert printing.news == ["::2 [workflow] ✓ other completed (1.0s)"]
     printing.done("/build", "built")
     assert printing.news == ["[build] ✓ built (1.5s)"]
 
@@ -193,3 +193,62 @@ def test_a_gate_of_a_run_that_nobody_follows_is_no_card():
     printing = Printing()
     printing.desk.list_gates([GateTold(gate_id="g9", run_id="r9", path="/ok", prompt="Ship it?")])
     assert printing.news == []
+
+
+def test_a_gate_that_is_opened_is_shown_unless_it_was_the_last_to_be():
+    printing = Printing()
+    printing.desk.list_runs([RunTold(run_id="r9", workflow="other", state="waiting")])
+    asked = GateTold(
+        gate_id="g9", run_id="r9", path="/ok", prompt="Ship it?", choices=["yes", "no"], note="It is late."
+    )
+    preview = {"input_preview": "what was built"}
+    printing.desk.list_gates([GateTold.model_validate(asked.model_dump() | preview)])
+    assert printing.news == []
+    printing.desk.open_gate("g9")
+    shown = "\n".join(printing.news)
+    for text in ("⏸ Waiting for Input: ok of other", "Ship it?", "It is late.", "what was built", "2 no"):
+        assert text in shown
+    printing.desk.open_gate(None)
+    printing.desk.open_gate("g9")
+    assert printing.news == []
+    printing.run()
+    gate(printing)
+    assert "Waiting for Input: ok of review" in "\n".join(printing.news)
+    printing.desk.open_gate(None)
+    printing.desk.open_gate("g9")
+    assert "Ship it?" in "\n".join(printing.news)
+
+
+FORM = {
+    "type": "object",
+    "properties": {
+        "version": {"type": "string", "description": "What is shipped"},
+        "dry": {"type": "boolean"},
+    },
+    "required": ["version"],
+}
+
+
+def test_a_form_is_told_by_its_fields_and_an_answer_that_would_do():
+    printing = Printing(width=80)
+    printing.run()
+    printing.tell("gate_waiting", "/ok", gate_id="g1", prompt="Ship it?", choices=None, form=FORM)
+    shown = "\n".join(printing.news)
+    for text in ("Fields:", "version  text, required: What is shipped", "dry      true or false"):
+        assert text in shown
+    assert '/answer 1 {"version": "…"}' in shown
+
+
+def test_in_a_pipe_a_form_is_lines():
+    printing = Printing(terminal=False)
+    printing.run()
+    printing.tell("gate_waiting", "/ok", gate_id="g1", prompt="Ship it?", choices=None, form=FORM)
+    assert printing.news[1:] == [
+        '[gate] Ship it? (such as {"version": "…"})',
+        "  version  text, required: What is shipped",
+        "  dry      true or false",
+        '  (/gates 1 opens it, or /answer 1 {"version": "…"})',
+    ]
+    printing.desk.list_gates([GateTold(gate_id="g2", run_id="r2", path="/no", prompt="Why?", form=FORM)])
+    printing.desk.open_gate("g2")
+    assert '  (Type JSON, such as {"version": "…"})' in printing.news

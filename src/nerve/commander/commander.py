@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from nerve.api import OPERATIONS, ApiError
 from nerve.api.models import GateTold, RouteTold, RunTold
 from nerve.commander.console import AtConsole
-from nerve.commander.core.desk import Desk, Target
+from nerve.commander.core.desk import Desk, Target, text_of
 from nerve.commander.core.farewell import farewell
-from nerve.commander.core.gates import chosen
+from nerve.commander.core.gates import chosen, name_of
 from nerve.commander.core.input import InputType, ParsedInput, parse_input
 from nerve.commander.core.naming import Unknown, startable
 from nerve.commander.core.options import typed
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 PATIENCE = 30.0
 """Seconds for which something is tried again that a server was not there for."""
 AGAIN = 0.1
+AGAIN_SHOWN = 60
+"""Letters of a text that are told again."""
 ROUTER = Target()
 STOPPED = "stopped in the Commander"
 
@@ -179,7 +181,13 @@ class WorkflowController(AtConsole):
             await self._follow(told.run, routed=True)
             return told.run.run_id
         extra = told.model_extra or {}
-        self.desk.say("text", str(extra.get("reply") or extra.get("question") or told.reason), name="router")
+        said = str(extra.get("reply") or extra.get("question") or told.reason)
+        known = {flow.id for flow in self.desk.workflows}
+        meant = [name for name in extra.get("candidates") or () if name in known]
+        if told.kind == "question" and meant:
+            again = text if len(text) <= AGAIN_SHOWN and "\n" not in text else "…"
+            said += f"\n\nStart it with `%{meant[0]} {again}`"
+        self.desk.say("text", said, name="router")
         return None
 
     def unqueue(self) -> str:
@@ -283,6 +291,9 @@ class WorkflowController(AtConsole):
         finally:
             self.desk.answering.discard(gate.gate_id)
         self.desk.answered(gate, answer)
+        root = self.desk.root_of(gate.run_id)
+        if self.desk.block_of(root) is None and (card := self.desk.runs.get(root)) is not None:
+            self.desk.say("note", f"'{name_of(gate)}' of {card.name} ({root[:13]}): {text_of(answer)}")
         return ""
 
     async def news(self) -> None:

@@ -125,21 +125,33 @@ async def logs(commander: WorkflowController, text: str) -> None:
     tell(commander, "logs", listing.logs(events))
 
 
-async def changed(commander: WorkflowController, told: RunTold, did: str) -> None:
+SAYS = {
+    "pausing": "pauses as soon as what it does now is done; /resume goes on with it.",
+    "paused": "is paused; /resume goes on with it.",
+    "running": "goes on.",
+    "waiting": "goes on, and waits.",
+    "stopping": "is being stopped.",
+    "cancelled": "is stopped.",
+}
+"""What a command has done to a run, by the state it is in now."""
+
+
+async def changed(commander: WorkflowController, told: RunTold) -> None:
     commander.desk.list_runs([told])
-    note(commander, f"{told.label or told.workflow} ({told.run_id[:13]}) {did}: {told.state}.")
+    says = SAYS.get(told.state, f"is {told.state}.")
+    note(commander, f"{told.label or told.workflow} ({told.run_id[:13]}) {says}")
 
 
 @does("pause")
 async def pause(commander: WorkflowController, text: str) -> None:
     run_id = await commander.named(text)
-    await changed(commander, await commander.do("pause", run=run_id), "pauses")
+    await changed(commander, await commander.do("pause", run=run_id))
 
 
 @does("resume")
 async def resume(commander: WorkflowController, text: str) -> None:
     run_id = await commander.named(text)
-    await changed(commander, await commander.do("resume", run=run_id), "goes on")
+    await changed(commander, await commander.do("resume", run=run_id))
 
 
 @does("stop")
@@ -147,7 +159,7 @@ async def stop(commander: WorkflowController, text: str) -> None:
     from nerve.commander.commander import STOPPED
 
     run_id = await commander.named(text)
-    await changed(commander, await commander.do("stop", run=run_id, reason=STOPPED), "is stopped")
+    await changed(commander, await commander.do("stop", run=run_id, reason=STOPPED))
 
 
 @does("fork")

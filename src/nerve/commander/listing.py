@@ -10,6 +10,8 @@ from typing import Any
 from nerve.api.models import EventTold, FactTold, GateTold, Health, RunDetail, ThreadTold, UsageTold
 from nerve.commander.core.cards import RunCard
 from nerve.commander.core.desk import Desk, text_of
+from nerve.commander.core.forms import example
+from nerve.commander.core.forms import lines as fields
 from nerve.commander.core.gates import name_of
 from nerve.commander.core.harmless import harmless
 from nerve.commander.core.lines import SYMBOLS, plain
@@ -86,9 +88,14 @@ def gates(desk: Desk) -> str:
 
 def gate(number: int, gate: GateTold, desk: Desk) -> str:
     card = desk.runs.get(desk.root_of(gate.run_id))
-    of = f" of {card.name}" if card is not None else ""
-    takes = "".join(f"  \n   {n} {harmless(choice)}" for n, choice in enumerate(gate.choices or [], 1))
-    return f"{number}. **{harmless(name_of(gate))}**{of} (`{gate.gate_id}`): {one_line(gate.prompt)}{takes}"
+    of = f" of {harmless(card.name)} `{short(card, desk)}`" if card is not None else ""
+    rows = [f"{n} {harmless(choice)}" for n, choice in enumerate(gate.choices or [], 1)]
+    if gate.form is not None:
+        rows = [*fields(gate.form), f"`/answer {number} {harmless(example(gate.form))}`"]
+    takes = "".join(f"  \n   {row}" for row in rows)
+    return (
+        f"{number}. **{harmless(name_of(gate))}**{of}, gate `{gate.gate_id}`: {one_line(gate.prompt)}{takes}"
+    )
 
 
 def status(told: RunDetail) -> str:

@@ -11,7 +11,8 @@ from rich.text import Text
 
 from nerve.commander.core.blocks import Block, Part, diff_in
 from nerve.commander.core.desk import Changes, Desk, RunCard
-from nerve.commander.core.gates import NO, YES
+from nerve.commander.core.forms import example, lines
+from nerve.commander.core.gates import NO, YES, name_of
 from nerve.commander.core.harmless import harmless
 from nerve.commander.core.tree import spent
 from nerve.commander.renderer import gate_panel
@@ -50,6 +51,8 @@ class Printer:
         """Whether the output of tools and thoughts are shown whole."""
         self._blocks = 0
         self._runs: dict[int, Printed] = {}
+        self._asked: str | None = None
+        """The id of the gate that was shown last."""
 
     @property
     def terminal(self) -> bool:
@@ -66,6 +69,8 @@ class Printer:
             elif block.number > self._blocks:
                 self._print(*self._block(block))
         self._blocks = max([self._blocks, *numbers])
+        if "opened" in changed.flags and (gate := self.desk.gate(self.desk.opened)) is not None:
+            self._print(*self._opened(gate))
         return changed
 
     def _turn(self, block: Block) -> tuple[int, int]:
@@ -114,17 +119,38 @@ class Printer:
 
     def _gate(self, gate: GateTold, name: str) -> Iterator[RenderableType]:
         """A question; where only lines are shown, its own line stands with those of the run."""
-        told, number = gate.model_dump(), self._number(gate)
+        number = self._number(gate)
         said = {choice.casefold() for choice in gate.choices or gate.options or []}
         both = ", /approve, /reject" if said.intersection(YES) and said.intersection(NO) else ""
         begin = "Enter on the empty line opens it" if self.terminal else f"/gates {number} opens it"
-        hint = f"{begin}, or /answer {number} …{both}"
+        answer = harmless(example(gate.form)) if gate.form is not None else "…"
+        yield from self._card(gate, name, f"{begin}, or /answer {number} {answer}{both}")
+
+    def _opened(self, gate: GateTold) -> Iterator[RenderableType]:
+        """The gate that is answered now, unless it was the last to be shown: nobody answers blindly."""
+        if gate.gate_id == self._asked:
+            return
+        if not self.terminal:
+            yield Text(f"[gate] {harmless(gate.prompt)}")
+        answer = f"Type JSON, such as {harmless(example(gate.form))}" if gate.form is not None else ""
+        yield from self._card(gate, name_of(gate), answer)
+
+    def _card(self, gate: GateTold, name: str, hint: str) -> Iterator[RenderableType]:
+        self._asked = gate.gate_id
         if self.terminal:
-            yield gate_panel(told, name, hint=hint, more=change_of(gate))
+            shown = gate.model_dump()
+            followed = self.desk.block_of(self.desk.root_of(gate.run_id)) is not None
+            shown |= {"input_preview": None} if followed else {}  # it stands above
+            card = self.desk.runs.get(self.desk.root_of(gate.run_id))
+            of = f" of {card.name}" if card is not None else ""
+            yield gate_panel(shown, f"{name}{of}", hint=hint, more=change_of(gate))
             return
         for n, choice in enumerate(gate.choices or [], start=1):
             yield Text(f"  {n} {harmless(choice)}")
-        yield Text(f"  ({hint})")
+        for line in lines(gate.form or {}):
+            yield Text(f"  {line}")
+        if hint:
+            yield Text(f"  ({hint})")
 
     def _number(self, gate: GateTold) -> str:
         """What the gate is called in a command."""
@@ -140,10 +166,17 @@ class Printer:
 
     def _marked(self, block: Block, thing: RenderableType) -> RenderableType:
         """With the number of its run, where several go on."""
-        live = [each for each in self.desk.blocks if each.kind == "run" and not each.done]
-        if not isinstance(thing, Text) or not [each for each in live if each is not block]:
+        if not isinstance(thing, Text) or self._alone(block):
             return thing
         return Text(f"::{block.number} ", "dim") + thing
+
+    def _alone(self, block: Block) -> bool:
+        """Whether no other run goes on here."""
+        return all(each is block or each.done for each in self.desk.blocks if each.kind == "run")
+
+    def _reference(self, block: Block) -> str:
+        """How the run is referred to, unless that stands at the beginning of the line."""
+        return f"  ::{block.number}" if self._alone(block) else ""
 
     def _news(self, block: Block, printed: Printed) -> Iterator[RenderableType]:
         for n in range(printed.lines, len(block.lines)):
@@ -173,7 +206,7 @@ class Printer:
         text.highlight_regex(r"^\[[^\]]+\] ✗", "red")
         text.highlight_regex(r"^\[[^\]]+\]", "bold")
         if n == 0 and self.terminal:
-            text.append(f"  ::{block.number} {(block.run_id or '')[:13]}", "dim")
+            text.append(f"{self._reference(block) or ' '} {(block.run_id or '')[:13]}", "dim")
         yield text
 
     def _parts(self, block: Block, printed: Printed, until: int) -> Iterator[RenderableType]:
@@ -221,7 +254,7 @@ class Printer:
             why = f": {harmless(block.text)}" if block.text and block.text != state else ""
             yield Text(f"[workflow] {symbol} {name} {state}{took}{why}", style)
             return
-        yield Text(f"[workflow] {symbol} {name} completed{took}  ::{block.number}", style)
+        yield Text(f"[workflow] {symbol} {name} completed{took}{self._reference(block)}", style)
         if block.text.strip() and block.text.strip() != printed.last.strip():
             yield self._prose(block.text) if isinstance(block.value, str) else Text(harmless(block.text))
 

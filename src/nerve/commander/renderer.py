@@ -12,6 +12,7 @@ from rich.panel import Panel
 from rich.text import Text
 from rich.tree import Tree
 
+from nerve.commander.core.forms import lines
 from nerve.commander.core.harmless import harmless
 from nerve.commander.core.lines import SYMBOLS
 
@@ -168,12 +169,20 @@ class WorkflowRenderer:
 def gate_panel(
     gate: Mapping[str, Any], name: str = "", numbered: bool = True, hint: str = "", more: Text | None = None
 ) -> Panel:
-    """A question with what can be answered: choices by their numbers, options as they are."""
+    """A question with what can be answered: choices by their numbers, options as they are, fields."""
     answers = list(gate.get("choices") or gate.get("options") or [])
     prompt, line, rest = harmless(str(gate.get("prompt") or "")).partition("\n")
     text = Text(prompt, "bold").append(line + rest, "none")
+    if note := gate.get("note"):
+        text.append(f"\n{harmless(str(note))}", "dim")
+    if preview := gate.get("input_preview"):
+        text.append(f"\n\n{harmless(str(preview)).strip()}", "none")
     if more is not None:
         text = text.append("\n\n").append(more)
+    if fields := lines(gate.get("form") or {}):
+        text.append("\n\nFields:", "none")
+    for field in fields:
+        text.append(f"\n  {field}", "none")
     if answers:
         text.append("\n\nOptions:", "none")
     for number, answer in enumerate(answers, start=1):

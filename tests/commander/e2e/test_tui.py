@@ -47,7 +47,7 @@ async def test_two_runs_are_started_steered_left_and_found_again(folder: Path) -
         terminal.enter("%hello ::last")
         terminal.until("hello shipped the parcel")
         terminal.press("F2", "Up", "r")
-        terminal.until("goes on: running")
+        terminal.until("goes on")
         terminal.press("Escape")
 
         terminal.press("C-c", "C-c")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nerve.api.models import GateTold
 from nerve.commander.core.desk import Desk
+from nerve.commander.core.forms import example
 from nerve.commander.core.gates import name_of, names_of
 
 
@@ -13,6 +14,10 @@ class Unsaid(ValueError):
 
 def meant(gate: GateTold, words: tuple[str, ...]) -> str:
     """The one choice of a gate that says this; nothing is guessed."""
+    if gate.form is not None:
+        raise Unsaid(
+            f"Gate '{name_of(gate)}' asks for more than that: /answer {gate.gate_id} {example(gate.form)}"
+        )
     known = gate.choices or gate.options or []
     found = [choice for choice in known if choice.casefold() in words]
     if len(found) == 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nerve.commander.core.forms import takes, written
 from nerve.core.event import WorkflowEvent
 from nerve.core.steps import step_name
 
@@ -44,9 +45,9 @@ def plain(event: WorkflowEvent) -> str | None:
             return f"[round] {data['round']}/{data['max']}"
         case "gate_waiting":
             choices = f" ({' or '.join(data['choices'])})" if data["choices"] else ""
-            return f"[gate] {data['prompt']}{choices}"
+            return f"[gate] {data['prompt']}{choices or takes(data.get('form'))}"
         case "gate_answered":
-            return f"[gate] answered: {data['answer']}"
+            return f"[gate] answered: {written(data['answer'])}"
         case "node_retrying":
             return f"[{name}] ↻ again"
         case "provider_limited":

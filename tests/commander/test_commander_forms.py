@@ -1,0 +1,82 @@
+"""Gates with forms, and gates of runs that are not in the conversation, over a real api in this process."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commander.scene import Scene, scene
+
+FORM = {
+    "type": "object",
+    "properties": {
+        "version": {"type": "string", "description": "What is shipped"},
+        "dry": {"type": "boolean"},
+    },
+    "required": ["version"],
+}
+
+
+@pytest.fixture
+async def at() -> AsyncIterator[Scene]:
+    async with scene() as found:
+        assert found.api is not None
+
+        @found.api.session.workflow
+        async def release(ctx: Any) -> Any:
+            return await ctx.gate("Which one?", form=FORM)
+
+        await found.controller.reload()
+        await found.enter("%release")
+        await found.until(lambda: found.desk.gates)
+        yield found
+
+
+async def test_a_form_is_listed_with_its_fields_and_an_answer_that_would_do(at: Scene) -> None:
+    await at.enter("/gates")
+    for text in ("version  text, required: What is shipped", '`/answer 1 {"version": "…"}`', "gate `"):
+        assert text in at.last.text
+
+
+async def test_a_form_is_answered_by_json_and_a_wrong_answer_says_why(at: Scene) -> None:
+    await at.enter("/approve")
+    assert '{"version": "…"}' in at.errors[-1]
+    await at.enter("/gates 1", "3")
+    assert "3 is not of type 'object'" in at.errors[-1]
+    await at.enter("the third")
+    assert "it must be a JSON object with version, dry (may be left out)" in at.errors[-1]
+    await at.enter('/answer {"dry": true}')
+    assert "'version' is a required property" in at.errors[-1]
+    await at.enter('{"version": "3"}')
+    await at.ended()
+    assert at.runs[0].value == {"version": "3"}
+
+
+async def test_an_answer_to_a_run_that_is_not_in_the_conversation_is_told(tmp_path: Path) -> None:
+    async with scene(tmp_path) as first:
+        await first.enter("%ask")
+        await first.until(lambda: first.desk.gates)
+        run_id = first.runs[0].run_id
+        assert run_id is not None
+    async with scene(tmp_path) as again:
+        await again.enter("/gates")
+        assert f"of ask `{run_id[:13]}`" in again.last.text
+        await again.enter("/answer yes")
+        assert again.last.text == f"'gate' of ask ({run_id[:13]}): yes"
+
+
+async def test_what_a_command_did_to_a_run_is_said_with_what_can_be_done_next(at: Scene) -> None:
+    await at.enter("/pause")
+    assert at.last.text.endswith("is paused; /resume goes on with it.")
+    await at.enter("/resume")
+    assert at.last.text.endswith("goes on, and waits.")
+    await at.enter("/stop")
+    assert at.last.text.endswith("is stopped.")
+
+
+async def test_a_question_of_the_router_says_how_to_start_what_is_meant(at: Scene) -> None:
+    await at.enter("hello?")
+    assert at.last.text.endswith("Start it with `%hello hello?`")
+    await at.enter("hello" + " you" * 20 + "?")
+    assert at.last.text.endswith("Start it with `%hello …`")
