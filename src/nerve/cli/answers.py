@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from nerve.api.models import GateTold
 from nerve.cli.usage import UsageError
 from nerve.commander.core.gates import name_of, names_of
+from nerve.core.gates import taken
 from nerve.core.nodes.graph import suggest
 from nerve.core.workflow import GateInfo
 from nerve.spec import models
@@ -58,6 +59,10 @@ class Answers:
                 raise UsageError(
                     f"--answer {name}={text}: the gate takes {' or '.join(gate.choices)}, not '{text}'."
                 )
+            try:
+                taken(text, None, gate.form if gate is not None else None)
+            except ValueError as error:
+                raise UsageError(f"--answer {name}={text}: {error}.") from None
 
 
 def gates_of(spec: models.WorkflowSpec) -> Iterator[tuple[str, models.Gate]]:

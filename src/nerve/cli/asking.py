@@ -13,6 +13,7 @@ from rich.text import Text
 
 from nerve.cli.answers import Gate
 from nerve.cli.screen import say, typed_line
+from nerve.commander.core.forms import lines, takes
 from nerve.commander.core.gates import chosen
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ def show_gate(console: Console, gate: Gate, name: str) -> None:
     text = Text(gate.prompt)
     for number, choice in enumerate(gate.choices or [], start=1):
         text.append(f"\n{number}  {choice}")
+    for field in lines(gate.form or {}):
+        text.append(f"\n{field}")
     if not gate.choices and gate.options:
         text.append(f"\nfor example: {', '.join(gate.options)}", "dim")
     title = f"⏸ Waiting for Input: {name}"
@@ -54,7 +57,7 @@ async def ask(console: Console, gate: Gate, refused: str, is_open: Callable[[], 
     if refused:
         say(console, refused)
     choices = gate.choices or []
-    told = f"1 to {len(choices)}, or the answer: " if choices else "Answer: "
+    told = f"1 to {len(choices)}, or the answer: " if choices else f"Answer{takes(gate.form)}: "
     while True:
         console.print(told, end="", markup=False)
         typing = asyncio.ensure_future(typed_line())

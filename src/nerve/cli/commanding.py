@@ -16,6 +16,7 @@ from nerve.cli.going import Wait, gone_on
 from nerve.cli.inputs import anything
 from nerve.cli.story import outcome_of
 from nerve.cli.usage import UsageError
+from nerve.commander.core.forms import example
 from nerve.commander.core.gates import NO, YES, chosen
 
 Gate = Annotated[str | None, Parameter(help="Its id, its name or its path; needed where several are open.")]
@@ -71,6 +72,9 @@ def reject(
 
 def meant(gate: GateTold, words: tuple[str, ...]) -> str:
     """The one choice of a gate that says this; nothing is guessed."""
+    if gate.form is not None:
+        how = command("answer", gate.run_id, example(gate.form))
+        raise UsageError(f"gate '{name_of(gate)}' asks for more than that: {how}")
     known = gate.choices or gate.options or []
     found = [choice for choice in known if choice.casefold() in words]
     if len(found) == 1:

@@ -16,6 +16,7 @@ from nerve.cli.exits import COMPLETED
 from nerve.cli.going import again
 from nerve.cli.story import Story, outcome_of
 from nerve.cli.telling import alternatives, tell
+from nerve.commander.core.forms import example, lines, written
 from nerve.commander.core.lines import plain
 from nerve.commander.core.tree import Tree, event_of, spent
 from nerve.commander.drawing import grid
@@ -58,10 +59,10 @@ def status(run: Annotated[str | None, Parameter(name="RUN")] = None, /, *, commo
         async for event in past(door, told.run_id):
             tree.take("", event_of(event))
         outcome = outcome_of(told, tree)
-        lines = [f"{told.workflow}  {told.run_id}  {told.state}", *drawn(tree)]
-        lines += [f"error: {outcome.error}"] if outcome.error else []
-        lines += [f"held: {told.held['message']}"] if told.held else []
-        door.tell(told, [*lines, *map(asked, told.gates)])
+        rows = [f"{told.workflow}  {told.run_id}  {told.state}", *drawn(tree)]
+        rows += [f"error: {outcome.error}"] if outcome.error else []
+        rows += [f"held: {told.held['message']}"] if told.held else []
+        door.tell(told, [*rows, *map(asked, told.gates)])
         return COMPLETED
 
     return answering(common, do)
@@ -91,7 +92,8 @@ def gates(*, common: Common = DEFAULT) -> int:
     async def do(door: Door) -> int:
         found = (await door.client.gates()).gates
         told = [{**gate.model_dump(mode="json"), "name": name_of(gate)} for gate in found]
-        door.tell(told, [asked(gate) for gate in found] or "No open gates.")
+        rows = [line for gate in found for line in (asked(gate), *fields_of(gate))]
+        door.tell(told, rows or "No open gates.")
         return COMPLETED
 
     return answering(common, do)
@@ -99,10 +101,15 @@ def gates(*, common: Common = DEFAULT) -> int:
 
 def asked(gate: GateTold) -> str:
     """A gate in one line, and the command that answers it."""
-    answer = gate.choices[0] if gate.choices else "TEXT"
+    answer = gate.choices[0] if gate.choices else example(gate.form) if gate.form is not None else "TEXT"
     how = command("answer", gate.run_id, answer, "--gate", gate.gate_id)
     prompt = " ".join(gate.prompt.split())
     return f"⏸ {name_of(gate)}: {prompt}{alternatives(gate.choices or [])}  {how}"
+
+
+def fields_of(gate: GateTold) -> list[str]:
+    """The fields of its form, a line each."""
+    return [f"    {line}" for line in lines(gate.form or {})]
 
 
 def events(run: Run, /, *, after: int = 0, follow: Follow = False, common: Common = DEFAULT) -> int:
@@ -163,7 +170,7 @@ def said(event: EventTold) -> str | None:
         case "tool_call":
             return f"[{step}] ⚒ {data.get('name')} {json_text.dumps(data.get('input'), ensure_ascii=False)}"
         case "gate_answered" if data.get("reason"):
-            return f"[gate] answered: {data['answer']} ({data.get('by')}: {data['reason']})"
+            return f"[gate] answered: {written(data['answer'])} ({data.get('by')}: {data['reason']})"
         case "log":
             return f"[{step}] {data.get('message') or json_text.dumps(data, ensure_ascii=False)}"
         case "workflow_completed" | "workflow_failed" | "workflow_cancelled" | "workflow_held":

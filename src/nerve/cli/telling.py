@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from typing import Any, TextIO
 
 from nerve.cli.outcome import Outcome
+from nerve.commander.core.forms import example
+from nerve.commander.core.forms import lines as fields
 from nerve.commander.core.harmless import harmless
 
 
@@ -49,7 +51,10 @@ def waiting(outcome: Outcome, run: str, again: str) -> list[str]:
     for gate in outcome.gates:
         choices = gate["choices"] or []
         told.append(f"  at gate '{gate['name']}': {gate['prompt']}" + alternatives(choices))
-        options.append(f" --answer {shlex.quote(gate['name'] + '=' + (choices[0] if choices else 'TEXT'))}")
+        form = gate.get("form")
+        told += [f"    {line}" for line in fields(form or {})]
+        answer = choices[0] if choices else "TEXT" if form is None else example(form)
+        options.append(f" --answer {shlex.quote(gate['name'] + '=' + answer)}")
     for wait in outcome.waits:
         told.append(f"  for {described(wait)}")
         if "signal" in wait:
