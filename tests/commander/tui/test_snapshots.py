@@ -26,6 +26,16 @@ SCHEMA = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _own_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts that are told elsewhere may change without this picture."""
+    told = (
+        ("@node text", "ask a node"),
+        ("%workflow --name=value text", "start a workflow; -- ends the options"),
+    )
+    monkeypatch.setattr("nerve.commander.tui.sheet.PREFIX_HELP", told)
+
+
 def working() -> Desk:
     made = desk()
     finished(made)

@@ -133,9 +133,9 @@ PREFIX_HELP = (
     ("@node text", "ask a node or a graph (@./path names a file)"),
     ("#graph text", "ask a graph"),
     ("%workflow --name=value text", "start a workflow; -- ends the options"),
-    ("/command", "do one of the commands below; //text is text that begins with a slash"),
+    ("/command", "do a command, as /help lists them; //text is text that begins with a slash"),
     ("::3  ::-1  ::last  ::name", "what an earlier block gave; ::3[field][0] is a part of it"),
-    ("text", "goes to the target, or to the router"),
+    ("text", "goes to the target, or to the router, which finds a workflow for it"),
 )
 
 
