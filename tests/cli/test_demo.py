@@ -1,5 +1,6 @@
 """`nerve demo` in a pipe: every line it prints is true, and nothing is left behind."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -38,18 +39,21 @@ def kept(output: str) -> Project:
     return Project(Path(output.splitlines()[-1].removeprefix("Kept: ")))
 
 
-def test_what_is_kept_is_what_was_shown(nerve) -> None:
+def test_what_is_kept_is_what_was_shown_and_is_not_resumed(nerve) -> None:
     project = kept(nerve("demo", "--keep").stdout)
     assert (project.work / "slug.py").read_text() == THIRD
     assert (project.merged / "slug.py").read_text() == UNDONE
     assert len(project.noted()) == len(set(project.noted())) == 8
-
-
-def test_a_finished_run_is_not_resumed(nerve) -> None:
-    folder = str(kept(nerve("demo", "--keep").stdout).folder)
-    done = nerve("demo", "--resume", folder)
+    done = nerve("demo", "--resume", str(project.folder))
     assert done.returncode == 0
-    assert done.stdout == f"There is no open run in this folder.\nKept: {folder}\n"
+    assert done.stdout == f"There is no open run in this folder.\nKept: {project.folder}\n"
+
+
+def test_as_json_it_is_one_object_and_nothing_is_shown(nerve, scratch) -> None:
+    done = nerve("demo", "--yes", "--json", "--quiet")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout) == {"code": 0, "merged": True, "folder": None}
+    assert not list(scratch.iterdir())
 
 
 def test_a_crash_reuses_what_is_settled_and_leaves_nothing_behind(nerve, scratch) -> None:

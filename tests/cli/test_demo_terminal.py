@@ -35,14 +35,6 @@ def test_a_person_is_asked_and_asked_again(scratch) -> None:
     assert not list(scratch.iterdir())
 
 
-def test_enter_is_the_default(scratch) -> None:
-    with Terminal("demo") as terminal:
-        terminal.until(QUESTION)
-        terminal.type("")
-        assert terminal.end() == 0
-        assert "slug.py is not merged." in terminal.shown
-
-
 @pytest.mark.parametrize("arguments", [[], ["--crash"]])
 def test_ctrl_c_says_that_the_folder_is_gone(arguments, scratch) -> None:
     with Terminal("demo", *arguments) as terminal:
@@ -65,7 +57,10 @@ def test_an_interrupted_run_goes_on_with_the_command_it_names(scratch) -> None:
         command = "".join(clean(terminal.shown).split("Go on with: ")[1].split("\r\n"))
         program, arguments = command.split(" -m nerve ")
         assert program == sys.executable
-    with Terminal(*arguments.split(), "--yes") as terminal:
+    with Terminal(*arguments.split()) as terminal:
+        terminal.until(QUESTION)
+        terminal.type("")  # which is the default
         assert terminal.end() == 0
+        assert "slug.py is not merged." in terminal.shown
         assert re.search(r"reused   [23] steps settled before, from the journal", clean(terminal.shown))
         assert "no settled step ran twice" in clean(terminal.shown)

@@ -45,7 +45,6 @@ PURE = {
     "run": ["run", "shout"],
     "start": ["start", "shout"],
     "dry run": ["run", "shout", "--dry-run"],
-    "demo": ["demo", "--yes"],
     "status": ["status"],
     "gates": ["gates"],
     "facts": ["facts"],
@@ -91,7 +90,10 @@ def test_an_error_is_one_json_object_with_its_code(arguments, code, do, project:
 def test_every_command_that_a_message_names_exists() -> None:
     named = set()
     for path in SOURCES.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        text = path.read_text(encoding="utf-8")
+        if not re.search(r"(?<!from )\bnerve [a-z]", text):
+            continue  # nothing to be found, and parsing takes its time
+        for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 named |= set(re.findall(r"\bnerve ((?:workflow )?[a-z]+)", node.value))
     known = {*VERBS, "workflow", *(f"workflow {name}" for name in WORKFLOW)}
