@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from nerve.api import Api, ApiError
 from nerve.core.event import ENDS
@@ -71,29 +73,39 @@ class Follow:
 async def follow_all(api: Api, mark: str) -> AsyncGenerator[Said, None]:
     """What happens in all runs, behind a snapshot of them or from a mark on."""
     came_back = bool(mark)
-    while True:
-        events = api.hub.watch_all(mark)
-        try:
-            async for mark, event in events:
-                if event is None:
-                    break
+    events = api.hub.watch_all(mark)
+    try:
+        async for mark, event in events:
+            if event is not None:
                 yield Said(event.event_type, event.model_dump(mode="json"), mark, True)
-        except ApiError as error:
-            yield cut_off(error, mark)
-            return
-        finally:
-            await events.aclose()
-        # Nobody falls behind while a snapshot is made: what happens meanwhile is told again behind its mark.
-        if came_back:
-            yield Said("gap", {"oldest": mark})
-        yield Said("snapshot", await snapshot(api), mark)
-        came_back = True
+                continue
+            if came_back:
+                yield Said("gap", {"oldest": mark})
+            yield Said("snapshot", await snapshot(api), mark)
+    except ApiError as error:
+        yield cut_off(error, mark)
+    finally:
+        await events.aclose()
 
 
 async def snapshot(api: Api) -> dict[str, Any]:
-    runs = await api.perform("runs", {"limit": SHOWN})
-    gates = await api.perform("gates", {})
-    return runs.model_dump(mode="json") | {"gates": gates.model_dump(mode="json")["gates"]}
+    """The newest runs and all gates; one for all who ask at the same time, begun after they asked."""
+    if (task := _next.get(api)) is None:
+        task = _next[api] = asyncio.create_task(made(api))
+    return await asyncio.shield(task)
+
+
+async def made(api: Api) -> dict[str, Any]:
+    async with _making.setdefault(api, asyncio.Lock()):
+        del _next[api]
+        runs = await api.perform("runs", {"limit": SHOWN})
+        gates = await api.perform("gates", {})
+        return runs.model_dump(mode="json") | {"gates": gates.model_dump(mode="json")["gates"]}
+
+
+_making: WeakKeyDictionary[Api, asyncio.Lock] = WeakKeyDictionary()
+_next: WeakKeyDictionary[Api, asyncio.Task[dict[str, Any]]] = WeakKeyDictionary()
+"""The snapshots that are not begun yet."""
 
 
 def cut_off(error: ApiError, last: str) -> Said:
