@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from nerve.cli.answers import Answers
+from nerve.cli.bounds import bounds
 from nerve.cli.common import DEFAULT, Common
 from nerve.cli.flags import Flag, Many
 from nerve.cli.launch import Launch
@@ -38,6 +39,7 @@ def resume(
     /,
     *,
     with_changes: Flag = False,
+    limit: Many = (),
     answer: Many = (),
     common: Common = DEFAULT,
 ) -> int:
@@ -49,13 +51,15 @@ def resume(
     ----------
     with_changes
         Go on although the workflow has changed: what it asks for differently is run again.
+    limit
+        NAME=NUMBER raises a budget of the run, /STEP:NAME=NUMBER that of a step; can be given several times.
     answer
         GATE=TEXT answers a gate, or sends a signal that is waited for; can be given several times.
     """
     if common.anywhere and server_of(Path()) is not None:
         from nerve.cli.served import resumed
 
-        return resumed(run, with_changes, answer, common)
+        return resumed(run, {"with_changes": with_changes, "limits": bounds(limit)}, answer, common)
     launch = Launch(Project(), common)
     if not launch.file.is_file():
         raise UsageError(f"there are no runs: {launch.file} does not exist.")
@@ -64,7 +68,8 @@ def resume(
     async def drive(session: Session) -> Outcome:
         row = row_of(session, run)
         known = session.engine.store.events(row.run)[-1].seq
-        found = await (changed if with_changes else taken_up)(session, launch.project, row, answers)
+        take = changed if with_changes else taken_up
+        found = await take(session, launch.project, row, answers, bounds(limit))
         return await launch.to_end(session, found, answers, known)
 
     return launch.go(drive)
@@ -82,7 +87,9 @@ def row_of(session: Session, prefix: str) -> RunRow:
     return exact[0]
 
 
-async def taken_up(session: Session, project: Project, row: RunRow, answers: Answers) -> WorkflowRun:
+async def taken_up(
+    session: Session, project: Project, row: RunRow, answers: Answers, limits: dict[str, Any]
+) -> WorkflowRun:
     """The run as it was started, driven again."""
     try:
         workflow = session.engine.workflow(row)
@@ -97,11 +104,13 @@ async def taken_up(session: Session, project: Project, row: RunRow, answers: Ans
     except ValueError as error:
         raise UsageError(f"{error}: name the file that has it, --with FILE.") from None
     if run.state in (WorkflowState.PAUSED, WorkflowState.HELD):
-        await go_on(run)
+        await go_on(run, limits)
     return run
 
 
-async def changed(session: Session, project: Project, row: RunRow, answers: Answers) -> WorkflowRun:
+async def changed(
+    session: Session, project: Project, row: RunRow, answers: Answers, limits: dict[str, Any]
+) -> WorkflowRun:
     """The run with the workflow as it is today; what that asks for differently is run again."""
     if session.get_workflow(row.workflow) is None and (found := project.exactly(row.workflow)) is not None:
         load_called(session, project, session.load(found.path))
@@ -116,7 +125,7 @@ async def changed(session: Session, project: Project, row: RunRow, answers: Answ
     if run.state in (WorkflowState.RUNNING, WorkflowState.WAITING):
         await run.pause()
     if not run.is_complete:
-        await go_on(run, with_changes=True)
+        await go_on(run, limits, with_changes=True)
     return run
 
 
@@ -133,7 +142,7 @@ def hinted(problem: Problem) -> Problem:
     return replace(problem, fix=f"{problem.fix} {NAMED}") if missing else problem
 
 
-async def go_on(run: WorkflowRun, with_changes: bool = False) -> None:
+async def go_on(run: WorkflowRun, limits: dict[str, Any], with_changes: bool = False) -> None:
     """Let a paused or held run go on; one that needs another decision stays held, and says which."""
     with contextlib.suppress(RuntimeError):
-        await run.resume(with_changes=with_changes)
+        await run.resume(limits=limits, with_changes=with_changes)

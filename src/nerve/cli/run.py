@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from nerve.cli.answers import Answers
+from nerve.cli.bounds import of_run
 from nerve.cli.common import DEFAULT, Common
 from nerve.cli.flags import Flag, Many
 from nerve.cli.inputs import Given, given, params
@@ -28,6 +29,7 @@ def run(
     *arguments: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)],
     answer: Many = (),
     input: Many = (),
+    limit: Many = (),
     dry_run: Flag = False,
     label: str | None = None,
     key: str | None = None,
@@ -41,6 +43,8 @@ def run(
         GATE=TEXT answers a gate, or sends a signal that is waited for; can be given several times.
     input
         NAME=VALUE is --NAME=VALUE for an input that has the name of an option.
+    limit
+        NAME=NUMBER bounds the run: tokens, cost, turns, agents, steps …; can be given several times.
     dry_run
         Walk through the workflow with stub answers; nothing is executed, spent or stored.
     label
@@ -57,8 +61,10 @@ def run(
         if common.anywhere and ".py" not in told.target and server_of(Path()) is not None:
             from nerve.cli.served import started
 
-            return started(told, answer, label, key, common)
-        return Start(Launch(Project(), common), told, Answers(answer), label, key).go()
+            about = {"label": label, "key": key, "limits": of_run(limit)}
+            return started(told, answer, about, common)
+        options = {"label": label, "limits": of_run(limit)}
+        return Start(Launch(Project(), common), told, Answers(answer), key, options).go()
     except (UsageError, Unreadable) as error:
         if common.json:
             print(json_text.dumps(refusal(error)))
@@ -70,9 +76,10 @@ class Start:
     """A run that is to be started."""
 
     def __init__(
-        self, launch: Launch, told: Given, answers: Answers, label: str | None, key: str | None
+        self, launch: Launch, told: Given, answers: Answers, key: str | None, options: dict[str, Any]
     ) -> None:
-        self.launch, self.told, self.answers, self.label, self.key = launch, told, answers, label, key
+        self.launch, self.told, self.answers, self.key = launch, told, answers, key
+        self.options = {name: value for name, value in options.items() if value is not None}
         self.target = launch.project.target(told.target)
 
     def go(self) -> int:
@@ -83,12 +90,11 @@ class Start:
         if isinstance(self.target, Code):
             self.launch.needs(self.target.file)
         check_answers(session, workflow, self.answers)
-        options: dict[str, Any] = {"label": self.label} if self.label is not None else {}
         given = params(workflow, self.told.pairs)
         loading.check_start(session, workflow, given)
         self.launch.open_store(session)
         try:
-            run = await session.start(workflow.name, self.told.input, given, self.key, **options)
+            run = await session.start(workflow.name, self.told.input, given, self.key, **self.options)
         except Unreadable:
             raise
         except ValueError as error:

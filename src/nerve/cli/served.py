@@ -16,18 +16,18 @@ from nerve.client import Client
 STILL = ("paused", "held")
 
 
-def started(told: Given, answers: tuple[str, ...], label: str | None, key: str | None, common: Common) -> int:
+def started(told: Given, answers: tuple[str, ...], about: dict[str, Any], common: Common) -> int:
     """Start a run and show it until it ends or waits."""
-    return starting.started(told, Answers(answers), {"label": label, "key": key}, True, common)
+    return starting.started(told, Answers(answers), about, True, common)
 
 
-def resumed(run: str, with_changes: bool, answers: tuple[str, ...], common: Common) -> int:
+def resumed(run: str, going: dict[str, Any], answers: tuple[str, ...], common: Common) -> int:
     """Let a run go on that stands still, and show it until it ends or waits."""
 
     async def do(door: Door) -> int:
         before = await door.client.run(run=run)
         if before.state in STILL:
-            await door.client.resume(run=before.run_id, with_changes=with_changes)
+            await door.client.resume(run=before.run_id, **going)
         return await gone_on(door, before, True, Answers(answers), before.last_seq)
 
     return answering(common, do)

@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 from nerve.api.models import RunTold, WorkflowTold
 from nerve.cli.answers import Answers
+from nerve.cli.bounds import of_run
 from nerve.cli.common import DEFAULT, SERVED, Common, Door, answering
 from nerve.cli.flags import Many
 from nerve.cli.going import Wait, gone_on
@@ -29,6 +30,7 @@ def start(
     input: Many = (),
     label: str | None = None,
     branch: str | None = None,
+    limit: Many = (),
     key: str | None = None,
     wait: Wait = False,
     common: Common = DEFAULT,
@@ -47,14 +49,14 @@ def start(
         The branch it works on, for the workflow to read.
     key
         Start once: the same key gives the same run.
+    limit
+        NAME=NUMBER bounds the run: tokens, cost, turns, agents, steps …; can be given several times.
     """
-    about = {"label": label, "branch": branch, "key": key}
+    about = {"label": label, "branch": branch, "key": key, "limits": of_run(limit)}
     return started(given(arguments, input), Answers(answer), about, wait, common)
 
 
-def started(
-    told: Given, answers: Answers, about: Mapping[str, str | None], wait: bool, common: Common
-) -> int:
+def started(told: Given, answers: Answers, about: Mapping[str, Any], wait: bool, common: Common) -> int:
     async def do(door: Door) -> int:
         run = await begun(door, told, {name: value for name, value in about.items() if value is not None})
         return await gone_on(door, run, wait or bool(answers.left), answers, did="It runs")
@@ -62,7 +64,7 @@ def started(
     return answering(common, do, writes=True)
 
 
-async def begun(door: Door, told: Given, about: dict[str, str]) -> RunTold:
+async def begun(door: Door, told: Given, about: dict[str, Any]) -> RunTold:
     """Start what a target means: a workflow by its name, or one in a file, which is defined first."""
     target = await named(door, told.target)
     params = typed(target, told.pairs) if isinstance(target, WorkflowTold) else untyped(told.pairs)

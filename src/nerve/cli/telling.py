@@ -39,6 +39,8 @@ def lines(outcome: Outcome, again: str) -> list[str]:
         case "held":
             held = outcome.held or {}
             options = " --with-changes" if held.get("reason") == "mismatch" else ""
+            if limit := held.get("limit"):
+                options = f" --limit {limit}=NUMBER"
             told = f"✗ {run} is held ({held.get('reason', 'no reason')}): {held.get('message', '')}"
             return [told, f"Go on with: {again}{options}"]
     return waiting(outcome, run, again)

@@ -281,8 +281,8 @@ class Drive:
         for task in self.delivery.tasks - {asyncio.current_task()}:
             task.cancel()
 
-    def _held(self, reason: str, text: str, path: str) -> None:
-        self.run._held = {"reason": reason, "message": text, "path": path}
+    def _held(self, reason: str, text: str, path: str, **more: Any) -> None:
+        self.run._held = {"reason": reason, "message": text, "path": path, **more}
         self.run._state = WorkflowState.HELD
 
     def _note_held(self) -> None:
@@ -328,8 +328,8 @@ class Drive:
         if limits is not None:
             own = limits.raised(self.raised.get(place, {}))
             way = f"resume(limits={{'{place}': …}})"
-            yield Purse(own, Usage(), f"the budget of step {place}", way).but(used)
-        yield Purse(self.limits, self.usage, "the run's budget", "resume(limits=…)").but(used)
+            yield Purse(own, Usage(), f"the budget of step {place}", way, place).but(used)
+        yield Purse(self.limits, self.usage, "the run's budget", "resume(limits=…)", "").but(used)
         if (day := self.host.day) is not None:
             yield day.purse.but(used)
 
@@ -337,7 +337,7 @@ class Drive:
         """Let nothing new begin until the budget is raised; what runs is finished and recorded."""
         if self.barrier is None:
             self.barrier = self.loop.create_future()
-            self._held("budget", str(purse), path)
+            self._held("budget", str(purse), path, **({"limit": purse.limit} if purse.limit else {}))
             self._note_held()
 
     def _write_failed(self, error: NerveError) -> None:

@@ -22,6 +22,8 @@ class Purse:
     usage: Usage
     whose: str
     way: str
+    place: str | None = None
+    """The step whose budget it is, nothing for the run; None if a run cannot raise it."""
 
     def but(self, used: Mapping[str, Any]) -> Purse:
         """The purse when that is taken out of it too."""
@@ -33,6 +35,11 @@ class Purse:
     def spent(self) -> str | None:
         """The name of the budget that is used up."""
         return self.usage.spent(self.limits)
+
+    @property
+    def limit(self) -> str | None:
+        """What is to be raised, as one says it at the command line."""
+        return None if self.place is None else f"{self.place}:{self.spent}".removeprefix(":")
 
     def __str__(self) -> str:
         name = self.spent or ""
