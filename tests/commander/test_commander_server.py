@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from commander.served import at_home, effects, end_server, project, server_pid
+from nerve.commander import WorkflowController
+from nerve.commander.home import Home
 
 SHIPPED = [
     "[workflow] ship started",
@@ -104,3 +106,19 @@ async def test_runs_of_the_command_line_appear_and_an_answer_there_closes_the_ga
         await nerve("answer", "v3", "yes")
         await at.ended()
         assert (at.desk.opened, at.runs[0].value) == (None, "shipped it")
+
+
+async def test_a_command_waits_for_the_server_that_is_being_started(folder: Path) -> None:
+    home = Home(folder, idle=60)
+    controller = WorkflowController(home.client(), revive=home.ensure)
+    opening = asyncio.create_task(controller.open())
+    try:
+        await controller.enter("/help")
+        assert home.where is None
+        await controller.enter("/workflows")
+        assert [block.kind for block in controller.desk.blocks] == ["input", "text", "input", "text"]
+        assert "%hello" in controller.desk.blocks[-1].text
+    finally:
+        await opening
+        await controller.close()
+        await controller.client.close()

@@ -14,7 +14,7 @@ from nerve.commander.core.desk import Desk, Target, text_of
 from nerve.commander.core.farewell import farewell
 from nerve.commander.core.gates import chosen, name_of
 from nerve.commander.core.input import InputType, ParsedInput, parse_input
-from nerve.commander.core.naming import Unknown, startable
+from nerve.commander.core.naming import Unknown, run_named, startable
 from nerve.commander.core.options import typed
 from nerve.commander.core.references import resolve, resolve_input
 from nerve.commander.listening import Listening
@@ -30,6 +30,8 @@ AGAIN = 0.1
 AGAIN_SHOWN = 60
 """Letters of a text that are told again."""
 ROUTER = Target()
+BY_ITSELF = ("help", "quit", "theme", "tui", "export")
+"""Commands that need no server; the others wait for one that is being started."""
 STOPPED = "stopped in the Commander"
 
 
@@ -112,6 +114,8 @@ class WorkflowController(AtConsole):
         command = find(parsed.target)
         if command is None or command.name not in DOES:
             raise Unknown(unknown(parsed.target))
+        if command.name not in BY_ITSELF:
+            await self._listening.ready()
         await DOES[command.name](self, parsed.text.strip())
 
     async def _prefixed(self, parsed: ParsedInput) -> None:
@@ -264,7 +268,7 @@ class WorkflowController(AtConsole):
     async def named(self, run: str) -> str:
         """The id of the run of that name; of the one in focus if there is none."""
         if run:
-            told = await self.client.run(run=run)
+            told = await self.client.run(run=run_named(self.desk, run) or run)
             return str(told.run_id)
         if (card := self.desk.focused) is None:
             raise Unknown("No run is in focus. Name one; /runs lists them.")

@@ -126,8 +126,8 @@ async def logs(commander: WorkflowController, text: str) -> None:
 
 
 SAYS = {
-    "pausing": "pauses as soon as what it does now is done; /resume goes on with it.",
-    "paused": "is paused; /resume goes on with it.",
+    "pausing": "pauses when this step is done; /resume goes on.",
+    "paused": "is paused; /resume goes on.",
     "running": "goes on.",
     "waiting": "goes on, and waits.",
     "stopping": "is being stopped.",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from nerve.api.models import WorkflowTold
@@ -28,6 +30,35 @@ def startable(desk: Desk, kind: str, name: str) -> tuple[str, WorkflowTold | Non
     return name, flows.get(name) if kind == "workflow" else None
 
 
+def run_named(desk: Desk, name: str) -> str | None:
+    """The run that a name on the screen means: that of a block, or the only open one of a workflow.
+
+    None if it must be an id or a label, which the server knows better.
+    """
+    if name.startswith("::"):
+        block = desk.block(int(name[2:])) if name[2:].isdecimal() else None
+        if block is None or block.run_id is None:
+            raise Unknown(f"{name} is no run. /runs lists them.")
+        return block.run_id
+    cards = [card for card in desk.runs.values() if card.workflow == name]
+    if name in desk.runs or any(card.label == name for card in desk.runs.values()):
+        return None
+    meant = [card for card in cards if not card.ended] or cards
+    if len(meant) > 1:
+        told = ", ".join(f"{card.run_id[:13]} ({card.state})" for card in meant[:10])
+        raise Unknown(f"'{name}' could be several runs: {told}. Name one by its id.")
+    return meant[0].run_id if meant else None
+
+
+def only_ones(desk: Desk) -> set[str]:
+    """The ids of the runs that the name of their workflow means."""
+    found = set()
+    for workflow in {card.workflow for card in desk.runs.values()}:
+        with contextlib.suppress(Unknown):
+            found.add(run_named(desk, workflow) or "")
+    return found
+
+
 def graphs_of(desk: Desk) -> list[str]:
     """The graphs; what was started once, a node too, is a workflow from then on."""
     return [*desk.graphs, *(each.id for each in desk.workflows if each.kind == "graph")]
@@ -47,8 +78,20 @@ def names(
     desk: Desk, themes: Sequence[str] = (), files: Callable[[str], Iterable[str]] | None = None
 ) -> Names:
     """Everything that can be named now."""
+    only = only_ones(desk)
     runs = [
-        Named(card.label or card.run_id[:13], f"{card.workflow} {card.state}") for card in desk.runs.values()
+        Named(
+            card.label or (card.workflow if card.run_id in only else card.run_id[:13]),
+            f"{card.workflow} {card.state}",
+        )
+        for card in desk.runs.values()
+    ]
+    asked = Counter(map(name_of, desk.gates))
+    gates = [
+        Named(
+            name_of(gate) if asked[name_of(gate)] == 1 else gate.gate_id, " ".join(gate.prompt.split())[:60]
+        )
+        for gate in desk.gates
     ]
     results = [each for each in desk.blocks if each.kind in ("run", "text") and each.done]
     results = [each for each in results if not each.name.startswith("/")]
@@ -61,7 +104,7 @@ def names(
         nodes=[Named(name, "node") for name in desk.nodes],
         graphs=[Named(name, "graph") for name in graphs_of(desk)],
         runs=runs,
-        gates=[Named(name_of(gate), " ".join(gate.prompt.split())[:60]) for gate in desk.gates],
+        gates=gates,
         blocks=blocks,
         answers=(opened.choices or opened.options or []) if opened is not None else [],
         themes=themes,
