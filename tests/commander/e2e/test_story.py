@@ -1,0 +1,124 @@
+"""The whole story, typed by somebody who reads nothing but the screen: full, and in plain lines."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from commander.e2e.plain_terminal import Terminal
+from commander.e2e.tmux import Tmux, needs_tmux
+from commander.served import effects, end_server, project
+
+PLAIN = [sys.executable, "-W", "error", "-m", "nerve", "commander", "--plain"]
+
+
+class Screen(Protocol):
+    """What a person does, whatever the screen looks like."""
+
+    def enter(self, text: str) -> None: ...
+    def until(self, *texts: str) -> str: ...
+    def open_gate(self) -> None: ...
+    def left(self) -> str:
+        """What stands in the terminal when the Commander has ended well."""
+
+
+class Full(Tmux):
+    """`nerve` in a terminal that tmux draws."""
+
+    def __enter__(self) -> Full:
+        super().__enter__()
+        self.nerve()
+        return self
+
+    def open_gate(self) -> None:
+        self.press("F3")
+
+    def left(self) -> str:
+        return self.until("it ended with 0")
+
+
+class Plain(Terminal):
+    """`nerve commander --plain` in a terminal that pyte draws."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, PLAIN)
+
+    def __enter__(self) -> Plain:
+        self.until("❯", "? keys")
+        return self
+
+    def open_gate(self) -> None:
+        self.press("f3")
+
+    def left(self) -> str:
+        assert self.end() == 0
+        return self.shown
+
+
+@pytest.fixture
+async def folder(tmp_path: Path) -> AsyncIterator[Path]:
+    yield project(tmp_path)
+    await end_server(tmp_path)
+
+
+@pytest.mark.requirement("S0-05")
+@pytest.mark.requirement("S1-08")
+@pytest.mark.requirement("S1-10")
+@pytest.mark.requirement("S1-11")
+@pytest.mark.parametrize("screen", [pytest.param(Full, marks=needs_tmux), Plain])
+async def test_two_runs_are_started_watched_steered_left_and_found_again(
+    screen: type[Full | Plain], folder: Path
+) -> None:
+    with screen(folder) as at:
+        at.enter("/workflows")
+        at.until("%slow", "%ship")
+        start_two(at)
+        answer_one(at)
+        pause_and_resume_the_other(at)
+        at.enter("%hello ::ship")
+        at.until("hello shipped the parcel")
+        at.enter("/quit")
+        left = at.left()
+        assert "Goes on in the background:" in left
+        assert "slow running  nerve watch" in left
+    with screen(folder) as at:
+        at.enter("/runs")
+        at.until("slow running", "ship completed", "hello completed")
+        at.enter("/watch slow")
+        at.until("slow started" if screen is Plain else "● work")
+        (folder / "go").touch()
+        at.until("✓ slow")
+        at.enter("/quit")
+        assert "in the background" not in at.left()
+    assert effects(folder) == ["built", "sent"]
+
+
+def start_two(at: Screen) -> None:
+    at.enter("%slow")
+    at.until("● slow")
+    at.enter("%ship the parcel")
+    at.until("Ship it?", "1 waiting")
+    at.enter("/runs")
+    at.until("slow running", "ship waiting")
+
+
+def answer_one(at: Screen) -> None:
+    at.open_gate()
+    at.until("answer", "approve", "1", "yes")
+    at.enter("what")
+    at.until("Invalid choice 'what'")
+    at.enter("1")
+    at.until("shipped the parcel", "✓ ship")
+
+
+def pause_and_resume_the_other(at: Screen) -> None:
+    at.enter("/pause slow")
+    at.until("pauses when this step is done")
+    at.enter("/runs pausing")
+    at.until("slow pausing")
+    at.enter("/resume slow")
+    at.until(") goes on.")
