@@ -40,8 +40,8 @@ async def test_a_run_is_paused_and_goes_on_by_keys_in_the_list_and_a_gate_is_ans
         terminal.press("r")
         terminal.until("goes on.")
         terminal.press("Escape", "F3")
-        terminal.until("❯ 1  yes", "answer to approve")
-        terminal.press("y")
+        terminal.until("1  yes", "answer to approve")
+        terminal.enter("y")
         terminal.until("shipped the parcel", "✓ approve  yes  Ship it?")
         assert "elsewhere" not in terminal.gone("waiting F3")
 
@@ -55,6 +55,16 @@ async def test_what_is_typed_fast_arrives_in_its_order(folder: Path) -> None:
         terminal.press("C-u")
         terminal.press("a", "M-Enter", "b", "C-j", "c")
         terminal.until("❯ a ", "│   b ", "│   c ")
+
+
+async def test_an_answer_that_is_typed_fast_arrives_in_its_order(folder: Path) -> None:
+    with Tmux(folder) as terminal:
+        terminal.nerve()
+        terminal.until("%ship")
+        terminal.enter("%ship the parcel")
+        terminal.until("1 waiting F3")
+        terminal.press("F3", *"definitely", "Enter")
+        terminal.until("Invalid choice 'definitely'")
 
 
 async def test_a_long_paste_is_folded_and_shown_when_pasted_again(folder: Path) -> None:
@@ -76,10 +86,10 @@ async def test_no_size_breaks_the_screen(folder: Path) -> None:
             terminal.resize(width, height)
             terminal.until("❯", "waiting")
         terminal.press("F3")
-        small = terminal.until("❯ 1  yes", "2  no")
+        small = terminal.until("1  yes", "2  no")
         assert max(map(len, small.splitlines())) <= 60
-        terminal.press("2")
-        terminal.gone("❯ 1  yes")
+        terminal.enter("2")
+        terminal.gone("1  yes")
 
 
 async def test_control_c_clears_first_and_leaves_when_pressed_twice(folder: Path) -> None:
@@ -119,8 +129,8 @@ async def test_a_server_that_is_killed_comes_back_and_nothing_is_lost(folder: Pa
         assert first is not None
         os.kill(first, signal.SIGKILL)
         terminal.press("F3")
-        terminal.until("❯ 1  yes")
-        terminal.press("1")
+        terminal.until("1  yes")
+        terminal.enter("1")
         terminal.until("shipped the parcel", "✓ ship")
         assert server_pid(folder) != first
     assert effects(folder) == ["built", "sent"]

@@ -34,24 +34,36 @@ async def test_the_command_opens_it_too() -> None:
 
 
 @pytest.mark.requirement("S0-65")
-@pytest.mark.parametrize(
-    ("key", "answer"), [("y", "approve"), ("n", "reject"), ("3", "later"), ("enter", "approve")]
-)
-async def test_a_key_answers_while_the_card_has_the_focus(key: str, answer: str) -> None:
+@pytest.mark.parametrize("typed", ["y", "3", "yes, but later"])
+async def test_what_is_typed_for_an_open_gate_counts_when_it_is_sent(typed: str) -> None:
     async with shown(asking()) as screen:
-        await screen.press("f3", key)
+        await screen.press("f3", *typed)
+        assert (screen.controller.entered, screen.app.prompt.text) == ([], typed)
+        await screen.press("enter")
+        assert screen.controller.entered == [typed]
+
+
+@pytest.mark.parametrize(
+    ("keys", "answer"), [(["down"], "approve"), (["down", "down"], "reject"), (["up"], "approve")]
+)
+async def test_an_answer_is_marked_by_arrows_and_given_by_enter(keys: list[str], answer: str) -> None:
+    async with shown(asking()) as screen:
+        await screen.press("f3", *keys, "enter")
         assert screen.controller.answers == [("g1", answer)]
 
 
-async def test_no_key_answers_while_there_is_text_in_the_prompt() -> None:
+async def test_enter_alone_is_no_answer() -> None:
     async with shown(asking()) as screen:
-        await screen.press(*"but ", "f3")
-        screen.app.card.focus()
-        await screen.press("y", "1")
-        screen.app.card.focus()
-        await screen.press("1", "n")
+        await screen.press("f3", "enter")
+        assert screen.controller.answers == screen.controller.entered == []
+        assert screen.app.card.display
+
+
+async def test_arrows_are_for_the_text_while_there_is_some() -> None:
+    async with shown(asking()) as screen:
+        await screen.press("f3", *"but", "down", "enter")
         assert screen.controller.answers == []
-        assert screen.app.prompt.text == "but y11n"
+        assert screen.controller.entered == ["but"]
 
 
 async def test_an_open_gate_does_not_take_the_prompt_away() -> None:
@@ -71,7 +83,7 @@ async def test_a_command_is_typed_while_a_gate_is_open() -> None:
 async def test_a_wrong_answer_says_why_and_the_gate_stays() -> None:
     async with shown(asking()) as screen:
         screen.controller.refusal = "Invalid choice."
-        await screen.press("f3", "y")
+        await screen.press("f3", "down", "enter")
         assert "Invalid choice." in screen.text
         assert screen.app.card.display
 
@@ -171,7 +183,7 @@ async def test_a_form_can_be_left() -> None:
 
 
 async def answered(screen: Screen) -> None:
-    await screen.press("f3", "y")
+    await screen.press("f3", "down", "enter")
 
 
 async def test_the_card_goes_when_it_is_answered_and_the_next_waits() -> None:

@@ -135,7 +135,7 @@ async def test_without_colour_nothing_is_coloured(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("NO_COLOR", "1")
     async with shown(asking()) as screen:
         await screen.press("f3")
-        assert "❯ 1  approve" in screen.text
+        assert "1  approve" in screen.text
         lines = screen.app.screen._compositor.render_strips()
         segments = [
             segment for line in lines for segment in line.apply_filter(screen.app._filters[-1], BLACK)

@@ -35,11 +35,12 @@ def name_of(gate: Gate) -> str:
 
 
 def chosen(line: str, choices: list[str]) -> str:
-    """The choice that a line means by its number or by its text; without choices the line itself."""
+    """The choice that a line means by its number, its text, `y` or `n`; without choices the line itself."""
     line = line.strip() if choices else line
     if line in choices:
         return line
     if line.isdecimal() and line.isascii() and 1 <= int(line[:9]) <= len(choices):
         return choices[int(line[:9]) - 1]
-    alike = [choice for choice in choices if choice.casefold() == line.casefold()]
+    words = {"y": YES, "n": NO}.get(line.casefold(), (line.casefold(),))
+    alike = [choice for choice in choices if choice.casefold() in words]
     return alike[0] if len(alike) == 1 else line

@@ -185,11 +185,13 @@ class Acting(Leaving):
                 return
 
     def action_details(self) -> None:
+        if self.card.unfold():
+            return
         self.stream.show_details(not self.stream.details)
         self.notify("Everything is shown." if self.stream.details else "Folded.", timeout=1.5)
 
     def action_page(self, direction: int) -> None:
-        if self.card.has_focus_within or self.card.has_focus:
+        if self.card.display:
             self.card.body.scroll_relative(
                 y=direction * max(1, self.card.body.size.height - 1), animate=False
             )

@@ -116,7 +116,7 @@ class CommanderApp(Acting):
         self.card, self.status, self.popup = GateCard(), Status(self.desk, self.clock), Popup()
         self.prompt = Prompt(self.controller.complete, self.past, self.popup)
         self.box, self.queue = PromptBox(self.prompt), Static(id="queue", markup=False)
-        self.card.free, self.card.types = lambda: not self.prompt.text, self.type_into
+        self.prompt.marks, self.prompt.gives = self.card.move, self.card.choose
         self.prompt.queued = lambda: bool(self.desk.queue)
         yield self.line
         with Horizontal(id="middle"):
@@ -221,7 +221,7 @@ class CommanderApp(Acting):
             gate, opened = self.desk.gates[0], True
             self.desk.open_gate(gate.gate_id)
         if gate is None:
-            focused = self.card.has_focus_within or self.card.has_focus
+            focused = self.card.has_focus_within
             self.card.close()
             if self.desk.opened is not None:
                 self.desk.open_gate(None)
@@ -233,7 +233,7 @@ class CommanderApp(Acting):
         self.card.show(gate, f"{place} of {count}" if count > 1 else "")
         if opened and self.free:
             if self.card.form is None:
-                self.screen.set_focus(self.card)
+                self.screen.set_focus(self.prompt)
             else:
                 self.card.form.begin()
 
@@ -301,7 +301,7 @@ class CommanderApp(Acting):
     def on_descendant_focus(self, event: DescendantFocus) -> None:
         scopes = {"prompt": "prompt", "stream": "stream", "runs": "runs"}
         id = event.widget.id or ""
-        self.status.scope = scopes.get(id, "gate" if self.card.has_focus_within or id == "gate" else "prompt")
+        self.status.scope = scopes.get(id, "gate" if self.card.has_focus_within else "prompt")
         if id != "runs":
             self.screen.remove_class("-runs")
         self.status.redraw()

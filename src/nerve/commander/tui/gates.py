@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +21,11 @@ from nerve.commander.core.choosing import Unsaid, meant
 from nerve.commander.core.gates import NO, YES, name_of
 from nerve.commander.core.harmless import harmless
 from nerve.commander.tui.change import change, counted, file_of
-from nerve.commander.tui.keys import bindings
 from nerve.commander.tui.paper import Paper, draw
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
-    from textual.events import Key, Resize
+    from textual.events import Resize
 
 CHANGED = 12
 OTHERS = 8
@@ -39,18 +38,16 @@ class Body(Paper):
     DEFAULT_CSS = "Body { height: 1; width: 1fr; scrollbar-size-vertical: 1; }"
 
 
-class GateCard(Vertical, can_focus=True):
-    """One open gate. While it has the focus and nothing is in the prompt, a key answers it."""
+class GateCard(Vertical):
+    """One open gate. It is answered in the prompt, so that no key is ever an answer by itself."""
 
     DEFAULT_CSS = """
     GateCard { height: auto; display: none; border: round $warning; padding: 0 1;
                border-title-color: $warning; border-title-style: bold; border-subtitle-color: $text-muted; }
     GateCard:ansi { border-subtitle-color: ansi_default; }
-    GateCard:focus { border: heavy $warning; }
     GateCard > #choices { height: auto; }
     GateCard > #refused { height: auto; color: $error; display: none; }
     """
-    BINDINGS = bindings("gate")
 
     class Answered(Message):
         """Somebody gave an answer."""
@@ -70,10 +67,8 @@ class GateCard(Vertical, can_focus=True):
         self.at = 0
         self.whole = False
         """Whether the change is shown whole."""
-        self.free: Callable[[], bool] = lambda: True
-        """Whether a bare key may answer: nothing stands in the prompt."""
-        self.types: Callable[[str], None] = lambda text: None
-        """Puts what is typed into the prompt; at once, so that no letter overtakes another."""
+        self.marked = False
+        """Whether somebody marked an answer."""
 
     def compose(self) -> ComposeResult:
         yield self.body
@@ -85,7 +80,7 @@ class GateCard(Vertical, can_focus=True):
     def show(self, gate: GateTold, position: str = "") -> None:
         """Show a gate, as it is now."""
         if self.gate is None or gate.gate_id != self.gate.gate_id:
-            self.gate, self.at, self.whole = gate, 0, False
+            self.gate, self.at, self.whole, self.marked = gate, 0, False, False
             self.refuse("")
             self.border_title = f"⏸ {harmless(name_of(gate))}"
             self._remake_form()
@@ -118,9 +113,9 @@ class GateCard(Vertical, can_focus=True):
         if self.form is not None:
             return "Tab next field · Ctrl-S send · Esc later"
         count = len(self.answers)
-        keys = ["1" if count == 1 else f"1-{count}"] if count else ["e"]
+        keys = ["1" if count == 1 else f"1-{count}"] if count else []
         keys += [letter for letter, words in (("y", YES), ("n", NO)) if self._meant(words)]
-        return f"{' '.join(keys)} answer · or type · Esc later"
+        return f"{' '.join([*keys, '↑↓'])} Enter · Esc later" if count else "type an answer · Esc later"
 
     def _meant(self, words: tuple[str, ...]) -> str:
         try:
@@ -149,7 +144,7 @@ class GateCard(Vertical, can_focus=True):
         strict = bool(self.gate and self.gate.choices)
         rows = []
         for index, choice in enumerate(self.answers):
-            here = index == self.at
+            here = self.marked and index == self.at
             row = Text.assemble(
                 ("❯ " if here else "  ", "bold yellow"),
                 (f"{index + 1}  ", "yellow"),
@@ -175,52 +170,28 @@ class GateCard(Vertical, can_focus=True):
         if self.gate is not None:
             self.post_message(self.Answered(self.gate, answer))
 
-    def on_key(self, event: Key) -> None:
-        """A number is the choice of that number; any other letter begins an answer in the prompt."""
-        character = event.character or ""
-        if not event.is_printable or self.form is not None:
-            return
-        if character.isdecimal() and self.free() and 1 <= int(character) <= len(self.answers):
-            event.stop()
-            self.give(self.answers[int(character) - 1])
-        elif character not in self._letters():
-            event.stop()
-            self.types(character)
-
-    def _letters(self) -> set[str]:
-        return {key for _, binding in self._bindings for key in binding.key.split(",") if len(key) == 1}
-
-    def action_yes(self) -> None:
-        self._say(YES, "y")
-
-    def action_no(self) -> None:
-        self._say(NO, "n")
-
-    def _say(self, words: tuple[str, ...], letter: str) -> None:
-        if self.free() and self.form is None and (answer := self._meant(words)):
-            self.give(answer)
-        else:
-            self.types(letter)
-
-    def action_choose(self) -> None:
-        if self.answers and self.form is None and self.free():
-            self.give(self.answers[self.at])
-        else:
-            self.types("")
-
-    def action_move(self, by: int) -> None:
-        if self.answers:
-            self.at = max(0, min(len(self.answers) - 1, self.at + by))
-            self.redraw()
-        else:
-            self.body.scroll_relative(y=by, animate=False)
-
-    def action_edit(self) -> None:
-        self.types("")
-
-    def action_diff(self) -> None:
-        self.whole = not self.whole
+    def move(self, by: int) -> bool:
+        """Mark the answer above or below; whether there are any to be marked."""
+        if not self.display or not self.answers or self.form is not None:
+            return False
+        self.at = max(0, min(len(self.answers) - 1, self.at + by)) if self.marked else 0
+        self.marked = True
         self.redraw()
+        return True
+
+    def choose(self) -> bool:
+        """Give the answer that somebody marked; whether one was."""
+        if not self.display or not self.marked:
+            return False
+        self.give(self.answers[self.at])
+        return True
+
+    def unfold(self) -> bool:
+        """Show the change whole, or less of it; whether there is a card."""
+        if self.display:
+            self.whole = not self.whole
+            self.redraw()
+        return bool(self.display)
 
 
 def schema_of(gate: GateTold) -> dict[str, Any] | None:

@@ -13,11 +13,10 @@ from textual.binding import Binding, BindingType
 
 from nerve.core.suggest import suggest
 
-Scope = Literal["app", "prompt", "stream", "runs", "gate"]
+Scope = Literal["app", "prompt", "stream", "runs"]
 SCOPES: dict[Scope, str] = {
     "app": "Everywhere",
     "prompt": "Prompt",
-    "gate": "Gate",
     "runs": "Runs",
     "stream": "Conversation",
 }
@@ -72,15 +71,8 @@ KEYS: tuple[Key, ...] = (
     Key("prompt.enter", "enter", "enter", "send"),
     Key("prompt.newline", "ctrl+j,alt+enter,shift+enter", "newline", "new line"),
     Key("prompt.complete", "tab", "complete", "complete the word"),
-    Key("prompt.up", "up", "up", "earlier input"),
-    Key("prompt.down", "down", "down", "later input"),
-    Key("gate.yes", "y", "yes", "say yes"),
-    Key("gate.no", "n", "no", "say no"),
-    Key("gate.diff", "d", "diff", "show the change whole, or less of it"),
-    Key("gate.edit", "e", "edit", "write an answer"),
-    Key("gate.up", "up,k", "move(-1)", "the choice above"),
-    Key("gate.down", "down,j", "move(1)", "the choice below"),
-    Key("gate.choose", "enter", "choose", "give the marked answer"),
+    Key("prompt.up", "up", "up", "earlier input; the answer above, while a gate is open"),
+    Key("prompt.down", "down", "down", "later input; the answer below, while a gate is open"),
     Key("runs.up", "up,k", "move(-1)", "the run above"),
     Key("runs.down", "down,j", "move(1)", "the run below"),
     Key("runs.look", "enter", "look", "look at the run", "look"),

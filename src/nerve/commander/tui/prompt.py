@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from textual.events import Key, Paste
 
 PLACEHOLDER = "Ask anything · % workflow · @ node · / command"
-ANSWER = "Type an answer, or press its key"
+ANSWER = "Type an answer"
 SEQUENCES: Any = ANSI_SEQUENCES_KEYS
 SEQUENCES.setdefault("\x1b\r", (Keys.ControlJ,))  # Alt-Enter, of which Textual knows nothing
 Complete = Callable[[str, int], Sequence[Completion]]
@@ -67,6 +67,9 @@ class Prompt(TextArea):
         self.completes, self.past, self.popup = complete, history, popup
         self.pastes = Pastes()
         self.queued: Callable[[], bool] = lambda: False
+        self.marks: Callable[[int], bool] = lambda by: False
+        self.gives: Callable[[], bool] = lambda: False
+        """What arrows and Enter do first while nothing is typed: mark an answer, and give it."""
         self.searching: str | None = None
         """The draft that was there before the search, while one goes on."""
         self._quiet = False
@@ -177,6 +180,8 @@ class Prompt(TextArea):
         self.focus()
 
     def action_enter(self) -> None:
+        if not self.text and self.searching is None and self.gives():
+            return
         item = self.popup.marked
         if item is not None and (self.searching is not None or self._takes(item)):
             submit = self.searching is None and not self.popup.moved and is_whole(item.text)
@@ -215,6 +220,8 @@ class Prompt(TextArea):
             self.popup.move(-1)
         elif not self.cursor_at_first_line:
             self.action_cursor_up()
+        elif not self.text and self.marks(-1):
+            pass
         elif not self.text and self.queued():
             self.post_message(self.Unqueue())
         elif (earlier := self.past.up(self.text)) is not None:
@@ -225,6 +232,8 @@ class Prompt(TextArea):
             self.popup.move(1)
         elif not self.cursor_at_last_line:
             self.action_cursor_down()
+        elif not self.text and self.marks(1):
+            pass
         elif (later := self.past.down(self.text)) is not None:
             self.write(later)
 
