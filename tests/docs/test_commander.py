@@ -1,0 +1,113 @@
+"""docs/commander.md: its tables are those of the code. UPDATE_SNAPSHOTS=1 writes them anew."""
+
+import os
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from docs.pages import FENCE, ROOT, page, section
+from nerve.commander import home
+from nerve.commander.core.commands import COMMANDS, PREFIX_HELP
+from nerve.commander.core.input import InputType, parse_input
+from nerve.commander.history_file import FILE
+from nerve.commander.tui.keys import KEYS, SCOPES, places, read_keymap, shown
+from nerve.commander.tui.themes import THEMES, preferred
+
+NAME = "docs/commander.md"
+PIPE = "\\|"
+
+
+def commands() -> str:
+    rows = ["| command | what it does |", "|---|---|"]
+    for group in dict.fromkeys(command.group for command in COMMANDS):
+        rows.append(f"| **{group}** | |")
+        for each in COMMANDS:
+            if each.group == group:
+                also = "".join(f", `/{name}`" for name in each.aliases)
+                example = f" `{each.example}`" if each.example else ""
+                cells = [f"`{each.usage}`{also}", f"{each.summary}{example}"]
+                rows.append(f"| {' | '.join(cell.replace('|', PIPE) for cell in cells)} |")
+    return "\n".join(rows)
+
+
+def keys() -> str:
+    rows = ["| key | what it does | name |", "|---|---|---|"]
+    for scope, title in SCOPES.items():
+        rows.append(f"| **{title}** | | |")
+        for key in KEYS:
+            if key.scope == scope:
+                names = ", ".join(shown(each) for each in key.keys.split(","))
+                rows.append(f"| {names} | {key.about} | `{key.id}` |")
+    return "\n".join(rows)
+
+
+def themes() -> str:
+    return f"{', '.join(f'`{theme}`' for theme in THEMES)}."
+
+
+TABLES = {"commands": commands, "keys": keys, "themes": themes}
+
+
+def kept(text: str, name: str) -> re.Match[str]:
+    found = re.search(rf"<!-- {name} -->\n(.*?)\n?<!-- end -->", text, re.DOTALL)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_is_that_of_the_code(name: str) -> None:
+    text, made = page(NAME), TABLES[name]()
+    if os.environ.get("UPDATE_SNAPSHOTS"):
+        found = kept(text, name)
+        text = text[: found.start()] + f"<!-- {name} -->\n{made}\n<!-- end -->" + text[found.end() :]
+        (ROOT / NAME).write_text(text, encoding="utf-8")
+    assert kept(text, name)[1] == made
+
+
+def test_everything_that_can_be_typed_is_told() -> None:
+    told = section(page(NAME), "What you type") + section(page(NAME), "References")
+    for typed, _ in PREFIX_HELP:
+        for each in typed.split("  "):
+            assert each in told, each
+    for line in re.findall(r"`([%@#/][^`]*)`", told):
+        assert parse_input(line).type is not InputType.REFERENCE
+
+
+def test_the_keymap_that_is_shown_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = section(page(NAME), "Keymap")
+    [text] = [fence[2] for fence in FENCE.finditer(told) if fence[1] == "toml"]
+    file = tmp_path / "keymap.toml"
+    file.write_text(text)
+    keymap, problems = read_keymap([file])
+    assert problems == []
+    assert keymap.keys() == tomllib.loads(text)["keys"].keys()
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/config")
+    everywhere, here = places("")
+    assert f"`{everywhere.relative_to('/config')}` in `$XDG_CONFIG_HOME`" in told
+    assert f"`{here}` in the project" in told
+
+
+def test_the_themes_are_chosen_as_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NERVE_THEME", raising=False)
+    monkeypatch.setenv("COLORFGBG", "0;15")
+    assert preferred() == "ansi-light"
+    monkeypatch.delenv("COLORFGBG")
+    assert preferred() == "ansi-dark"
+    monkeypatch.setenv("NERVE_THEME", "nord")
+    assert preferred() == "nord"
+
+
+def test_the_files_are_where_it_is_told() -> None:
+    told = section(page(NAME), "The server behind it")
+    for file in (FILE, home.LOG):
+        assert f"`{file}`" in told
+    assert home.IDLE == 300
+    assert "after five minutes" in told
+
+
+def test_the_lines_for_a_pipe_are_commands_of_the_shell() -> None:
+    [line] = [fence[2] for fence in FENCE.finditer(section(page(NAME), "Plain lines")) if fence[1] == "sh"]
+    assert shlex.split(line)[2:4] == ["%greet Ann", "/approve"]
