@@ -35,7 +35,7 @@ def register(session: Session) -> None:
     @session.workflow
     async def work(ctx: WorkflowContext) -> list[Any]:
         said = await ctx.gate("Go on?")
-        return [said, *[(await ctx.run("echo", number))["output"] for number in range(STEPS)]]
+        return [said, *[(await ctx.run("echo", number))["output"] for number in range(ctx.input or STEPS)]]
 
     @session.workflow
     async def chatty(ctx: WorkflowContext) -> int:
