@@ -23,6 +23,9 @@ TEXT = page("CONTRIBUTING.md")
         ("pinned", "nerve.core.session.loading"),
         ("UsageError", "nerve.cli.usage"),
         ("Kind", "nerve.core.workflow.workflow"),
+        ("COMMANDS", "nerve.commander.core.commands"),
+        ("Unknown", "nerve.commander.core.naming"),
+        ("KEYS", "nerve.commander.tui.keys"),
     ],
 )
 def test_a_table_is_where_it_is_said_to_be(name: str, module: str) -> None:
@@ -42,5 +45,7 @@ def test_everything_that_can_be_added_has_a_paragraph() -> None:
         "function of the expression language",
         "provider",
         "verb of the command line",
+        "command of the Commander",
+        "key of the full screen",
         "event",
     ]
