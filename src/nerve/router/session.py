@@ -13,8 +13,8 @@ from nerve.notations.discovery import Found
 from nerve.router import routing
 from nerve.router.decision import Chosen, Conversation, Decision, Offered
 from nerve.router.messages import starting
-from nerve.spec import models
 from nerve.spec.validate import validate
+from nerve.spec.walk import steps_of
 from nerve.spec.workflow import DefinedWorkflow, slug
 
 if TYPE_CHECKING:
@@ -42,16 +42,6 @@ def offers_in(found: Found) -> list[Offered]:
         for spec in read
         if spec is not None
     ]
-
-
-def steps_of(body: models.NodeBase) -> list[str]:
-    """The steps that a body shows before it runs."""
-    match body:
-        case models.Machine(states=states):
-            return [state.name for state in states]
-        case models.Sequence(steps=steps) | models.Graph(steps=steps):
-            return [step.id for step in steps if step.id]
-    return [body.id] if body.id else []
 
 
 @dataclass(frozen=True, slots=True)

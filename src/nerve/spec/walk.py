@@ -179,3 +179,13 @@ def templates(loc: Loc, value: Any) -> Iterator[Written]:
     elif isinstance(value, list):
         for n, item in enumerate(value):
             yield from templates((*loc, n), item)
+
+
+def steps_of(body: models.NodeBase) -> list[str]:
+    """The steps that a body shows before it runs."""
+    match body:
+        case models.Machine(states=states):
+            return [state.name for state in states]
+        case models.Sequence(steps=steps) | models.Graph(steps=steps):
+            return [step.id for step in steps if step.id]
+    return [body.id] if body.id else []

@@ -22,7 +22,7 @@ from nerve.spec.scope import Facts, Scope
 from nerve.spec.slugs import slug as slug
 from nerve.spec.source import Document, Problem, Unreadable
 from nerve.spec.validate import canonical, hash_of
-from nerve.spec.walk import hyphens, walk
+from nerve.spec.walk import hyphens, steps_of, walk
 
 
 class DefinedWorkflow(Workflow):
@@ -68,12 +68,7 @@ class DefinedWorkflow(Workflow):
 
     @property
     def steps(self) -> list[str]:
-        match self.spec.body:
-            case models.Machine(states=states):
-                return [state.name for state in states]
-            case models.Sequence(steps=steps) | models.Graph(steps=steps):
-                return [step.id for step in steps if step.id]
-        return [self.spec.body.id] if self.spec.body.id else []
+        return steps_of(self.spec.body)
 
     @property
     def calls(self) -> list[str]:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from nerve.notations.prompts.shape import (
     AGENT_KEYS,
     NODE_KEYS,
-    WORKFLOW_KEYS,
     Reading,
     at,
     carry,
-    header,
     policies,
     put,
     shown,
+    workflow,
 )
 from nerve.notations.prompts.steps import prompt_name
 from nerve.spec.source import Map, Place, Seq
@@ -35,26 +35,8 @@ USED = re.compile(rf"\$\{{?({'|'.join(VARIABLES)})\b")
 
 def read_nodes(reading: Reading, source: Map) -> Map:
     """The workflow that a file with `nodes:` stands for."""
-    reading.keys(source, ("nodes", *WORKFLOW_KEYS))
-    data = header(reading, source)
-    body = Map({"kind": "graph"}, source.keys_at.get("nodes") or source.place)
-    put(body, "steps", nodes(reading, source), source, "nodes")
-    return data.put("body", body, body.place)
-
-
-def nodes(reading: Reading, source: Map) -> Seq:
-    given, place = source.get("nodes"), at(source, "nodes")
-    found = Seq((), place)
-    if not isinstance(given, Seq) or not given:
-        what = "is empty" if given in (None, []) else f"must be a list, not {shown(given)}"
-        reading.tell(
-            place, f"'nodes' {what}", "Add at least one '- id: name' with a prompt or a bash script."
-        )
-        return found
-    for number, item in enumerate(given):
-        where = getattr(item, "place", None) or given.values_at.get(number)
-        found.push(node(reading, item, where), where)
-    return found
+    fix = "Add at least one '- id: name' with a prompt or a bash script."
+    return workflow(reading, source, "nodes", "graph", partial(node, reading), fix)
 
 
 def node(reading: Reading, item: Any, place: Place | None, named: bool = True) -> Map:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from nerve.core.nodes.graph import suggest
@@ -167,3 +167,29 @@ def slug(name: str) -> str:
     """A name as an id: letters, digits, '_' and '-', and a letter first."""
     made = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")
     return made if made[:1].isalpha() else f"step-{made}".rstrip("-")
+
+
+Item = Callable[[Any, Place | None], Map]
+
+
+def workflow(reading: Reading, source: Map, key: str, kind: str, item: Item, fix: str) -> Map:
+    """The workflow that a file stands for whose body is the list under a key."""
+    reading.keys(source, (key, *WORKFLOW_KEYS))
+    data = header(reading, source)
+    body = Map({"kind": kind}, source.keys_at.get(key) or source.place)
+    put(body, "steps", items(reading, source, key, item, fix), source, key)
+    return data.put("body", body, body.place)
+
+
+def items(reading: Reading, source: Map, key: str, item: Item, fix: str) -> Seq:
+    """What the list under a key stands for; `fix` says how to begin one."""
+    given, place = source.get(key), at(source, key)
+    found = Seq((), place)
+    if not isinstance(given, Seq) or not given:
+        what = "is empty" if given in (None, []) else f"must be a list, not {shown(given)}"
+        reading.tell(place, f"'{key}' {what}", fix)
+        return found
+    for number, each in enumerate(given):
+        where = getattr(each, "place", None) or given.values_at.get(number)
+        found.push(item(each, where), where)
+    return found

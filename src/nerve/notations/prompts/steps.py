@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from nerve.notations.files import Refused, check_name
 from nerve.notations.prompts.shape import (
     AGENT_KEYS,
     NODE_KEYS,
-    WORKFLOW_KEYS,
     Reading,
     at,
     carry,
-    header,
     policies,
     put,
     shown,
     slug,
+    workflow,
 )
-from nerve.spec.source import Map, Place, Seq
+from nerve.spec.source import Map, Place
 
 STEP_KEYS = ("step", "clearContext", "id", *NODE_KEYS, *AGENT_KEYS)
 HINTS = {
@@ -31,28 +31,12 @@ HINTS = {
 
 def read_steps(reading: Reading, source: Map) -> Map:
     """The workflow that a file with `steps:` stands for."""
-    reading.keys(source, ("steps", *WORKFLOW_KEYS))
-    data = header(reading, source)
-    body = Map({"kind": "sequence"}, source.keys_at.get("steps") or source.place)
-    put(body, "steps", steps(reading, source), source, "steps")
-    return data.put("body", body, body.place)
-
-
-def steps(reading: Reading, source: Map) -> Seq:
-    given, place = source.get("steps"), at(source, "steps")
-    found = Seq((), place)
-    if not isinstance(given, Seq) or not given:
-        what = "is empty" if given in (None, []) else f"must be a list, not {shown(given)}"
-        reading.tell(place, f"'steps' {what}", "Add at least one '- step: name'.")
-        return found
     taken: set[str] = set()
-    for number, item in enumerate(given):
-        where = getattr(item, "place", None) or given.values_at.get(number)
-        found.push(step(reading, item, where, taken), where)
-    return found
+    fix = "Add at least one '- step: name'."
+    return workflow(reading, source, "steps", "sequence", partial(step, reading, taken), fix)
 
 
-def step(reading: Reading, item: Any, place: Place | None, taken: set[str]) -> Map:
+def step(reading: Reading, taken: set[str], item: Any, place: Place | None) -> Map:
     """One step as a prompt."""
     made = Map({"kind": "prompt"}, place)
     if not isinstance(item, Map):
@@ -108,6 +92,6 @@ def on_error(reading: Reading, item: Map, made: Map, taken: set[str]) -> None:
     """What a failure comes to: a word, or a step instead."""
     value = item.get("on_error")
     if isinstance(value, Map) and "kind" not in value:
-        value = step(reading, value, value.place, taken)
+        value = step(reading, taken, value, value.place)
     if value is not None:
         put(made, "on_error", value, item, "on_error")
