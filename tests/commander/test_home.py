@@ -37,6 +37,13 @@ async def test_a_server_is_started_in_a_session_of_its_own_and_found_again(folde
     assert "code=" not in (folder / LOG).read_text()
 
 
+async def test_a_module_in_the_project_is_not_taken_for_one_of_the_server(folder: Path) -> None:
+    for name in ("apsw", "uvicorn", "nerve", "sitecustomize"):
+        await asyncio.to_thread((folder / f"{name}.py").write_text, "open('executed', 'w')\n")
+    await Home(folder).ensure()
+    assert not (folder / "executed").exists()
+
+
 async def test_two_who_start_it_at_once_get_the_same(folder: Path) -> None:
     homes = [Home(folder), Home(folder)]
     await asyncio.gather(*(home.ensure() for home in homes))

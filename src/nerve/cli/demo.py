@@ -106,7 +106,7 @@ def crashing(console: Console, project: Project, how: How) -> int:
 
 
 def process(part: str, project: Project, how: How) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "nerve.cli.play", part, str(project.folder)]
+    command = [sys.executable, "-P", "-m", "nerve.cli.play", part, str(project.folder)]
     return subprocess.Popen([*command, *how.options()])
 
 

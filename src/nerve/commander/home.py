@@ -63,7 +63,8 @@ class Home:
         log.parent.mkdir(exist_ok=True)
         if log.is_file() and log.stat().st_size > LARGEST:
             log.unlink()
-        command = [sys.executable, "-m", "nerve", "serve", "--quiet", f"--idle={self.idle:g}"]
+        # -P, since modules of the project are not ours.
+        command = [sys.executable, "-P", "-m", "nerve", "serve", "--quiet", f"--idle={self.idle:g}"]
         # Quiet, since a log is no place for the code that signs a browser in.
         with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as out:
             process = subprocess.Popen(
