@@ -82,6 +82,8 @@ async def test_a_slow_reader_is_cut_off_and_costs_nothing(
     """
     with_him, without = [], []
     async with world.client() as client:
+        async with aclosing(stream(client.http, "/events")) as read:  # from here on runs are told of
+            await anext(read)
         await flowed(client, 1, events)
         before = world.rss()
         for _ in range(rounds):

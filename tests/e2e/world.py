@@ -137,7 +137,7 @@ class World:
         http = httpx2.AsyncClient(
             base_url="http://localhost" if unix else self.about["url"],
             headers=headers,
-            timeout=60,
+            timeout=120,
             transport=httpx2.AsyncHTTPTransport(uds=unix, limits=limits),
         )
         return Asking(http, self.acked)
