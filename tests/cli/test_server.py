@@ -82,6 +82,15 @@ def test_run_resume_and_runs_ask_the_server(do: Callable, server: Server) -> Non
     assert "is held" in do("run", "shot").err or "Did you mean 'shout'?" in do("run", "shot").err
 
 
+def test_an_answer_tells_the_run_as_it_is_behind_it(do: Callable, server: Server) -> None:
+    do("start", "asking", "--label", "a", "--wait")
+    told = do("answer", "a", "red", "--json").json
+    assert told["gates"] == []
+    assert told["state"] in ("running", "completed")
+    do("start", "parent", "--label", "p", "--wait")
+    assert do("answer", "p", "red", "--json").json["gates"] == []
+
+
 def test_waiting_for_the_end_gives_the_exit_code_of_the_run(do: Callable, server: Server) -> None:
     assert do("start", "shout", "--wait").out == "loud\n"
     assert do("start", "ship", "--count=1", "--label", "no", "--wait").code == 4

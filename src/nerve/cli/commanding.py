@@ -103,7 +103,8 @@ async def given(
             "answer": say(GateTold(gate_id="", run_id=run_id, path="/", prompt="", options=["yes", "no"])),
         }
     await door.client.answer(**asked)
-    return await gone_on(door, known, wait, known=known.last_seq, did="Answered; it goes on")
+    now = await door.client.run(run=run_id)
+    return await gone_on(door, now, wait, known=known.last_seq, did="Answered; it goes on")
 
 
 def pause(run: Run, /, *, key: Key = None, common: Common = DEFAULT) -> int:
