@@ -4,7 +4,7 @@ import pytest
 
 from nerve.cli.bounds import bounds
 
-SPENDER = '''
+SPENDER = """
 from nerve import FunctionNode
 
 def register(session):
@@ -18,7 +18,7 @@ def register(session):
         await ctx.run("spender", 1)
         await ctx.run("spender", 2, limits={"tokens": 1000})
         return "done"
-'''
+"""
 
 
 def test_limits_of_a_run_and_of_steps_are_read() -> None:

@@ -110,8 +110,9 @@ def test_an_agent_that_is_not_there_is_said_with_its_place(do, project) -> None:
 def test_a_refusal_is_one_json_object_too(do) -> None:
     done = do("run", "ship", "--count=3", "--json")
     assert done.code == 2
-    assert done.json["state"] == "refused"
-    assert done.json["problems"][0]["line"] == 13
+    assert done.json["error"]["code"] == "refused"
+    assert done.json["error"]["fix"]
+    assert done.json["error"]["details"]["problems"][0]["line"] == 13
 
 
 def test_names_of_options_can_be_inputs_and_two_hyphens_end_the_options(do) -> None:

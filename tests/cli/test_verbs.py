@@ -67,6 +67,9 @@ def test_as_json_there_is_one_value_on_standard_output_and_quietly_nothing_besid
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
+        (["run", "gone"], "bad_request"),
+        (["run", "bad.yaml"], "refused"),
+        (["answer", "gone"], "bad_request"),
         (["show", "gone"], "bad_request"),
         (["convert", "gone", "--to", "yaml"], "bad_request"),
         (["schema", "gone"], "bad_request"),
@@ -84,6 +87,7 @@ def test_an_error_is_one_json_object_with_its_code(arguments, code, do, project:
     assert done.code == 2
     assert done.json["error"]["code"] == code
     assert done.json["error"]["message"]
+    assert done.json["error"]["fix"]
     assert done.err
 
 

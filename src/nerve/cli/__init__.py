@@ -22,6 +22,8 @@ app = App(
     help="Durable workflows of agents, shell commands and Python functions.",
     version=__version__,
 )
+HELP = "See: nerve --help"
+CHECK = "See everything that is wrong: nerve check"
 ARGUMENTS = "TARGET [INPUT] [--name=value …] [OPTIONS]"
 
 
@@ -69,7 +71,7 @@ def command(arguments: list[str]) -> int:
         return INTERRUPTED
     except Exception as error:
         wrong = wrong_with(error)
-        if as_json(arguments) and not getattr(error, "told", False):
+        if as_json(arguments):
             print(json.dumps({"error": wrong.to_dict()}, ensure_ascii=False))
         print(wrong.text, file=sys.stderr)
         return wrong.code
@@ -106,10 +108,12 @@ class Wrong:
     message: str
     text: str
     """As a person reads it."""
+    fix: str = ""
     problems: list[dict[str, Any]] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         told: dict[str, Any] = {"code": self.name, "message": self.message}
+        told |= {"fix": self.fix} if self.fix else {}
         return told | ({"details": {"problems": self.problems}} if self.problems else {})
 
 
@@ -121,7 +125,9 @@ def wrong_with(error: Exception) -> Wrong:
             return refused(str(error))
         case NerveError() if problems := getattr(error, "problems", None):
             text = "\n".join(map(str, problems))
-            return Wrong(REFUSED, "refused", text, text, [problem.to_dict() for problem in problems])
+            told = [problem.to_dict() for problem in problems]
+            fix = next((problem.fix for problem in problems if problem.fix), CHECK)
+            return Wrong(REFUSED, "refused", text, text, fix, told)
         case NerveError():
             return failed(str(error))
         case OSError():
@@ -132,7 +138,7 @@ def wrong_with(error: Exception) -> Wrong:
 def refused(message: str) -> Wrong:
     """What is wrong with the command, in one line."""
     message = " ".join(message.split())
-    return Wrong(REFUSED, "bad_request", message, f"nerve: {message} See: nerve --help")
+    return Wrong(REFUSED, "bad_request", message, f"nerve: {message} {HELP}", HELP)
 
 
 def failed(message: str) -> Wrong:

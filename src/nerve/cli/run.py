@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_text
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -52,24 +51,18 @@ def run(
     key
         Start once: the same key gives the same run.
     """
-    try:
-        told = given(arguments, input)
-        if dry_run:
-            from nerve.cli.dry_run import walk_through
+    told = given(arguments, input)
+    if dry_run:
+        from nerve.cli.dry_run import walk_through
 
-            return walk_through(told, answer, common.json, common.quiet)
-        if common.anywhere and ".py" not in told.target and server_of(Path()) is not None:
-            from nerve.cli.served import started
+        return walk_through(told, answer, common.json, common.quiet)
+    if common.anywhere and ".py" not in told.target and server_of(Path()) is not None:
+        from nerve.cli.served import started
 
-            about = {"label": label, "key": key, "limits": of_run(limit)}
-            return started(told, answer, about, common)
-        options = {"label": label, "limits": of_run(limit)}
-        return Start(Launch(Project(), common), told, Answers(answer), key, options).go()
-    except (UsageError, Unreadable) as error:
-        if common.json:
-            print(json_text.dumps(refusal(error)))
-            error.told = True  # type: ignore[union-attr]
-        raise
+        about = {"label": label, "key": key, "limits": of_run(limit)}
+        return started(told, answer, about, common)
+    options = {"label": label, "limits": of_run(limit)}
+    return Start(Launch(Project(), common), told, Answers(answer), key, options).go()
 
 
 class Start:
@@ -107,11 +100,3 @@ def check_answers(session: Session, workflow: Workflow, answers: Answers) -> Non
     known = [each for each in session.workflows.values() if isinstance(each, DefinedWorkflow)]
     if isinstance(workflow, DefinedWorkflow) and len(known) == len(session.workflows):
         answers.check([workflow.spec, *(each.spec for each in known)])
-
-
-def refusal(error: UsageError | Unreadable) -> dict[str, Any]:
-    """What is told of a run that was not started."""
-    told: dict[str, Any] = {"run_id": None, "state": "refused", "error": str(error), "gates": []}
-    if isinstance(error, Unreadable):
-        told["problems"] = [problem.to_dict() for problem in error.problems]
-    return told
