@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import socket
+import struct
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from nerve.api.errors import STATUS, ApiError
 from nerve.api.operations import OPERATIONS, Operation
 from nerve.api.reading import read
 from nerve.core.event import ENDS
+from nerve.places import Places, secret
 
 if TYPE_CHECKING:
     import httpx2
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from nerve.api import Api
 
 SERVER = Path(".nerve/server.json")
-"""Where the server of a project says how to reach it: `url`, `socket`, `token_file`, `pid`."""
+"""Where the server of a project says that it is there, and its address for browsers."""
 SILENCE = 60.0
 """Seconds without a heartbeat after which a stream is opened again."""
 PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0)
@@ -171,16 +173,33 @@ class Client:
 
 
 def server_of(folder: Path) -> Where | None:
-    """How the server of a project is reached, if its process is there."""
+    """How the server of a project is reached, if its process is there.
+
+    A project may come from anywhere: what is believed is where a server of ours puts its socket and token.
+    """
+    places = Places.of(folder)
     try:
-        told = json.loads((folder / SERVER).read_text())
-        os.kill(int(told["pid"]), 0)
-        token = Path(told["token_file"]).read_text().strip()
+        if about_server(places) is None:
+            return None
+        token = secret(places.token).strip()
         with socket.socket(socket.AF_UNIX) as listening:  # another process may have its number by now
-            listening.connect(told["socket"])
-    except (OSError, ValueError, KeyError, TypeError):
+            listening.connect(os.fspath(places.socket))
+            _, user, _ = struct.unpack("3i", listening.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    except (OSError, ValueError):
         return None
-    return Where("http://localhost", token, told["socket"])
+    return Where("http://localhost", token, str(places.socket)) if user == os.getuid() else None
+
+
+def about_server(places: Places) -> dict[str, Any] | None:
+    """What the server of a project says of itself, if it is ours and its process is there."""
+    try:
+        told = json.loads(secret(places.server))
+        if places.links or told["pid"] <= 0:
+            return None
+        os.kill(told["pid"], 0)
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return None
+    return dict(told)
 
 
 class Direct:

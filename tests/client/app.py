@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nerve.api import Api, ApiError
+from nerve.places import Places
 from nerve.server.app import App, refusal
 from nerve.server.auth import Auth
 from nerve.server.listening import bind_tcp, bind_unix
@@ -54,10 +55,11 @@ async def serving(app: App, at: Path | None = None) -> AsyncIterator[str]:
         yield "http://localhost" if at else f"http://127.0.0.1:{bound.getsockname()[1]}"
 
 
-def told(path: Path, socket: Path, pid: int) -> None:
+def told(path: Path, pid: int) -> None:
     """Write what the server of a project writes."""
-    (path / ".nerve").mkdir(exist_ok=True)
-    (path / ".nerve/token").write_text(TOKEN + "\n")
-    about = {"url": "http://127.0.0.1:1", "socket": str(socket), "pid": pid}
-    about["token_file"] = str(path / ".nerve/token")
-    (path / ".nerve/server.json").write_text(json.dumps(about))
+    places = Places.of(path)
+    places.private.mkdir(exist_ok=True, parents=True, mode=0o700)
+    about = {"url": "http://127.0.0.1:1", "socket": str(places.socket), "pid": pid}
+    for file, text in (places.token, TOKEN + "\n"), (places.server, json.dumps(about)):
+        file.touch(0o600)
+        file.write_text(text)

@@ -1,6 +1,7 @@
 """One client: in process, over TCP and over a Unix socket, the same methods, replies and errors."""
 
 import asyncio
+import json
 import os
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -10,8 +11,10 @@ import pytest
 
 from client.app import TOKEN, Served, serving, told
 from nerve.api import OPERATIONS, Api, ApiError, models
-from nerve.client import Call, Client
+from nerve.client import Call, Client, Where, server_of
 from nerve.core.session import Session
+from nerve.places import Places
+from nerve.server.listening import bind_unix
 
 
 @pytest.fixture
@@ -122,18 +125,16 @@ async def test_a_stream_that_breaks_goes_on_where_it_was(api: Api, served: Serve
     assert served.asked[:4] == ["", "1", "3", "3"]
 
 
-async def test_a_server_that_comes_back_elsewhere_is_found_again(api: Api, served: Served, tmp_path) -> None:
+async def test_a_server_that_comes_back_is_found_again(api: Api, served: Served, tmp_path) -> None:
     run = await api.start(workflow="asks", wait=True)
-    first, second = tmp_path / "private/one", tmp_path / "private/two"
-    async with serving(served, first):
-        told(tmp_path, first, os.getpid())
+    told(tmp_path, os.getpid())
+    async with serving(served, Places.of(tmp_path).socket):
         client = Client.of_project(tmp_path)
         assert client is not None
         assert (await client.health()).status == "ok"
         watching = asyncio.ensure_future(collected(client, run.run_id))
         await until(lambda: bool(served.asked))
-    async with serving(Served(api), second):
-        told(tmp_path, second, os.getpid())
+    async with serving(Served(api), Places.of(tmp_path).socket):
         assert (await client.answer(run=run.run_id, answer="a")).run_id == run.run_id
         seqs = await asyncio.wait_for(watching, 10)
     await client.close()
@@ -180,10 +181,60 @@ async def test_a_token_is_needed(served: Served) -> None:
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": "x"}', '{"socket": "x", "pid": 4194305}'])
 def test_a_project_without_a_server_has_no_client(text: str, tmp_path: Path) -> None:
     assert Client.of_project(tmp_path) is None
-    told(tmp_path, tmp_path / "gone", os.getpid())
+    told(tmp_path, os.getpid())
     assert Client.of_project(tmp_path) is None
     (tmp_path / ".nerve/server.json").write_text(text)
     assert Client.of_project(tmp_path) is None
+
+
+def forged(tmp_path: Path, how: str) -> None:
+    """A project in which something is not as a server of ours leaves it."""
+    places, other = Places.of(tmp_path), tmp_path / "other"
+    told(tmp_path, 0 if how == "nobody's number" else os.getpid())
+    match how:
+        case "others may write it":
+            places.server.chmod(0o644)
+        case "a link to a secret":
+            other.write_text("a secret of the user\n")
+            other.chmod(0o600)
+            places.token.unlink()
+            places.token.symlink_to(other)
+        case "a token that others may read":
+            places.token.chmod(0o644)
+        case "a private folder elsewhere":
+            places.private.rename(other)
+            places.private.symlink_to(other)
+        case "a folder elsewhere":
+            places.folder.rename(other)
+            places.folder.symlink_to(other)
+
+
+@pytest.mark.parametrize(
+    ("how", "believed"),
+    [
+        ("as it is", True),
+        ("nobody's number", False),
+        ("others may write it", False),
+        ("a link to a secret", False),
+        ("a token that others may read", False),
+        ("a private folder elsewhere", False),
+        ("a folder elsewhere", False),
+    ],
+)
+def test_a_server_is_believed_only_where_ours_would_be(how: str, believed: bool, tmp_path: Path) -> None:
+    told(tmp_path, os.getpid())
+    with bind_unix(Places.of(tmp_path).socket):
+        forged(tmp_path, how)
+        assert (server_of(tmp_path) is not None) == believed
+
+
+def test_no_token_and_no_socket_that_a_project_names_is_used(tmp_path: Path) -> None:
+    told(tmp_path, os.getpid())
+    places = Places.of(tmp_path)
+    about = {"pid": os.getpid(), "socket": str(tmp_path / "evil"), "token_file": "/etc/hostname"}
+    places.server.write_text(json.dumps(about))
+    with bind_unix(places.socket):
+        assert server_of(tmp_path) == Where("http://localhost", TOKEN, str(places.socket))
 
 
 async def collected(client: Client, run: str) -> list[int]:

@@ -12,7 +12,7 @@ from commander.served import alive, at_home, end_server, project, server_pid
 from nerve.api import ApiError
 from nerve.client import Client
 from nerve.commander import WorkflowController
-from nerve.commander.home import LOG, Home, NotStarted, elsewhere
+from nerve.commander.home import LOG, Home, NotStarted, elsewhere, is_own
 
 
 @pytest.fixture
@@ -92,11 +92,31 @@ async def test_a_server_elsewhere_is_asked_with_the_token_of_the_environment_or_
     )
     async with elsewhere(url, folder) as client:
         assert (await client.health()).status == "ok"
+    for other in (url.replace("127.0.0.1", "127.0.0.2"), "http://127.0.0.1:9", f"{url}00", "https://x"):
+        assert not is_own(other, folder)
+    assert is_own(url.replace("127.0.0.1", "localhost"), folder)
     monkeypatch.setenv("NERVE_TOKEN", "wrong")
     async with elsewhere(url, folder) as client:
         with pytest.raises(ApiError) as refused:
             await client.health()
         assert refused.value.code == "unauthorized"
+
+
+async def test_the_token_of_the_project_is_shown_to_no_other_server(folder: Path) -> None:
+    asked: list[bytes] = []
+
+    async def heard(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.close()
+
+    await Home(folder).ensure()
+    async with await asyncio.start_server(heard, "127.0.0.1") as other:
+        url = f"http://127.0.0.1:{other.sockets[0].getsockname()[1]}"
+        async with elsewhere(url, folder) as client:
+            with pytest.raises(ApiError):
+                await client.health()
+    assert asked
+    assert b"authorization" not in asked[0].lower()
 
 
 async def test_nobody_is_started_for_a_server_elsewhere(tmp_path: Path) -> None:

@@ -9,11 +9,12 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from nerve.places import socket_path, token_file
 from nerve.server import protocol
 from nerve.server.app import app
-from nerve.server.listening import Unsafe, bind_tcp, bind_unix, socket_path
+from nerve.server.listening import Unsafe, bind_tcp, bind_unix
 from nerve.server.running import running
-from nerve.server.tokens import token_file, tokens
+from nerve.server.tokens import tokens
 from server.conftest import Served
 
 

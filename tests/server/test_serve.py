@@ -15,8 +15,9 @@ from typing import Any
 import httpx2
 import pytest
 
+from nerve.places import Places
 from nerve.server.listening import Unsafe
-from nerve.server.serve import Places, serve
+from nerve.server.serve import serve
 from server.sse import stream
 
 HELLO = """
@@ -171,9 +172,20 @@ async def test_a_second_server_of_the_project_is_refused(tmp_path: Path) -> None
 
 
 def refused(folder: Path) -> None:
-    from nerve.server.listening import bind_unix, socket_path
+    from nerve.server.listening import bind_unix
 
-    bind_unix(socket_path(Places.of(folder).private))
+    bind_unix(Places.of(folder).socket)
+
+
+@pytest.mark.parametrize("name", [".nerve", ".nerve/private", ".nerve/nerve.db"])
+def test_a_project_that_leads_elsewhere_is_not_served(name: str, tmp_path: Path) -> None:
+    elsewhere, folder = tmp_path / "elsewhere", tmp_path / "project"
+    elsewhere.mkdir(mode=0o700)
+    (folder / name).parent.mkdir(parents=True)
+    (folder / name).symlink_to(elsewhere if name != ".nerve/nerve.db" else elsewhere / "file")
+    with pytest.raises(Unsafe, match="is a link"):
+        serve(folder, port=0)
+    assert [*elsewhere.iterdir()] == []
 
 
 def test_a_wide_bind_does_not_start(tmp_path: Path) -> None:

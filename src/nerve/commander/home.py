@@ -9,12 +9,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from nerve.client import Client, Where, server_of
+from nerve.client import Client, Where, about_server, server_of
 from nerve.errors import NerveError
+from nerve.places import Places
 
 LOG = Path(".nerve/server.log")
-TOKEN = Path(".nerve/private/admin.token")
+HERE = ("127.0.0.1", "localhost", "::1")
 IDLE = 300.0
 """Seconds after which a server that nobody talks to, and in which nothing moves, ends by itself."""
 PATIENCE = 20.0
@@ -100,11 +102,22 @@ class Home:
 
 
 def elsewhere(url: str, folder: str | os.PathLike[str] = ".") -> Client:
-    """A client of a server that is started by others, with the token of the environment or of the project."""
+    """A client of a server that is started by others, with the token of the environment.
+
+    The token of the project is shown to the server of the project, and to nobody else.
+    """
     token = os.environ.get("NERVE_TOKEN")
-    if not token:
-        try:
-            token = (Path(folder) / TOKEN).read_text(encoding="ascii").strip()
-        except (OSError, ValueError):
-            token = None
+    if not token and is_own(url, Path(folder)) and (where := server_of(Path(folder))) is not None:
+        token = where.token
     return Client(url.rstrip("/"), token=token, via="commander")
+
+
+def is_own(url: str, folder: Path) -> bool:
+    """Whether an address is that of the project's server, by whichever name of this machine."""
+    told = (about_server(Places.of(folder)) or {}).get("url")
+    try:
+        asked, own = urlsplit(url), urlsplit(str(told))
+        names = HERE if own.hostname in HERE else (own.hostname,)
+        return asked.hostname in names and (asked.scheme, asked.port) == (own.scheme, own.port)
+    except ValueError:  # no port is as high
+        return False

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import ipaddress
 import os
 import socket
 import stat
-import tempfile
 from pathlib import Path
 
 from nerve.errors import NerveError
-
-LONGEST = 100
-"""Bytes in the path of a Unix socket; the kernel takes 107."""
 
 
 class Unsafe(NerveError):
@@ -95,12 +90,3 @@ def remove_stale(path: Path) -> None:
         if asking.connect_ex(os.fspath(path)) != errno.ECONNREFUSED:
             raise Unsafe(f"a server is listening on {path} already")
     path.unlink()
-
-
-def socket_path(folder: Path) -> Path:
-    """The socket in a private folder, or, where its path would be too long, in one for temporary files."""
-    path = folder.absolute() / "socket"
-    if len(os.fsencode(path)) <= LONGEST:
-        return path
-    name = f"nerve-{os.getuid()}-{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}"
-    return Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / name / "socket"

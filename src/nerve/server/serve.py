@@ -18,13 +18,14 @@ from typing import Any
 from nerve import __version__
 from nerve.api import Api
 from nerve.core.session import Session
+from nerve.places import Places
 from nerve.server.app import app
 from nerve.server.auth import Auth
 from nerve.server.idle import idle
-from nerve.server.listening import Unsafe, bind_tcp, bind_unix, is_loopback, socket_path
+from nerve.server.listening import Unsafe, bind_tcp, bind_unix, is_loopback
 from nerve.server.reloading import load_all, reloading
 from nerve.server.running import running
-from nerve.server.tokens import token_file, tokens
+from nerve.server.tokens import tokens
 
 log = logging.getLogger("nerve")
 
@@ -32,31 +33,6 @@ PORT = 7433
 """Where a server listens if nobody says so and nobody else does; any free port otherwise."""
 LAST = 14.0
 """Seconds after which a server that was told to stop is gone, whatever its steps are doing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Places:
-    """The files of a project's server."""
-
-    folder: Path
-
-    @classmethod
-    def of(cls, project: str | os.PathLike[str]) -> Places:
-        return cls(Path(project).absolute() / ".nerve")
-
-    @property
-    def store(self) -> Path:
-        return self.folder / "nerve.db"
-
-    @property
-    def private(self) -> Path:
-        """Tokens and the socket: nobody else looks in there."""
-        return self.folder / "private"
-
-    @property
-    def server(self) -> Path:
-        """Says where the running server is; it is there as long as the server."""
-        return self.folder / "server.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +106,9 @@ async def _serve(
     prepare: Callable[[Session], None] | None,
     ready: Callable[[Serving], None] | None,
 ) -> None:
-    path = socket_path(places.private)
+    if places.links:
+        raise Unsafe(f"{places.links[0]} is a link, and leads elsewhere. Remove it")
+    path = places.socket
     with stopping() as stop, contextlib.ExitStack() as bound:
         tcp = bound.enter_context(where.bind())
         known = tokens(places.private)
@@ -141,7 +119,7 @@ async def _serve(
         about = {
             "url": f"http://{address}",
             "socket": str(path),
-            "token_file": str(token_file(places.private, "admin")),
+            "token_file": str(places.token),
         }
         async with (
             opened(places, prepare) as (api, problems, recovered),

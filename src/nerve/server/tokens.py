@@ -10,14 +10,11 @@ from pathlib import Path
 from typing import get_args
 
 from nerve.api.operations import Scope
+from nerve.places import token_file
 from nerve.server.listening import Unsafe, private_folder
 
 TOKEN = re.compile(r"[A-Za-z0-9_-]{43}")
 """256 bits."""
-
-
-def token_file(folder: Path, scope: Scope) -> Path:
-    return folder / f"{scope}.token"
 
 
 def tokens(folder: Path) -> dict[Scope, str]:

@@ -1,0 +1,91 @@
+"""Where the files of a project's server are. A project may come from anywhere: no link in it is followed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+LONGEST = 100
+"""Bytes in the path of a Unix socket; the kernel takes 107."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The files of a project's server."""
+
+    folder: Path
+
+    @classmethod
+    def of(cls, project: str | os.PathLike[str]) -> Places:
+        return cls(Path(project).absolute() / ".nerve")
+
+    @property
+    def store(self) -> Path:
+        return self.folder / "nerve.db"
+
+    @property
+    def private(self) -> Path:
+        """Tokens and the socket: nobody else looks in there."""
+        return self.folder / "private"
+
+    @property
+    def socket(self) -> Path:
+        return socket_path(self.private)
+
+    @property
+    def server(self) -> Path:
+        """Says where the running server is; it is there as long as the server."""
+        return self.folder / "server.json"
+
+    @property
+    def log(self) -> Path:
+        """What a server says that was started in the background."""
+        return self.folder / "server.log"
+
+    @property
+    def links(self) -> list[Path]:
+        """Those that are links: nothing is read or written by way of them."""
+        return [each for each in (self.folder, self.private, self.store) if each.is_symlink()]
+
+    @property
+    def token(self) -> Path:
+        """The token that may do everything."""
+        return token_file(self.private, "admin")
+
+
+def token_file(folder: Path, scope: str) -> Path:
+    return folder / f"{scope}.token"
+
+
+def socket_path(folder: Path) -> Path:
+    """The socket in a private folder, or, where its path would be too long, in one for temporary files."""
+    path = folder.absolute() / "socket"
+    if len(os.fsencode(path)) <= LONGEST:
+        return path
+    name = f"nerve-{os.getuid()}-{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}"
+    return Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / name / "socket"
+
+
+def opened(path: Path, flags: int) -> int:
+    """Open a plain file that only its owner reads; OSError if it, or its folder, is anything else."""
+    if path.parent.is_symlink():
+        raise OSError(f"{path.parent} is a link")
+    # Whoever opens a pipe would wait for its other end.
+    file = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise OSError(f"{path} is not a plain file")
+    return file
+
+
+def secret(path: Path) -> str:
+    """What is in a file that is ours alone; OSError if others could have written it."""
+    with os.fdopen(opened(path, os.O_RDONLY), encoding="utf-8") as file:
+        found = os.fstat(file.fileno())
+        if found.st_uid != os.getuid() or found.st_mode & 0o077:
+            raise OSError(f"others can read or change {path}")
+        return file.read()
