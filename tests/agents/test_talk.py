@@ -151,6 +151,13 @@ async def test_an_answer_that_never_fits_fails_after_three_tries():
     assert len(node.provider.calls) == 3
 
 
+async def test_an_answer_that_is_nested_too_deep_is_asked_for_again() -> None:
+    provider = ScriptedProvider(["[" * 300 + "]" * 300, "[1]"])
+    result = await executed(AgentNode("judge", provider=provider, output_schema={"type": "array"}))
+    assert result.output == [1]
+    assert "nested more than 100 deep" in provider.calls[1].prompt
+
+
 def test_a_schema_that_is_none_is_refused():
     with pytest.raises(ValueError, match="output_schema is no JSON Schema"):
         AgentNode("judge", provider=ScriptedProvider([]), output_schema={"type": "nonsense"})

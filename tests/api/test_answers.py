@@ -279,3 +279,17 @@ async def test_a_form_is_told_and_takes_the_same_text_with_the_same_key_once(api
     told = [await api.answer(run=run.run_id, answer='{"n": 3}', key="k") for _ in range(2)]
     assert [each.answer for each in told] == [{"n": 3}, {"n": 3}]
     assert len(answers_in(api, run.run_id)) == 1
+
+
+async def test_a_form_is_not_answered_by_what_is_nested_so_deep_that_nobody_can_be_told(api: Api) -> None:
+    @api.session.workflow
+    async def formed(ctx: Any) -> Any:
+        return await ctx.gate("Which?", form={"type": "array"})
+
+    run = await api.start(workflow="formed", wait=True)
+    for answer in ("[" * 300 + "]" * 300, "[" * 101 + "]" * 101):
+        assert (await refusal(api.answer(run=run.run_id, answer=answer))).code == "refused"
+    told = await api.answer(run=run.run_id, answer="[" * 100 + "]" * 100)
+    await api.session.get_workflow_run(run.run_id).wait()
+    for each in (told, await api.runs(), await api.run(run=run.run_id), await api.events(run=run.run_id)):
+        assert each.model_dump_json()

@@ -9,6 +9,7 @@ import pytest
 from api.support import refusal
 from nerve.api import OPERATIONS, Api, ApiError
 from nerve.api.errors import STATUS, told
+from nerve.core import values
 from nerve.errors import Conflict, NotJson, RunHeld, StoreBusy, StoreFull
 
 INJECTIONS = [
@@ -189,3 +190,24 @@ def test_an_error_comes_back_as_it_was_told() -> None:
     again = ApiError.read(error.to_dict())
     assert (again.to_dict(), again.status) == (error.to_dict(), 410)
     assert ApiError.read({"code": "strange"}).code == "internal"
+
+
+async def test_a_value_that_cannot_be_told_does_not_hide_the_others(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @api.session.workflow
+    async def deep(ctx: Any) -> Any:
+        value: Any = 1
+        for _ in range(300):
+            value = [value]
+        return value
+
+    with monkeypatch.context() as before:  # as a journal of an earlier version has it
+        before.setattr(values, "too_deep", lambda value, deep: False)
+        run = await api.start(workflow="deep", wait=True)
+    assert run.state == "completed"
+    other = await api.start(workflow="hello", input="you", wait=True)
+    told = {each.run_id: each.result for each in (await api.runs()).runs}
+    assert told == {run.run_id: "(a value nested more than 100 deep)", other.run_id: "hello you"}
+    for each in (run, await api.run(run=run.run_id), await api.events(run=run.run_id)):
+        assert each.model_dump_json()

@@ -82,3 +82,11 @@ def test_a_gate_has_choices_or_a_form_that_is_a_schema() -> None:
         check_choices(["yes"], FORM)
     with pytest.raises(ValueError, match="form must be a JSON Schema: 'nothing' is not valid"):
         check_choices(None, {"type": "nothing"})
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 300 + "]" * 300, "[" * 100_000, f"[1{'0' * 400}]", "[NaN]", "[1e999]"]
+)
+def test_a_form_takes_no_text_whose_value_cannot_be_told(text: str) -> None:
+    with pytest.raises(ValueError, match="Invalid answer: "):
+        taken(text, None, {"type": "array"})

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nerve.core.values import decode, digest, encode
+from nerve.core.values import decode, digest, encode, read_json
 from nerve.errors import NotJson
 
 characters = st.characters(exclude_categories=["Cs"])
@@ -74,6 +74,13 @@ def test_what_json_cannot_carry_is_named_with_its_type_and_place(place: Place) -
     )
 
 
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for level in range(depth):
+        value = [value] if level % 2 else {"in": value}
+    return value
+
+
 circle: list[Any] = []
 circle.append({"again": circle})
 deep: Any = object()
@@ -91,7 +98,8 @@ for _ in range(200):
         ({1, 2}, "a value of type set"),
         (b"raw", "a value of type bytes"),
         (circle, r"a value that contains itself at \[0\].again"),
-        (deep, "a value nested more than 64 deep"),
+        (deep, "a value nested more than 100 deep"),
+        (nested(101), "a value nested more than 100 deep"),
         ([10**5000], "value cannot be written as JSON: Exceeds the limit"),
     ],
 )
@@ -99,3 +107,32 @@ for _ in range(200):
 def test_every_kind_of_misfit_is_named(value: Any, said: str, canonical: bool) -> None:
     with pytest.raises(NotJson, match=said):
         encode(value, canonical)
+
+
+@pytest.mark.parametrize("canonical", [True, False])
+def test_a_value_may_be_nested_so_deep_that_every_reader_takes_it(canonical: bool) -> None:
+    assert decode(encode(nested(100), canonical)) == nested(100)
+    assert encode([[]] * 1000, canonical)
+    assert encode(nested(300), canonical, deep=None)
+
+
+@given(json_values)
+def test_a_text_that_somebody_gives_is_read_as_the_value_that_it_is(value: Any) -> None:
+    assert read_json(encode(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[" * 101 + "]" * 101, "it is nested more than 100 deep"),
+        ("[" * 100_000, "it is nested more than 100 deep"),
+        ("NaN", "NaN is not a number in JSON"),
+        ("1e999", "1e999 is too large for a number"),
+        ("1" + "0" * 400, "too large for a number"),
+        ('{"a": 1, "a": 2}', "a key is given twice"),
+        ("{", "Expecting property name"),
+    ],
+)
+def test_a_text_that_gives_no_value_that_can_be_kept_is_refused(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        read_json(text)

@@ -110,7 +110,7 @@ def repeated(before: GateEvent, asked: models.Answer) -> models.Answered:
         return before.told()
     raise ApiError(
         "conflict",
-        f"key '{asked.key}' was used for the answer {encode(before.data['answer'])}",
+        f"key '{asked.key}' was used for the answer {encode(before.data['answer'], deep=None)}",
         "Use a new key for a new answer.",
         {"winner": before.told().model_dump()},
     )
@@ -123,7 +123,7 @@ def same(recorded: Any, asked: Any) -> bool:
             asked = decode(asked)
         except ValueError:
             return False
-    return encode(recorded, canonical=True) == encode(asked, canonical=True)
+    return encode(recorded, True, None) == encode(asked, True, None)
 
 
 def run_of_gate(session: Session, gate: str | None) -> WorkflowRun:
@@ -135,7 +135,7 @@ def run_of_gate(session: Session, gate: str | None) -> WorkflowRun:
         if any(gate == each.gate_id for each in (run._open_gates or {}).values()):
             return run
     rows = engine.store.runs(session=session.name, states=OPEN)
-    runs = [engine.handle(row) for row in rows if engine.has_workflow(row)]
+    runs = [engine.handle(row) for row in rows]
     named = [(run, each) for run in runs for each in run._gates.values()]
     exact = [run for run, each in named if gate == each.gate_id]
     close = exact or [run for run, each in named if gate in (each.path, each.node_id)]
@@ -186,7 +186,7 @@ def refused(session: Session, run: WorkflowRun, asked: models.Answer, error: Run
     state = f"Run is not waiting for input (state: {run.state.value})"
     match events[-1] if events else None:
         case GateEvent(type="gate_answered") as winner:
-            told = f"{state}: the gate was answered already: {encode(winner.data['answer'])}"
+            told = f"{state}: the gate was answered already: {encode(winner.data['answer'], deep=None)}"
             return ApiError("conflict", told, details={"winner": winner.told().model_dump()})
         case GateEvent(type="gate_timeout"):
             return ApiError("gone", f"{state}: nobody answered the gate in time")

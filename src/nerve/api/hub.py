@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from nerve.api.errors import ApiError
 from nerve.api.models import EventTold
-from nerve.api.telling import found
+from nerve.api.telling import found, tellable
 from nerve.core.event import ENDS, WorkflowEvent
-from nerve.core.values import encode
+from nerve.core.values import encode, too_deep
 from nerve.core.workflow.run import WorkflowRun
 
 if TYPE_CHECKING:
@@ -171,8 +171,11 @@ class Hub:
 
 def size_of(event: WorkflowEvent) -> int:
     """About how many bytes an event has."""
-    return len(encode(event.data)) + len(event.path) + len(event.event_type)
+    return len(encode(event.data, deep=None)) + len(event.path) + len(event.event_type)
 
 
 def event_told(event: WorkflowEvent) -> EventTold:
-    return EventTold.model_validate(event.to_dict())
+    told = event.to_dict()
+    if too_deep(event.data):
+        told["data"] = {name: tellable(value) for name, value in event.data.items()}
+    return EventTold.model_validate(told)

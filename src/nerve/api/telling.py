@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from nerve.api import models
 from nerve.api.errors import ApiError
+from nerve.core.values import DEEP, too_deep
 from nerve.core.view import NodeView, RunView
 from nerve.core.workflow import GateInfo, Workflow, WorkflowRun
 from nerve.dataspace import Fact
@@ -45,6 +46,11 @@ def gate_told(run: WorkflowRun, gate: GateInfo) -> models.GateTold:
     )
 
 
+def tellable(value: Any) -> Any:
+    """A value as it is told; in place of one that no reader can take stands a sentence."""
+    return f"(a value nested more than {DEEP} deep)" if too_deep(value) else value
+
+
 def fields_of(run: WorkflowRun) -> dict[str, Any]:
     info = run.to_info()
     return {
@@ -54,7 +60,7 @@ def fields_of(run: WorkflowRun) -> dict[str, Any]:
         "label": run.label if run.label != run.run_id else None,
         "started_at": info.started_at,
         "ended_at": info.completed_at,
-        "result": info.result,
+        "result": tellable(info.result),
         "error": info.error,
         "held": run.held,
         "gates": [gate_told(run, gate) for gate in run.pending_gates],
@@ -70,12 +76,17 @@ def run_detail(run: WorkflowRun) -> models.RunDetail:
     steps = view.ledger.by_step()
     fields = fields_of(run)
     if view.ended_at is not None:  # who has seen its end must be told so, although the run is just ending
-        told = {"state": view.state, "ended_at": view.ended_at, "result": view.result, "error": view.error}
+        told = {
+            "state": view.state,
+            "ended_at": view.ended_at,
+            "result": tellable(view.result),
+            "error": view.error,
+        }
         fields |= told | {"gates": [], "held": None}
     return models.RunDetail(
         **fields,
-        input=run.input,
-        params=dict(run._params),
+        input=tellable(run.input),
+        params={name: tellable(value) for name, value in run._params.items()},
         tree=[node_told(node, steps) for node in view.tree],
         usage=view.usage.to_dict(),
         models=view.ledger.by_model(),

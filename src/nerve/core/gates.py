@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from hashlib import sha256
+from json import JSONDecodeError
 from typing import Any
 
 from nerve.core.runtime import Gate
 from nerve.core.schemas import flaw_of, problem_of
+from nerve.core.values import read_json
 
 
 def gate_id(run_id: str, path: str, length: int = 8) -> str:
@@ -56,9 +57,11 @@ def taken(answer: Any, choices: list[str] | None, form: Mapping[str, Any] | None
         return answer
     if isinstance(answer, str):
         try:
-            answer = json.loads(answer)
-        except ValueError:
+            answer = read_json(answer)
+        except JSONDecodeError:
             raise ValueError(f"Invalid answer: {asked_for(form)}") from None
+        except ValueError as error:
+            raise ValueError(f"Invalid answer: {error}") from None
         problem = problem_of(answer, form)
     if problem:
         raise ValueError(f"Invalid answer: {problem}")

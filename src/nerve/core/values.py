@@ -27,19 +27,74 @@ def _encoder(sort_keys: bool) -> Callable[[Any, int], Iterable[str]]:
 _plain, _sorted = _encoder(sort_keys=False), _encoder(sort_keys=True)
 _decode = json.JSONDecoder().raw_decode
 _KEPT = frozenset({int, bool, type(None)})
-DEEP = 64
-"""How far down a value that cannot be written is searched for the reason."""
+DEEP = 100
+"""How deep a value may be nested: so much, with what is told around it, every reader can take."""
+AROUND = DEEP + 8
+"""How deep something that is told of a value may be."""
 
 
-def encode(value: Any, canonical: bool = False) -> str:
-    """JSON text of a value; with `canonical`, the keys of objects are sorted."""
+def encode(value: Any, canonical: bool = False, deep: int | None = DEEP) -> str:
+    """JSON text of a value, nested at most `deep`; with `canonical`, the keys of objects are sorted."""
     try:
         text = "".join((_sorted if canonical else _plain)(value, 0))
     except (TypeError, ValueError, RecursionError):
         text = _unsortable(value)
+    if deep is not None and text.count("[") + text.count("{") > deep and too_deep(value, deep):
+        raise NotJson(f"a value nested more than {deep} deep cannot be written as JSON; make it flatter")
     if not text.isascii():
         text = text.encode("utf-8", "replace").decode("utf-8")
     return text
+
+
+def too_deep(value: Any, deep: int = DEEP) -> bool:
+    """Whether a value is nested deeper than can be told of it."""
+    level = [value] if isinstance(value, dict | list | tuple) else []
+    for _ in range(deep):
+        if not level:
+            return False
+        level = [
+            part
+            for each in level
+            for part in (each.values() if isinstance(each, dict) else each)
+            if isinstance(part, dict | list | tuple)
+        ]
+    return bool(level)
+
+
+def read_json(text: str) -> Any:
+    """The value of a JSON text that somebody gave; ValueError says why it is none that can be kept."""
+    try:
+        value = json.loads(
+            text, object_pairs_hook=_once, parse_constant=_no_number, parse_float=_finite, parse_int=_whole
+        )
+    except RecursionError:
+        value = None
+    else:
+        if not too_deep(value):
+            return value
+    raise ValueError(f"it is nested more than {DEEP} deep")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key is given twice")
+    return found
+
+
+def _no_number(name: str) -> Any:
+    raise ValueError(f"{name} is not a number in JSON")
+
+
+def _finite(text: str) -> float:
+    if (value := float(text)) - value != 0:
+        raise ValueError(f"{text[:20]} is too large for a number")
+    return value
+
+
+def _whole(text: str) -> int:
+    _finite(text)
+    return int(text)
 
 
 def is_plain(value: Any) -> bool:

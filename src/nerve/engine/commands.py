@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from nerve.core.result import Result
-from nerve.core.values import decode, encode
+from nerve.core.values import AROUND, decode, encode
 from nerve.core.workflow.replay import ROOT
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import GateInfo, WorkflowState
@@ -275,7 +275,7 @@ class Commands:
         )
         journal.row_changed()
         key = settle_key(settles, resets_in(past)) if settles not in (None, ROOT) else settles
-        await journal.written_upto(journal.note(type, path, encode(data), key))
+        await journal.written_upto(journal.note(type, path, encode(data, deep=AROUND), key))
 
 
 def cancelled(run: WorkflowRun, reason: str, killed: list[str]) -> dict[str, Any]:

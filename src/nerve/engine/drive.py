@@ -14,7 +14,7 @@ from nerve.core.nodes.context import ExecutionContext
 from nerve.core.result import Result
 from nerve.core.runtime import Call, Wait
 from nerve.core.threads import Threads
-from nerve.core.values import decode, encode, is_plain
+from nerve.core.values import AROUND, decode, encode, is_plain
 from nerve.core.workflow.context import WorkflowContext
 from nerve.core.workflow.replay import ROOT, Found, Mismatch, Record, Replay
 from nerve.core.workflow.run import WorkflowRun
@@ -443,7 +443,7 @@ class Drive:
     def note(
         self, type: str, path: str, data: Mapping[str, Any], settles: str | None = None, urgent: bool = False
     ) -> int:
-        return self.journal.note(type, path, encode(data), settles, urgent=urgent)
+        return self.journal.note(type, path, encode(data, deep=AROUND), settles, urgent=urgent)
 
     def _written(self, rows: list[Row]) -> None:
         self.delivery.committed = self.journal.committed

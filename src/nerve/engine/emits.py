@@ -8,7 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from nerve.core.event import is_reserved
-from nerve.core.values import encode
+from nerve.core.values import AROUND, encode
 from nerve.core.workflow.replay import Record
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Emits:
             return
         if is_reserved(type):
             raise ValueError(f"'{type}' is written by the engine only; emit another name")
-        text = encode(data)
+        text = encode(data, deep=AROUND)
         if self._recorded(place, type) is not None:
             drive.delivery.pump()
             return

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from nerve.core.values import decode, encode
+from nerve.core.values import AROUND, decode, encode
 from nerve.core.workflow.replay import ASKS, CONTROL, DROPS, ROOT, within, without_reset
 from nerve.core.workflow.replay import Row as AnyRow
 from nerve.core.workflow.run import WorkflowRun
@@ -92,7 +92,7 @@ def copy(
     )
     journal.pin(engine.definition(run.workflow))
     journal.row_changed()
-    journal.note("workflow_started", "", encode(start))
+    journal.note("workflow_started", "", encode(start, deep=AROUND))
     for taken in rows:
         journal.note(taken.type, taken.path, taken.data, taken.settles)
     return [*written, journal.written_upto(journal.seq)]

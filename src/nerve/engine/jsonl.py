@@ -284,11 +284,11 @@ def seq_of(line: Line) -> int:
 
 
 def as_line(line: Line) -> str:
-    written = encode(line)
+    written = encode(line, deep=None)
     return f"{written if written.isascii() else written.translate(_BREAKS)}\n"
 
 
 def text(value: Any) -> str:
     if value is None or isinstance(value, str):
         return value or ""
-    return encode(value)
+    return encode(value, deep=None)

@@ -17,7 +17,7 @@ from nerve.core.limits import Limits
 from nerve.core.nodes.base import Names
 from nerve.core.result import Result
 from nerve.core.runtime import Call
-from nerve.core.values import decode, encode, is_plain
+from nerve.core.values import AROUND, decode, encode, is_plain
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import FINAL, GateInfo, WorkflowState
 from nerve.core.workflow.workflow import Workflow
@@ -171,7 +171,7 @@ class LocalEngine:
         start |= run._about | lineage
         if key is not None:
             start["key"] = key
-        data = encode(start)
+        data = encode(start, deep=AROUND)
         if run._params or not is_plain(run._input):
             start = decode(data)
             run._input, run._params = start["input"], start["params"]

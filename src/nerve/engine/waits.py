@@ -55,7 +55,7 @@ class Waits:
     async def wait(self, wait: Wait) -> Any:
         drive = self._drive
         drive.check_in()
-        asked = encode(content(wait), canonical=True)
+        asked = encode(content(wait), canonical=True, deep=None)
         found = drive.look_up(wait.path, digest(asked), asked)
         opened: OpenWait | None = None
         try:

@@ -208,8 +208,8 @@ class Replay:
 def recorded(data: dict[str, Any]) -> str:
     """What of an event's data is compared with what is asked for."""
     if "input" in data:
-        return encode(data["input"], canonical=True)
-    return encode({name: data[name] for name in COMPARED if name in data}, canonical=True)
+        return encode(data["input"], canonical=True, deep=None)
+    return encode({name: data[name] for name in COMPARED if name in data}, canonical=True, deep=None)
 
 
 def acts(row: Row) -> bool:
