@@ -80,7 +80,7 @@ def test_listing_imports_no_provider_of_ours() -> None:
 def test_ours_are_what_the_project_registers_and_each_of_them_loads() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     points = project["entry-points"]["nerve.providers"]
-    assert {"acp", "claude", "codex", "command", "llm"} <= set(points)
+    assert {"acp", "claude", "codex", "command", "llm", "scripted"} <= set(points)
     for name, value in points.items():
         module, _, factory = value.partition(":")
         assert getattr(importlib.import_module(module), factory).__name__.lower() == f"{name}provider"
@@ -108,6 +108,9 @@ def test_a_factory_that_takes_anything_is_given_it(package: Path) -> None:
         ("egret", {"kind": "stok"}, r"no provider 'stok'.*Did you mean 'stork'\?"),
         ("heron", {"feathers": 1, "color": "red"}, r"has no setting 'color'; .*Did you mean 'colour'\?"),
         ("heron", {}, "needs the setting 'feathers'"),
+        ("robot", {"kind": "scripted"}, "needs the setting 'answers'"),
+        ("robot", {"kind": "scripted", "answers": "yes"}, "does not take its settings: answers are a list"),
+        ("robot", {"kind": "scripted", "answers": {"(": "yes"}}, r"does not take its settings: '\(' is no"),
         ("gone", {}, "does not load: No module named 'no_such_module'"),
         ("wrong", {}, "does not load: .*NoSuchName"),
     ],

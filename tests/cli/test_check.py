@@ -30,6 +30,16 @@ def test_a_project_without_errors_says_so(do, project) -> None:
     assert do("check").out == "3 workflows, no problems\n"
 
 
+def test_a_provider_of_the_configuration_that_is_not_there_is_an_error(do, project) -> None:
+    file = project / ".nerve/config.json"
+    file.write_text('{"providers": {\n  "robot": {"kind": "script"}}}')
+    done = do("check")
+    assert done.code == 1
+    assert ".nerve/config.json:2:21: there is no provider 'script'. Did you mean 'scripted'?" in done.out
+    file.write_text('{"providers": {"robot": {"kind": "scripted", "answers": ["no"]}, "llm": {}}}')
+    assert do("check").code == 0
+
+
 def test_every_problem_has_its_place_and_its_fix(do, project) -> None:
     (project / "bad.json").write_text(BAD)
     (project / "bad.yaml").write_text("name: x\ndescription: d\nsteps:\n  - stp: plan\n")

@@ -107,6 +107,17 @@ def test_an_agent_that_is_not_there_is_said_with_its_place(do, project) -> None:
     assert not (project / ".nerve/nerve.db").exists()
 
 
+def test_the_configuration_gives_the_answers_of_a_scripted_agent(do, project) -> None:
+    (project / ".nerve/config.json").write_text(
+        '{"providers": {"robot": {"kind": "scripted", "answers": {"Plan": "one, two", ".": "what?"}}}}'
+    )
+    (project / "plan.yaml").write_text(
+        "name: plan\ndescription: d\nprovider: robot\nnodes: [{id: p, prompt: Plan}]\n"
+    )
+    assert do("run", "plan.yaml").out == "one, two\n"
+    assert "✓ provider robot: set up in the configuration, a scripted" in do("doctor").out
+
+
 def test_a_refusal_is_one_json_object_too(do) -> None:
     done = do("run", "ship", "--count=3", "--json")
     assert done.code == 2

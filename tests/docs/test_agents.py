@@ -19,7 +19,7 @@ from nerve.testing import ScriptedProvider
 
 TEXT = page("docs/agents.md")
 PROVIDERS = {point.name: point for point in entry_points(group=GROUP)}
-NEEDED = {"acp": {"command": ["agent"]}, "command": {"argv": ["agent"]}}
+NEEDED = {"acp": {"command": ["agent"]}, "command": {"argv": ["agent"]}, "scripted": {"answers": []}}
 SHOWN = [field.name for field in fields(Capabilities)]
 
 
@@ -36,14 +36,14 @@ def fenced(title: str, kind: str) -> str:
 def test_every_provider_is_listed_with_its_extra() -> None:
     listed = {row[0].strip("`"): row[2] for row in rows("Providers")[1:]}
     assert listed.keys() == PROVIDERS.keys()
-    assert {name: f"`nerve[{name}]`" for name in listed if name != "command"} | {"command": "none"} == listed
+    plain = {"command": "none", "scripted": "none"}
+    assert {name: f"`nerve[{name}]`" for name in listed} | plain == listed
 
 
 def test_the_table_of_what_each_can_do_is_what_the_classes_say() -> None:
     head, *told = rows("What each can do")
     assert head == ["provider", *SHOWN]
     made = {name: make(name, NEEDED.get(name)) for name in PROVIDERS}
-    made["ScriptedProvider"] = ScriptedProvider([])
     can = {
         f"`{name}`": ["yes" if getattr(provider.capabilities, each) else "no" for each in SHOWN]
         for name, provider in made.items()

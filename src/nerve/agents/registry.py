@@ -32,7 +32,10 @@ def make(name: str, settings: Mapping[str, Any] | None = None) -> Provider:
     kind = given.pop("kind", name)
     factory = _factory(kind)
     _check(kind, factory, given)
-    provider: Provider = factory(**given)
+    try:
+        provider: Provider = factory(**given)
+    except (TypeError, ValueError) as error:
+        raise UnknownProvider(f"the provider '{kind}' does not take its settings: {error}") from error
     if kind != name:
         provider.name = name
     return provider

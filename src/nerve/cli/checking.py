@@ -12,12 +12,14 @@ from nerve.cli.exits import COMPLETED, FAILED
 from nerve.cli.flags import Flag
 from nerve.cli.project import Code, Project
 from nerve.cli.usage import UsageError
+from nerve.core.nodes.graph import suggest
 from nerve.core.session.loading import EXTRAS, KINDS
 from nerve.notations import open_document
 from nerve.notations.agents import discover_agents
+from nerve.notations.config import FILE
 from nerve.spec.check import check as check_document
 from nerve.spec.checks.names import CHILD, Known, barred, unknown
-from nerve.spec.source import Document, Problem, Unreadable
+from nerve.spec.source import Document, Map, Place, Problem, Unreadable
 from nerve.spec.walk import walk
 from nerve.spec.workflow import slug
 
@@ -99,9 +101,19 @@ class Checking:
         self.found.workflows += len(paths - {str(each.path) for each in found.workflows})
         self.found.problems += found.problems
         self.found.problems += [shadowed.problem() for shadowed in found.shadowed]
+        self.found.problems += self.providers()
         for each in found.workflows:
             self.add(each.path)
         return self.found
+
+    def providers(self) -> Iterator[Problem]:
+        """Providers of the configuration that no installed package offers."""
+        for name, settings in self.project.config.providers.items():
+            kind = settings.get("kind", name)
+            if kind not in OFFERED:
+                at = settings.values_at.get("kind", settings.place) if isinstance(settings, Map) else None
+                told = f"there is no provider '{kind}'{suggest(str(kind), OFFERED)}"
+                yield Problem(FILE, at or Place(), told, f"There are: {', '.join(OFFERED)}.")
 
     def add(self, path: Any) -> None:
         self.found.workflows += 1

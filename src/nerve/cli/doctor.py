@@ -24,6 +24,7 @@ from nerve.client import SERVER, Client, server_of
 from nerve.errors import NerveError
 from nerve.spec.source import Unreadable
 
+OURS = ("acp", "claude", "codex", "command", "llm", "scripted")
 State = Literal["ok", "missing", "wrong"]
 SYMBOLS = {"ok": "✓", "missing": "○", "wrong": "✗"}
 KEYS = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
@@ -169,6 +170,7 @@ def providers() -> Iterator[Finding]:
         yield Finding(
             variable, "ok" if there else "missing", told, "" if there else f"needed for llm with {vendor}"
         )
-    extra = [name for name in registry.names() if name not in ("acp", "claude", "codex", "command", "llm")]
-    for name in extra:
+    for name in registry.names():
+        if name in OURS:
+            continue
         yield Finding(name, "ok", "offered by an installed package")

@@ -108,7 +108,7 @@ class Patterns:
     """The answer of the first pattern that is found in the prompt."""
 
     def __init__(self, answers: Mapping[str, Answer]) -> None:
-        self._answers = [(re.compile(pattern), answer) for pattern, answer in answers.items()]
+        self._answers = [(compiled(pattern), answer) for pattern, answer in answers.items()]
 
     def __call__(self, call: Asked) -> Answer:
         for pattern, answer in self._answers:
@@ -118,6 +118,13 @@ class Patterns:
         raise LookupError(
             f"no scripted answer matches; the patterns are {known}; the prompt was: {call.prompt}"
         )
+
+
+def compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"'{pattern}' is no pattern: {error}") from None
 
 
 def chunks(answer: Answer, thread: str) -> Iterator[Chunk | float]:
