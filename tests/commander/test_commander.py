@@ -139,6 +139,27 @@ async def test_a_text_with_two_slashes_answers_what_begins_with_one(at: Scene) -
     assert at.runs[0].value == "/stop"
 
 
+@pytest.mark.parametrize("line", ["@shout hey", "%hello --loud hey", "%hel hey"])
+async def test_what_can_be_started_is_started_while_a_gate_is_open(at: Scene, line: str) -> None:
+    await asking(at, "open_question")
+    await at.enter("/gates 1", line)
+    assert at.desk.opened is not None
+    await at.ended(at.runs[1])
+    assert at.runs[1].name == at.desk.runs[at.runs[1].run_id or ""].workflow != "open_question"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"), [(r"\@shout hey", "@shout hey"), ("#1 is best", "#1 is best"), ("@bob, go", "@bob, go")]
+)
+async def test_a_prefix_that_is_escaped_or_names_nothing_is_of_the_answer(
+    at: Scene, line: str, said: str
+) -> None:
+    await asking(at, "open_question")
+    await at.enter("/gates 1", line)
+    await at.ended()
+    assert at.runs[0].value == said
+
+
 @pytest.mark.requirement("D1-4")
 async def test_a_wrong_answer_says_why_and_the_gate_stays(at: Scene) -> None:
     await asking(at)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,7 @@ AGAIN_SHOWN = 60
 ROUTER = Target()
 BY_ITSELF = ("help", "quit", "theme", "tui", "export")
 """Commands that need no server; the others wait for one that is being started."""
+STARTED = (InputType.NODE, InputType.GRAPH, InputType.WORKFLOW)
 STOPPED = "stopped in the Commander"
 
 
@@ -95,7 +97,7 @@ class WorkflowController(AtConsole):
             if parsed.type is InputType.COMMAND:
                 self.desk.say("input", text)
                 await self._command(parsed)
-            elif gate is not None:
+            elif gate is not None and not self._starts(parsed):
                 await self._typed_answer(gate, parsed, text)
             elif parsed.type is InputType.DIRECT:
                 await self._plain(text)
@@ -130,6 +132,15 @@ class WorkflowController(AtConsole):
         name, workflow = startable(self.desk, kind, parsed.target)
         params = typed(parsed.options, workflow) if workflow is not None else {}
         await self.begin(name, value, params)
+
+    def _starts(self, parsed: ParsedInput) -> bool:
+        """Whether a line names something that can be started; it does so whatever else is asked."""
+        if parsed.type not in STARTED or not parsed.target:
+            return False
+        with contextlib.suppress(Unknown):
+            startable(self.desk, parsed.type.value, parsed.target)
+            return True
+        return False
 
     async def _typed_answer(self, gate: GateTold, parsed: ParsedInput, text: str) -> None:
         self.desk.say("input", text)

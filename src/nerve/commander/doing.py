@@ -23,6 +23,7 @@ Does = Callable[["WorkflowController", str], Awaitable[None]]
 DOES: dict[str, Does] = {}
 """By the name of the command: takes what stands behind it."""
 PAGE = 1000
+OTHERWISE = "/ @ # % work as ever, \\ makes them text."
 
 
 def does(name: str) -> Callable[[Does], Does]:
@@ -187,7 +188,7 @@ async def gates(commander: WorkflowController, text: str) -> None:
         return
     gate = gate_named(commander.desk, text)
     commander.desk.open_gate(gate.gate_id)
-    note(commander, f"What you type now answers '{name_of(gate)}'. Esc leaves it.")
+    note(commander, f"What you type now answers '{name_of(gate)}'. {OTHERWISE} Esc leaves it.")
 
 
 @does("answer")

@@ -14,6 +14,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys as Key
 from rich.text import Text
 
+from nerve.commander.core.choosing import next_gate
 from nerve.commander.core.pasted import Pastes
 
 if TYPE_CHECKING:
@@ -135,12 +136,10 @@ class Keys:
                 self.hint.say(again)
 
     def open_gate(self, event: KeyPressEvent) -> None:
-        """Open the oldest gate, or the next one."""
+        """Open a gate, first of the run in focus; if one is open, the next."""
         desk = self.controller.desk
-        ids = [gate.gate_id for gate in desk.gates]
-        if ids:
-            at = ids.index(desk.opened) + 1 if desk.opened in ids else 0
-            self.run(self.controller.enter(f"/gates {at % len(ids) + 1}"))
+        if (gate := next_gate(desk)) is not None:
+            self.run(self.controller.enter(f"/gates {desk.gates.index(gate) + 1}"))
 
     def up(self, event: KeyPressEvent) -> None:
         """Take back what is queued, or go up."""

@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from nerve.commander.core.blocks import Block, Part, diff_in
+from nerve.commander.core.choosing import whose
 from nerve.commander.core.desk import Changes, Desk, RunCard
 from nerve.commander.core.forms import example, lines
 from nerve.commander.core.gates import NO, YES, name_of
@@ -141,9 +142,7 @@ class Printer:
             shown = gate.model_dump()
             followed = self.desk.block_of(self.desk.root_of(gate.run_id)) is not None
             shown |= {"input_preview": None} if followed else {}  # it stands above
-            card = self.desk.runs.get(self.desk.root_of(gate.run_id))
-            of = f" of {card.name}" if card is not None else ""
-            yield gate_panel(shown, f"{name}{of}", hint=hint, more=change_of(gate))
+            yield gate_panel(shown, f"{name} of {whose(self.desk, gate)}", hint=hint, more=change_of(gate))
             return
         for n, choice in enumerate(gate.choices or [], start=1):
             yield Text(f"  {n} {harmless(choice)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from commander.tui.desks import desk, gate, permission, waiting
+from commander.tui.desks import BEGAN, Script, desk, gate, permission, waiting
 from commander.tui.screens import Screen, shown
 from commander.tui.test_snapshots import SCHEMA
 from nerve.commander.core.desk import Desk
@@ -25,6 +25,27 @@ async def test_a_gate_that_waits_is_told_and_opens_only_on_request() -> None:
         assert screen.app.desk.opened == "g1"
         await screen.press("f3")
         assert screen.app.desk.opened == "g2"
+
+
+async def test_the_gates_of_the_run_in_focus_come_first_and_the_card_says_whose_it_is() -> None:
+    made = asking()
+    other = Script(made, "run_03ask", "survey", BEGAN).follow().started("well")
+    other.say("gate_waiting", "/well/answer", gate_id="g3", prompt="Well?", choices=None, node_id="well")
+    made.look_at("run_03ask")
+    async with shown(made) as screen:
+        await screen.press("f3")
+        assert (screen.app.desk.opened, screen.app.card.border_title) == ("g3", "⏸ well · survey run_03ask")
+        await screen.press("f3")
+        assert screen.app.desk.opened == "g1"
+        assert screen.app.card.border_title == "⏸ ask · friday · deploy run_02deploy"
+
+
+async def test_a_label_is_never_read_as_markup() -> None:
+    made = asking()
+    made.runs["run_02deploy"].label = "[red]now[/red]"
+    async with shown(made) as screen:
+        await screen.press("f3")
+        assert "⏸ ask · [red]now[/red] · deploy run_02deploy" in screen.text
 
 
 async def test_the_command_opens_it_too() -> None:

@@ -70,6 +70,22 @@ def the_gate(desk: Desk) -> GateTold:
     raise Unsaid(f"Several gates are open: {told(desk.gates)}. Name one of them.")
 
 
+def next_gate(desk: Desk) -> GateTold | None:
+    """The gate after the one that is open on the screen; those of the run in focus come first."""
+    turns = sorted(desk.gates, key=lambda gate: desk.root_of(gate.run_id) != desk.focus)
+    ids = [gate.gate_id for gate in turns]
+    at = ids.index(desk.opened) + 1 if desk.opened in ids else 0
+    return turns[at % len(turns)] if turns else None
+
+
+def whose(desk: Desk, gate: GateTold) -> str:
+    """The run that asks, so that nobody answers for another."""
+    card = desk.runs.get(desk.root_of(gate.run_id))
+    if card is None:
+        return gate.run_id[:13]
+    return (f"{card.label} · " if card.label else "") + f"{card.workflow} {card.run_id[:13]}"
+
+
 def split_answer(desk: Desk, text: str) -> tuple[GateTold, str]:
     """The gate and the answer in `[gate] answer`: a first word that names no open gate is of the answer."""
     first, _, rest = text.strip().partition(" ")

@@ -7,6 +7,7 @@ from typing import Any
 from textual import on
 from textual.actions import SkipAction
 
+from nerve.commander.core.choosing import next_gate
 from nerve.commander.tui.gates import GateCard
 from nerve.commander.tui.leaving import Leaving
 from nerve.commander.tui.prompt import Prompt
@@ -90,16 +91,11 @@ class Acting(Leaving):
     # -- gates -------------------------------------------------------------------------------------------
 
     def action_gates(self) -> None:
-        """Open the first gate; if one is open, the next."""
-        ids = [gate.gate_id for gate in self.desk.gates]
-        if not ids:
+        """Open a gate, first of the run in focus; if one is open, the next."""
+        if (gate := next_gate(self.desk)) is None:
             self.notify("Nothing waits for you.", timeout=2)
             return
-        now = ids.index(self.desk.opened) if self.desk.opened in ids else -1
-        if now >= 0 and len(ids) == 1:
-            self.draw_gate(opened=True)
-            return
-        self.desk.open_gate(ids[(now + 1) % len(ids)])
+        self.desk.open_gate(gate.gate_id)
         self.draw_gate(opened=True)  # now, so that a key that follows at once is for the card
         self.draw_frame()
 

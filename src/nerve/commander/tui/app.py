@@ -15,6 +15,7 @@ from textual.filter import NoColor
 from textual.widgets import Static
 
 from nerve.commander.commander import WorkflowController
+from nerve.commander.core.choosing import next_gate, whose
 from nerve.commander.core.harmless import harmless
 from nerve.commander.core.history import History
 from nerve.commander.tui import themes
@@ -217,8 +218,8 @@ class CommanderApp(Acting):
     def draw_gate(self, opened: bool) -> None:
         """Show the gate that is open; one that was answered elsewhere closes."""
         gate = self.desk.gate(self.desk.opened)
-        if gate is None and self.opens_gates and self.desk.gates and self.free:
-            gate, opened = self.desk.gates[0], True
+        if gate is None and self.opens_gates and self.free and (gate := next_gate(self.desk)):
+            opened = True
             self.desk.open_gate(gate.gate_id)
         if gate is None:
             focused = self.card.has_focus_within
@@ -230,7 +231,7 @@ class CommanderApp(Acting):
             return
         place = [each.gate_id for each in self.desk.gates].index(gate.gate_id) + 1
         count = len(self.desk.gates)
-        self.card.show(gate, f"{place} of {count}" if count > 1 else "")
+        self.card.show(gate, whose(self.desk, gate), f"{place} of {count}" if count > 1 else "")
         if opened and self.free:
             if self.card.form is None:
                 self.screen.set_focus(self.prompt)
@@ -254,7 +255,7 @@ class CommanderApp(Acting):
 
             title, hint = (
                 f"answer to {harmless(name_of(gate))}",
-                "Enter answer · /command works too · Esc later",
+                "Enter answer · / @ # % work too, \\ makes them text · Esc later",
             )
         else:
             title, hint = f"to {self.desk.target}" if self.desk.target is not None else "", ""

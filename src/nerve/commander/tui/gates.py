@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.style import Style
 from rich.text import Text
 from textual.containers import Vertical
+from textual.markup import escape
 from textual.message import Message
 from textual.widgets import Static
 
@@ -77,12 +78,12 @@ class GateCard(Vertical):
 
     # -- what is shown -----------------------------------------------------------------------------------
 
-    def show(self, gate: GateTold, position: str = "") -> None:
-        """Show a gate, as it is now."""
+    def show(self, gate: GateTold, whose: str, position: str = "") -> None:
+        """Show a gate, as it is now, and the run that asks."""
+        self.border_title = escape(harmless(f"⏸ {name_of(gate)} · {whose}"))
         if self.gate is None or gate.gate_id != self.gate.gate_id:
             self.gate, self.at, self.whole, self.marked = gate, 0, False, False
             self.refuse("")
-            self.border_title = f"⏸ {harmless(name_of(gate))}"
             self._remake_form()
         self.border_subtitle = " · ".join(part for part in (deadline(gate), position, self.told()) if part)
         self.display = True
