@@ -42,11 +42,6 @@ class Places:
         return self.folder / "server.json"
 
     @property
-    def log(self) -> Path:
-        """What a server says that was started in the background."""
-        return self.folder / "server.log"
-
-    @property
     def links(self) -> list[Path]:
         """Those that are links: nothing is read or written by way of them."""
         return [each for each in (self.folder, self.private, self.store) if each.is_symlink()]

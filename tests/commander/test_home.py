@@ -13,6 +13,8 @@ from nerve.api import ApiError
 from nerve.client import Client
 from nerve.commander import WorkflowController
 from nerve.commander.home import LOG, Home, NotStarted, elsewhere, is_own
+from nerve.places import Places
+from nerve.server.listening import bind_unix
 
 
 @pytest.fixture
@@ -61,6 +63,43 @@ async def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
     assert not controller.desk.connected
     assert ["others can look into" in block.text for block in controller.desk.blocks] == [True]
     await controller.close()
+
+
+@pytest.mark.parametrize("name", [".nerve", LOG])
+async def test_what_a_server_says_is_not_written_where_a_link_leads(name: str | Path, tmp_path: Path) -> None:
+    elsewhere, folder = tmp_path / "elsewhere", tmp_path / "project"
+    (folder / name).parent.mkdir(parents=True)
+    (folder / name).symlink_to(elsewhere)
+    with pytest.raises(NotStarted, match="link"):
+        await Home(folder).ensure()
+    assert not elsewhere.exists()
+
+
+async def test_an_old_word_in_the_log_hides_no_trouble(tmp_path: Path) -> None:
+    private = tmp_path / ".nerve" / "private"
+    private.mkdir(parents=True)
+    private.chmod(0o755)
+    (tmp_path / LOG).write_text("a server is listening on socket already\n")
+    async with asyncio.timeout(10):
+        with pytest.raises(NotStarted, match="others can look into") as told:
+            await Home(tmp_path).ensure()
+    assert "already" not in str(told.value)
+
+
+async def test_a_server_is_started_behind_one_that_is_about_to_end(folder: Path) -> None:
+    path = Places.of(folder).socket
+    with bind_unix(path):
+        ensured = asyncio.create_task(Home(folder).ensure())
+        async with asyncio.timeout(10):
+            while "already" not in said(folder):  # noqa: ASYNC110 - a file tells nobody
+                await asyncio.sleep(0.02)
+        path.unlink()
+    await ensured
+    assert server_pid(folder) is not None
+
+
+def said(folder: Path) -> str:
+    return (folder / LOG).read_text() if (folder / LOG).exists() else ""
 
 
 async def test_a_server_ends_when_nobody_is_there_and_parks_what_waits(folder: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from nerve.commander.core.history import MOST
+from nerve.places import opened
 
 FILE = Path(".nerve/commander_history")
 
@@ -22,36 +23,40 @@ class HistoryFile:
 
     def load(self) -> list[str]:
         try:
-            lines = self.path.read_text("utf-8", "replace").split("\n")
+            with os.fdopen(opened(self.path, os.O_RDONLY), "rb") as file:
+                entries = entries_in(file.read())
         except OSError:
             return []
-        entries = [entry for line in lines if (entry := read(line)) is not None]
         if len(entries) > 2 * MOST:
             self._shorten()
         return entries[-MOST:]
 
     def append(self, entry: str) -> None:
-        with contextlib.suppress(OSError), self._opened() as file:
+        with contextlib.suppress(OSError), self._locked() as file:
             # In one write, so that what others write at the same time is not mixed with it.
             os.write(file, written(entry))
 
     def _shorten(self) -> None:
-        with contextlib.suppress(OSError), self._opened() as file:
-            entries = [read(line) for line in self.path.read_text("utf-8", "replace").split("\n")]
-            kept = [entry for entry in entries if entry is not None][-MOST:]
+        with contextlib.suppress(OSError), self._locked() as file:
+            kept = entries_in(os.pread(file, os.fstat(file).st_size, 0))[-MOST:]
             os.truncate(file, 0)
             os.write(file, b"".join(map(written, kept)))
 
     @contextlib.contextmanager
-    def _opened(self) -> Iterator[int]:
+    def _locked(self) -> Iterator[int]:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        file = opened(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
             os.fchmod(file, 0o600)
             yield file
         finally:
             os.close(file)
+
+
+def entries_in(text: bytes) -> list[str]:
+    lines = text.decode("utf-8", "replace").split("\n")
+    return [entry for line in lines if (entry := read(line)) is not None]
 
 
 def written(entry: str) -> bytes:

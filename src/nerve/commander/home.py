@@ -13,15 +13,17 @@ from urllib.parse import urlsplit
 
 from nerve.client import Client, Where, about_server, server_of
 from nerve.errors import NerveError
-from nerve.places import Places
+from nerve.places import Places, opened
 
-LOG = Path(".nerve/server.log")
 HERE = ("127.0.0.1", "localhost", "::1")
+LOG = Path(".nerve/server.log")
 IDLE = 300.0
 """Seconds after which a server that nobody talks to, and in which nothing moves, ends by itself."""
 PATIENCE = 20.0
 """Seconds in which a server must be there."""
 LOOK = 0.05
+AGAIN = 0.3
+"""Seconds until a server is started again, where one that is about to end was in its way."""
 LARGEST = 1_000_000
 """Bytes of a log that is gone on with; a larger one is begun anew."""
 SHOWN = 5
@@ -39,6 +41,7 @@ class Home:
 
     def __init__(self, folder: str | os.PathLike[str] = ".", idle: float = IDLE) -> None:
         self.folder, self.idle = Path(folder).absolute(), idle
+        self._places = Places.of(self.folder)
         self._child: int | None = None
         self._lock = asyncio.Lock()
 
@@ -54,21 +57,48 @@ class Home:
     async def ensure(self) -> None:
         """Return when a server is there; NotStarted if none can be."""
         async with self._lock:
-            if self.where is None:
-                await self._started(self._start())
+            end = asyncio.get_running_loop().time() + PATIENCE
+            while self.where is None:
+                await self._attempt(end)
+
+    async def _attempt(self, end: float) -> None:
+        """Start a server; return when one is there, or when another that must end first was in its way."""
+        loop = asyncio.get_running_loop()
+        try:
+            begun, process = self._begun(), self._start()
+        except OSError as error:
+            raise NotStarted(f"The server of this project cannot be started: {error}.") from None
+        try:
+            while self.where is None and process.poll() is None and loop.time() < end:  # noqa: ASYNC110 - it tells nobody
+                await asyncio.sleep(LOOK)
+        finally:
+            process.returncode = process.poll() or 0  # from here on it needs nobody
+        if self.where is not None:
+            return
+        said = self._said(begun)
+        if loop.time() >= end or not TAKEN.search(said):
+            raise NotStarted(f"The server of this project did not start. {said}".strip())
+        await asyncio.sleep(AGAIN)
+
+    def _begun(self) -> int:
+        """The bytes of the log that the next server goes on with."""
+        if links := self._places.links:
+            raise OSError(f"{links[0]} is a link")
+        self._places.folder.mkdir(exist_ok=True)
+        log = self.folder / LOG
+        size = log.lstat().st_size if log.exists() else 0
+        if size > LARGEST:
+            log.unlink()
+        return size if size <= LARGEST else 0
 
     def _start(self) -> subprocess.Popen[bytes]:
         if self._child is not None:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(self._child, os.WNOHANG)  # one that has ended is taken leave of
-        log = self.folder / LOG
-        log.parent.mkdir(exist_ok=True)
-        if log.is_file() and log.stat().st_size > LARGEST:
-            log.unlink()
         # -P, since modules of the project are not ours.
         command = [sys.executable, "-P", "-m", "nerve", "serve", "--quiet", f"--idle={self.idle:g}"]
         # Quiet, since a log is no place for the code that signs a browser in.
-        with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as out:
+        with os.fdopen(opened(self.folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab") as out:
             process = subprocess.Popen(
                 command,
                 cwd=self.folder,
@@ -80,22 +110,12 @@ class Home:
         self._child = process.pid
         return process
 
-    async def _started(self, process: subprocess.Popen[bytes]) -> None:
-        loop = asyncio.get_running_loop()
-        end = loop.time() + PATIENCE
+    def _said(self, begun: int) -> str:
+        """The end of what was logged behind so many bytes, in one line."""
         try:
-            while self.where is None:
-                ended = process.poll() is not None
-                if (ended and not TAKEN.search(self._said())) or loop.time() > end:
-                    raise NotStarted(f"The server of this project did not start. {self._said()}".strip())
-                await asyncio.sleep(LOOK)
-        finally:
-            process.returncode = process.poll() or 0  # from here on it needs nobody
-
-    def _said(self) -> str:
-        """The end of the log, in one line."""
-        try:
-            text = (self.folder / LOG).read_text(encoding="utf-8", errors="replace")
+            with os.fdopen(opened(self.folder / LOG, os.O_RDONLY), "rb") as log:
+                log.seek(begun)
+                text = log.read().decode("utf-8", "replace")
         except OSError:
             return ""
         return " ".join(text.splitlines()[-SHOWN:])

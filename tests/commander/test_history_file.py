@@ -1,0 +1,54 @@
+"""The file of what was typed: nobody else reads it, and it is nowhere but in the project."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from nerve.commander.core.history import MOST
+from nerve.commander.history_file import FILE, HistoryFile
+
+
+def test_what_was_typed_is_kept_for_its_owner_alone(tmp_path: Path) -> None:
+    file = HistoryFile(tmp_path / FILE)
+    assert file.load() == []
+    for entry in ("one", "two\nlines"):
+        file.append(entry)
+    assert file.load() == ["one", "two\nlines"]
+    assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
+
+
+def test_the_oldest_are_forgotten(tmp_path: Path) -> None:
+    file = HistoryFile(tmp_path / FILE)
+    file.path.parent.mkdir()
+    file.path.write_text("".join(f'"{number}"\n' for number in range(2 * MOST + 1)))
+    assert len(file.load()) == MOST
+    assert len(file.path.read_text().splitlines()) == MOST
+    assert file.load()[-1] == str(2 * MOST)
+
+
+@pytest.mark.parametrize("linked", [FILE, FILE.parent])
+def test_a_link_is_not_followed(linked: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    target = elsewhere if linked == FILE else elsewhere / FILE.name
+    target.parent.mkdir(exist_ok=True)
+    target.write_text('"mine"\n')
+    target.chmod(0o644)
+    link = tmp_path / "project" / linked
+    link.parent.mkdir(parents=True)
+    link.symlink_to(elsewhere)
+    file = HistoryFile(tmp_path / "project" / FILE)
+    file.append("secret")
+    assert file.load() == []
+    assert target.read_text() == '"mine"\n'
+    assert stat.S_IMODE(target.stat().st_mode) == 0o644
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / FILE
+    path.parent.mkdir()
+    os.mkfifo(path)
+    file = HistoryFile(path)
+    file.append("text")
+    assert file.load() == []
