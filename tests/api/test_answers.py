@@ -293,3 +293,27 @@ async def test_a_form_is_not_answered_by_what_is_nested_so_deep_that_nobody_can_
     await api.session.get_workflow_run(run.run_id).wait()
     for each in (told, await api.runs(), await api.run(run=run.run_id), await api.events(run=run.run_id)):
         assert each.model_dump_json()
+
+
+async def test_a_key_is_for_one_answer_though_another_run_has_a_gate_of_that_name_now(
+    api: Api, file: Path
+) -> None:
+    first = await api.start(workflow="ask", wait=True)
+    path = first.gates[0].path
+    told = await api.answer(gate=path, answer="yes", key="k")
+    assert await api.answer(gate=path, answer="yes", key="k") == told
+    other = await api.start(workflow="ask", wait=True)
+    assert await api.answer(gate=path, answer="yes", key="k") == told
+    assert (await refusal(api.answer(gate=path, answer="no", key="k"))).code == "conflict"
+    await api.session.close()
+    async with Session(store=file) as session:
+        again = with_workflows(session)
+        assert await again.answer(gate=path, answer="yes", key="k") == told
+        assert answers_in(again, other.run_id) == []
+
+
+async def test_a_key_of_another_command_is_none_for_an_answer(api: Api) -> None:
+    run = await api.start(workflow="ask", wait=True)
+    await api.pause(run=run.run_id, key="k")
+    error = await refusal(api.answer(gate=run.gates[0].gate_id, answer="yes", key="k"))
+    assert (error.code, error.message) == ("conflict", "key 'k' was used for another command (pause)")

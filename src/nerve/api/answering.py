@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Collection, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from nerve.api import models
 from nerve.api.errors import ApiError
+from nerve.api.replies import Reply
 from nerve.api.telling import found
 from nerve.core.gates import taken
 from nerve.core.values import decode, encode
@@ -40,8 +41,12 @@ class GateEvent(NamedTuple):
     type: str
     data: dict[str, Any]
 
+    @property
+    def names(self) -> tuple[str | None, ...]:
+        return self.data.get("gate_id"), self.shown_at, self.path, self.data.get("node_id")
+
     def is_of(self, name: str) -> bool:
-        return name in (self.data.get("gate_id"), self.shown_at, self.path, self.data.get("node_id"))
+        return name in self.names
 
     def told(self) -> models.Answered:
         names = ("gate_id", "node_id", "answer", "by", "via", "scope", "reason", "key")
@@ -53,26 +58,30 @@ async def answer(session: Session, asked: models.Answer) -> models.Answered:
     """Answer a gate once; the same key gives the same reply, also after a restart."""
     if len(encode(asked.answer).encode()) > LIMIT:
         raise ApiError("too_large", f"an answer has at most {LIMIT:,} bytes", "Put it into a file.")
-    run = found(session, asked.run) if asked.run is not None else run_of_gate(session, asked.gate)
     if asked.key is not None:
         await written(session, asked.key)
-        if (before := answered_with(session, run, asked.key)) is not None:
-            return repeated(before, asked)
+        if asked.run is None and (kept := kept_with(session, asked.key)) is not None:
+            return repeated(kept, (kept.gate_id, kept.path, kept.node_id), asked)
+    run = found(session, asked.run) if asked.run is not None else run_of_gate(session, asked.gate)
+    if asked.key is not None and (before := answered_with(session, run, asked.key)) is not None:
+        return repeated(before.told(), before.names, asked)
     try:
         owner, gate = run._find_gate(asked.gate)
         asked.answer = taken(asked.answer, gate.choices, gate.form)
+        told = given(owner, gate, asked)
         answering = run.answer(
             asked.answer,
             asked.gate,
             by=asked._caller.who,
             key=asked.key,
             about=asked._caller.about() | ({"reason": asked.reason} if asked.reason else {}),
+            reply=None if asked.key is None else Reply(session.name, asked.key, "answer").row(told),
         )
         await on_its_way(session, asked.key, answering)
     except RuntimeError as error:
         await written(session)
         raise refused(session, run, asked, error) from error
-    return given(owner, gate, asked)
+    return told
 
 
 async def on_its_way(session: Session, key: str | None, answering: Awaitable[None]) -> None:
@@ -104,15 +113,27 @@ def given(owner: WorkflowRun, gate: GateInfo, asked: models.Answer) -> models.An
     )
 
 
-def repeated(before: GateEvent, asked: models.Answer) -> models.Answered:
+def kept_with(session: Session, key: str) -> models.Answered | None:
+    """What was said to the answer with a key, in whichever run its gate was."""
+    row = session.engine.store.reply(session.name, key)
+    if row is None:
+        return None
+    name = row.asked.partition(" ")[0]
+    if name != "answer":
+        told = f"key '{key}' was used for another command ({name})"
+        raise ApiError("conflict", told, "Use a new key for a new command.")
+    return models.Answered.model_validate_json(row.reply)
+
+
+def repeated(before: models.Answered, names: Collection[str | None], asked: models.Answer) -> models.Answered:
     """The reply to an answer that was given before; a key is for one answer only."""
-    if (asked.gate is None or before.is_of(asked.gate)) and same(before.data["answer"], asked.answer):
-        return before.told()
+    if (asked.gate is None or asked.gate in names) and same(before.answer, asked.answer):
+        return before
     raise ApiError(
         "conflict",
-        f"key '{asked.key}' was used for the answer {encode(before.data['answer'], deep=None)}",
+        f"key '{asked.key}' was used for the answer {encode(before.answer, deep=None)}",
         "Use a new key for a new answer.",
-        {"winner": before.told().model_dump()},
+        {"winner": before.model_dump()},
     )
 
 

@@ -18,6 +18,7 @@ from nerve.engine.journal import Journal
 from nerve.engine.records import resets_in, resumed, settle_key, start_of
 from nerve.engine.waits import answered, open_in, received
 from nerve.errors import NerveError
+from nerve.store.port import ReplyRow
 
 if TYPE_CHECKING:
     from nerve.engine.local import LocalEngine
@@ -141,7 +142,7 @@ class Commands:
                 await drive.journal.written_upto(drive.waits.answer(gate, answer, by))
                 return
             data, _ = answered(gate, answer, by)
-            await self._append(run, "gate_answered", data, run._state, gate.path, gate.path)
+            await self._append(run, "gate_answered", data, run._state, gate.path, gate.path, gate.reply)
 
     async def signal(self, run: WorkflowRun, label: str, value: Any, key: str | None) -> int:
         """Settle the open waits for a signal; says how many there were."""
@@ -258,6 +259,7 @@ class Commands:
         state: WorkflowState,
         settles: str | None = None,
         path: str = "",
+        reply: ReplyRow | None = None,
     ) -> None:
         """Add an event to the journal of a run that nobody drives."""
         engine = self._engine
@@ -275,7 +277,9 @@ class Commands:
         )
         journal.row_changed()
         key = settle_key(settles, resets_in(past)) if settles not in (None, ROOT) else settles
-        await journal.written_upto(journal.note(type, path, encode(data, deep=AROUND), key))
+        seq = journal.note(type, path, encode(data, deep=AROUND), key)
+        journal.keep(reply)
+        await journal.written_upto(seq)
 
 
 def cancelled(run: WorkflowRun, reason: str, killed: list[str]) -> dict[str, Any]:

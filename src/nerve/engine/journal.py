@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from nerve.engine.writer import Outcome, Writer
 from nerve.errors import NerveError
-from nerve.store.port import Append, Definition, Row, RunRow
+from nerve.store.port import Append, Definition, ReplyRow, Row, RunRow
 
 
 class Journal:
@@ -31,6 +31,7 @@ class Journal:
         self._taken: list[Row] = []
         self._row = False
         self._definition: Definition | None = None
+        self._replies: list[ReplyRow] = []
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._broken: NerveError | None = None
         self._closed = False
@@ -61,6 +62,11 @@ class Journal:
         """Store the definition together with the next write."""
         self._definition = definition
 
+    def keep(self, reply: ReplyRow | None) -> None:
+        """Store what is said to a command together with the event that it was noted as just now."""
+        if reply is not None:
+            self._replies.append(reply)
+
     def row_changed(self) -> None:
         """The projection of the run is to be written with the next append."""
         self._row = True
@@ -84,7 +90,8 @@ class Journal:
         self._taken, self._buffer = self._buffer, []
         row = self._row_of() if self._row else None
         definition, self._definition, self._row = self._definition, None, False
-        return Append(self.run, self._taken[0].seq - 1, self._taken, row, definition)
+        replies, self._replies = self._replies, []
+        return Append(self.run, self._taken[0].seq - 1, self._taken, row, definition, replies=replies)
 
     def written(self, error: Outcome) -> None:
         if error is not None:

@@ -156,7 +156,9 @@ class Waits:
 
     def answer(self, gate: GateInfo, answer: Any, by: str) -> int:
         """Settle a gate; the number of the event that says so."""
-        return self.settle(gate.path, "gate_answered", *answered(gate, answer, by))
+        seq = self.settle(gate.path, "gate_answered", *answered(gate, answer, by))
+        self._drive.journal.keep(gate.reply)
+        return seq
 
     def settle(self, path: str, type: str, data: dict[str, Any], outcome: Any) -> int:
         """Settle a wait that is open, or that the replay has yet to come to."""

@@ -256,13 +256,15 @@ class WorkflowRun:
         by: str = "",
         key: str | None = None,
         about: Mapping[str, str] | None = None,
+        reply: Any = None,
     ) -> None:
         """Answer an open gate and return when the answer is on disk.
 
         `by` says who, `about` from where (`via`) and why (`reason`); all is recorded with it, `key` too.
+        `reply` is kept by the store, in the same transaction.
         """
         owner, gate, answer = self._claim(answer, gate_id)
-        gate.key, gate.about = key, dict(about or {})
+        gate.key, gate.about, gate.reply = key, dict(about or {}), reply
         await owner._engine.commands.answer(owner, gate, answer, by)
 
     def _claim(self, answer: Any, gate_id: str | None) -> tuple[WorkflowRun, GateInfo, Any]:

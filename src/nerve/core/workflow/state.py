@@ -62,6 +62,8 @@ class GateInfo:
     """The key with which it was answered."""
     about: dict[str, str] = field(default_factory=dict)
     """What is recorded with its answer, beside who gave it."""
+    reply: Any = field(default=None, repr=False, compare=False)
+    """What a store keeps for whoever gives the answer again."""
 
     def to_dict(self) -> dict[str, Any]:
         data: dict[str, Any] = {"gate_id": self.gate_id, "prompt": self.prompt, "choices": self.choices}
