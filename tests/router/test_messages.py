@@ -116,10 +116,11 @@ async def test_a_function_tells_its_steps_in_the_order_they_come_and_its_gates()
         return answer
 
     events, workflow = await run_of(session, "publish", "yes")
+    [gate] = [event.data["gate_id"] for event in events if event.event_type == "gate_waiting"]
     assert list(messages_of(events, workflow)) == [
         "**Starting workflow**: publish\n\nPublishes.",
         "**Step 1**: fetch",
-        "**Waiting for an answer**: Publish?\n\nAnswers: yes, no",
+        f"**Waiting for an answer**: Publish?\n\nAnswers: yes, no\n\nAnswer with: /answer {gate} yes",
         "**Step 2**: fetch",
         "**Workflow complete**: publish",
     ]
@@ -139,7 +140,8 @@ async def test_the_states_of_a_machine_are_steps_whether_or_not_they_do_anything
         await run.next_gate()
         await run.answer(answer)
     await run.wait()
-    asked = ["**Step 2/3**: ok", "**Waiting for an answer**: Fine?\n\nAnswers: approve, reject"]
+    how = "Answers: approve, reject\n\nAnswer with: /answer ok approve"
+    asked = ["**Step 2/3**: ok", f"**Waiting for an answer**: Fine?\n\n{how}"]
     assert list(messages_of(events, workflow, "batch"))[1:] == [
         *("**Step 1/3**: look", "A.", *asked),
         *("**Step 1/3**: look", "B.", *asked),

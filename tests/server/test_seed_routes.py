@@ -56,8 +56,9 @@ async def test_a_conversation_is_held_over_http(client: httpx2.AsyncClient) -> N
     assert (await client.post("/test/message", json={"message": "/help"})).status_code == 400
 
 
-async def test_a_message_reloads_only_for_who_may(served: Served) -> None:
-    given = {"conversationId": "c", "message": " /workflow  reload "}
+@pytest.mark.parametrize("text", [" /workflow  reload ", " /answer  yes"])
+async def test_a_message_does_only_what_who_sends_it_may(served: Served, text: str) -> None:
+    given = {"conversationId": "c", "message": text}
     for scope, status in (("run", 403), ("admin", 200)):
         async with served.client(scope) as client:
             assert (await client.post("/test/message", json=given)).status_code == status

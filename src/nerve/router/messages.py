@@ -155,7 +155,9 @@ def tool_call(name: str, given: Any) -> str:
 def gate(data: dict[str, Any]) -> str:
     answers = data.get("choices") or data.get("options") or []
     listed = f"\n\nAnswers: {', '.join(map(str, answers))}" if answers else ""
-    return f"**Waiting for an answer**: {data.get('prompt') or ''}{listed}"
+    name = data.get("node_id") or data.get("gate_id")
+    how = f"/answer {name} {answers[0] if answers else 'TEXT'}"
+    return f"**Waiting for an answer**: {data.get('prompt') or ''}{listed}\n\nAnswer with: {how}"
 
 
 def step_of(path: str, steps: Iterable[str]) -> str | None:

@@ -9,11 +9,15 @@ from typing import Any, NamedTuple
 
 from nerve.api import OPERATIONS, Api, ApiError
 from nerve.api.reading import read
+from nerve.core.workflow import GateInfo
+from nerve.engine.recovery import OPEN
 from nerve.notations.discovery import FOLDERS, discover
 from nerve.router import Offered, answer_command, offers_in, offers_of
 from nerve.router.commands import HELP
 from nerve.router.messages import Messages, Mode
 from nerve.store.port import RunRow
+
+ANSWER = "/answer [GATE] TEXT"
 
 
 class Message(NamedTuple):
@@ -33,7 +37,7 @@ async def message(api: Api, conversation: str, text: str) -> list[Message]:
     """Take in what a user writes; gives that, and what is answered at once."""
     read(OPERATIONS["route"], {"text": text, "conversation": conversation})
     seen = len(said(api, conversation))
-    if (reply := await command(api, text)) is not None:
+    if (reply := await command(api, conversation, text)) is not None:
         for role, each in (("user", text), ("assistant", reply)):
             await asyncio.to_thread(api.session.engine.store.add_message, conversation, role, each)
         return said(api, conversation)[seen:]
@@ -46,11 +50,13 @@ async def message(api: Api, conversation: str, text: str) -> list[Message]:
     return said(api, conversation)[seen:]
 
 
-async def command(api: Api, text: str) -> str | None:
-    """The answer to a command about workflows; None for any other text."""
+async def command(api: Api, conversation: str, text: str) -> str | None:
+    """What is said to a command about workflows and runs; None for any other text."""
     words = text.split()
     if words[:1] == ["/help"]:
-        return HELP
+        return f"{HELP}\n\nRuns:\n  {ANSWER} - Answer what a run of this conversation waits for"
+    if words[:1] == ["/answer"]:
+        return await answered(api, conversation, text.split(maxsplit=1)[1:])
     if words[:1] != ["/workflow"]:
         return None
     if words[1:] in (["list"], ["ls"], ["reload"]) and (trouble := missing(api)):
@@ -61,6 +67,34 @@ async def command(api: Api, text: str) -> str | None:
         offered = offers_in(await asyncio.to_thread(discover, api.session.project))
     answer = answer_command(text, lambda: offered)
     return answer.text if answer is not None else None
+
+
+async def answered(api: Api, conversation: str, given: list[str]) -> str:
+    """Answer a gate of the runs of a conversation, and say what came of it."""
+    gates = open_gates(api, conversation)
+    name, _, rest = given[0].strip().partition(" ") if given else ("", "", "")
+    named = [gate for gate in gates if rest.strip() and name in (gate.gate_id, gate.node_id, gate.path)]
+    meant = named or gates
+    if not gates:
+        return "No run of this conversation waits for an answer."
+    if not name or len(meant) > 1:
+        waiting = "\n".join(
+            f"  {gate.gate_id} ({gate.node_id or gate.path}): {gate.prompt}" for gate in meant
+        )
+        return f"Usage: {ANSWER}\n\nOpen gates:\n{waiting}"
+    text = rest.strip() if named else given[0].strip()
+    try:
+        await api.answer(gate=meant[0].gate_id, answer=text)
+    except ApiError as error:
+        return f"{error.message}. {error.fix}".rstrip()
+    return f"Answered: {text}"
+
+
+def open_gates(api: Api, conversation: str) -> list[GateInfo]:
+    engine = api.session.engine
+    rows = engine.store.runs(session=api.session.name, conversation=conversation, states=OPEN)
+    runs = [engine.handle(row) for row in rows if engine.has_workflow(row)]
+    return list({gate.gate_id: gate for run in runs for gate in run.pending_gates}.values())
 
 
 def missing(api: Api) -> str:

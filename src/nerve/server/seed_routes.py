@@ -35,6 +35,8 @@ def seed_ways(api: Api) -> list[Way]:
             raise ApiError("bad_request", "a message has a conversation and a text", fix)
         if asked[1].split()[:2] == ["/workflow", "reload"]:
             need(request.scope["nerve.caller"], OPERATIONS["reload"].scope)
+        if asked[1].split()[:1] == ["/answer"]:
+            need(request.scope["nerve.caller"], OPERATIONS["answer"].scope)
         said = await conversation.message(api.asked_by(asking(request.scope)), *asked)
         return JSONResponse({"messages": [each.to_dict() for each in said]})
 
