@@ -5,6 +5,7 @@ NerveError
 ├── WorkflowFailed        a run failed in another process, or a child run failed
 ├── Rejected              a person said no, and the run ends as cancelled
 ├── RunHeld               a run needs a decision before it can go on
+├── WorkflowAbsent        the code of a run is not in the session (a ValueError, too)
 ├── LimitReached          a run reached one of its limits
 ├── NotJson               a value that JSON cannot carry
 ├── Unreadable            a text that is no workflow; its problems have places      (nerve.spec.source)
@@ -34,6 +35,13 @@ class NodeFailed(NerveError):
     def __init__(self, path: str, error_type: str, error: str) -> None:
         super().__init__(f"{path}: {error_type}: {error}")
         self.path, self.error_type, self.error = path, error_type, error
+
+
+class WorkflowAbsent(NerveError, ValueError):
+    """The workflow of a run is not in the session."""
+
+    def __init__(self, workflow: str, run: str) -> None:
+        super().__init__(f"Workflow '{workflow}' of run '{run}' not found in session")
 
 
 class WorkflowFailed(NerveError):

@@ -9,6 +9,7 @@ import pytest
 from api.support import refusal, with_workflows
 from nerve import FunctionNode, Graph, Session
 from nerve.api import OPERATIONS, Api
+from nerve.core.nodes.control import GateNode
 
 ASKS = """
 name: written
@@ -97,6 +98,53 @@ async def test_nodes_and_graphs_are_started_as_workflows_of_one_step(api: Api) -
     assert (await api.start(workflow="line", input="a", wait=True)).state == "completed"
     run = await api.start(workflow="careful", input="b", wait=True)
     assert run.result == "b"
+
+
+async def test_a_node_that_was_started_is_still_a_node_for_workflows(api: Api) -> None:
+    @api.session.workflow
+    async def through(ctx: Any) -> Any:
+        return (await ctx.run("careful", ctx.input))["output"]
+
+    for name in ("through", "careful", "through"):
+        assert (await api.start(workflow=name, input="b", wait=True)).result == "b"
+    assert "careful" not in [each.id for each in (await api.workflows()).workflows]
+
+
+async def test_the_run_of_a_node_goes_on_after_a_restart(tmp_path: Path) -> None:
+    async with Session("test", tmp_path / "nerve.db") as session:
+        GateNode("sure", session, "Sure?")
+        await Api(session).start(workflow="sure", wait=True)
+    async with Session("test", tmp_path / "nerve.db") as session:
+        GateNode("sure", session, "Sure?")
+        (run,) = await session.recover()
+        await Api(session).answer(run=run.run_id, answer="yes")
+        assert await run.wait() == "yes"
+
+
+async def test_a_run_whose_code_is_not_here_is_told_of_and_does_not_go_on(tmp_path: Path) -> None:
+    async with Session("test", tmp_path / "nerve.db") as session:
+        with_workflows(session)
+        begun = await Api(session).start(workflow="ask", wait=True)
+    async with Session("test", tmp_path / "nerve.db") as session:
+        api = Api(session)
+        await session.recover()
+        assert [run.run_id for run in (await api.runs()).runs] == [begun.run_id]
+        (gate,) = (await api.gates()).gates
+        assert (gate.run_id, (await api.run(run=begun.run_id)).workflow) == (begun.run_id, "ask")
+        assert (await api.events(run=begun.run_id)).events
+        error = await refusal(api.answer(run=begun.run_id, answer="yes"))
+        assert (error.code, error.fix) == ("refused", "Name the file that has its code: --with FILE.")
+        with_workflows(session)
+        await api.answer(run=begun.run_id, answer="yes")
+        assert (await over(api, begun.run_id)).state == "completed"
+
+
+async def test_a_run_whose_code_is_not_here_can_be_stopped(tmp_path: Path) -> None:
+    async with Session("test", tmp_path / "nerve.db") as session:
+        with_workflows(session)
+        begun = await Api(session).start(workflow="ask", wait=True)
+    async with Session("test", tmp_path / "nerve.db") as session:
+        assert (await Api(session).stop(run=begun.run_id)).state == "cancelled"
 
 
 async def test_names_are_taken_by_their_beginnings_if_only_one_fits(api: Api) -> None:

@@ -73,19 +73,14 @@ def check_key(session: Session, key: str, workflow: str) -> None:
 
 
 def startable(session: Session, name: str) -> str:
-    """The workflow of that name; a node or a graph is made one."""
+    """The name of a workflow, a node or a graph, of which the beginning may be given."""
     names = [*session.workflows, *session.graphs, *session.nodes]
     if name not in names:
         close = sorted(each for each in names if each.startswith(name))
         if len(close) > 1:
             raise ApiError("conflict", f"'{name}' could be {', '.join(close)}", "Write more of the name.")
         name = close[0] if close else name
-    if (
-        name not in session.workflows
-        and (node := session.get_graph(name) or session.get_node(name)) is not None
-    ):
-        session.register_workflow(node)
-    if session.get_workflow(name) is None:
+    if session.startable(name) is None:
         raise ApiError("not_found", f"Workflow '{name}' not found", "See the list: nerve workflow list")
     return name
 

@@ -14,6 +14,7 @@ from nerve.errors import (
     StoreError,
     StoreFull,
     StoreLocked,
+    WorkflowAbsent,
 )
 
 STATUS = {
@@ -81,6 +82,8 @@ def told(error: Exception) -> ApiError:
             return ApiError(
                 "refused", str(error), details={"problems": [each.to_dict() for each in error.problems]}
             )
+        case WorkflowAbsent():
+            return ApiError("refused", str(error), "Name the file that has its code: --with FILE.")
         case StoreFull():
             return ApiError("storage_full", str(error), "Free some space, then try again.")
         case StoreBusy() | StoreLocked():

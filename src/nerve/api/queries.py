@@ -54,24 +54,18 @@ async def runs(session: Session, asked: models.RunsAsked) -> models.Runs:
 
 
 def newest(session: Session, asked: models.RunsAsked, number: int) -> list[RunRow]:
-    """So many of the runs that are asked for, newest first; of workflows that are not there, none."""
-    engine, rows = session.engine, list[RunRow]()
-    before = engine.store.run(found(session, asked.before).run_id) if asked.before is not None else None
-    while len(rows) < number:
-        page = engine.store.runs(
-            session=session.name,
-            workflow=asked.workflow,
-            states=None if asked.state is None else [state_of(asked.state)],
-            conversation=asked.conversation,
-            label=asked.label,
-            before=before,
-            newest=number,
-        )
-        rows += [row for row in reversed(page) if engine.has_workflow(row)]
-        if len(page) < number:
-            break
-        before = page[0]
-    return rows[:number]
+    """So many of the runs that are asked for, newest first."""
+    store = session.engine.store
+    rows = store.runs(
+        session=session.name,
+        workflow=asked.workflow,
+        states=None if asked.state is None else [state_of(asked.state)],
+        conversation=asked.conversation,
+        label=asked.label,
+        before=store.run(found(session, asked.before).run_id) if asked.before is not None else None,
+        newest=number,
+    )
+    return rows[::-1]
 
 
 def state_of(name: str) -> str:
@@ -98,7 +92,7 @@ async def events(session: Session, asked: models.EventsAsked) -> models.Events:
 async def gates(session: Session, asked: models.Nothing) -> models.Gates:
     engine = session.engine
     rows = engine.store.runs(session=session.name, states=OPEN)
-    known = [engine.handle(row) async for row in in_turns(rows) if engine.has_workflow(row)]
+    known = [engine.handle(row) async for row in in_turns(rows)]
     return models.Gates(
         gates=[gate_told(run, gate) async for run in in_turns(known) for gate in run._gates.values()]
     )
@@ -137,7 +131,7 @@ async def threads(session: Session, asked: models.Nothing) -> models.Threads:
     rows = session.engine.store.runs(session=session.name, states=OPEN)
     told = []
     for row in rows:
-        for event in session.engine.handle(row).events if session.engine.has_workflow(row) else ():
+        for event in session.engine.handle(row).events:
             if event.event_type == "agent_thread":
                 data = {"run_id": row.run, "agent": event.path, **event.data}
                 told.append(models.ThreadTold.model_validate(data))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from nerve.core.nodes.base import Names
+from nerve.core.workflow.standing import Absent
 from nerve.core.workflow.workflow import Workflow
+from nerve.errors import WorkflowAbsent
 from nerve.store.port import Definition, RunRow, Store
 
 
@@ -20,12 +22,19 @@ class Definitions:
 
     def workflow(self, row: RunRow) -> Workflow:
         """What a run was started from: a workflow that was written down, as it was then."""
-        found: Workflow | None = self._session.get_workflow(row.workflow)
+        found: Workflow | None = self._session.startable(row.workflow)
         if row.definition is not None and (found is None or found.definition()[0] != row.definition):
             found = self._kept(row.definition) or found
         if found is None:
-            raise ValueError(f"Workflow '{row.workflow}' of run '{row.run}' not found in session")
+            raise WorkflowAbsent(row.workflow, row.run)
         return found
+
+    def shown(self, row: RunRow) -> Workflow:
+        """What a run was started from, or something that says whose run it is."""
+        try:
+            return self.workflow(row)
+        except ValueError:
+            return Absent(row.workflow, self._session)
 
     def has(self, row: RunRow) -> bool:
         try:

@@ -19,6 +19,7 @@ from nerve.core.result import Result
 from nerve.core.runtime import Call
 from nerve.core.values import AROUND, decode, encode, is_plain
 from nerve.core.workflow.run import WorkflowRun
+from nerve.core.workflow.standing import Absent
 from nerve.core.workflow.state import FINAL, GateInfo, WorkflowState
 from nerve.core.workflow.workflow import Workflow
 from nerve.engine import children, fork, logs
@@ -33,7 +34,7 @@ from nerve.engine.spending import Day, Today, limits_of_providers
 from nerve.engine.tasks import apart, count_tasks, sentinel
 from nerve.engine.waits import at_work, gate_info, open_in
 from nerve.engine.writer import Writer
-from nerve.errors import NerveError
+from nerve.errors import NerveError, WorkflowAbsent
 from nerve.store.port import Row, RunRow, Store
 
 log = logging.getLogger("nerve")
@@ -57,7 +58,7 @@ class LocalEngine:
         self.known: WeakValueDictionary[str, WorkflowRun] = WeakValueDictionary()
         definitions = Definitions(store, session)
         self.workflow, self.has_workflow = definitions.workflow, definitions.has
-        self.definition = definitions.of
+        self.definition, self._shown_workflow = definitions.of, definitions.shown
         self.commands = Commands(self)
         self._recovery = Recovery(self)
         self._show = Show()
@@ -287,8 +288,11 @@ class LocalEngine:
 
     def ready(self, run: WorkflowRun) -> None:
         """Raise ValueError for a run that would go on and find that what its workflow calls is not there."""
-        if run.run_id not in self.drives:
-            self._session.check_names(run.workflow)
+        if run.run_id in self.drives:
+            return
+        if isinstance(run.workflow, Absent):
+            raise WorkflowAbsent(run.workflow_id, run.run_id)
+        self._session.check_names(run.workflow)
 
     def renew(self, run: WorkflowRun, drive: Drive | None) -> Drive | None:
         """Let a run that stands still go on with the workflow as it is today; one in memory is rebuilt."""
@@ -311,11 +315,13 @@ class LocalEngine:
             start = decode(past[0].data)
             about = {name: start[name] for name in ABOUT if name in start}
             run = WorkflowRun(
-                self.workflow(row), start["input"], start["params"], run_id=row.run, about=about
+                self._shown_workflow(row), start["input"], start["params"], run_id=row.run, about=about
             )
             restore(run, row, past)
             self._listened(run, past)
             self.known[row.run] = run
+        elif isinstance(run.workflow, Absent):
+            run._workflow = self._shown_workflow(row)
         return run
 
     async def recover(self) -> list[WorkflowRun]:
@@ -335,6 +341,7 @@ class LocalEngine:
         """Go on with a run that nobody drives; one that waits is woken when its time comes."""
         if not self.owns(row):
             raise ValueError(f"it belongs to session '{row.session}'")
+        self.workflow(row)
         past = self.store.events(row.run)
         run = self.handle(row, past)
         if row.state in (WorkflowState.WAITING.value, WorkflowState.RUNNING.value):

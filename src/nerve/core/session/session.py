@@ -19,6 +19,7 @@ from nerve.core.nodes.graph import suggest
 from nerve.core.session import loading
 from nerve.core.workflow.context import WorkflowContext
 from nerve.core.workflow.run import WorkflowRun
+from nerve.core.workflow.standing import OneStep
 from nerve.core.workflow.state import WorkflowRunInfo, WorkflowState
 from nerve.core.workflow.workflow import Workflow
 
@@ -63,6 +64,7 @@ class Session:
         self.nodes: dict[str, Any] = {}
         self.graphs: dict[str, Any] = {}
         self.workflows: dict[str, Any] = {}
+        self._one_steps: dict[str, OneStep] = {}
         self._budget = None if budget is None else Limits.of(budget)
         self._own_budget = budget is not None
         self._slots = dict(slots or {})
@@ -99,6 +101,16 @@ class Session:
             del self.workflows[workflow_id]
             found = self.register_workflow(found)
         return found
+
+    def startable(self, name: str) -> Workflow | None:
+        """What can be started by a name: a workflow, or a node or a graph as the one step of a run."""
+        if (found := self.get_workflow(name)) is not None:
+            return found
+        node = self.graphs.get(name) or self.nodes.get(name)
+        known = self._one_steps.get(name)
+        if node is not None and (known is None or known.body is not node):
+            self._one_steps[name] = known = OneStep(node, self)
+        return known if node is not None else None
 
     def find(self, name: str) -> Any:
         """What a workflow can call by a name: a node, a graph, a workflow, an agent, a provider."""
@@ -246,7 +258,7 @@ class Session:
 
         `label` is a name for the run, by which signals are scoped; `conversation` is the one it belongs to.
         """
-        workflow = self.get_workflow(workflow_id)
+        workflow = self.startable(workflow_id)
         if workflow is None:
             raise ValueError(f"Workflow '{workflow_id}' not found{suggest(workflow_id, self.workflows)}")
         params = loading.check_start(self, workflow, params)
