@@ -192,7 +192,7 @@ async def past(door: Door, run_id: str, after: int = 0) -> AsyncIterator[EventTo
 
 def drawn(tree: Tree) -> list[str]:
     """The lines of a tree as text."""
-    screen = Console(width=100, no_color=True, highlight=False)
+    screen = Console(width=100, color_system=None, highlight=False)
     with screen.capture() as lines:
         screen.print(grid(tree))
     return [line.rstrip() for line in lines.get().splitlines()]

@@ -17,6 +17,7 @@ from nerve.cli.flags import Flag
 from nerve.cli.project import STORE
 from nerve.cli.usage import UsageError, stopped
 from nerve.client import server_of
+from nerve.commander.core.harmless import harmless
 from nerve.commander.core.lines import SYMBOLS
 from nerve.core.nodes.graph import suggest
 from nerve.core.session import Session
@@ -114,15 +115,20 @@ def show(found: list[dict[str, Any]]) -> None:
         started = datetime.fromisoformat(run["started_at"])
         table.add_row(
             run["run_id"] if short.count(prefix) > 1 else prefix,
-            Text(run["workflow"]),
+            Text(harmless(run["workflow"])),
             Text(f"{symbol} {run['state']}", style),
             f"{started.astimezone():%Y-%m-%d %H:%M:%S}",
             took(started, run["ended_at"]),
-            Text("; ".join(f"{gate['name']}: {gate['prompt']}" for gate in run["gates"]).replace("\n", " ")),
+            Text(harmless(asked(run["gates"]))),
         )
     with console.capture() as drawn:
         console.print(table)
     print("\n".join(line.rstrip() for line in drawn.get().splitlines()))
+
+
+def asked(gates: list[dict[str, Any]]) -> str:
+    """What a run waits for, in one line."""
+    return " ".join("; ".join(f"{gate['name']}: {gate['prompt']}" for gate in gates).split())
 
 
 def took(started: datetime, ended: str | None) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from nerve.cli.flags import Flag
 from nerve.cli.project import Code, Project
 from nerve.cli.usage import UsageError
+from nerve.commander.core.harmless import harmless
 from nerve.notations import open_document
 from nerve.spec.check import Checked
 from nerve.spec.check import check as check_document
@@ -44,11 +45,11 @@ def show(
     if json:
         print(json_text.dumps(told(checked, spec), ensure_ascii=False))
     elif mermaid:
-        print(drawn(spec), end="")
+        print(harmless(drawn(spec)), end="")
     else:
-        print("\n".join(lines(outline(spec))))
+        print("\n".join(map(harmless, lines(outline(spec)))))
     for problem in () if quiet else checked.errors:
-        print(problem, file=sys.stderr)
+        print(harmless(str(problem)), file=sys.stderr)
     return 0
 
 

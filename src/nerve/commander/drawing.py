@@ -9,7 +9,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from nerve.commander.core.harmless import gist
+from nerve.commander.core.harmless import gist, harmless
 from nerve.commander.core.lines import ROOTS, SYMBOLS
 from nerve.commander.core.tree import Branch, Tree, name_of, spent, time, visible
 from nerve.core.view import NodeView
@@ -34,7 +34,7 @@ def grid(tree: Tree, now: datetime | None = None, most: int = MOST) -> Table:
     grid.add_column(justify="right", no_wrap=True)
     symbol, style = ROOTS.get(root.view.state, ("●", "yellow"))
     took = time(root.view.started_at, root.view.ended_at, now)
-    grid.add_row(Text(f"{symbol} {root.view.workflow_id}", f"bold {style}"), Text(took, "dim"))
+    grid.add_row(Text(f"{symbol} {harmless(root.view.workflow_id)}", f"bold {style}"), Text(took, "dim"))
     rows = list(rows_of(tree, root, root.view.tree, "", now))
     if len(rows) > most:
         grid.add_row(Text(f"   … {len(rows) - most} more above", "dim"), "")
@@ -53,7 +53,7 @@ def rows_of(
         last = node is shown[-1]
         symbol, style = SYMBOLS.get(node.state, ("●", "yellow"))
         text = Text.assemble((f"{guide}{'└─' if last else '├─'} ", "dim"))
-        text.append(f"{symbol} {name_of(node)}".ljust(NAMES - len(guide)), style)
+        text.append(f"{symbol} {harmless(name_of(node))}".ljust(NAMES - len(guide)), style)
         text.append(" " + gist(branch.notes.get(node.path, "")))
         yield text, Text(time(node.started_at, node.ended_at, now), "dim")
         inner = guide + ("   " if last else "│  ")

@@ -1,0 +1,49 @@
+"""Whatever is written in a workflow, a terminal that shows it does only what it is told by us."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+EVIL = "\x1b]0;owned\x07\x1b[2J\x9b\u202e"
+WORKFLOW = {
+    "name": "evil",
+    "description": f"d{EVIL}",
+    "body": {"kind": "gate", "id": "ask", "prompt": f"go{EVIL}", "choices": ["yes", f"no{EVIL}"]},
+}
+
+
+@pytest.fixture
+def evil(project: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    (project / ".nerve/workflows/evil.json").write_text(json.dumps(WORKFLOW))
+    return "evil"
+
+
+def hostile(text: str) -> list[str]:
+    return [each for each in ("\x1b]", "\x1b[2J", "\x07", "\x9b", "\u202e") if each in text]
+
+
+@pytest.mark.parametrize("option", ["--tree", "--mermaid"])
+def test_a_workflow_that_is_shown(evil: str, do, option: str) -> None:
+    done = do("show", evil, option)
+    assert "ask" in done.out
+    assert hostile(done.out + done.err) == []
+
+
+@pytest.mark.parametrize("verb", ["runs", "status", "gates", "logs", "watch"])
+def test_a_run_that_is_told_of(evil: str, do, verb: str) -> None:
+    do("start", evil)
+    [run] = do("runs", "--json").json
+    done = do(verb, *([run["run_id"]] if verb in ("status", "logs", "watch") else []))
+    assert done.out + done.err
+    assert hostile(done.out + done.err) == []
+
+
+def test_no_colour_of_ours_is_written_out(evil: str, do) -> None:
+    do("start", evil)
+    [run] = do("runs", "--json").json
+    out = do("status", run["run_id"]).out
+    assert "evil" in out
+    assert "\\x1b[1m" not in out
