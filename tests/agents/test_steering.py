@@ -106,3 +106,48 @@ async def test_the_api_can_and_with_a_key_says_it_once():
         assert (told.path, told.text) == ("/dev", "Use tabs")
     agent.go.set()
     assert await within(run.wait()) == "Use tabs, []"
+
+
+async def test_what_is_said_while_the_turn_ends_is_heard(monkeypatch: pytest.MonkeyPatch):
+    agent = Working(resume=True)
+    session, run = await started(agent)
+    journal = session.engine.drives[run.run_id].journal
+    written_upto = journal.written_upto
+
+    async def slowly(seq):
+        agent.go.set()
+        for _ in range(100):
+            await asyncio.sleep(0)
+        await written_upto(seq)
+
+    monkeypatch.setattr(journal, "written_upto", slowly)
+    await run.steer("Use tabs")
+    await within(run.wait())
+    assert agent.prompts == ["Build it", "Use tabs"]
+
+
+async def test_what_was_said_before_a_crash_is_said_again_after_it(tmp_path):
+    def session_with(agent):
+        session = Session(store=tmp_path / "n.db")
+        AgentNode("dev", session, agent)
+
+        @session.workflow
+        async def body(ctx):
+            return (await ctx.run("dev", "Build it"))["output"]
+
+        return session
+
+    first, second = Working(resume=True), Working(resume=True)
+    async with session_with(first) as session:
+        run = await session.start("body")
+        await until(lambda: first.prompts)
+        await run.steer("Use tabs")
+        await run.steer("No semicolons")
+    second.go.set()
+    async with session_with(second) as session:
+        [run] = await session.recover()
+        await within(run.wait())
+    [prompt] = second.prompts
+    assert prompt.startswith("You were interrupted")
+    told = "Build it\n\nWhile you worked on it, you were told this, too:\n\nUse tabs\n\nNo semicolons"
+    assert prompt.endswith(told)

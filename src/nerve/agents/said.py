@@ -19,7 +19,7 @@ from nerve.agents.port import (
     Usage,
 )
 from nerve.core.nodes.context import ExecutionContext
-from nerve.core.values import encode
+from nerve.core.values import encode, too_deep
 from nerve.errors import NerveError
 
 WHOLE = 8_000_000
@@ -132,5 +132,5 @@ def bounded(text: str) -> dict[str, Any]:
 
 
 def bounded_input(given: dict[str, Any]) -> dict[str, Any]:
-    text = encode(given)
-    return given if len(text) <= WHOLE else bounded(text)
+    text = encode(given, deep=None)
+    return given if len(text) <= WHOLE and not too_deep(given) else bounded(text)

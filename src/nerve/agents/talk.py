@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -29,6 +29,7 @@ INTERRUPTED = (
     "You were interrupted before you were done. Go on with your task; if it is done already, give your final"
     " answer again. The task was:\n\n"
 )
+MEANWHILE = "While you worked on it, you were told this, too:"
 
 
 @dataclass(slots=True)
@@ -102,11 +103,12 @@ class Talk:
         if before is not None:
             self.usage = dict(before.get("usage") or {})
             self.turns = self.usage.pop("turns", 0)
+        prompt = with_words(self.request.prompt, leaf.said() if leaf.again else [])
         if before is None or not self.can.resume or before.get("provider") != self.provider.name:
-            return self.request.prompt
+            return prompt
         self.thread = self.begun_again = before["thread"]
         self.totals = before.get("totals") or {}
-        return INTERRUPTED + self.request.prompt
+        return INTERRUPTED + prompt
 
     async def answered(self, prompt: str) -> Done:
         """One turn, and further ones for what people said meanwhile and the agent has not heard."""
@@ -233,6 +235,11 @@ class Talk:
             told["dropped_characters"] = dropped
         result["attributes"] = told
         return result
+
+
+def with_words(prompt: str, said: Sequence[str]) -> str:
+    """A prompt with what people said since it was given; nobody knows what the agent had heard of it."""
+    return "\n\n".join([prompt, MEANWHILE, *said]) if said else prompt
 
 
 def unheard(words: asyncio.Queue[str] | None) -> str:

@@ -120,6 +120,9 @@ class LeafSide(Protocol):
     def recorded(self, type: str) -> dict[str, Any] | None:
         """What it told last under that name, also in an earlier process."""
 
+    def said(self) -> list[str]:
+        """What people said to it so far, also in an earlier process."""
+
     async def ask(self, gate: Gate) -> Any:
         """Ask a person, in the middle of what it does."""
 

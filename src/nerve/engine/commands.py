@@ -210,8 +210,9 @@ class Commands:
             if drive is None or len(found) != 1 or found[0] not in heard:
                 who = ", ".join(heard) or "none"
                 raise RuntimeError(f"Cannot steer {path or 'the run'}: steps whose agents listen now: {who}")
-            await drive.journal.written_upto(drive.note("steered", found[0], {"text": text, "by": by}))
-            heard[found[0]].put_nowait(text)
+            seq = drive.note("steered", found[0], {"text": text, "by": by})
+            heard[found[0]].put_nowait(text)  # at once: the turn may end while this is written
+            await drive.journal.written_upto(seq)
             return found[0]
 
     async def decide(self, run: WorkflowRun, path: str, decision: str, value: Any) -> None:

@@ -50,6 +50,9 @@ class LeafRuntime(DirectRuntime):
     def recorded(self, type: str) -> dict[str, Any] | None:
         return self._drive.waits.recorded(self._path, type)
 
+    def said(self) -> list[str]:
+        return self._drive.waits.words(self._path)
+
     async def afford(self, used: Mapping[str, Any]) -> None:
         with self.unhurried(self._path):
             await self._drive.calls.afford(self._path, self._call.policy.limits, used)

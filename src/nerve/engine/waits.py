@@ -100,6 +100,16 @@ class Waits:
         found = [row for row in rows if row.path == path and row.type == type]
         return decode(found[-1].data) if found else None
 
+    def words(self, path: str) -> list[str]:
+        """What people said to a step since it was started."""
+        said: list[str] = []
+        for row in self._drive.host.store.events(self._drive.run.run_id):
+            if row.path == path and row.type in ASKS:
+                said.clear()
+            elif row.path == path and row.type == "steered":
+                said.append(decode(row.data)["text"])
+        return said
+
     def _opened(self, wait: Wait, hashed: str, found: Found | None) -> OpenWait:
         drive, run = self._drive, self._drive.run
         if found is None:

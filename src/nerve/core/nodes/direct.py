@@ -56,6 +56,10 @@ class DirectRuntime:
         """What a leaf told last under that name, in this process or an earlier one."""
         return None
 
+    def said(self) -> list[str]:
+        """What people said to a leaf so far."""
+        return []
+
     async def ask(self, gate: Gate) -> Any:
         """A gate in the middle of a leaf."""
         return await self._gate(gate)
