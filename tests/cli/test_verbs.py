@@ -282,6 +282,18 @@ def test_a_text_is_routed(do) -> None:
     assert done.json["kind"] in ("workflow", "conversation", "question")
 
 
+@pytest.mark.parametrize("start", [[], ["--start"]])
+def test_what_is_asked_back_is_told_with_the_ways_on_and_the_reason(start: list[str], do) -> None:
+    done = do("route", "says another", *start)
+    assert done.code == 0
+    first, *ways = done.out.splitlines()
+    assert first.startswith("question  No agent has decided, and several fit about as well. Which workflow")
+    assert ways == ["nerve start parent 'says another'", "nerve start shout 'says another'"]
+    assert "decided offline, by words: 'parent' has 1" in done.err
+    assert "several fit about as well" in done.err
+    assert "shout  shout loudly\n" in do("route", "shout loudly").out
+
+
 def test_a_new_project_runs_as_it_is(do, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert do("init", "fresh", "--json").json["written"][0] == ".nerve/config.json"
     monkeypatch.chdir(tmp_path / "fresh")

@@ -6,7 +6,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from nerve.cli.common import DEFAULT, Common, Door, Flag, answering
+from nerve.api.models import RouteTold
+from nerve.cli.common import DEFAULT, Common, Door, Flag, answering, command
 from nerve.cli.exits import COMPLETED
 from nerve.cli.going import Wait, gone_on
 
@@ -32,8 +33,18 @@ def route(
         if told.run is not None:
             door.say(f"{told.workflow}: {told.reason}")
             return await gone_on(door, told.run, wait, did="It runs")
-        what = told.workflow if told.kind == "workflow" else told.kind
-        door.tell(told, f"{what}  {told.text or told.reason}".rstrip())
+        door.tell(told, lines(told))
+        if told.reason and not common.json:
+            door.say(f"({told.reason})")
         return COMPLETED
 
     return answering(common, do, writes=start)
+
+
+def lines(told: RouteTold) -> list[str]:
+    """The workflow that is meant; or what is asked back, with the commands that would start something."""
+    if told.kind == "workflow":
+        return [f"{told.workflow}  {told.text}".rstrip()]
+    more = told.model_extra or {}
+    ways = [command("start", name, told.text) for name in more.get("candidates", ())]
+    return [f"{told.kind}  {more.get('question') or more.get('reply') or told.text}".rstrip(), *ways]
