@@ -4,10 +4,12 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from commander.scene import Scene, scene
+from nerve.api import ApiError
 from nerve.commander.core.commands import COMMANDS
 from nerve.commander.doing import DOES
 
@@ -488,3 +490,26 @@ async def test_leaving_tells_what_goes_on_and_how_to_come_back(at: Scene) -> Non
     await at.enter("/approve")
     await at.ended()
     assert at.controller.farewell() == []
+
+
+async def test_a_run_whose_past_cannot_be_read_at_first_is_shown_to_its_end() -> None:
+    async with scene() as at:
+        line, failed = at.client._line, 0
+        perform = line.perform
+
+        async def flaky(operation: Any, given: dict[str, Any]) -> Any:
+            nonlocal failed
+            if operation.name == "events" and failed < 2:
+                failed += 1
+                async with asyncio.timeout(10):
+                    while not all(run.ended_at for run in (await at.client.runs()).runs):  # noqa: ASYNC110
+                        await asyncio.sleep(0.01)
+                raise ApiError("busy", "the store is busy")
+            return await perform(operation, given)
+
+        line.perform = flaky  # type: ignore[method-assign]
+        await at.enter("%hello you")
+        await at.ended()
+        assert failed == 2
+        assert at.runs[0].value == {"said": "hello you", "params": {}}
+        assert at.errors == []

@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from heapq import merge
+from itertools import chain, repeat
 from typing import TYPE_CHECKING
 
 from nerve.api import ApiError
@@ -49,6 +50,7 @@ class Listening:
         self._kept: dict[str, list[EventTold]] = {}
         """Events of runs whose past is being asked for: they are taken after it."""
         self._told = ""
+        self._trying: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
         """Return when the desk is filled, or nobody can be reached so far."""
@@ -67,10 +69,11 @@ class Listening:
             raise ApiError("busy", told, "Try again in a moment.") from None
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        tasks = [*self._trying, *([self._task] if self._task is not None else ())]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._task = None
 
     async def _listen(self) -> None:
         failures = 0
@@ -154,8 +157,27 @@ class Listening:
         if self._desk.block_of(run_id) is None:
             self._kept.setdefault(run_id, [])
             self._desk.follow(run_id, routed)
-            await self._catch_up(run_id)
+            try:
+                await self._catch_up(run_id)
+            except ApiError:
+                self._try_again(run_id)
             self._heard()
+
+    def _try_again(self, run_id: str) -> None:
+        """Try again to read the past of a run: it may have ended, and then nothing more comes of it."""
+        trying = asyncio.create_task(self._trying_again(run_id))
+        self._trying.add(trying)
+        trying.add_done_callback(self._trying.discard)
+
+    async def _trying_again(self, run_id: str) -> None:
+        for pause in chain(PAUSES, repeat(PAUSES[-1])):
+            await asyncio.sleep(pause)
+            try:
+                await self._catch_up(run_id)
+            except ApiError:
+                continue
+            self._heard()
+            return
 
     async def _take(self, event: EventTold) -> None:
         desk = self._desk
