@@ -20,6 +20,9 @@ UNREAD = 16 * 1024 * 1024
 SILENT = 40
 """Seconds in which a peer must take what is sent to it; then it is taken for dead."""
 
+SENT = 128 * 1024
+"""Bytes that the kernel may keep for a peer who does not read; it would keep megabytes."""
+
 FULL = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 SLOW = b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
@@ -34,7 +37,7 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.app_state = {**self.app_state, "abort": transport.abort}
-        notice_the_dead(transport)
+        bound_the_peer(transport)
         if not same_user(transport):
             transport.abort()
         elif len(self.connections) > CONNECTIONS:
@@ -101,10 +104,11 @@ class Connection(H11Protocol):
         self.transport.close()
 
 
-def notice_the_dead(transport: asyncio.BaseTransport) -> None:
-    """Let the kernel find out who is gone without a word; it would try for a quarter of an hour."""
+def bound_the_peer(transport: asyncio.BaseTransport) -> None:
+    """Let the kernel find out soon who does not read, and who is gone without a word."""
     if not is_unix(transport):
         peer: Any = transport.get_extra_info("socket")
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENT)
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, SILENT // 3)
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, SILENT // 3)
