@@ -211,3 +211,39 @@ async def test_a_value_that_cannot_be_told_does_not_hide_the_others(
     assert told == {run.run_id: "(a value nested more than 100 deep)", other.run_id: "hello you"}
     for each in (run, await api.run(run=run.run_id), await api.events(run=run.run_id)):
         assert each.model_dump_json()
+
+
+async def test_definitions_are_told_as_runs_were_started_from_them(api: Api) -> None:
+    text = "name: said\nbody: {kind: transform, expression: \"'one'\"}\n"
+    await api.define(source=text)
+    await api.start(workflow="said", wait=True)
+    await api.define(source=text.replace("one", "two"))
+    for _ in range(2):
+        await api.start(workflow="said", wait=True)
+    told = [each for each in (await api.definitions()).definitions if each.workflow == "said"]
+    assert [("two" in each.source, each.current, each.runs) for each in told] == [
+        (False, False, 1),
+        (True, True, 2),
+    ]
+
+
+async def test_sessions_are_told_with_how_their_runs_stand(api: Api) -> None:
+    await api.start(workflow="ask", wait=True)
+    (told,) = (await api.sessions()).sessions
+    assert (told.name, told.current, told.runs) == (api.session.name, True, {"waiting": 1})
+
+
+async def test_health_tells_what_is_driven_and_how_providers_are(api: Api) -> None:
+    await api.start(workflow="ask", wait=True)
+    api.session.accounts.limit("claude", 2_000_000_000.0)
+    health = await api.health()
+    assert set(health.queue) == {"driven", "writing"}
+    assert health.providers["claude"] == {"slots": 4, "busy": 0, "limited_until": 2_000_000_000.0}
+
+
+async def test_labels_and_gates_are_taken_by_their_beginnings_if_only_one_fits(api: Api) -> None:
+    first = await api.start(workflow="ask", label="feature-42", wait=True)
+    await api.start(workflow="ask", label="feature-43", wait=True)
+    assert (await api.run(run="feature-42")).run_id == (await api.run(run=first.run_id)).run_id
+    assert (await refusal(api.run(run="feat"))).code == "conflict"
+    await api.answer(run="feature-42", gate=first.gates[0].gate_id[:4], answer="yes")

@@ -49,6 +49,8 @@ READ = {
     ("GET", "/api/facts"),
     ("GET", "/api/usage"),
     ("GET", "/api/threads"),
+    ("GET", "/api/definitions"),
+    ("GET", "/api/sessions"),
     ("GET", "/api/health"),
 }
 TABLE = {

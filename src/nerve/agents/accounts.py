@@ -54,6 +54,18 @@ class Accounts:
             await gone()
             self._alone = True
 
+    def told(self) -> dict[str, dict[str, float]]:
+        """Of each provider: its slots, how many are taken, and until when it is limited."""
+        names = {*self.slots, *self._free, *self.limited}
+        return {name: self._told(name) for name in sorted(names)}
+
+    def _told(self, provider: str) -> dict[str, float]:
+        slots = self.slots.get(provider, SLOTS)
+        free = self._free.get(provider)
+        told: dict[str, float] = {"slots": slots, "busy": slots - free._value if free is not None else 0}
+        until = self.limited.get(provider)
+        return told if until is None else told | {"limited_until": until}
+
     def limit(self, provider: str, until: float | None) -> float:
         """A provider refuses until then; gives when it is worth asking again."""
         times = self._times[provider] = self._times.get(provider, 0) + 1

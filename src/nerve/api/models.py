@@ -361,6 +361,26 @@ class Collected(Told):
     """The first of the runs."""
 
 
+class DefinitionTold(Told):
+    """A workflow as runs were started from it."""
+
+    hash: str
+    workflow: str
+    notation: str
+    source: str
+    current: bool
+    """Whether a run that is started now is started from it."""
+    runs: int
+
+
+class SessionTold(Told):
+    """The names of one project in the store, and how many runs there are of them."""
+
+    name: str
+    current: bool
+    runs: dict[str, int]
+
+
 class Health(Told):
     status: Literal["ok", "degraded"] = "ok"
     session: str = ""
@@ -370,6 +390,10 @@ class Health(Told):
     waits: float = 0.0
     """Seconds for which the disk has not taken what is being written."""
     limited: dict[str, float] = {}
+    queue: dict[str, int] = {}
+    """Runs that are driven, and journals that wait for the disk."""
+    providers: dict[str, dict[str, float]] = {}
+    """Of each: how many agents it may have at once (slots), how many it has (busy), and `limited_until`."""
     version: str = ""
 
 
@@ -400,6 +424,14 @@ class Gates(Listed):
 
 class FactsTold(Listed):
     facts: list[FactTold] = []
+
+
+class Definitions(Listed):
+    definitions: list[DefinitionTold] = []
+
+
+class Sessions(Listed):
+    sessions: list[SessionTold] = []
 
 
 class Threads(Listed):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
@@ -41,6 +42,37 @@ async def workflow(session: Session, asked: models.OneWorkflow) -> models.Workfl
             "not_found", f"Workflow '{asked.workflow}' not found", "See the list: nerve workflow list"
         )
     return workflow_told(one, source=True)
+
+
+async def definitions(session: Session, asked: models.Nothing) -> models.Definitions:
+    engine, names = session.engine, session.list_workflows()
+    now = {engine.definition(found).hash for name in names if (found := session.get_workflow(name))}
+    counted = Counter(row.definition for row in engine.store.runs(session=session.name))
+    kept = [(engine.store.definition(hash), runs) for hash, runs in counted.items() if hash]
+    told = [
+        models.DefinitionTold(
+            hash=each.hash,
+            workflow=each.workflow,
+            notation=each.notation,
+            source=each.source,
+            current=each.hash in now,
+            runs=runs,
+        )
+        for each, runs in kept
+        if each is not None
+    ]
+    return models.Definitions(definitions=told)
+
+
+async def sessions(session: Session, asked: models.Nothing) -> models.Sessions:
+    store = session.engine.store
+    names = dict.fromkeys([session.name, *(row.session for row in store.runs())])
+    return models.Sessions(
+        sessions=[
+            models.SessionTold(name=name, current=name == session.name, runs=store.count_runs(name))
+            for name in names
+        ]
+    )
 
 
 async def runs(session: Session, asked: models.RunsAsked) -> models.Runs:
@@ -145,7 +177,6 @@ async def health(session: Session, asked: models.Nothing) -> models.Health:
     held = {
         row.run: str((engine.handle(row).held or {}).get("message", ""))
         for row in engine.store.runs(session=session.name, states=[WorkflowState.HELD.value])
-        if engine.has_workflow(row)
     }
     waits = engine.writer.waits
     return models.Health(
@@ -156,5 +187,7 @@ async def health(session: Session, asked: models.Nothing) -> models.Health:
         held=held,
         waits=round(waits, 3),
         limited=dict(session.accounts.limited),
+        queue={"driven": len(engine.drives), "writing": engine.writer.queued},
+        providers=session.accounts.told(),
         version=__version__,
     )

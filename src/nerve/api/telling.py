@@ -14,6 +14,7 @@ from nerve.dataspace import Fact
 
 if TYPE_CHECKING:
     from nerve.core.session import Session
+    from nerve.store.port import RunRow
 
 
 def found(session: Session, name: str) -> WorkflowRun:
@@ -24,9 +25,19 @@ def found(session: Session, name: str) -> WorkflowRun:
     if not exact and len(rows) > 1:
         ids = ", ".join(row.run for row in rows[:5]) + (", …" if len(rows) > 5 else "")
         raise ApiError("conflict", f"'{name}' could be {ids}", "Write more of the id.")
-    if not (exact := exact or rows):
+    if not (exact := exact or rows or labelled(session, name)):
         raise ApiError("not_found", f"Workflow run '{name}' not found", "See the list: nerve runs")
     return session.engine.handle(exact[0])
+
+
+def labelled(session: Session, name: str) -> list[RunRow]:
+    """The newest run whose label begins like that, if only one label does."""
+    rows = session.engine.store.runs(session=session.name)
+    close = {row.label: row for row in rows if row.label is not None and row.label.startswith(name)}
+    if len(close) > 1:
+        labels = ", ".join(sorted(close)[:5])
+        raise ApiError("conflict", f"'{name}' could be {labels}", "Write more of the label.")
+    return list(close.values())
 
 
 def gate_told(run: WorkflowRun, gate: GateInfo) -> models.GateTold:

@@ -55,6 +55,11 @@ class Writer:
         """Seconds for which the disk has not taken what is being written."""
         return 0.0 if self._since is None else time.monotonic() - self._since
 
+    @property
+    def queued(self) -> int:
+        """How many journals have something that is not written yet."""
+        return len(self._dirty)
+
     def now(self, author: Author) -> None:
         """Write at the end of this turn of the loop."""
         self._dirty[author] = None

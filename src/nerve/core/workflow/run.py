@@ -17,6 +17,9 @@ from nerve.core.workflow.replay import Row
 from nerve.core.workflow.state import FINAL, GateInfo, WorkflowRunInfo, WorkflowState
 from nerve.errors import RunHeld, WorkflowFailed
 
+SHORTEST = 4
+"""Characters of a gate's id that can stand for it."""
+
 if TYPE_CHECKING:
     from nerve.core.workflow.workflow import Workflow
 
@@ -291,6 +294,8 @@ class WorkflowRun:
             return gates[0][0], gates[0][1]
         exact = [(owner, gate) for owner, gate, path in gates if name in (gate.gate_id, path)]
         found = exact or [(owner, gate) for owner, gate, _ in gates if name == gate.node_id]
+        if not found and len(name) >= SHORTEST:
+            found = [(owner, gate) for owner, gate, _ in gates if gate.gate_id.startswith(name)]
         if len(found) != 1:
             names = ", ".join(f"{gate.gate_id} ({path})" for _, gate, path in gates)
             problem = f"Several gates of node '{name}'" if found else f"No gate '{name}' pending; there"
