@@ -44,12 +44,10 @@ def decide(text: str) -> Decision:
     ("text", "workflow"),
     [
         ("deploy", "deploy"),
-        ("Deploy the app", "deploy"),
-        ("please run the code-review now", "code-review"),
+        ("run deploy", "deploy"),
         ("code review of my branch", "code-review"),
         ("reviewing the code would be good", "code-review"),
         ("ship version 3 to production and deploy", "deploy"),
-        ("start fix_bug: the login is broken", "fix_bug"),
         ("there is a bug to fix in the login", "fix_bug"),
         ("I want a new feature: build dark mode", "feature-development"),
     ],
@@ -58,6 +56,21 @@ def test_the_words_of_a_name_or_description_choose_a_workflow(text: str, workflo
     decision = decide(text)
     assert isinstance(decision, Chosen), decision
     assert (decision.workflow, decision.intent, decision.by) == (workflow, text, "words")
+
+
+@pytest.mark.parametrize(
+    ("text", "workflow", "told"),
+    [
+        ("Deploy the app", "deploy", "the app"),
+        (" deploy  version 3 ", "deploy", "version 3"),
+        ("please run the code-review now", "code-review", "now"),
+        ("start fix_bug: the login is broken", "fix_bug", "the login is broken"),
+    ],
+)
+def test_behind_its_name_stands_what_a_workflow_is_told(text: str, workflow: str, told: str) -> None:
+    decision = decide(text)
+    assert isinstance(decision, Chosen), decision
+    assert (decision.workflow, decision.intent, decision.text) == (workflow, told, text)
 
 
 def test_it_says_that_it_was_decided_offline_and_by_which_words() -> None:

@@ -61,7 +61,15 @@ def decide_by_words(text: str, workflows: Sequence[Offered]) -> Decision:
         candidates = likely or tuple(each.name for each in workflows)
         reason = f"{reason}; not started, because {why}"
         return Question(ask(why, candidates), candidates, text, text=text, by="words", reason=reason)
-    return Chosen(best.name, text, text=text, by="words", reason=reason)
+    return Chosen(best.name, said_to(best.name, text), text=text, by="words", reason=reason)
+
+
+def said_to(name: str, text: str) -> str:
+    """What a workflow is told: behind its name, if the text begins with it as a command does, or else all."""
+    words = "|".join(sorted(COMMANDS))
+    called = rf"\s*(?:(?:{words})\s+)*?{re.escape(name)}(?![\w-])[\s:,]*"
+    begun = re.match(called, text, re.IGNORECASE)
+    return text[begun.end() :].rstrip() or text if begun else text
 
 
 def doubt(text: str, best: Score, likely: tuple[str, ...]) -> str:
