@@ -91,6 +91,20 @@ def test_an_answer_tells_the_run_as_it_is_behind_it(do: Callable, server: Server
     assert do("answer", "p", "red", "--json").json["gates"] == []
 
 
+def test_runs_are_listed_in_one_shape_with_a_server_and_without(do: Callable, project: Path) -> None:
+    server = Server("--with", "nodes.py")
+    do("start", "asking", "--label", "a", "--wait")
+    do("start", "shout", "--wait")
+    served = do("runs", "--json").json
+    server.end()
+    alone = do("runs", "--json").json
+    assert [list(run) for run in alone] == [list(run) for run in served]
+    assert list(alone[0]["gates"][0]) == list(served[0]["gates"][0])
+    for name in ("run_id", "state", "label"):
+        assert [run[name] for run in alone] == [run[name] for run in served]
+    assert served[0]["label"] == "a"
+
+
 def test_waiting_for_the_end_gives_the_exit_code_of_the_run(do: Callable, server: Server) -> None:
     assert do("start", "shout", "--wait").out == "loud\n"
     assert do("start", "ship", "--count=1", "--label", "no", "--wait").code == 4

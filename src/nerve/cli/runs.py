@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from nerve.api.models import GateTold
 from nerve.cli.answers import name_of
 from nerve.cli.flags import Flag
 from nerve.cli.project import STORE
@@ -21,7 +22,7 @@ from nerve.commander.core.harmless import harmless
 from nerve.commander.core.lines import SYMBOLS
 from nerve.core.nodes.graph import suggest
 from nerve.core.session import Session
-from nerve.core.workflow import WorkflowState
+from nerve.core.workflow import GateInfo, WorkflowState
 
 PARKED = "parked"
 """A run that was running when its process ended; nobody drives it."""
@@ -85,20 +86,26 @@ async def listed(file: Path, workflow: str | None) -> list[dict[str, Any]]:
         if row.parent in told and told[row.run]["state"] in ("waiting", "held"):
             parent = told[row.parent]
             parent["state"] = told[row.run]["state"] if parent["state"] == PARKED else parent["state"]
-            parent["gates"] += told[row.run]["gates"]
+            parent["gates"] += [{**gate, "run_id": row.parent} for gate in told[row.run]["gates"]]
     return [told[row.run] for row in rows if row.parent is None and workflow in (None, row.workflow)]
 
 
-def told_of(row: Any, gates: dict[str, Any]) -> dict[str, Any]:
+def told_of(row: Any, gates: dict[str, GateInfo]) -> dict[str, Any]:
     return {
         "run_id": row.run,
         "workflow": row.workflow,
         "state": PARKED if row.state == "running" else row.state,
         "started_at": datetime.fromtimestamp(row.started, UTC).isoformat(),
         "ended_at": datetime.fromtimestamp(row.ended, UTC).isoformat() if row.ended else None,
-        "key": row.key,
-        "gates": [{"name": name_of(gate), **gate.to_dict()} for gate in gates.values()],
+        "label": row.label,
+        "gates": [gate_told(row.run, gate) for gate in gates.values()],
     }
+
+
+def gate_told(run_id: str, gate: GateInfo) -> dict[str, Any]:
+    """An open gate, as a server tells it."""
+    fields = {name: getattr(gate, name) for name in GateTold.model_fields if name != "run_id"}
+    return {"name": name_of(gate), **GateTold(run_id=run_id, **fields).model_dump(mode="json")}
 
 
 def show(found: list[dict[str, Any]]) -> None:
