@@ -31,6 +31,23 @@ def done(path, success=True, **data):
     return ("node_completed", path, {"node_id": path, "success": success, **data})
 
 
+@pytest.mark.parametrize("end", ["cancelled", "failed", "completed"])
+def test_the_end_of_a_run_ends_what_runs_in_it(end):
+    asked = ("gate_waiting", "/ask/answer", {"gate_id": "1", "prompt": "?"})
+    events = told(
+        STARTED, node("/loop", control=True), node("/loop/slow"), asked, (f"workflow_{end}", "", {})
+    )
+    view = fold(events)
+    states = {path: view.nodes[path].state for path in ("/loop", "/loop/slow", "/ask")}
+    assert states == {"/loop": "cancelled", "/loop/slow": "cancelled", "/ask": "cancelled"}
+    assert view.nodes["/loop/slow"].ended_at == events[-1].timestamp
+
+
+def test_what_begins_again_has_not_ended():
+    view = fold(told(STARTED, node("/a"), done("/a", success=False), node("/a")))
+    assert (view.nodes["/a"].state, view.nodes["/a"].seconds) == ("running", None)
+
+
 def test_nothing_has_happened_yet():
     assert (fold([]).state, fold([]).tree, fold([]).gates) == ("pending", [], {})
 

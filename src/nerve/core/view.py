@@ -12,6 +12,8 @@ from nerve.core.ledger import Ledger
 from nerve.core.limits import Usage
 
 RUNNING_STATES = frozenset({"running", "waiting", "pausing", "paused"})
+BUSY = ("running", "waiting", "retrying")
+"""States of steps that have begun and not ended."""
 
 
 @dataclass(slots=True)
@@ -115,6 +117,7 @@ class RunView:
             self.state, self.ended_at = what, event.timestamp
             self.result, self.error = data.get("result"), data.get("error") or data.get("reason") or None
             self.gates.clear()
+            self._end_all(event.timestamp)
         elif what == "paused":
             self._paused = True
         elif what == "held":
@@ -122,12 +125,18 @@ class RunView:
         elif what == "resumed":
             self._paused, self.held, self.state = False, None, "running"
 
+    def _end_all(self, at: datetime) -> None:
+        """What was going on when the run ended goes on no more."""
+        for node in self.nodes.values():
+            if node.state in BUSY:
+                node.state, node.ended_at, node.held = "cancelled", at, None
+
     def _call(self, event: WorkflowEvent, what: str) -> None:
         data = event.data
         node = self._node(event.path, event.path.rsplit("/", 1)[-1])
         if what == "started":
             node.state, node.started_at, node.control = "running", event.timestamp, bool(data.get("control"))
-            node.own = True
+            node.own, node.ended_at = True, None
             if not node.control:
                 self.usage.steps += 1
             if not node.control and "child" not in data:
@@ -146,7 +155,7 @@ class RunView:
             if node.own:
                 return
             node.started_at = node.started_at or event.timestamp
-            busy = [part.state for part in node.children if part.state in ("running", "waiting", "retrying")]
+            busy = [part.state for part in node.children if part.state in BUSY]
             last = next(
                 (part.state for part in reversed(node.children) if part.state != "pending"), "pending"
             )
