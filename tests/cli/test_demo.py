@@ -21,7 +21,7 @@ def test_it_goes_round_until_tests_and_linter_are_content(nerve, scratch) -> Non
     assert (done.returncode, done.stderr) == (0, "")
     assert tags(done.stdout) == [
         *["workflowd", "dev✓", "round1", "coach✗", "dev✓", "coach✓", "reviewer✗", "dev✓"],
-        *["round2", "coach✓", "reviewer✓", "gateR", "gatea", "merge✓"],
+        *["round2", "coach✓", "reviewer✓", "reviewer_acceptedr", "gateR", "gatea", "merge✓"],
     ]
     assert "[coach] ✗ FAILED (failures=2)" in done.stdout
     assert done.stdout.endswith("after 2 rounds: slug.py is merged.\n")

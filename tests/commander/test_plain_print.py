@@ -71,6 +71,19 @@ def test_everything_is_printed_once():
     assert printing.news == []
 
 
+def test_what_a_workflow_emits_is_a_line_where_it_belongs():
+    printing = Printing(terminal=False)
+    printing.run()
+    printing.done("/reviewer", "fine")
+    printing.tell("review_complete", review="fine, all of it")
+    printing.done("/editor", "edited")
+    assert printing.news[1:] == [
+        "[reviewer] ✓ fine (1.5s)",
+        "[review_complete] fine, all of it",
+        "[editor] ✓ edited (1.5s)",
+    ]
+
+
 def test_what_a_step_says_stands_before_its_end_and_is_not_said_twice():
     printing = Printing()
     printing.run()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.padding import Padding
 from rich.text import Text
 
-from nerve.commander.core.blocks import Block, Part, diff_in
+from nerve.commander.core.blocks import LINE, Block, Part, diff_in
 from nerve.commander.core.choosing import whose
 from nerve.commander.core.desk import Changes, Desk, RunCard
 from nerve.commander.core.forms import example, lines
@@ -213,7 +213,9 @@ class Printer:
         for n, part in enumerate(block.parts, start=block.left_out):
             if n >= until or n in printed.parts:
                 continue
-            if part.kind == "log":
+            if part.key == LINE:
+                pass
+            elif part.kind == "log":
                 yield from log(part, printed, n, block)
             elif part.done or block.done:
                 yield from self._said(part)

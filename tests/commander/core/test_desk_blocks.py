@@ -98,11 +98,17 @@ def test_a_plan_is_shown_as_it_is_now() -> None:
 def test_what_happens_is_told_line_by_line_too() -> None:
     journal = Journal("r", "code_review", steps=["reviewer"])
     journal.step("/reviewer", "looks fine")
+    journal.add("review_complete", "", review="fine,\nall of it")
     journal.gate("/accept/answer", prompt="Accept, reject, or provide feedback:", choices=None)
-    assert block_of(journal).lines == [
+    block = block_of(journal)
+    assert block.lines == [
         "[workflow] code_review started",
         "[reviewer] ✓ looks fine (0.0s)",
+        "[review_complete] fine, all of it",
         "[gate] Accept, reject, or provide feedback:",
+    ]
+    assert [(part.name, part.text) for part in block.parts] == [
+        ("code_review", "[review_complete] fine, all of it")
     ]
 
 

@@ -1,5 +1,7 @@
 """Events as lines, for pipes and files."""
 
+import pytest
+
 from nerve.commander.core.lines import plain
 from nerve.core.event import WorkflowEvent
 
@@ -13,3 +15,29 @@ def test_a_provider_that_is_limited_is_told_with_the_time_when_it_goes_on():
     data = {"provider": "claude", "until": 0.0, "message": "held: claude limit until 14:30"}
     event = WorkflowEvent("r", "w", "provider_limited", data, path="/plan")
     assert plain(event) == "[plan] ⏸ held: claude limit until 14:30"
+
+
+@pytest.mark.requirement("S0-05")
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({"review": "3 issues\n\nand more"}, " 3 issues and more"),
+        ({"files": 3, "clean": True, "by": "ada"}, " files 3, clean true, by ada"),
+        ({"round": 2}, " round 2"),
+        ({"node_id": 7}, " node_id 7"),
+        ({}, ""),
+        ({"review": "x" * 1000}, f" {'x' * 199}…"),
+    ],
+)
+def test_what_a_workflow_emits_is_told_under_its_own_name(data: dict[str, object], said: str) -> None:
+    assert plain(WorkflowEvent("r", "w", "review_complete", data)) == f"[review_complete]{said}"
+
+
+def test_a_round_is_told_as_one() -> None:
+    assert plain(WorkflowEvent("r", "w", "outer_round", {"round": 1, "max": 3})) == "[round] 1/3"
+    assert plain(WorkflowEvent("r", "w", "outer_round", {"round": 1})) == "[outer_round] round 1"
+
+
+@pytest.mark.parametrize("type", ["usage", "clock_read", "state_entered", "workflow_changed", "agent_thread"])
+def test_what_only_the_engine_says_is_not(type: str) -> None:
+    assert plain(WorkflowEvent("r", "w", type, {"any": "thing"})) is None

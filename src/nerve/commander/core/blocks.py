@@ -9,7 +9,7 @@ from difflib import unified_diff
 from typing import Any, Literal, get_args
 
 from nerve.api.models import GateTold
-from nerve.commander.core.lines import plain
+from nerve.commander.core.lines import is_own, own, plain
 from nerve.commander.core.waits import ENDS
 from nerve.core.event import ENDS as RUN_ENDS
 from nerve.core.event import WorkflowEvent
@@ -26,6 +26,8 @@ MOST = 400
 """Parts that a block keeps: the last of them."""
 STOPS = (*ENDS, *RUN_ENDS, "node_retrying", "path_reset")
 """Events after which a step says nothing more, or begins anew."""
+LINE = "line"
+"""The key of a part that is one of the lines, too."""
 MARKS = {"completed": "✓", "in_progress": "●", "pending": "○"}
 
 
@@ -85,6 +87,9 @@ class Block:
             self._ended(prefix + event.path)
         elif (take := TAKES.get(event.event_type)) is not None:
             take(self, prefix + event.path, event)
+        elif is_own(event):
+            name = step_name(event) or event.workflow_id
+            self.parts.append(Part(prefix + event.path, name, own(event), "log", done=True, key=LINE))
         if len(self.parts) > MOST:
             self.left_out += len(self.parts) - MOST
             del self.parts[:-MOST]

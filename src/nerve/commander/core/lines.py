@@ -1,9 +1,12 @@
-"""Events as lines, and the symbols of what steps come to."""
+"""Events as lines, and the symbols of what steps and runs come to."""
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 from nerve.commander.core.forms import takes, written
-from nerve.core.event import WorkflowEvent
+from nerve.core.event import WorkflowEvent, WorkflowEventType
 from nerve.core.steps import step_name
 
 SYMBOLS = {
@@ -15,7 +18,15 @@ SYMBOLS = {
     "failed": ("✗", "red"),
     "skipped": ("○", "dim"),
     "cancelled": ("✗", "dim"),
+    "pausing": ("⏸", "yellow"),
+    "paused": ("⏸", "blue"),
+    "held": ("⏸", "red"),
+    "stopping": ("✗", "yellow"),
 }
+OURS = {*(each.value for each in WorkflowEventType), "workflow_changed"}
+"""Names of events that have a meaning of their own; any other is the workflow's."""
+LONGEST = 200
+"""Characters of what a workflow emitted that stand on its line."""
 ROOTS = SYMBOLS | {"running": ("🔄", "blue")}
 
 
@@ -31,8 +42,33 @@ def gist(event: WorkflowEvent) -> str:
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
 
 
+def is_own(event: WorkflowEvent) -> bool:
+    """Whether the workflow emitted it under a name of its own."""
+    return event.event_type not in OURS
+
+
+def own(event: WorkflowEvent) -> str:
+    """What a workflow emitted, on one line."""
+    data = event.data
+    if event.event_type == "outer_round" and data.keys() >= {"round", "max"}:
+        return f"[round] {data['round']}/{data['max']}"
+    match list(data.values()):
+        case [str() as text]:
+            pass
+        case _:
+            text = ", ".join(f"{name} {shown(value)}" for name, value in data.items())
+    text = " ".join(text.split())
+    return f"[{event.event_type}] {text if len(text) <= LONGEST else f'{text[: LONGEST - 1]}…'}".rstrip()
+
+
+def shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
 def plain(event: WorkflowEvent) -> str | None:
     """An event as a line of its own, for pipes and files; None for those nobody needs there."""
+    if is_own(event):
+        return own(event)
     data = event.data
     done_by = data.get("node_id", "")
     if done_by.startswith("_") or done_by == "expect":
@@ -41,8 +77,6 @@ def plain(event: WorkflowEvent) -> str | None:
     match event.event_type:
         case "workflow_started":
             return f"[workflow] {event.workflow_id} started"
-        case "outer_round":
-            return f"[round] {data['round']}/{data['max']}"
         case "gate_waiting":
             choices = f" ({' or '.join(data['choices'])})" if data["choices"] else ""
             return f"[gate] {data['prompt']}{choices or takes(data.get('form'))}"

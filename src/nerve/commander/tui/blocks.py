@@ -36,12 +36,6 @@ TAIL = 6
 """Lines of plain output that are shown without the details: the last."""
 CHANGED = 24
 """Lines of a diff that are shown without the details."""
-STATES = SYMBOLS | {
-    "pausing": ("⏸", "yellow"),
-    "paused": ("⏸", "blue"),
-    "held": ("⏸", "red"),
-    "stopping": ("✗", "yellow"),
-}
 
 
 @dataclass(slots=True)
@@ -239,7 +233,7 @@ def heading(block: Block, card: RunCard | None, look: Look) -> Table:
     """A run in one line: what, since when, and what it cost."""
     if card is None:
         return beside(Text(f"○ {harmless(block.name or block.run_id or '')}", "bold"), block)
-    symbol, style = STATES.get(card.state, ("●", "yellow"))
+    symbol, style = SYMBOLS.get(card.state, ("●", "yellow"))
     text = Text.assemble(
         (f"{symbol} ", style), (harmless(card.workflow), "bold"), no_wrap=True, overflow="ellipsis"
     )

@@ -14,7 +14,7 @@ from textual.widgets import Static
 
 from nerve.commander.core.desk import Desk, RunCard
 from nerve.commander.core.harmless import harmless
-from nerve.commander.tui.blocks import STATES
+from nerve.commander.core.lines import SYMBOLS
 from nerve.commander.tui.figures import money, short
 from nerve.commander.tui.keys import bindings
 from nerve.commander.tui.paper import Paper, strip_of
@@ -160,7 +160,7 @@ class RunList(Paper, can_focus=True):
 
 def first(card: RunCard, width: int, now: datetime) -> Text:
     """State, workflow, and how long it takes; of a run that has ended the label, too."""
-    symbol, style = STATES.get(card.state, ("●", "yellow"))
+    symbol, style = SYMBOLS.get(card.state, ("●", "yellow"))
     took = short(card.started_at, card.ended_at, now)
     cost = money(card.usage.cost) if card.ended else ""
     right = "  ".join(each for each in (cost, took) if each)
@@ -220,7 +220,7 @@ class RunLine(Static):
         self.update(text, layout=False)
 
     def piece(self, card: RunCard) -> Text:
-        symbol, style = STATES.get(card.state, ("●", "yellow"))
+        symbol, style = SYMBOLS.get(card.state, ("●", "yellow"))
         text = Text.assemble(
             (symbol, style), f" {set_cell_size(harmless(card.name), min(18, cell_len(card.name)))}"
         )
