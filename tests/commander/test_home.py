@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -165,3 +166,21 @@ async def test_nobody_is_started_for_a_server_elsewhere(tmp_path: Path) -> None:
     assert len(controller.desk.blocks) == 1
     assert not (tmp_path / ".nerve").exists()
     await controller.close()
+
+
+async def test_a_server_is_started_with_code_and_again_with_the_same_when_it_was_killed(folder: Path) -> None:
+    code = folder / "code.py"
+    code.write_text(
+        "from nerve import MockNode\n\ndef register(session):\n    MockNode('parrot', session, ['hi'])\n"
+    )
+    await Home(folder, modules=[code]).ensure()
+    home = Home(folder)
+    await home.ensure()
+    first = server_pid(folder)
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    while home.where is not None:  # noqa: ASYNC110 - a killed process tells nobody
+        await asyncio.sleep(0.01)
+    await home.ensure()
+    async with home.client() as client:
+        assert (await client.start(workflow="parrot", wait=True)).result == "hi"

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from nerve.cli.exits import COMPLETED, INTERRUPTED
-from nerve.cli.flags import Flag
+from nerve.cli.flags import Files, Flag
 from nerve.cli.usage import UsageError
+from nerve.client import server_of
 
 if TYPE_CHECKING:
     from nerve.commander.commander import WorkflowController
 
 
-def commander(*, plain: Flag = False, server: str | None = None) -> int:
+def commander(*, plain: Flag = False, server: str | None = None, modules: Files = ()) -> int:
     """Open the Commander: talk to agents and workflows, and see and steer all runs of this project.
 
     The server of the project is started in the background if none runs, and ends by itself when it is not
@@ -29,11 +30,18 @@ def commander(*, plain: Flag = False, server: str | None = None) -> int:
         Plain lines instead of the full screen; they are taken anyway where the terminal is not up to it.
     server
         The address of a server that somebody else runs. Its token is in NERVE_TOKEN, or is the project's.
+    modules
+        A Python file that has register(session), or a workflow file, for the server that is started.
     """
+    if modules and (server is not None or server_of(Path()) is not None):
+        raise UsageError("a server runs already, and has what it was started with: leave out --with.")
+    for file in modules:
+        if not file.is_file():
+            raise UsageError(f"there is no file {file}.")
     if server is not None and urlsplit(server).scheme not in ("http", "https"):
         raise UsageError(f"--server {server} is no address: write http://127.0.0.1:7433.")
     try:
-        code, lines = asyncio.run(talk(plain or not capable(), server))
+        code, lines = asyncio.run(talk(plain or not capable(), server, modules))
     except KeyboardInterrupt:
         return INTERRUPTED
     for line in lines:
@@ -48,11 +56,11 @@ def capable() -> bool:
     return terminal and not dumb and not os.environ.get("NO_COLOR")
 
 
-async def talk(plain: bool, server: str | None) -> tuple[int, list[str]]:
+async def talk(plain: bool, server: str | None, modules: tuple[Path, ...] = ()) -> tuple[int, list[str]]:
     """The Commander until somebody leaves it: the exit code, and what is left in the terminal."""
     from nerve.commander.files import files_of
 
-    controller = made(server)
+    controller = made(server, modules)
     controller.desk.project = str(Path.cwd())
     controller.files = files_of(Path.cwd())
     code = COMPLETED
@@ -72,14 +80,14 @@ async def talk(plain: bool, server: str | None) -> tuple[int, list[str]]:
     return code, lines
 
 
-def made(server: str | None) -> WorkflowController:
+def made(server: str | None, modules: tuple[Path, ...] = ()) -> WorkflowController:
     """The controller of the project's server, or of one elsewhere."""
     from nerve.commander.commander import WorkflowController
     from nerve.commander.home import Home, elsewhere
 
     if server is not None:
         return WorkflowController(elsewhere(server))
-    home = Home()
+    home = Home(modules=modules)
     return WorkflowController(home.client(), revive=home.ensure)
 
 

@@ -64,7 +64,9 @@ def serve(
         if not quiet:
             print("\n".join(lines(serving)), file=sys.stderr, flush=True)
 
-    return run_server(".", host, port, hosts=name, wide=wide, idle=idle, prepare=prepare, ready=ready)
+    return run_server(
+        ".", host, port, hosts=name, wide=wide, idle=idle, modules=modules, prepare=prepare, ready=ready
+    )
 
 
 def lines(serving: Serving) -> list[str]:

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -39,8 +40,12 @@ class NotStarted(NerveError):
 class Home:
     """One project's server. Whoever started it does not have to stay: it is a process of its own."""
 
-    def __init__(self, folder: str | os.PathLike[str] = ".", idle: float = IDLE) -> None:
+    def __init__(
+        self, folder: str | os.PathLike[str] = ".", idle: float = IDLE, modules: Iterable[Path] = ()
+    ) -> None:
+        """`modules` are files with code that the server is given when it is started."""
         self.folder, self.idle = Path(folder).absolute(), idle
+        self.modules = [str(file.absolute()) for file in modules]
         self._places = Places.of(self.folder)
         self._child: int | None = None
         self._lock = asyncio.Lock()
@@ -60,6 +65,13 @@ class Home:
             end = asyncio.get_running_loop().time() + PATIENCE
             while self.where is None:
                 await self._attempt(end)
+            self._remember()
+
+    def _remember(self) -> None:
+        """What the server that runs was given is given to the next one, if that has to be started here."""
+        told = (about_server(self._places) or {}).get("modules")
+        if isinstance(told, list) and all(isinstance(each, str) for each in told):
+            self.modules = told
 
     async def _attempt(self, end: float) -> None:
         """Start a server; return when one is there, or when another that must end first was in its way."""
@@ -97,6 +109,7 @@ class Home:
                 os.waitpid(self._child, os.WNOHANG)  # one that has ended is taken leave of
         # -P, since modules of the project are not ours.
         command = [sys.executable, "-P", "-m", "nerve", "serve", "--quiet", f"--idle={self.idle:g}"]
+        command += [f"--with={file}" for file in self.modules]
         # Quiet, since a log is no place for the code that signs a browser in.
         with os.fdopen(opened(self.folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab") as out:
             process = subprocess.Popen(

@@ -61,6 +61,7 @@ def serve(
     hosts: Iterable[str] = (),
     wide: bool = False,
     idle: float | None = None,
+    modules: Iterable[Path] = (),
     prepare: Callable[[Session], None] | None = None,
     ready: Callable[[Serving], None] | None = None,
 ) -> int:
@@ -68,9 +69,10 @@ def serve(
 
     `hosts` are more names by which it is reached, as browsers write them; `wide` says that other machines
     may; `idle` ends it after so many seconds in which nobody was connected and nothing went on; `prepare`
-    registers what is written in Python; `ready` is called when it listens.
+    registers what is written in Python, which `modules` has; `ready` is called when it listens.
     """
-    where = Listening(host, port, tuple(hosts), wide, idle)
+    code = tuple(str(file.absolute()) for file in modules)
+    where = Listening(host, port, tuple(hosts), wide, idle, code)
     asyncio.run(_serve(Places.of(project), where, prepare, ready))
     return 0
 
@@ -84,6 +86,8 @@ class Listening:
     hosts: tuple[str, ...]
     wide: bool
     idle: float | None = None
+    modules: tuple[str, ...] = ()
+    """What it was given besides, for whoever starts it again."""
 
     def bind(self) -> socket.socket:
         if self.port is None:
@@ -126,7 +130,7 @@ async def _serve(
             running(app(api, auth), [tcp, unix]) as server,
             reloading(api),
         ):
-            with told(places.server, about):
+            with told(places.server, {**about, "modules": where.modules}):
                 if ready is not None:
                     found = len(api.session.list_workflows())
                     ready(
