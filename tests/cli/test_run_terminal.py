@@ -56,6 +56,26 @@ def test_ctrl_c_parks_the_run_and_names_the_command_that_goes_on(project) -> Non
     assert (project / "effects").read_text() == "built\n"
 
 
+def test_a_run_that_is_watched_without_a_server_is_asked_for_its_gates_and_goes_on(project) -> None:
+    assert finished("start", "parent", "--label", "p").returncode == 4
+    with Terminal("watch", "p") as terminal:
+        terminal.until("Waiting for Input: colour")
+        terminal.until("Answer: ")
+        terminal.type("blue")
+        assert terminal.end() == 0
+        assert "child said blue" in terminal.shown
+    assert finished("watch", "p").stdout == "child said blue\n"
+
+
+def test_a_run_whose_agents_are_not_here_is_watched_as_it_stands(project) -> None:
+    assert finished("start", "ship", "--count=1", "--label", "s", "--with", "nodes.py").returncode == 4
+    with Terminal("watch", "s") as terminal:
+        assert terminal.end() == 4
+        shown = clean(terminal.shown)
+        assert "Agent not found: notifier" in shown
+        assert "⏸ approve" in shown
+
+
 def test_a_gate_whose_time_is_up_stops_asking(project) -> None:
     (project / "late.yaml").write_text(
         "name: late\ndescription: d\n"

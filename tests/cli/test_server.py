@@ -215,6 +215,8 @@ def test_ctrl_c_leaves_the_run_to_the_server(do: Callable, server: Server) -> No
         terminal.until("Answer:")
         terminal.interrupt()
         assert terminal.end() == 130
+        run = do("status", "a", "--json").json["run_id"]
+        assert f"The run goes on in the server. See it: nerve watch {run}" in terminal.shown
     assert do("answer", "a", "red", "--wait").out == "red\n"
 
 

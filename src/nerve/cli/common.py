@@ -36,6 +36,7 @@ __all__ = [
     "Files",
     "Flag",
     "Run",
+    "again",
     "answering",
     "command",
     "console",
@@ -93,6 +94,17 @@ class Door:
     problems: list[dict[str, Any]] = field(default_factory=list)
     """What is wrong with the definitions of the project."""
     out: TextIO = field(default_factory=lambda: sys.stdout)
+    shows: str = ""
+    """The run that is shown until it ends, which goes on after Ctrl-C."""
+
+    @property
+    def left(self) -> str:
+        """What is said of it then."""
+        if not self.shows:
+            return "Interrupted."
+        if self.session is None:
+            return f"Interrupted. The run goes on in the server. See it: {command('watch', self.shows)}"
+        return f"Interrupted. The run is parked. Go on with: {again(self.common, self.shows)}"
 
     def say(self, line: str) -> None:
         """Something beside the result, for a person."""
@@ -137,11 +149,12 @@ class Door:
 def answering(common: Common, do: Callable[[Door], Awaitable[int]], writes: bool = False) -> int:
     """Do something with the api: that of the server of this project, or one in this process."""
 
-    out = sys.stdout
+    out, doors = sys.stdout, list[Door]()
 
     async def go() -> int:
         async with opened(common, writes) as door:
             door.out = out
+            doors.append(door)
             return await do(door)
 
     try:
@@ -151,7 +164,7 @@ def answering(common: Common, do: Callable[[Door], Awaitable[int]], writes: bool
         return refused(error, common)
     except KeyboardInterrupt:
         if not common.quiet:
-            print("\nInterrupted. What was started is parked, or goes on in the server.", file=sys.stderr)
+            print(f"\n{doors[0].left if doors else 'Interrupted.'}", file=sys.stderr)
         return INTERRUPTED
 
 
@@ -196,6 +209,14 @@ def sentence(error: ApiError) -> str:
 def command(*words: str) -> str:
     """A command as it can be typed."""
     return " ".join(["nerve", *map(shlex.quote, words)])
+
+
+def again(common: Common, run_id: str) -> str:
+    """The command that goes on with a run."""
+    options = [part for file in common.modules for part in ("--with", str(file))]
+    if common.store is not None:
+        options += ["--store", str(common.store)]
+    return command("resume", run_id, *options)
 
 
 def console(common: Common) -> Console:

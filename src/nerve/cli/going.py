@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from nerve.api.models import RunTold
 from nerve.cli.answers import Answers
-from nerve.cli.common import Common, Door, Flag, command
+from nerve.cli.common import Door, Flag, again, command
 from nerve.cli.exits import COMPLETED
 from nerve.cli.story import Story, outcome_of
 from nerve.cli.telling import tell
@@ -29,11 +29,3 @@ async def gone_on(
         return COMPLETED
     outcome = await Story(door, run.run_id, answers, known).told()
     return tell(outcome, again(door.common, outcome.run_id), door.common.json, door.out, door.common.quiet)
-
-
-def again(common: Common, run_id: str) -> str:
-    """The command that goes on with a run."""
-    options = [part for file in common.modules for part in ("--with", str(file))]
-    if common.store is not None:
-        options += ["--store", str(common.store)]
-    return command("resume", run_id, *options)

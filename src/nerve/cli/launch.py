@@ -11,9 +11,8 @@ from pathlib import Path
 
 from nerve.api import Api
 from nerve.cli.answers import Answers
-from nerve.cli.common import Common, Door
+from nerve.cli.common import Common, Door, again
 from nerve.cli.exits import INTERRUPTED
-from nerve.cli.going import again
 from nerve.cli.outcome import Outcome
 from nerve.cli.project import STORE, Project
 from nerve.cli.providing import provide
@@ -79,6 +78,6 @@ class Launch:
         if self.story is not None:
             if self.common.json:
                 tell(self.story.seen(), "", True, quiet=True)
-            told = f"Interrupted. The run is parked. Go on with: {again(self.common, self.story.run_id)}"
+            told = self.story.door.left
         print(f"\n{told}", file=sys.stderr)
         return INTERRUPTED

@@ -11,9 +11,8 @@ from rich.console import Console
 
 from nerve.api.models import EventTold, GateTold
 from nerve.cli.answers import name_of
-from nerve.cli.common import DEFAULT, Common, Door, Flag, Run, answering, command
+from nerve.cli.common import DEFAULT, Common, Door, Flag, Run, again, answering, command
 from nerve.cli.exits import COMPLETED
-from nerve.cli.going import again
 from nerve.cli.story import Story, outcome_of
 from nerve.cli.telling import alternatives, tell
 from nerve.commander.core.forms import example, lines, written
@@ -21,6 +20,7 @@ from nerve.commander.core.lines import plain
 from nerve.commander.core.tree import Tree, event_of, spent
 from nerve.commander.drawing import grid
 from nerve.core.limits import Usage
+from nerve.errors import NerveError
 
 Follow = Annotated[
     Flag, Parameter(help="Go on with what comes, until the run ends; with --json one object a line.")
@@ -34,18 +34,41 @@ def watch(run: Run, /, *, common: Common = DEFAULT) -> int:
 
     RUN is its id, the beginning of it that no other has, or its label. In a terminal it is a tree that is
     drawn again and again, in a pipe a line for every step. Where no server runs, nothing goes on either:
-    the run is shown as it stands.
+    the run is shown as it stands. A gate is asked in a terminal all the same, and the run goes on here then.
     """
 
     async def do(door: Door) -> int:
         story = Story(door, (await door.client.run(run=run)).run_id)
         if door.session is None:
             outcome = await story.told(to_end=True)
+        elif story.asks and await asks_somebody(door, story.run_id) and await can_go_on(door, story.run_id):
+            outcome = await story.told()
         else:
             outcome = await story.as_it_stands([event async for event in past(door, story.run_id)])
         return tell(outcome, again(common, outcome.run_id), common.json, door.out, common.quiet)
 
     return answering(common, do)
+
+
+async def asks_somebody(door: Door, run_id: str) -> bool:
+    """Whether a gate is open in a run, or in one that it has called."""
+    for gate in (await door.client.gates()).gates:
+        above: str | None = gate.run_id
+        while above not in (None, run_id):
+            above = (await door.client.run(run=above)).parent
+        if above is not None:
+            return True
+    return False
+
+
+async def can_go_on(door: Door, run_id: str) -> bool:
+    """Drive a run in this process; where what it needs is not here, say so."""
+    try:
+        await door.taken_up(run_id)
+    except (NerveError, ValueError) as error:
+        door.say(str(error))
+        return False
+    return True
 
 
 def status(run: Annotated[str | None, Parameter(name="RUN")] = None, /, *, common: Common = DEFAULT) -> int:
