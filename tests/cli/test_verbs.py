@@ -318,6 +318,7 @@ def test_the_doctor_says_what_is_missing_and_what_is_wrong(do, project: Path) ->
     assert (done.code, done.json["ok"]) == (0, True)
     assert (found["store"]["state"], found["server"]["fix"]) == ("missing", "nerve serve")
     assert found["workflows"]["told"] == "asking, parent, ship, shout"
+    assert do("doctor", "--quiet").out == "Nothing is wrong.\n"
     (project / ".nerve/config.json").write_text('{"providers": {"me": {"kind": "claud"}}}')
     done = do("doctor", "--quiet")
     assert done.code == 1

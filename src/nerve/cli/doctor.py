@@ -51,7 +51,7 @@ def doctor(*, json: Flag = False, quiet: Flag = False) -> int:
     json
         Print one JSON object.
     quiet
-        Only what is wrong.
+        Only what is wrong, or that nothing is.
     """
     found = [*machine(), *project(), *store(), *server(), *providers()]
     wrong = any(each.state == "wrong" for each in found)
@@ -61,6 +61,8 @@ def doctor(*, json: Flag = False, quiet: Flag = False) -> int:
         for each in found:
             if not quiet or each.state == "wrong":
                 print(each.line())
+        if quiet and not wrong:
+            print("Nothing is wrong.")
     return FAILED if wrong else COMPLETED
 
 
