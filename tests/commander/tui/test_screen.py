@@ -6,7 +6,7 @@ import pytest
 from textual.events import MouseScrollUp
 
 from commander.tui.desks import BEGAN, Script, crowd, desk, finished, review, waiting
-from commander.tui.screens import SMALL, shown
+from commander.tui.screens import SMALL, WIDE, shown
 from nerve.commander.core.desk import Desk
 from nerve.commander.tui.stream import MOST
 
@@ -31,6 +31,25 @@ async def test_the_tree_of_a_run_is_live() -> None:
         await screen.settle()
         for told in ("✓ reviewer", "↻ review_loop", "5.0k tokens", "$0.25"):
             assert told in screen.text
+
+
+@pytest.mark.parametrize("size", [WIDE, SMALL])
+async def test_what_can_be_started_is_named_however_long_it_is_described(size: tuple[int, int]) -> None:
+    made = desk()
+    made.workflows[0] = made.workflows[0].model_copy(update={"description": "Looks around, says hello. " * 9})
+    async with shown(made, size) as screen:
+        assert "%code_review      Looks around, says" in screen.text
+        assert "%research_agent   Search" in screen.text
+
+
+async def test_what_a_command_lists_is_shown_from_its_beginning() -> None:
+    async with shown(working()) as screen:
+        screen.app.desk.say("text", "\n".join(f"- entry {n}" for n in range(90)), name="/help")
+        await screen.settle()
+        assert "entry 0" in screen.text
+        screen.app.do("hello")
+        await screen.settle()
+        assert "❯ hello" in screen.text
 
 
 async def test_streamed_text_is_markdown_and_tools_are_folded() -> None:

@@ -103,6 +103,15 @@ class Stream(Paper, can_focus=True):
             self._draw(drawn)
         if numbers:
             self.measure()
+        if self.following and (listed := self._listed(fresh)) is not None:
+            self.show(listed)
+
+    def _listed(self, fresh: set[int]) -> int | None:
+        """The new block, if it is what a command lists and does not fit: it is read from its beginning."""
+        drawn = self.drawn[-1] if self.drawn else None
+        if drawn is None or drawn.number not in fresh or not 0 < self.size.height < len(drawn.lines):
+            return None
+        return drawn.number if self.desk.blocks[-1].name.startswith("/") else None
 
     def tick(self) -> None:
         """Draw again what shows the time, where it is seen."""

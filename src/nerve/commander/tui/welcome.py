@@ -23,9 +23,9 @@ def welcome(desk: Desk) -> RenderableType:
     if desk.connected and not rows:
         rows.append(("/import FILE", "define your first workflow from a file"))
     rows += [("", ""), ("/", "commands"), ("@", "nodes, and files as @./path"), ("?", "keys")]
-    grid = Table.grid(padding=(0, 3))
+    grid = Table.grid(expand=True, padding=(0, 3))
     grid.add_column(no_wrap=True, style="cyan")
-    grid.add_column(style="dim", no_wrap=True, overflow="ellipsis")
+    grid.add_column(style="dim", ratio=1, no_wrap=True, overflow="ellipsis")
     for name, about in rows:
         grid.add_row(harmless(name), harmless(about))
     return Padding(Group(title, Text(), grid), (1, 2))
