@@ -5,6 +5,7 @@ import pytest
 from commander.core.events import Journal
 from commander.core.test_desk import followed
 from nerve.commander.core.blocks import LONGEST, MOST, Block, Part, diff_in, is_diff
+from nerve.commander.core.references import resolve
 
 
 def block_of(journal: Journal) -> Block:
@@ -110,6 +111,17 @@ def test_what_happens_is_told_line_by_line_too() -> None:
     assert [(part.name, part.text) for part in block.parts] == [
         ("code_review", "[review_complete] fine, all of it")
     ]
+
+
+def test_a_run_that_ends_after_something_was_said_is_the_last_result() -> None:
+    journal = Journal()
+    journal.gate()
+    desk = followed(journal)
+    desk.take_all(journal.events)
+    desk.say("text", "Is 'ship' to be started?", name="router")
+    assert resolve("::last", desk.blocks) == "Is 'ship' to be started?"
+    desk.take_all([journal.answer(), journal.end("shipped")])
+    assert resolve("::last ::-2", desk.blocks) == "shipped Is 'ship' to be started?"
 
 
 def test_a_block_keeps_the_last_of_what_is_said() -> None:

@@ -20,6 +20,7 @@ class Block:
     text: str = ""
     value: Any = None
     done: bool = True
+    ended: int = 0
 
 
 BLOCKS = [
@@ -57,6 +58,15 @@ def test_a_reference_stands_for_what_a_block_gave(text, resolved):
 def test_last_and_numbers_from_the_end_count_results_that_are_there():
     blocks = BLOCKS[:6]
     assert resolve("::last ::-1 ::-2", blocks) == "looks good looks good **Hello**"
+
+
+def test_the_last_result_is_what_ended_last():
+    blocks = [
+        Block(1, "run", "plan", value="first", ended=3),
+        Block(2, "run", "plan", value="second", ended=1),
+        Block(3, "text", "router", text="Is 'plan' to be started?", ended=2),
+    ]
+    assert resolve("::last ::-1 ::-3 ::plan", blocks) == "first first second first"
 
 
 def test_a_whole_reference_keeps_the_kind_of_its_value():

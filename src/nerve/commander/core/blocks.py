@@ -68,6 +68,8 @@ class Block:
     """What a reference gives: the result of a run, or the text."""
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
     done: bool = True
+    ended: int = 0
+    """Orders what is done by when it was."""
     parts: list[Part] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     """What happened in the run, a line an event, as pipes and files show it."""

@@ -39,6 +39,7 @@ class Conversation:
     changed: Changes = field(default_factory=Changes)
     on_change: Callable[[], None] | None = None
     """Called when something changes after nothing had."""
+    _ended: int = 0
     _shown: dict[str, Block] = field(default_factory=dict)
     """The blocks of the runs that are followed."""
 
@@ -63,8 +64,15 @@ class Conversation:
         value = text if value is None and kind not in ("run", "gate") else value
         block = Block(len(self.blocks) + 1, kind, text, name, run_id, value, done=done)
         self.blocks.append(block)
+        if done:
+            self.end(block)
         self.touch(block=block)
         return block
+
+    def end(self, block: Block) -> None:
+        """Nothing more comes in a block."""
+        self._ended += 1
+        block.done, block.ended = True, self._ended
 
     def bring(self, told: Iterable[Mapping[str, Any]]) -> int:
         """Put blocks of another conversation at the end, as they were left; the number of the first."""

@@ -234,7 +234,9 @@ class Desk(Conversation):
                 block.tell(text, "router")
 
     def _over(self, block: Block, card: RunCard) -> None:
-        block.done, block.value = True, card.result if card.state == "completed" else None
+        if not block.done:
+            self.end(block)
+        block.value = card.result if card.state == "completed" else None
         block.text = text_of(card.result) if card.state == "completed" else str(card.error or card.state)
 
     # -- gates -------------------------------------------------------------------------------------------

@@ -32,6 +32,8 @@ class Block(Protocol):
     def value(self) -> Any: ...
     @property
     def done(self) -> bool: ...
+    @property
+    def ended(self) -> int: ...
 
 
 class Unresolved(ValueError):
@@ -107,8 +109,8 @@ def numbered(number: int, blocks: Sequence[Block]) -> Block:
 
 
 def counted(back: int, reference: str, blocks: Sequence[Block]) -> Block:
-    """The block that many answers before the end; what still runs is not counted."""
-    answers = [each for each in blocks if is_answer(each) and each.done]
+    """The block that many answers before the one that ended last; what still runs is not counted."""
+    answers = in_turn(blocks)
     if not 1 <= back <= len(answers):
         there = f"There are {len(answers)} results so far." if answers else "There is no result yet."
         raise Unresolved(f"{reference} is no result. {there}")
@@ -116,13 +118,18 @@ def counted(back: int, reference: str, blocks: Sequence[Block]) -> Block:
 
 
 def named(name: str, reference: str, blocks: Sequence[Block]) -> Block:
-    """The newest block of a name that is done."""
+    """The block of a name that ended last."""
     called = [each for each in blocks if is_answer(each) and each.name == name]
     if not called:
         names = sorted({each.name for each in blocks if is_answer(each) and each.name})
         close = suggest(name, names).removeprefix(". ") or f"To write these characters, use \\{reference}."
         raise Unresolved(f"There is no result named '{name}'. {close}")
-    return next((each for each in reversed(called) if each.done), None) or finished(called[-1])
+    return in_turn(called)[-1] if in_turn(called) else finished(called[-1])
+
+
+def in_turn(blocks: Sequence[Block]) -> list[Block]:
+    """The results, as they came."""
+    return sorted((each for each in blocks if is_answer(each) and each.done), key=lambda each: each.ended)
 
 
 def is_answer(block: Block) -> bool:
