@@ -170,7 +170,9 @@ def agents(threads: list[ThreadTold]) -> str:
 
 
 def facts(found: list[FactTold]) -> str:
-    rows = [f"- `{harmless(fact.text)}` by {harmless(fact.by)}" for fact in found[:MOST]]
+    rows = [
+        f"- `{harmless(fact.text)}`{f' by {harmless(fact.by)}' if fact.by else ''}" for fact in found[:MOST]
+    ]
     more = [f"- … {len(found) - MOST} more"] if len(found) > MOST else []
     return "\n".join([*rows, *more]) or "No facts."
 
