@@ -17,7 +17,7 @@ HEAD_SECONDS = 10.0
 UNREAD = 16 * 1024 * 1024
 """Bytes of a body that nobody reads which are thrown away; closing at once would take the answer with it."""
 
-SILENT = 40
+SILENT = 25
 """Seconds in which a peer must take what is sent to it; then it is taken for dead."""
 
 SENT = 128 * 1024
@@ -36,7 +36,7 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.app_state = {**self.app_state, "abort": transport.abort}
+        self.app_state = {**self.app_state, "abort": transport.abort, "pid": pid_of(transport)}
         bound_the_peer(transport)
         if not same_user(transport):
             transport.abort()
@@ -122,9 +122,16 @@ def is_unix(transport: asyncio.BaseTransport) -> bool:
 
 def same_user(transport: asyncio.BaseTransport) -> bool:
     """Whether a Unix socket was opened by the user we are; over TCP only the token says who it is."""
-    if not is_unix(transport):
-        return True
+    return not is_unix(transport) or told_by_the_kernel(transport)[1] == os.getuid()
+
+
+def pid_of(transport: asyncio.BaseTransport) -> int | None:
+    """The process that opened a Unix socket."""
+    return told_by_the_kernel(transport)[0] if is_unix(transport) else None
+
+
+def told_by_the_kernel(transport: asyncio.BaseTransport) -> tuple[int, int]:
+    """The process and the user at the other end of a Unix socket, as they were when it was opened."""
     peer: Any = transport.get_extra_info("socket")
-    told = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    _, uid, _ = struct.unpack("3i", told)
-    return bool(uid == os.getuid())
+    pid, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return pid, uid
