@@ -19,6 +19,7 @@ from nerve.commander.core.pasted import Pastes
 
 if TYPE_CHECKING:
     from nerve.commander.commander import WorkflowController
+    from nerve.commander.core.cards import RunCard
     from nerve.commander.plain_above import Above
     from nerve.commander.plain_print import Printer
 
@@ -35,7 +36,7 @@ SHEET = """\
   Ctrl-O                 show what tools say, or fold it
   F3                     open the next gate
   Esc                    close; twice: stop the run that is looked at
-  Ctrl-C                 clear; twice: leave, and what runs goes on
+  Ctrl-C                 clear; twice: leave, and what runs goes on; then Esc: stop it
   Ctrl-D                 leave, when the line is empty
   ?                      these keys; /help lists the commands"""
 
@@ -106,15 +107,16 @@ class Keys:
         self.above.editor.add_done_callback(lambda _: self.printed())
 
     def interrupt(self, event: KeyPressEvent) -> None:
-        """Ctrl-C: clear the line; twice, leave."""
+        """Ctrl-C: clear the line; twice, leave. What runs can be stopped instead."""
         buffer = event.current_buffer
         if buffer.text:
             buffer.reset()
             self.hint.say("Cleared.")
-        elif self.hint.now == LEAVE:
+        elif self.hint.now.endswith(LEAVE):
             event.app.exit(result=None)
         else:
-            self.hint.say(LEAVE)
+            card = self.controller.desk.focused
+            self.hint.say(f"{stops(card)} {LEAVE}" if card is not None and not card.ended else LEAVE)
 
     def leave(self, event: KeyPressEvent) -> None:
         event.app.exit(result=None)
@@ -123,17 +125,15 @@ class Keys:
         """Esc: close what is open; twice, stop the run that is looked at."""
         buffer, desk = event.current_buffer, self.controller.desk
         card = desk.focused
-        if buffer.complete_state is not None:
+        if card is not None and not card.ended and self.hint.now.startswith((stops(card), again(card))):
+            self.hint.say(f"Stopping {card.name}.")
+            self.run(self.controller.interrupt(card.run_id))
+        elif buffer.complete_state is not None:
             buffer.cancel_completion()
         elif desk.opened is not None:
             desk.open_gate(None)
         elif card is not None and not card.ended:
-            again = f"Press Esc again to stop {card.name}."
-            if self.hint.now == again:
-                self.hint.say(f"Stopping {card.name}.")
-                self.run(self.controller.interrupt(card.run_id))
-            else:
-                self.hint.say(again)
+            self.hint.say(again(card))
 
     def open_gate(self, event: KeyPressEvent) -> None:
         """Open a gate, first of the run in focus; if one is open, the next."""
@@ -161,6 +161,14 @@ class Keys:
         task = asyncio.ensure_future(doing)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
+
+
+def again(card: RunCard) -> str:
+    return f"Press Esc again to stop {card.name}."
+
+
+def stops(card: RunCard) -> str:
+    return f"Esc stops {card.name}."
 
 
 def bindings(keys: Keys) -> KeyBindings:
