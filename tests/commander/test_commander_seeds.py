@@ -11,7 +11,7 @@ from rich.console import Console
 from commander.scene import Scene, session_of
 from nerve.api import Api
 from nerve.client import Client
-from nerve.commander import WorkflowController, WorkflowRenderer
+from nerve.commander import WorkflowController, WorkflowRenderer, workflow_controller
 
 
 @pytest.fixture
@@ -41,10 +41,16 @@ def typing(*lines: str) -> Callable[[], Any]:
     return read
 
 
+@pytest.mark.requirement("S0-67")
+def test_the_controller_is_found_in_a_module_of_its_own() -> None:
+    assert workflow_controller.WorkflowController is WorkflowController
+
+
 @pytest.mark.requirement("S0-64")
-async def test_a_run_is_executed_at_a_console(client: Client) -> None:
+@pytest.mark.parametrize("named", [False, True])
+async def test_a_run_is_executed_at_a_console(client: Client, named: bool) -> None:
     at = console()
-    controller = WorkflowController(client, at)
+    controller = WorkflowController(client, console=at) if named else WorkflowController(client, at)
     await controller.execute("default", "hello", "you")
     text = said(at)
     run_id = next(iter(controller.desk.runs))

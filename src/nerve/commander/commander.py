@@ -45,13 +45,15 @@ class WorkflowController(AtConsole):
         client: Client,
         renderer: Any = None,
         *,
+        console: Any = None,
         desk: Desk | None = None,
         revive: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`renderer` is a WorkflowRenderer or a rich Console; nothing, where a screen draws the desk.
+        """`renderer` or `console`: a WorkflowRenderer, or a rich Console; none where a screen draws the desk.
 
         `revive` starts the server again that the client talks to; without it, one that is gone is waited for.
         """
+        renderer = console if renderer is None else renderer
         self.client, self.renderer = client, renderer
         self.desk = desk or Desk()
         self.wants: dict[str, str] = {}
