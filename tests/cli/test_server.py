@@ -117,6 +117,9 @@ def test_a_file_is_defined_in_the_server_and_started(do: Callable, server: Serve
     assert do("workflow", "start", "hi.lisp", "--label", "h", "--wait").code == 0
     assert "hi" in do("workflow", "list").out
     assert do("workflow", "define", "hi.lisp", "--json").json["id"] == "hi"
+    (project / "hi.lisp").unlink()
+    assert do("show", "hi", "--json").json["name"] == "hi"
+    assert do("check", "hi").code == 0
     assert do("workflow", "reload").code == 0
 
 

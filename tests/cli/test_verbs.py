@@ -257,6 +257,9 @@ def test_a_definition_stays_defined_and_its_run_is_found_by_its_label(do, projec
     assert "hi" in [each["id"] for each in do("workflow", "list", "--json").json["workflows"]]
     assert do("workflow", "start", "hi", "--label", "h1").code == 0
     assert do("workflow", "watch", "h1").code == 0
+    assert do("show", "h").out.splitlines()[0].startswith("hi")
+    assert do("check", "hi").out == "1 workflow, no problems\n"
+    assert do("run", "hi", "--json").json["state"] == "completed"
 
 
 def test_a_bad_definition_is_said_with_its_place(do, project: Path) -> None:

@@ -8,13 +8,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nerve.agents import registry
+from nerve.cli.defined import document_of
 from nerve.cli.exits import COMPLETED, FAILED
 from nerve.cli.flags import Flag
-from nerve.cli.project import Code, Project
-from nerve.cli.usage import UsageError
+from nerve.cli.project import Project
 from nerve.core.nodes.graph import suggest
 from nerve.core.session.loading import EXTRAS, KINDS
-from nerve.notations import open_document
 from nerve.notations.agents import discover_agents
 from nerve.notations.config import FILE
 from nerve.spec.check import check as check_document
@@ -89,10 +88,7 @@ class Checking:
 
     def targets(self, targets: tuple[str, ...]) -> Findings:
         for given in targets:
-            target = self.project.target(given)
-            if isinstance(target, Code):
-                raise UsageError(f"{given} is Python: only `nerve run` executes it, so it cannot be checked.")
-            self.add(target.path)
+            self.add(given)
         return self.found
 
     def everything(self) -> Findings:
@@ -103,7 +99,7 @@ class Checking:
         self.found.problems += [shadowed.problem() for shadowed in found.shadowed]
         self.found.problems += self.providers()
         for each in found.workflows:
-            self.add(each.path)
+            self.add(str(each.path))
         return self.found
 
     def providers(self) -> Iterator[Problem]:
@@ -115,10 +111,10 @@ class Checking:
                 told = f"there is no provider '{kind}'{suggest(str(kind), OFFERED)}"
                 yield Problem(FILE, at or Place(), told, f"There are: {', '.join(OFFERED)}.")
 
-    def add(self, path: Any) -> None:
+    def add(self, given: str) -> None:
         self.found.workflows += 1
         try:
-            document, _ = open_document(path, self.project.folder)
+            document = document_of(self.project, given)
         except Unreadable as error:
             self.found.problems += error.problems
             return

@@ -38,6 +38,10 @@ class File:
     found: FoundWorkflow | None = None
 
 
+class NotThere(UsageError):
+    """No file and no workflow of the project is meant."""
+
+
 class Project:
     """One folder. Nothing in it is executed by looking at it."""
 
@@ -90,7 +94,7 @@ class Project:
         told = stopped(f"there is no file and no workflow '{name}'{close}")
         torn = ", ".join(sorted({problem.file for problem in self.found.problems})[:SHOWN])
         unread = f" Not readable: {torn}; `nerve check` says why." if torn else ""
-        raise UsageError(f"{told} {there}{unread}")
+        raise NotThere(f"{told} {there}{unread}")
 
     def exactly(self, name: str) -> FoundWorkflow | None:
         """The workflow of exactly that id."""

@@ -10,12 +10,14 @@ from cyclopts import Parameter
 from nerve.cli.answers import Answers
 from nerve.cli.bounds import of_run
 from nerve.cli.common import DEFAULT, Common
+from nerve.cli.defined import document_of
 from nerve.cli.flags import Flag, Many
 from nerve.cli.inputs import Given, given, params
 from nerve.cli.launch import Launch
 from nerve.cli.outcome import Outcome
-from nerve.cli.project import Code, Project
+from nerve.cli.project import Code, NotThere, Project
 from nerve.cli.providing import load
+from nerve.cli.starting import started
 from nerve.cli.usage import UsageError, stopped
 from nerve.client import server_of
 from nerve.core.session import Session, loading
@@ -56,13 +58,16 @@ def run(
         from nerve.cli.dry_run import walk_through
 
         return walk_through(told, answer, common.json, common.quiet)
+    about = {"label": label, "key": key, "limits": of_run(limit)}
     if common.anywhere and ".py" not in told.target and server_of(Path()) is not None:
-        from nerve.cli.served import started
-
-        about = {"label": label, "key": key, "limits": of_run(limit)}
-        return started(told, answer, about, common)
-    options = {"label": label, "limits": of_run(limit)}
-    return Start(Launch(Project(), common), told, Answers(answer), key, options).go()
+        return started(told, Answers(answer), about, True, common)
+    project, options = Project(), {"label": label, "limits": of_run(limit)}
+    try:
+        start = Start(Launch(project, common), told, Answers(answer), key, options)
+    except NotThere:
+        document_of(project, told.target, common)  # raises, unless it was defined
+        return started(told, Answers(answer), about, True, common)
+    return start.go()
 
 
 class Start:

@@ -1,4 +1,4 @@
-"""What `nerve run`, `resume` and `runs` do where a server has the store: the same, by asking it."""
+"""What `nerve resume` and `runs` do where a server has the store: the same, by asking it."""
 
 from __future__ import annotations
 
@@ -6,19 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from nerve.api import ApiError
-from nerve.cli import starting
 from nerve.cli.answers import Answers, name_of
 from nerve.cli.common import Common, Door, answering
 from nerve.cli.going import gone_on
-from nerve.cli.inputs import Given
 from nerve.client import Client
 
 STILL = ("paused", "held")
-
-
-def started(told: Given, answers: tuple[str, ...], about: dict[str, Any], common: Common) -> int:
-    """Start a run and show it until it ends or waits."""
-    return starting.started(told, Answers(answers), about, True, common)
 
 
 def resumed(run: str, going: dict[str, Any], answers: tuple[str, ...], common: Common) -> int:

@@ -6,11 +6,11 @@ import json as json_text
 import sys
 from collections.abc import Iterator
 
+from nerve.cli.defined import document_of
 from nerve.cli.flags import Flag
-from nerve.cli.project import Code, Project
+from nerve.cli.project import Project
 from nerve.cli.usage import UsageError
 from nerve.commander.core.harmless import harmless
-from nerve.notations import open_document
 from nerve.spec.check import Checked
 from nerve.spec.check import check as check_document
 from nerve.spec.models import WorkflowSpec
@@ -55,12 +55,7 @@ def show(
 
 def opened(given: str) -> Checked:
     """A workflow whose shape is right; Unreadable says what is wrong otherwise."""
-    project = Project()
-    target = project.target(given)
-    if isinstance(target, Code):
-        raise UsageError(f"{given} is Python: only `nerve run` executes it, so there is nothing to show.")
-    document, _ = open_document(target.path, project.folder)
-    checked = check_document(document)
+    checked = check_document(document_of(Project(), given))
     if checked.spec is None:
         raise Unreadable(checked.errors)
     return checked
