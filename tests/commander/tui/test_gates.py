@@ -40,6 +40,13 @@ async def test_the_gates_of_the_run_in_focus_come_first_and_the_card_says_whose_
         assert screen.app.card.border_title == "⏸ ask · friday · deploy run_02deploy"
 
 
+async def test_the_gate_that_is_chosen_in_the_conversation_is_opened_and_no_other() -> None:
+    made = asking()
+    async with shown(made) as screen:
+        await screen.press("f4", "enter")
+        assert made.opened == "g2" == getattr(made.blocks[-1].gate, "gate_id", "")
+
+
 async def test_a_label_is_never_read_as_markup() -> None:
     made = asking()
     made.runs["run_02deploy"].label = "[red]now[/red]"

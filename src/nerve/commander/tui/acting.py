@@ -175,10 +175,8 @@ class Acting(Leaving):
 
     @on(Stream.Open)
     def open_block(self, event: Stream.Open) -> None:
-        for gate in self.desk.gates:
-            if gate.run_id == event.block.run_id or gate.prompt == event.block.text:
-                self.desk.open_gate(gate.gate_id)
-                return
+        if (asked := event.block.gate) is not None and self.desk.gate(asked.gate_id) is not None:
+            self.desk.open_gate(asked.gate_id)
 
     def action_details(self) -> None:
         if self.card.unfold():
