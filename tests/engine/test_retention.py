@@ -149,3 +149,28 @@ async def test_many_runs_are_deleted_while_others_go_on(file: Path, count: int) 
         assert (await collecting).runs == count
         assert slowest < 2.0  # a loaded machine; the figure itself is that of the benchmark
         assert len(store.runs()) == number
+
+
+async def test_a_run_that_is_deleted_meanwhile_is_not_forked(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Session(store=file) as session:
+
+        @session.workflow
+        async def short(ctx: Any) -> str:
+            return "done"
+
+        run = await session.start("short")
+        await run.wait()
+        store = session.engine.store
+        find = store.run
+
+        def deleting(name: str) -> RunRow | None:
+            row = find(name)
+            store.delete_runs([name])
+            return row
+
+        with monkeypatch.context() as patched:
+            patched.setattr(store, "run", deleting)
+            with pytest.raises(ValueError, match="not found"):
+                await session.fork(run.run_id)

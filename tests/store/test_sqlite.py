@@ -15,6 +15,7 @@ from nerve.store.memory import MemoryStore
 from nerve.store.migrations import MIGRATIONS
 from nerve.store.port import Append, FactRow, Row, RunRow
 from nerve.store.sqlite import SqliteStore
+from nerve.store.statements import SQL
 from nerve.store.writer import HEADS
 from nerve.testing.store_contract import StoreContract, append, event, fact, gone, run_row
 from nerve.testing.store_contract import facts as facts_of
@@ -278,9 +279,50 @@ def test_a_deletion_that_was_cut_off_is_gone_on_with(
         patched.setattr(store._writer, "delete_more", lambda: False)
         store.delete_runs(["long"])
     assert store.run("long") is None
-    assert len(store.events("long")) == 7000
+    assert store.size("long")[0] == 7000
     assert store._writer.delete_more()
-    assert [row.seq for row in store.events("long")] == list(range(1, 5001))
+    assert store.size("long")[0] == 5000
     store.delete_runs([])
-    assert store.events("long") == []
+    assert store.size("long")[0] == 0
     assert not store._writer.delete_more()
+
+
+def test_nothing_is_read_of_a_run_that_is_being_deleted_nor_added_to_it(store: SqliteStore) -> None:
+    store.append([append("long", 0, 7000, run_row("long"))])
+    store._writer.delete_runs(["long"])
+    store._writer.delete_more()
+    assert store.events("long") == []
+    for part in (append("long", 0, 1, run_row("long")), append("long", 5000, 1), append("long", 7000, 1)):
+        outcomes = store.append([part, append(f"other {part.after}", 0)])
+        assert [type(outcome) for outcome in outcomes] == [Conflict, type(None)]
+        assert "is being deleted" in str(outcomes[0])
+    store.delete_runs([])
+    assert store.append([append("long", 0, 1, run_row("long"))]) == [None]
+    assert len(store.events("long")) == 1
+
+
+@pytest.mark.parametrize("length", [5, 7000])
+def test_a_journal_is_read_at_one_moment_though_its_run_is_deleted_meanwhile(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    reader = store._reader
+
+    class Reader:
+        """Deletes the run before its events are asked for."""
+
+        def execute(self, text: str, values: tuple[object, ...]) -> apsw.Cursor:
+            if text == SQL["select_events"]:
+                store._writer.delete_runs(["r"])
+            return reader.execute(text, values)
+
+        def __enter__(self) -> None:
+            reader.__enter__()
+
+        def __exit__(self, *error: object) -> None:
+            reader.__exit__(*error)  # type: ignore[arg-type]
+
+    store.append([append("r", 0, length, run_row("r"))])
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "_reader", Reader())
+        assert len(store.events("r")) == length
+    assert store.events("r") == []

@@ -35,16 +35,17 @@ async def fork(
 ) -> WorkflowRun:
     """Start a run that takes over what `source` has settled, and goes its own way from the path `at` on."""
     row = engine.store.run(source)
-    if row is None:
+    past = engine.store.events(source)
+    if row is None or not past:
         raise ValueError(f"Workflow run '{source}' not found")
-    start = decode(engine.store.events(source)[0].data)
+    start = decode(past[0].data)
     changed = {path: dict(fields) for path, fields in overrides.items()}
     if input is not UNCHANGED and at is not None:
         changed.setdefault(at, {})["input"] = input
     given = input if input is not UNCHANGED and at is None else start["input"]
     run = WorkflowRun(engine.workflow(row), given, start["params"], about=about_of(start))
     new = {"overrides": {**start.get("overrides", {}), **changed}} | ({"key": key} if key is not None else {})
-    await asyncio.gather(*copy(engine, row, run, at, new))
+    await asyncio.gather(*copy(engine, row, past, run, at, new))
     engine.revive(run)
     return run
 
@@ -64,10 +65,14 @@ def same_source(engine: LocalEngine, key: str, row: RunRow, source: str) -> RunR
 
 
 def copy(
-    engine: LocalEngine, row: RunRow, run: WorkflowRun, at: str | None, new: dict[str, Any]
+    engine: LocalEngine,
+    row: RunRow,
+    past: list[Row],
+    run: WorkflowRun,
+    at: str | None,
+    new: dict[str, Any],
 ) -> list[asyncio.Future[None]]:
     """Note the journals of a fork and of the child runs it has yet to hear from, for one commit."""
-    past = engine.store.events(row.run)
     rows = kept(past, at)
     start = {
         **{name: value for name, value in decode(past[0].data).items() if name not in ("key", "parent")},
@@ -99,7 +104,10 @@ def copy(
 
 
 def copy_child(engine: LocalEngine, row: RunRow, parent: str, path: str) -> list[asyncio.Future[None]]:
-    start = decode(engine.store.events(row.run)[0].data)
+    past = engine.store.events(row.run)
+    if not past:
+        return []
+    start = decode(past[0].data)
     child = WorkflowRun(
         engine.workflow(row),
         start["input"],
@@ -107,7 +115,7 @@ def copy_child(engine: LocalEngine, row: RunRow, parent: str, path: str) -> list
         run_id=child_id(parent, path),
         about=about_of(start),
     )
-    return copy(engine, row, child, None, {"parent": parent})
+    return copy(engine, row, past, child, None, {"parent": parent})
 
 
 def about_of(start: Mapping[str, Any]) -> dict[str, Any]:

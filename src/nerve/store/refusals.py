@@ -12,6 +12,10 @@ def sequence_taken(part: Append, head: int) -> Conflict:
     return Conflict(part.run, f"the journal has {head} events, nothing can follow event {part.after} yet")
 
 
+def being_deleted(run: str) -> Conflict:
+    return Conflict(run, "the run is being deleted")
+
+
 def path_settled(run: str, path: str, seq: int) -> Conflict:
     return Conflict(run, f"{path} is settled already, by event {seq}")
 

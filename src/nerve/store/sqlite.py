@@ -72,18 +72,18 @@ class SqliteStore:
         return StoreBusy(f"{self.file} is being written to by another thread")
 
     def events(self, run: str, after: int = 0, limit: int | None = None) -> list[Row]:
-        with reported(self.file):
-            # Asked first, since an append between the two questions may only make the journal longer.
+        found: list[Row] = []
+        with reported(self.file), self._reader:  # at one moment, though the run may be deleted meanwhile
             reach = self._reader.execute(SQL["select_reach"], (run,)).get or 0
             last = NO_LAST if limit is None else after + limit
-            reach = min(reach, last)
             stored = self._reader.execute(SQL["select_events"], (run, after, last))
             try:
                 rows = cast("Iterator[chain.Stored]", stored)
-                return chain.verified(run, after, rows, self._blob, reach)
+                found = chain.verified(run, after, rows, self._blob, min(reach, last))
             finally:
                 # Left open by an error, it would hold all later reads at this moment.
                 stored.close(True)
+        return found
 
     def _blob(self, hash: bytes) -> bytes | None:
         return cast("bytes | None", self._reader.execute(SQL["select_blob"], (hash,)).get)

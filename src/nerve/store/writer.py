@@ -20,6 +20,9 @@ from nerve.store.transaction import Transaction
 Head = tuple[int, bytes]
 Execute = Callable[..., apsw.Cursor]
 
+GONE: Head = (-1, b"")
+"""The last event of a run that is being deleted: nothing can follow."""
+
 HEADS = 8192
 """How many journals' last events are remembered; the others are looked up."""
 
@@ -143,7 +146,7 @@ class Writer:
                     moved[part.run] = group.add(part, head)
                     outcomes.append(None)
                 else:
-                    outcomes.append(refusals.sequence_taken(part, head[0]))
+                    outcomes.append(_refused(part, head))
             group.write(execute)
         self._remember(moved)
         return outcomes
@@ -280,7 +283,7 @@ def _insert(execute: Execute, name: str, width: int, values: list[object]) -> No
 def _append_alone(db: apsw.Connection, execute: Execute, part: Append) -> Conflict | None:
     head = _head(db, part.run)
     if head[0] != part.after:
-        return refusals.sequence_taken(part, head[0])
+        return _refused(part, head)
     group = _Group()
     group.add(part, head)
     execute("SAVEPOINT part")
@@ -295,6 +298,10 @@ def _append_alone(db: apsw.Connection, execute: Execute, part: Append) -> Confli
         if db.in_transaction:
             execute("RELEASE part")
     return None
+
+
+def _refused(part: Append, head: Head) -> Conflict:
+    return refusals.being_deleted(part.run) if head == GONE else refusals.sequence_taken(part, head[0])
 
 
 def _conflict(db: apsw.Connection, part: Append) -> Conflict | None:
@@ -320,7 +327,14 @@ def _delete_behind(execute: Execute, run: str, after: int) -> None:
 
 
 def _head(db: apsw.Connection, run: str) -> Head:
+    if _is_deleted(db, run):
+        return GONE
     return db.execute(SQL["select_head"], (run,)).fetchone() or (0, START)
+
+
+def _is_deleted(db: apsw.Connection, run: str) -> bool:
+    """Whether a run is gone, but for some of its events."""
+    return db.execute(SQL["select_is_deleted"], (run,)).get is not None
 
 
 def _forget_failed_commit(db: apsw.Connection) -> None:

@@ -12,7 +12,8 @@ SELECT seq FROM events WHERE run = ? AND settles = ?;
 
 -- name: select_events
 SELECT seq, at, type, path, settles, data, hash FROM events
-WHERE run = ? AND seq >= ? AND seq <= ? ORDER BY seq;
+WHERE run = ?1 AND seq >= ?2 AND seq <= ?3 AND NOT EXISTS (SELECT 1 FROM deletions WHERE run = ?1)
+ORDER BY seq;
 
 -- name: select_blob
 SELECT data FROM blobs WHERE hash = ?;
@@ -54,6 +55,9 @@ INSERT OR IGNORE INTO deletions (run) VALUES (?);
 
 -- name: select_deletion
 SELECT run FROM deletions LIMIT 1;
+
+-- name: select_is_deleted
+SELECT 1 FROM deletions WHERE run = ?;
 
 -- name: delete_deletion
 DELETE FROM deletions WHERE run = ?;
