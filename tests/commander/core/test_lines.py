@@ -2,7 +2,7 @@
 
 import pytest
 
-from nerve.commander.core.lines import plain
+from nerve.commander.core.lines import ROOTS, SYMBOLS, plain
 from nerve.core.event import WorkflowEvent
 
 
@@ -41,3 +41,8 @@ def test_a_round_is_told_as_one() -> None:
 @pytest.mark.parametrize("type", ["usage", "clock_read", "state_entered", "workflow_changed", "agent_thread"])
 def test_what_only_the_engine_says_is_not(type: str) -> None:
     assert plain(WorkflowEvent("r", "w", type, {"any": "thing"})) is None
+
+
+@pytest.mark.parametrize("state", ["waiting", "pausing", "paused", "held"])
+def test_a_run_that_stands_is_not_drawn_as_one_that_runs(state: str) -> None:
+    assert ROOTS[state][0] == SYMBOLS[state][0] == "⏸"

@@ -52,6 +52,17 @@ async def test_what_a_command_lists_is_shown_from_its_beginning() -> None:
         assert "❯ hello" in screen.text
 
 
+@pytest.mark.requirement("S0-05")
+async def test_what_a_workflow_emits_is_shown_in_its_block_line_by_line() -> None:
+    made = desk()
+    run = Script(made, "run_05emits", "code_review").follow().started("reviewer")
+    run.say("review_complete", review="fine").say("merged", commits=3)
+    async with shown(made) as screen:
+        lines = screen.text.split("\n")
+        at = next(n for n, line in enumerate(lines) if "[review_complete] fine" in line)
+        assert "[merged] commits 3" in lines[at + 1]
+
+
 async def test_streamed_text_is_markdown_and_tools_are_folded() -> None:
     async with shown(working()) as screen:
         await screen.press("f4", "up", "up")

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 from textual.strip import Strip
 
-from nerve.commander.core.blocks import Block, Part
+from nerve.commander.core.blocks import LINE, Block, Part
 from nerve.commander.core.desk import Desk, RunCard
 from nerve.commander.core.harmless import gist, harmless
 from nerve.commander.core.lines import SYMBOLS
@@ -108,7 +108,7 @@ class Drawn:
             if lines and part.name != before:
                 yield Strip([])
                 yield from draw(look.app, Text(f"  {harmless(part.name)}", "cyan"), look.width, GUTTER)
-            elif lines and part.kind not in ("tool", "thought"):
+            elif lines and part.kind not in ("tool", "thought") and part.key != LINE:
                 yield Strip([])
             before = part.name if lines else before
             yield from lines
