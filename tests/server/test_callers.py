@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -80,11 +81,23 @@ async def test_the_user_is_known_at_the_unix_socket(beside: tuple[Api, dict[str,
     for scope in ("answer", "admin"):
         for via in (None, "cli", "commander", "root"):
             async with Client("http://localhost", token=made[scope], socket=path, via=via) as client:
-                told = await client.answer(run=await waiting(api), answer="yes")
-                seen[scope, via] = told.by, told.via
-    other = (f"unix:{user()}", "unix socket")
-    screens = {("admin", via): (f"{via}:{user()}", via) for via in ("cli", "commander")}
-    assert seen == dict.fromkeys(seen, other) | screens
+                run = await waiting(api)
+                told = await client.answer(run=run, answer="yes")
+                [event] = [e for e in (await api.events(run=run)).events if e.event_type == "gate_answered"]
+                assert (told.by, told.via, told.pid) == tuple(
+                    event.data[name] for name in ("by", "via", "pid")
+                )
+                seen[scope, via] = told.by, told.via, told.pid
+    ours = f"unix:{user()}"
+    doors = {None: "unix socket", "root": "unix socket", "cli": "cli", "commander": "commander"}
+    assert seen == {(scope, via): (ours, doors[via], os.getpid()) for scope, via in seen}
+
+
+def test_the_name_of_the_user_is_not_that_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = user()
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.setenv(name, "somebody-else")
+    assert user() == before
 
 
 async def test_lines_come_from_the_user(beside: tuple[Api, dict[str, str], str]) -> None:
@@ -98,6 +111,7 @@ async def test_lines_come_from_the_user(beside: tuple[Api, dict[str, str], str])
     writer.close()
     [event] = [e for e in (await api.events(run=run)).events if e.event_type == "gate_answered"]
     assert (event.data["by"], event.data["scope"]) == (f"unix:{user()}", "answer")
+    assert event.data["pid"] == os.getpid()
 
 
 async def test_the_key_of_a_request_is_not_the_key_of_a_signal(client: httpx2.AsyncClient) -> None:

@@ -49,7 +49,7 @@ class GateEvent(NamedTuple):
         return name in self.names
 
     def told(self) -> models.Answered:
-        names = ("gate_id", "node_id", "answer", "by", "via", "scope", "reason", "key")
+        names = ("gate_id", "node_id", "answer", "by", "via", "scope", "pid", "reason", "key")
         told = {name: self.data[name] for name in names if name in self.data}
         return models.Answered(run_id=self.run, path=self.path, **told)
 

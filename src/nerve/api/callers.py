@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-import getpass
+import os
+import pwd
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, from where, and what the token is for that was shown."""
+    """Who asks, what the token is for that was shown, and the process, if it is one of this machine.
+
+    `via` is the door, or the screen that a process of our own user says it is.
+    """
 
     who: str
     via: str
     scope: str | None = None
+    pid: int | None = None
 
-    def about(self) -> dict[str, str]:
+    def about(self) -> dict[str, Any]:
         """What is recorded beside who it was."""
-        return {"via": self.via} | ({"scope": self.scope} if self.scope else {})
+        told = {"via": self.via, "scope": self.scope, "pid": self.pid}
+        return {name: value for name, value in told.items() if value is not None}
 
 
 HERE = Caller("api", "api")
@@ -25,11 +32,12 @@ HERE = Caller("api", "api")
 
 def person(via: str) -> Caller:
     """Whoever sits before a screen of this process."""
-    return Caller(f"{via}:{user()}", via)
+    return Caller(f"unix:{user()}", via, pid=os.getpid())
 
 
 def user() -> str:
+    """The name of the user whose process this is, whatever its environment says."""
     try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # a user without a name
-        return "unknown"
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a user without a name
+        return str(os.getuid())

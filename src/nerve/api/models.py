@@ -246,11 +246,13 @@ class Answered(Told):
     node_id: str | None = None
     answer: Any = None
     by: str = ""
-    """Who: `token:SCOPE`, `browser:SCOPE`, `unix:USER`, `cli:USER`, `commander:USER`, or `api`."""
+    """Who, as far as that is known for sure: `token:SCOPE`, `browser:SCOPE`, `unix:USER`, or `api`."""
     via: str = ""
-    """From where: `http`, `ws`, `unix socket`, `cli`, `commander` or `api`."""
+    """From where: `http`, `ws`, `api`; and `unix socket`, or `cli` or `commander`, if it calls itself so."""
     scope: str | None = None
     """What the token was for."""
+    pid: int | None = None
+    """The process that asked, if it is one of this machine."""
     reason: str = ""
     key: str | None = None
 

@@ -15,23 +15,18 @@ SCREENS = ("cli", "commander")
 
 
 def asking(scope: Mapping[str, Any], level: Scope | None = None) -> Caller:
-    """Who sent a request, or opened a WebSocket.
-
-    What a client calls itself counts only where it may do everything anyway, and is our own user.
-    """
+    """Who sent a request, or opened a WebSocket."""
     shown: Scope = level or scope["nerve.caller"]
     server = scope.get("server")
     if not server or server[1] is None:
-        return beside(shown, named(scope))
+        return beside(shown, scope["state"]["pid"], named(scope))
     via = "ws" if scope["type"] == "websocket" else "http"
     return Caller(f"{'browser' if by_cookie(scope) else 'token'}:{shown}", via, shown)
 
 
-def beside(shown: Scope, client: str = "") -> Caller:
-    """Who is at the Unix socket, which only our own user can open."""
-    if shown == "admin" and client in SCREENS:
-        return Caller(f"{client}:{user()}", client, shown)
-    return Caller(f"unix:{user()}", "unix socket", shown)
+def beside(shown: Scope, pid: int | None, client: str = "") -> Caller:
+    """Who is at the Unix socket, which only our own user can open; `client` is what it calls itself."""
+    return Caller(f"unix:{user()}", client if client in SCREENS else "unix socket", shown, pid)
 
 
 def named(scope: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ from nerve.server import commands
 from nerve.server.auth import Auth, need
 from nerve.server.body import LARGEST, read_object
 from nerve.server.callers import beside
+from nerve.server.protocol import pid_of
 
 FIRST_SECONDS = 5.0
 """In which the token must come."""
@@ -35,11 +36,12 @@ class Lines:
         try:
             async with asyncio.timeout(FIRST_SECONDS):
                 caller = self._introduced(read_object(await reader.readline()))
+            api = self._api.asked_by(beside(caller, pid_of(writer.transport)))
             await say(writer, {"success": True})
             while line := await reader.readline():
                 while len(working) >= AT_ONCE:
                     await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED)
-                task = asyncio.create_task(self._work(caller, read_object(line), writer))
+                task = asyncio.create_task(self._work(api, caller, read_object(line), writer))
                 working.add(task)
                 task.add_done_callback(working.discard)
         except ApiError as error:
@@ -56,10 +58,12 @@ class Lines:
         token = first.get("token")
         return self._auth.known(token if isinstance(token, str) else "")
 
-    async def _work(self, caller: Scope, given: Mapping[str, Any], writer: asyncio.StreamWriter) -> None:
+    async def _work(
+        self, api: Api, caller: Scope, given: Mapping[str, Any], writer: asyncio.StreamWriter
+    ) -> None:
         try:
             need(caller, commands.scope_of(given))
-            async for reply in commands.replies(self._api.asked_by(beside(caller)), given):
+            async for reply in commands.replies(api, given):
                 await say(writer, reply)
         except ApiError as error:
             await say(writer, commands.same_request(given, commands.failed(error)))
