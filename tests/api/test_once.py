@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
+from agents.test_steering import Working
 from api.support import refusal, with_workflows
+from core.workflow.support import until
 from nerve import Session
-from nerve.api import OPERATIONS, Api
+from nerve.agents import AgentNode
+from nerve.api import OPERATIONS, Api, once
 from nerve.api.callers import Caller
 
 COMMANDS = [each for each in OPERATIONS.values() if each.changes]
@@ -157,3 +160,69 @@ async def test_who_says_something_is_kept_with_it_and_cannot_be_said(api: Api) -
     late = await refusal(api.answer(run=run.run_id, answer="no"))
     assert late.details["winner"]["by"] == "token:answer"
     assert (await ann.assert_fact(fact="(note 1)")).by == "token:answer"
+
+
+class Died(BaseException):
+    """In the place of the end of the process."""
+
+
+@pytest.mark.parametrize(
+    ("name", "driven"),
+    [("pause", True), ("resume", True), ("resume", False), ("retry", False), ("fork", True)],
+)
+async def test_what_was_done_before_a_crash_is_not_refused_after_it(
+    file: Path, monkeypatch: pytest.MonkeyPatch, name: str, driven: bool
+) -> None:
+    async def dies(*_: Any) -> None:
+        raise Died
+
+    async with Session(store=file) as session:
+        run = await with_workflows(session).start(workflow="ask", wait=True)
+    async with Session(store=file) as session:
+        api = with_workflows(session)
+        if driven:
+            await session.recover()
+        if name == "resume":
+            await api.pause(run=run.run_id)
+        elif name == "retry":
+            held = session.engine.handle(session.engine.store.run(run.run_id))
+            await session.engine.commands.hold(held, "quarantine", "look")
+        with monkeypatch.context() as crash:
+            crash.setattr(once, "write", dies)
+            with pytest.raises(Died):
+                await api.perform(name, {"run": run.run_id, "key": "k"})
+    async with Session(store=file) as session:
+        api = with_workflows(session)
+        await session.recover()
+        before = seen(api)
+        for _ in range(2):
+            assert (await api.perform(name, {"run": run.run_id, "key": "k"})).run_id
+        assert seen(api) == before
+        error = await refusal(api.perform(name, {"run": run.run_id[:-1], "key": "k"}))
+        assert error.code == "conflict"
+
+
+async def test_a_word_to_an_agent_is_kept_together_with_its_key(api: Api) -> None:
+    agent = Working(resume=True)
+    AgentNode("dev", api.session, agent)
+
+    @api.session.workflow
+    async def build(ctx: Any) -> Any:
+        return (await ctx.run("dev", "Build it"))["output"]
+
+    run = await api.start(workflow="build")
+    await until(lambda: agent.prompts)
+    store, parts = api.session.engine.store, list[Any]()
+    append = store.append
+
+    def seen_by_the_store(batch: Any, patience: float = 30.0) -> Any:
+        parts.extend(batch)
+        return append(batch, patience)
+
+    store.append = seen_by_the_store
+    told = await api.steer(run=run.run_id, text="Use tabs", key="k")
+    [part] = [part for part in parts if any(row.type == "steered" for row in part.rows)]
+    assert [reply.key for reply in part.replies] == ["k"]
+    assert await api.steer(run=run.run_id, text="Use tabs", key="k") == told
+    agent.go.set()
+    await api.session.get_workflow_run(run.run_id).wait()

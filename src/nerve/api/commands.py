@@ -14,6 +14,7 @@ from nerve.core.session import loading
 from nerve.core.workflow import WorkflowRun, WorkflowState
 from nerve.dataspace import Change, Record
 from nerve.engine.fork import forked_from
+from nerve.store.port import ReplyRow
 
 if TYPE_CHECKING:
     from nerve.core.session import Session
@@ -131,14 +132,19 @@ async def pause(session: Session, asked: models.Pause) -> models.RunTold:
 
 async def resume(session: Session, asked: models.Resume) -> models.RunTold:
     run = found(session, asked.run)
-    await run.resume(limits=asked.limits, with_changes=asked.with_changes)
+    await run.resume(limits=asked.limits, with_changes=asked.with_changes, reply=begun(asked))
     return run_told(run)
 
 
 async def steer(session: Session, asked: models.Steer) -> models.Steered:
     run = found(session, asked.run)
-    path = await run.steer(asked.text, asked.path, by=asked._caller.who)
-    return models.Steered(run_id=run.run_id, path=path, text=asked.text)
+    reply = asked._reply
+
+    def told(path: str) -> models.Steered:
+        return models.Steered(run_id=run.run_id, path=path, text=asked.text)
+
+    saying = None if reply is None else lambda path: reply.row(told(path))
+    return told(await run.steer(asked.text, asked.path, by=asked._caller.who, saying=saying))
 
 
 async def stop(session: Session, asked: models.Stop) -> models.RunTold:
@@ -157,7 +163,7 @@ async def fork(session: Session, asked: models.Fork) -> models.RunTold:
 async def retry(session: Session, asked: models.Skip) -> models.RunTold:
     run = found(session, asked.run)
     if not run.is_complete:
-        await run.retry(asked.path or None)
+        await run.retry(asked.path or None, reply=begun(asked))
         return run_told(run)
     failed = next((node.path for node in run.view.nodes.values() if node.state == "failed"), None)
     if failed is None:
@@ -167,8 +173,13 @@ async def retry(session: Session, asked: models.Skip) -> models.RunTold:
 
 async def skip(session: Session, asked: models.Skip) -> models.RunTold:
     run = found(session, asked.run)
-    await run.skip(asked.path, asked.output)
+    await run.skip(asked.path, asked.output, reply=begun(asked))
     return run_told(run)
+
+
+def begun(asked: models.Asked) -> ReplyRow | None:
+    """What a store keeps together with what a command does, if it has a key."""
+    return None if asked._reply is None else asked._reply.begun()
 
 
 async def route(session: Session, asked: models.Route) -> models.RouteTold:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from nerve.api.errors import ApiError
-from nerve.api.models import Asked, Told
+from nerve.api.models import Asked, OneRun, Told
 from nerve.api.operations import Operation
 from nerve.api.replies import Reply
+from nerve.api.telling import found, run_told
 from nerve.core.values import encode
 from nerve.store.port import Append, ReplyRow
 
@@ -39,7 +40,7 @@ async def done_once(session: Session, operation: Operation, asked: Asked, do: Do
         await asyncio.wait([first])
     reply = Reply(session.name, key, fingerprint(operation, asked))
     if (before := session.engine.store.reply(session.name, key)) is not None:
-        return repeated(operation, reply, before)
+        return repeated(session, operation, asked, reply, before)
     asked._reply = reply
     task = flying[key] = asyncio.ensure_future(kept(session, asked, reply, do))
     task.add_done_callback(lambda _: flying.pop(key))
@@ -67,9 +68,11 @@ def fingerprint(operation: Operation, asked: Asked) -> str:
     return f"{operation.name} {sha256(encode(given, canonical=True).encode()).hexdigest()}"
 
 
-def repeated(operation: Operation, reply: Reply, before: ReplyRow) -> Told:
+def repeated(session: Session, operation: Operation, asked: Asked, reply: Reply, before: ReplyRow) -> Told:
     if before.asked != reply.asked:
         name = before.asked.partition(" ")[0]
         told = f"key '{reply.key}' was used for another command ({name})"
         raise ApiError("conflict", told, "Use a new key for a new command.")
+    if not before.reply and isinstance(asked, OneRun):  # it was done, and then the process died
+        return run_told(found(session, asked.run))
     return operation.tells.model_validate_json(before.reply)

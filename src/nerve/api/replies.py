@@ -18,6 +18,10 @@ class Reply:
         self.session, self.key, self.asked = session, key, asked
         self.kept = False
 
+    def begun(self) -> ReplyRow:
+        """That it is done, written with what it does; what is said of it is written later."""
+        return ReplyRow(self.session, self.key, time.time(), self.asked, "")
+
     def row(self, told: Told) -> ReplyRow:
         self.kept = True
         return ReplyRow(self.session, self.key, time.time(), self.asked, told.model_dump_json())

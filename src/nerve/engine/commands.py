@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -22,6 +22,9 @@ from nerve.store.port import ReplyRow
 
 if TYPE_CHECKING:
     from nerve.engine.local import LocalEngine
+
+Saying = Callable[[str], ReplyRow]
+"""What is said to a command about a path."""
 
 RUNS = (WorkflowState.RUNNING, WorkflowState.WAITING)
 PAUSES = (WorkflowState.PAUSED, WorkflowState.PAUSING)
@@ -99,14 +102,25 @@ class Commands:
     def _open_children(self, run: WorkflowRun) -> list[WorkflowRun]:
         return [self._engine.handle(row) for row in self._engine.open_children(run.run_id)]
 
-    async def resume(self, run: WorkflowRun, limits: Mapping[str, Any], with_changes: bool = False) -> None:
+    async def resume(
+        self,
+        run: WorkflowRun,
+        limits: Mapping[str, Any],
+        with_changes: bool = False,
+        reply: ReplyRow | None = None,
+    ) -> None:
         async with self._turn(run) as drive:
             if run._held is not None and run._held["reason"] == "in doubt":
                 raise RuntimeError(f"Cannot resume: {run._held['message']}")
-            await self._resume(run, drive, limits, with_changes)
+            await self._resume(run, drive, limits, with_changes, reply)
 
     async def _resume(
-        self, run: WorkflowRun, drive: Drive | None, limits: Mapping[str, Any], with_changes: bool = False
+        self,
+        run: WorkflowRun,
+        drive: Drive | None,
+        limits: Mapping[str, Any],
+        with_changes: bool = False,
+        reply: ReplyRow | None = None,
     ) -> None:
         if run._state not in STANDS:
             raise RuntimeError(f"Cannot resume run in state {run.state.value}")
@@ -114,10 +128,12 @@ class Commands:
             drive = self._engine.renew(run, drive)
         self._engine.ready(run)
         if drive is not None:
-            await drive.journal.written_upto(drive.resume(limits, with_changes))
+            seq = drive.resume(limits, with_changes)
+            drive.journal.keep(reply)
+            await drive.journal.written_upto(seq)
         else:
             data = resumed(run.run_id, limits, with_changes)
-            await self._append(run, "workflow_resumed", data, WorkflowState.RUNNING)
+            await self._append(run, "workflow_resumed", data, WorkflowState.RUNNING, reply=reply)
             run._held, run._state = None, WorkflowState.RUNNING
             self._engine.revive(run)
         for child in self._open_children(run):
@@ -201,7 +217,9 @@ class Commands:
         asked = [(path, data) for path, data in waits.items() if "label" in data]
         return [path for path, data in asked if data["label"] == label and data["key"] in (None, key)]
 
-    async def steer(self, run: WorkflowRun, text: str, path: str | None, by: str) -> str:
+    async def steer(
+        self, run: WorkflowRun, text: str, path: str | None, by: str, saying: Saying | None = None
+    ) -> str:
         """Say something to an agent at work; gives the path of its step."""
         async with self._turn(run) as drive:
             listening = {} if drive is None else {at: leaf.words for at, leaf in drive.calls.leaves.items()}
@@ -211,11 +229,14 @@ class Commands:
                 who = ", ".join(heard) or "none"
                 raise RuntimeError(f"Cannot steer {path or 'the run'}: steps whose agents listen now: {who}")
             seq = drive.note("steered", found[0], {"text": text, "by": by})
+            drive.journal.keep(saying(found[0]) if saying is not None else None)
             heard[found[0]].put_nowait(text)  # at once: the turn may end while this is written
             await drive.journal.written_upto(seq)
             return found[0]
 
-    async def decide(self, run: WorkflowRun, path: str, decision: str, value: Any) -> None:
+    async def decide(
+        self, run: WorkflowRun, path: str, decision: str, value: Any, reply: ReplyRow | None = None
+    ) -> None:
         """Say what became of the path a run is held at, and go on."""
         async with self._turn(run) as drive:
             if run._state is not WorkflowState.HELD:
@@ -232,7 +253,7 @@ class Commands:
                 raise RuntimeError(
                     f"Cannot {decision}: the run is held for its {held['reason']}. {held['message']}"
                 )
-            await self._resume(run, drive, {})
+            await self._resume(run, drive, {}, reply=reply)
 
     async def hold(self, run: WorkflowRun, reason: str, message: str) -> None:
         """Hold a run that nobody drives until somebody decides; it still hears what it waits for."""

@@ -47,7 +47,9 @@ class MemoryStore:
         for fact in part.facts:
             self._note(fact)
         for reply in part.replies:
-            self._replies.setdefault((reply.session, reply.key), reply)
+            before = self._replies.setdefault((reply.session, reply.key), reply)
+            if before.reply == "" and before.asked == reply.asked:
+                self._replies[reply.session, reply.key] = before._replace(reply=reply.reply)
         return None
 
     def _note(self, fact: FactRow) -> None:

@@ -85,7 +85,10 @@ class Definition(NamedTuple):
 
 
 class ReplyRow(NamedTuple):
-    """What a command with a key was, and what was said to it; the first with a key stays."""
+    """What a command with a key was, and what was said to it; the first with a key stays.
+
+    One without a text says that the command was done; what is said to it follows.
+    """
 
     session: str
     key: str

@@ -431,6 +431,14 @@ class StoreContract:
         assert store.reply("default", "k") is None
         assert store.reply("other", "k") == other
 
+    def test_a_reply_may_follow_what_a_command_has_done_but_once(self, store: Store) -> None:
+        done = ReplyRow("default", "k", 5.0, "resume a", "")
+        for reply in (done, done._replace(asked="stop a", reply="{}"), done._replace(at=6.0, reply="1")):
+            store.append([Append("", 0, (), replies=[reply])])
+        assert store.reply("default", "k") == done._replace(reply="1")
+        store.append([Append("", 0, (), replies=[done._replace(reply="2")])])
+        assert store.reply("default", "k") == done._replace(reply="1")
+
     def test_old_events_are_found_by_their_type_and_time(self, store: Store) -> None:
         rows = [event(1, data='"é"'), event(2, data="x" * (INLINE_LIMIT + 1)), event(3), event(4, data="[]")]
         rows[3] = rows[3]._replace(at=rows[3].at + 10)

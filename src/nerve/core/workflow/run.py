@@ -31,11 +31,15 @@ class Commands(Protocol):
 
     async def stop(self, run: WorkflowRun, reason: str) -> list[str]: ...
     async def pause(self, run: WorkflowRun) -> None: ...
-    async def resume(self, run: WorkflowRun, limits: Mapping[str, Any], with_changes: bool) -> None: ...
+    async def resume(
+        self, run: WorkflowRun, limits: Mapping[str, Any], with_changes: bool, reply: Any
+    ) -> None: ...
     def answer(self, run: WorkflowRun, gate: GateInfo, answer: Any, by: str) -> Awaitable[None]: ...
     async def signal(self, run: WorkflowRun, label: str, value: Any, key: str | None) -> int: ...
-    async def steer(self, run: WorkflowRun, text: str, path: str | None, by: str) -> str: ...
-    async def decide(self, run: WorkflowRun, path: str, decision: str, value: Any) -> None: ...
+    async def steer(self, run: WorkflowRun, text: str, path: str | None, by: str, saying: Any) -> str: ...
+    async def decide(
+        self, run: WorkflowRun, path: str, decision: str, value: Any, reply: Any = None
+    ) -> None: ...
 
 
 class Engine(Protocol):
@@ -225,24 +229,29 @@ class WorkflowRun:
         await self._engine.commands.pause(self)
 
     async def resume(
-        self, *, limits: Limits | Mapping[str, Any] | None = None, with_changes: bool = False
+        self,
+        *,
+        limits: Limits | Mapping[str, Any] | None = None,
+        with_changes: bool = False,
+        reply: Any = None,
     ) -> None:
         """Go on with a paused or held run, with higher limits if given: of the run, or of a step by its path.
 
         With `with_changes` a run that is held because its code changed goes on with the new code:
-        what it asks for differently is run again.
+        what it asks for differently is run again. `reply` is kept by the store, in the same transaction.
         """
         given = limits.to_dict() if isinstance(limits, Limits) else dict(limits or {})
         raised(given)
-        await self._engine.commands.resume(self, given, with_changes)
+        await self._engine.commands.resume(self, given, with_changes, reply)
 
-    async def steer(self, text: str, path: str | None = None, *, by: str = "") -> str:
+    async def steer(self, text: str, path: str | None = None, *, by: str = "", saying: Any = None) -> str:
         """Say something to the agent of a running step; gives the path of the step.
 
         It hears it in the middle of its turn where its provider can, and else when the turn is over. `path`
-        may be left out where only one agent listens. RuntimeError says which do.
+        may be left out where only one agent listens. RuntimeError says which do. What `saying` makes of the
+        path is kept by the store, in the same transaction.
         """
-        return await self._engine.commands.steer(self, text, path, by)
+        return await self._engine.commands.steer(self, text, path, by, saying)
 
     def answer_gate(self, answer: Any, gate_id: str | None = None) -> None:
         """Answer an open gate. The run goes on when the answer is on disk."""
@@ -312,13 +321,13 @@ class WorkflowRun:
         """Settle the open waits for this signal; says how many there were."""
         return await self._engine.commands.signal(self, label, value, key)
 
-    async def skip(self, path: str, output: Any = None) -> None:
+    async def skip(self, path: str, output: Any = None, *, reply: Any = None) -> None:
         """Settle a path the run is held at: it happened, and this is its output."""
-        await self._engine.commands.decide(self, path, "skip", output)
+        await self._engine.commands.decide(self, path, "skip", output, reply)
 
-    async def retry(self, path: str | None = None) -> None:
+    async def retry(self, path: str | None = None, *, reply: Any = None) -> None:
         """Go on with a held run; the path it is in doubt about is run again."""
-        await self._engine.commands.decide(self, path or "", "retry", None)
+        await self._engine.commands.decide(self, path or "", "retry", None, reply)
 
     async def fail(self, path: str, error: str = "declared failed") -> None:
         """Settle a path the run is held at as failed."""

@@ -1,5 +1,7 @@
 -- name: insert_replies
-INSERT OR IGNORE INTO replies (session, key, at, asked, reply) VALUES :rows;
+INSERT INTO replies (session, key, at, asked, reply) VALUES :rows
+ON CONFLICT (session, key) DO UPDATE SET reply = excluded.reply
+WHERE replies.reply = '' AND replies.asked = excluded.asked;
 
 -- name: select_reply
 SELECT session, key, at, asked, reply FROM replies WHERE session = ? AND key = ?;
