@@ -36,7 +36,7 @@ SHEET = """\
   Ctrl-O                 show what tools say, or fold it
   F3                     open the next gate
   Esc                    close; twice: stop the run that is looked at
-  Ctrl-C                 clear; twice: leave, and what runs goes on; then Esc: stop it
+  Ctrl-C                 clear; twice: leave, and what runs goes on
   Ctrl-D                 leave, when the line is empty
   ?                      these keys; /help lists the commands"""
 

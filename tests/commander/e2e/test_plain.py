@@ -113,7 +113,7 @@ def test_keys_do_what_people_are_used_to(project):
         terminal.type("third")
         terminal.until("  second", "  third")
         terminal.press("enter")
-        terminal.until("Hello first second third")
+        terminal.until("Hello first\nsecond\nthird")
 
         terminal.type("something else")
         terminal.until("❯ something else")
