@@ -8,7 +8,7 @@ import pytest
 
 from api.support import refusal
 from nerve.api import OPERATIONS, Api, ApiError
-from nerve.api.errors import STATUS, told
+from nerve.api.errors import FIXES, STATUS, told
 from nerve.core import values
 from nerve.errors import Conflict, NotJson, RunHeld, StoreBusy, StoreFull
 
@@ -247,3 +247,10 @@ async def test_labels_and_gates_are_taken_by_their_beginnings_if_only_one_fits(a
     assert (await api.run(run="feature-42")).run_id == (await api.run(run=first.run_id)).run_id
     assert (await refusal(api.run(run="feat"))).code == "conflict"
     await api.answer(run="feature-42", gate=first.gates[0].gate_id[:4], answer="yes")
+
+
+def test_every_error_has_a_code_a_sentence_and_a_fix() -> None:
+    assert FIXES.keys() == STATUS.keys()
+    for code in STATUS:
+        assert ApiError(code, "no").to_dict() == {"code": code, "message": "no", "fix": FIXES[code]}
+    assert ApiError("busy", "no", "Wait.").fix == "Wait."

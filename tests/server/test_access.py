@@ -9,6 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from nerve.api import ApiError
 from nerve.api.operations import OPERATIONS
 from nerve.server.auth import MAY, Auth
 from server.conftest import Served
@@ -366,3 +367,13 @@ async def test_a_token_in_the_address_is_no_token(served: Served) -> None:
 def test_an_empty_token_is_refused() -> None:
     with pytest.raises(ValueError, match="empty"):
         Auth({"admin": ""})
+
+
+def test_a_refusal_keeps_nothing_of_the_requests_before() -> None:
+    auth = Auth({"admin": "right"})
+    refusals = []
+    for _ in range(2):
+        with pytest.raises(ApiError) as caught:
+            auth.known("wrong")
+        refusals.append(caught.value)
+    assert refusals[0] is not refusals[1]

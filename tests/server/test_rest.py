@@ -140,3 +140,23 @@ async def test_every_reference_in_the_description_is_there() -> None:
 async def test_anybody_may_ask_whether_it_lives(served: Served) -> None:
     async with served.client(None) as anybody:
         assert (await anybody.get("/healthz")).json() == {"status": "ok"}
+
+
+async def test_every_refusal_says_what_to_do(served: Served) -> None:
+    async with served.client() as client:
+        run = (await client.post("/api/runs", json={"workflow": "ask", "wait": True})).json()["run_id"]
+        answers = {"run": run, "answer": "perhaps"}
+        refused = [
+            await client.get("/api/nowhere"),
+            await client.delete("/api/runs"),
+            await client.get("/api/runs", headers={"origin": "http://elsewhere"}),
+            await client.post("/api/answers", json=answers),
+            await client.post("/api/answers", json={**answers, "answer": "yes"}),
+            await client.post("/api/answers", json={**answers, "answer": "no"}),
+            await client.post(f"/api/runs/{run}/pause", json={}),
+        ]
+        told = [(each.status_code, each.json().get("fix")) for each in refused]
+    assert [status for status, _ in told] == [404, 405, 403, 422, 200, 409, 409]
+    assert all(fix for status, fix in told if status != 200), told
+    assert told[0][1] == "See the routes: GET /api/openapi.json"
+    assert "POST" in told[1][1]

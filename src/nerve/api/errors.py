@@ -37,25 +37,41 @@ STATUS = {
 }
 """Every code, and the HTTP status that says the same."""
 
+FIXES = {
+    "bad_request": "See what is taken: nerve schema openapi",
+    "unauthorized": "Send the token as: Authorization: Bearer TOKEN",
+    "forbidden": "Use a token that may do it.",
+    "not_found": "See what there is: nerve runs, nerve workflow list",
+    "not_allowed": "See what is taken: nerve schema openapi",
+    "timeout": "Send it again.",
+    "conflict": "See how it stands: nerve status RUN",
+    "gone": "See how it ended: nerve status RUN",
+    "too_large": "Send less, or put it into a file.",
+    "unsupported": "Send JSON, with Content-Type: application/json",
+    "misdirected": "Use the address that the server printed.",
+    "refused": "Put that right, and ask again.",
+    "too_many": "Try again in a second.",
+    "internal": "See what the log says.",
+    "busy": "Try again in a moment.",
+    "storage_full": "Free some space, then try again.",
+}
+"""What to do, where nothing better is known."""
+
 
 class ApiError(NerveError):
     """Why a command or a query was not done. `details` are for programs."""
 
     def __init__(self, code: str, message: str, fix: str = "", details: dict[str, Any] | None = None) -> None:
         super().__init__(message)
-        self.code, self.message, self.fix, self.details = code, message, fix, details or {}
+        self.code, self.message, self.fix, self.details = code, message, fix or FIXES[code], details or {}
 
     @property
     def status(self) -> int:
         return STATUS[self.code]
 
     def to_dict(self) -> dict[str, Any]:
-        told: dict[str, Any] = {"code": self.code, "message": self.message}
-        return (
-            told
-            | ({"fix": self.fix} if self.fix else {})
-            | ({"details": self.details} if self.details else {})
-        )
+        told: dict[str, Any] = {"code": self.code, "message": self.message, "fix": self.fix}
+        return told | ({"details": self.details} if self.details else {})
 
     @classmethod
     def read(cls, data: dict[str, Any]) -> ApiError:

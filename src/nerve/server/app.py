@@ -33,6 +33,7 @@ HEADERS = {
 }
 SOCKET = "/ws"
 STOPPING = ApiError("busy", "the server stops; runs go on with the next one", "Ask again when it is back.")
+ROUTES = "See the routes: GET /api/openapi.json"
 HTTP_CODES = {404: "not_found", 405: "not_allowed"}
 
 
@@ -107,7 +108,9 @@ async def tell(request: Request, error: Exception) -> Response:
 async def tell_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = HTTP_CODES.get(error.status_code, "bad_request")
-    return refusal(ApiError(code, f"{request.method} {request.url.path}: {error.detail.lower()}"))
+    allowed = (error.headers or {}).get("Allow")
+    fix = f"Use: {allowed}" if allowed else ROUTES
+    return refusal(ApiError(code, f"{request.method} {request.url.path}: {error.detail.lower()}", fix))
 
 
 async def tell_bug(request: Request, error: Exception) -> Response:

@@ -29,8 +29,6 @@ OFFERED = "nerve.token."
 """What a page puts before its token in the subprotocols, the one header it can choose."""
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
-UNAUTHORIZED = ApiError("unauthorized", "a token is needed", "Send it as: Authorization: Bearer TOKEN")
-
 
 class Auth:
     """The tokens of one server, the names it goes by, and the codes and cookies of its browsers."""
@@ -55,9 +53,9 @@ class Auth:
             )
         origins = values(scope, b"origin")
         if origins and (len(origins) > 1 or origins[0] not in self._origins(scope, host)):
-            raise ApiError("forbidden", "pages of other origins may not ask this server")
+            raise foreign()
         if values(scope, b"sec-fetch-site") not in ([], ["same-origin"], ["none"]):
-            raise ApiError("forbidden", "pages of other origins may not ask this server")
+            raise foreign()
 
     def _own(self, scope: Mapping[str, Any]) -> frozenset[str]:
         server = scope.get("server")
@@ -106,7 +104,7 @@ class Auth:
         if len(self._failures) == FAILURES and now - self._failures[0] < 1:
             return ApiError("too_many", "too many wrong tokens", "Try again in a second.")
         self._failures.append(now)
-        return UNAUTHORIZED
+        return ApiError("unauthorized", "a token is needed", "Send it as: Authorization: Bearer TOKEN")
 
     # -- browsers ------------------------------------------------------------------------------
 
@@ -143,6 +141,11 @@ class Auth:
                 check_meant(scope)
                 return known
         raise self._failed()
+
+
+def foreign() -> ApiError:
+    fix = "Use the page of the server itself, or a program that sends the token."
+    return ApiError("forbidden", "pages of other origins may not ask this server", fix)
 
 
 def check_meant(scope: Mapping[str, Any]) -> None:
