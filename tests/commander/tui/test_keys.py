@@ -55,6 +55,27 @@ async def test_a_wrong_keymap_is_told_and_the_rest_counts(tmp_path: Path) -> Non
         assert screen.app.keymap == {"app.gates": "f7,f8"}
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"app.cancel" = "f9"',
+        '"app.interrupt" = "f9"',
+        '"app.leave" = "f9"',
+        '"app.help" = "ctrl+c"',
+        '"prompt.enter" = ["enter", "f9, escape"]',
+    ],
+)
+def test_how_to_stop_and_leave_is_said_by_the_user_and_by_no_project(tmp_path: Path, text: str) -> None:
+    theirs = Path(project(tmp_path, text)) / ".nerve/keymap.toml"
+    own = tmp_path / "keymap.toml"
+    own.write_text(text)
+    assert len(read_keymap([own])[0]) == 1
+    keymap, [problem] = read_keymap([theirs])
+    assert keymap == {}
+    assert "not for a project to say" in problem
+    assert read_keymap([own, theirs])[0] == read_keymap([own])[0]
+
+
 def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     broken = tmp_path / "keymap.toml"
     broken.write_text("= nothing")

@@ -21,6 +21,9 @@ SCOPES: dict[Scope, str] = {
     "stream": "Conversation",
 }
 KEYMAP = "keymap.toml"
+FOLDER = ".nerve"
+KEPT = ("app.cancel", "app.interrupt", "app.leave")
+"""How one stops and leaves is for the user to say, and for no project, which may come from anywhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +134,7 @@ def key_of(id: str, keymap: Mapping[str, str]) -> str:
 def places(project: str) -> list[Path]:
     """Where a keymap may be: for all projects, and for this one, which wins."""
     home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
-    return [home / "nerve" / KEYMAP, Path(project or ".") / ".nerve" / KEYMAP]
+    return [home / "nerve" / KEYMAP, Path(project or ".") / FOLDER / KEYMAP]
 
 
 def read_keymap(files: Iterable[Path]) -> tuple[dict[str, str], list[str]]:
@@ -147,7 +150,7 @@ def read_keymap(files: Iterable[Path]) -> tuple[dict[str, str], list[str]]:
             problems.append(f"{file} cannot be read: {error}. Its keys are not used.")
             continue
         for id, keys in flat(given.get("keys", given)):
-            if problem := wrong(id, keys):
+            if problem := wrong(id, keys) or (file.parent.name == FOLDER and kept(id, keys)):
                 problems.append(f"{file}: {problem}")
             else:
                 keymap[id] = keys if isinstance(keys, str) else ",".join(keys)
@@ -170,4 +173,13 @@ def wrong(id: str, keys: Any) -> str:
     several = isinstance(keys, list) and keys and all(isinstance(key, str) for key in keys)
     if not (several or (isinstance(keys, str) and keys)):
         return f"'{id}' needs a key as text, such as \"f5\", or a list of them"
+    return ""
+
+
+def kept(id: str, keys: str | list[str]) -> str:
+    """Why a project may not say what a key does."""
+    own = {each for key in KEYS if key.id in KEPT for each in key.keys.split(",")}
+    given = keys.split(",") if isinstance(keys, str) else ",".join(keys).split(",")
+    if id in KEPT or own.intersection(each.strip() for each in given):
+        return f"'{id}' is as it was: how to stop and leave is not for a project to say. Use your own keymap."
     return ""
