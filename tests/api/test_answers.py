@@ -28,6 +28,7 @@ async def test_an_answer_is_told_as_it_was_recorded(api: Api) -> None:
         "by": "api",
         "via": "api",
         "scope": None,
+        "pid": None,
         "reason": "",
         "key": "k",
     }
