@@ -44,6 +44,11 @@ def test_a_wrong_type_says_what_was_given() -> None:
     assert problem == "'command': input should be a valid string, not 3"
 
 
+def test_a_form_has_no_regular_expressions() -> None:
+    (problem,) = problems({"kind": "gate", "prompt": "n?", "form": {"type": "string", "pattern": "^(a+)+$"}})
+    assert problem.startswith("a form has no 'pattern': a regular expression may take for ever")
+
+
 def test_every_problem_has_the_line_and_column_of_the_source() -> None:
     found = checked(
         {"name": "flow", "body": {"kind": "sequence", "steps": [transform("1"), transform("1 +")]}}

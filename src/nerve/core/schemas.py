@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+EXPRESSIONS = ("pattern", "patternProperties")
+NAMED = ("properties", "$defs", "definitions", "dependentSchemas")
+"""Parts of a schema whose keys are names that somebody chose."""
+PLAIN = ("const", "enum", "default", "examples")
+"""Parts of a schema that are values."""
+
 SHOWN = 300
 """Characters of a message that are told."""
 
@@ -25,6 +31,21 @@ def problem_of(value: Any, schema: Mapping[str, Any]) -> str:
     first = errors[0]
     place = "".join(f"[{step!r}]" for step in first.path)
     return f"{first.message[:SHOWN]}{' at ' + place if place else ''}"
+
+
+def endless(schema: Any) -> str:
+    """Which part of a schema may take for ever over a short value, or nothing: regular expressions do."""
+    if isinstance(schema, list | tuple):
+        return next(filter(None, map(endless, schema)), "")
+    if not isinstance(schema, Mapping):
+        return ""
+    for name, part in schema.items():
+        if name in EXPRESSIONS:
+            return str(name)
+        inner = list(part.values()) if name in NAMED and isinstance(part, Mapping) else part
+        if name not in PLAIN and (found := endless(inner)):
+            return found
+    return ""
 
 
 def flaw_of(schema: Mapping[str, Any]) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
+from nerve.core.gates import WHY
 from nerve.core.nodes.graph import suggest
-from nerve.core.schemas import flaw_of
+from nerve.core.schemas import endless, flaw_of
 from nerve.spec import models
 from nerve.spec.source import Loc
 from nerve.spec.walk import Found
@@ -138,6 +139,8 @@ def gate(node: models.Gate, loc: Loc) -> Iterator[Wrong]:
     if node.choices is not None and node.form is not None:
         yield (*loc, "form"), "a gate has choices or a form, not both", "Drop one of them."
     yield from schema(node.form, (*loc, "form"))
+    if name := endless(node.form):
+        yield (*loc, "form"), f"a form has no '{name}': {WHY}", "Drop it, and check the answer in a step."
     if node.choices is not None and not node.choices:
         yield (*loc, "choices"), "choices is empty: nobody could answer", "Add one, or drop choices."
     known = node.choices
