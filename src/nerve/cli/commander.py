@@ -97,6 +97,8 @@ async def full_screen(controller: WorkflowController) -> tuple[str, int]:
     from nerve.commander.history_file import FILE, HistoryFile
     from nerve.commander.tui.app import CommanderApp
 
+    for name in ("COLUMNS", "LINES"):  # a size that was exported once is not the size of the window now
+        os.environ.pop(name, None)
     app = CommanderApp(controller, History(HistoryFile(Path(controller.desk.project) / FILE)))
     after = await app.run_async()
     return after or "quit", app.return_code or COMPLETED

@@ -78,7 +78,7 @@ async def test_a_long_paste_is_folded_and_shown_when_pasted_again(folder: Path) 
 
 
 async def test_no_size_breaks_the_screen(folder: Path) -> None:
-    with Tmux(folder) as terminal:
+    with Tmux(folder, COLUMNS="100") as terminal:
         terminal.nerve()
         terminal.enter("%ship it")
         terminal.until("1 waiting F3")
