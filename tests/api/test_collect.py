@@ -11,7 +11,7 @@ import pytest
 
 from api.support import refusal, with_workflows
 from nerve import Session
-from nerve.api import Api
+from nerve.api import Api, collecting
 from nerve.core.values import encode
 from nerve.store.port import Append, Row, RunRow, Store
 
@@ -163,3 +163,24 @@ async def slowest(api: Api, meanwhile: "asyncio.Future[Any]") -> float:
         await api.start(workflow="hello", wait=True)
         worst = max(worst, time.perf_counter() - began)
     return worst
+
+
+async def test_what_is_cut_off_between_files_and_runs_is_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path) as api:
+        store = api.session.engine.store
+        add(store, "older-run", 60)
+        folder = tmp_path / ".nerve" / "artifacts" / "older-run"
+        folder.mkdir(parents=True)
+
+        def fails(*_: Any) -> None:
+            raise OSError("as if it was killed here")
+
+        for place, name in ((collecting, "remove"), (store, "delete_runs")):
+            with monkeypatch.context() as patched:
+                patched.setattr(place, name, fails)
+                await refusal(api.collect(dry_run=False))
+            assert store.run("older-run") is not None
+        done = await api.collect(dry_run=False)
+        assert (done.runs, store.run("older-run"), folder.exists()) == (1, None, False)

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,7 +36,11 @@ async def collect(session: Session, asked: models.Collect) -> models.Collected:
 
     rows = retention.due(store, before, session=session.name, busy=busy)
     await asyncio.sleep(0)
-    files = list(files_of(session.project, (row.run for row in rows)))
+    files = files_of(session.project, [row.run for row in rows])
+
+    def remove_files(runs: Iterable[str]) -> None:
+        remove(file for run in runs for file in files.get(run, ()))
+
     output = asked.output_older_than
     done = await retention.collect(
         store,
@@ -45,10 +49,10 @@ async def collect(session: Session, asked: models.Collect) -> models.Collected:
         chunks_older_than=None if output is None else now - output * DAY,
         session=session.name,
         found=rows,
+        before=remove_files,  # what is cut off between the two is found again by the run
     )
     replies = 0
     if not asked.dry_run:
-        await asyncio.to_thread(remove, files)
         replies = await asyncio.to_thread(store.forget_replies, before)
     oldest = [
         models.OldRun(
@@ -60,11 +64,15 @@ async def collect(session: Session, asked: models.Collect) -> models.Collected:
         for row in rows[:SHOWN]
     ]
     return models.Collected(
-        dry_run=asked.dry_run, files=len(files), replies=replies, oldest=oldest, **done._asdict()
+        dry_run=asked.dry_run,
+        files=sum(map(len, files.values())),
+        replies=replies,
+        oldest=oldest,
+        **done._asdict(),
     )
 
 
-def files_of(project: Path, runs: Iterable[str]) -> Iterator[Path]:
+def files_of(project: Path, runs: Iterable[str]) -> dict[str, list[Path]]:
     """The logs and artifacts of runs in the folders of a project, and never what a link leads to."""
     root = os.path.realpath(project)
     kept = [
@@ -74,9 +82,12 @@ def files_of(project: Path, runs: Iterable[str]) -> Iterator[Path]:
         if os.path.realpath(place) == os.path.join(root, folder, place.name)
         if (names := set(listed(place)))
     ]
-    for run in runs:
-        for place, names in kept if ID.fullmatch(run) else ():
-            yield from (place / name for name in (run, f"{run}.jsonl") if name in names)
+    found = {
+        run: [place / name for place, names in kept for name in (run, f"{run}.jsonl") if name in names]
+        for run in runs
+        if ID.fullmatch(run)
+    }
+    return {run: files for run, files in found.items() if files}
 
 
 def listed(place: Path) -> list[str]:

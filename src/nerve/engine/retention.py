@@ -36,12 +36,13 @@ async def collect(
     session: str | None = None,
     busy: Callable[[str], bool] = lambda run: False,
     found: Sequence[RunRow] | None = None,
+    before: Callable[[Sequence[str]], None] = lambda runs: None,
 ) -> Collected:
     """Delete the runs that ended before a time, in small transactions; a dry run only says which.
 
     Open runs stay, and so do children whose parents stay, and runs that are `busy`. Keys of deleted runs are
     free again. Output from before `chunks_older_than` is emptied in the runs that stay. `found` is what
-    `due` gave, if somebody has asked already.
+    `due` gave, if somebody has asked already. `before` is called with runs, in a thread, before they go.
     """
     rows = found if found is not None else due(store, older_than, session=session, busy=busy)
     gone = {row.run for row in rows}
@@ -49,6 +50,7 @@ async def collect(
     for batch in batches(store, [row.run for row in rows]):
         total = plus(total, batch.size)
         if not dry_run:
+            await asyncio.to_thread(before, batch.runs)
             await asyncio.to_thread(store.delete_runs, batch.runs)
         await asyncio.sleep(0)
     if not dry_run:
