@@ -132,7 +132,7 @@ async def test_a_command_that_was_refused_may_be_sent_again(api: Api) -> None:
 async def test_a_fork_whose_reply_was_lost_in_a_crash_is_not_made_again(api: Api) -> None:
     run = await api.start(workflow="ask", wait=True)
     forked = await api.fork(run=run.run_id, key="k")
-    assert api.session.engine.store.forget_replies(float("inf")) == 1
+    assert api.session.engine.store.forget_replies("default", float("inf")) == 1
     assert (await api.fork(run=run.run_id, key="k")).run_id == forked.run_id
 
 

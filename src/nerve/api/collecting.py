@@ -53,7 +53,7 @@ async def collect(session: Session, asked: models.Collect) -> models.Collected:
     )
     replies = 0
     if not asked.dry_run:
-        replies = await asyncio.to_thread(store.forget_replies, before)
+        replies = await asyncio.to_thread(store.forget_replies, session.name, before)
     oldest = [
         models.OldRun(
             run_id=row.run,

@@ -136,8 +136,9 @@ class MemoryStore:
     def reply(self, session: str, key: str) -> ReplyRow | None:
         return self._replies.get((session, key))
 
-    def forget_replies(self, before: float) -> int:
-        old = [place for place, reply in self._replies.items() if reply.at < before]
+    def forget_replies(self, session: str, before: float) -> int:
+        replies = self._replies.items()
+        old = [place for place, reply in replies if reply.session == session and reply.at < before]
         for place in old:
             del self._replies[place]
         return len(old)

@@ -164,8 +164,8 @@ class Store(Protocol):
     def reply(self, session: str, key: str) -> ReplyRow | None:
         """What was said to the command with this key."""
 
-    def forget_replies(self, before: float) -> int:
-        """Forget what was said before a time; how many there were. From any thread."""
+    def forget_replies(self, session: str, before: float) -> int:
+        """Forget what was said in a session before a time; how many there were. From any thread."""
 
     def add_message(
         self, conversation: str, role: str, text: str, run: str | None = None, at: float | None = None

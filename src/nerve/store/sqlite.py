@@ -161,9 +161,9 @@ class SqliteStore:
             row = self._reader.execute(SQL["select_reply"], (session, key)).fetchone()
         return None if row is None else ReplyRow(*row)
 
-    def forget_replies(self, before: float) -> int:
+    def forget_replies(self, session: str, before: float) -> int:
         with self._turn, reported(self.file):
-            return self._writer.execute("delete_replies", {"before": before})
+            return self._writer.execute("delete_replies", {"session": session, "before": before})
 
     def add_message(
         self, conversation: str, role: str, text: str, run: str | None = None, at: float | None = None

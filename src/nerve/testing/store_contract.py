@@ -426,8 +426,9 @@ class StoreContract:
         assert store.reply("other", "k") == other
         assert store.reply("default", "K") is None
         assert store.facts("default") == [fact("a", 1)]
-        assert store.forget_replies(7.0) == 1
-        assert store.forget_replies(7.0) == 0
+        assert store.forget_replies("other", 7.0) == 0
+        assert store.forget_replies("default", 8.0) == 1
+        assert store.forget_replies("default", 8.0) == 0
         assert store.reply("default", "k") is None
         assert store.reply("other", "k") == other
 

@@ -7,4 +7,4 @@ WHERE replies.reply = '' AND replies.asked = excluded.asked;
 SELECT session, key, at, asked, reply FROM replies WHERE session = ? AND key = ?;
 
 -- name: delete_replies
-DELETE FROM replies WHERE at < :before;
+DELETE FROM replies WHERE session = :session AND at < :before;
