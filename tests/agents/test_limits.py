@@ -1,11 +1,12 @@
 """Limits of providers: seen on every screen, and remembered over a restart."""
 
+import asyncio
 import time
 
 from agents.test_talk import Agent, saying, says
 from core.workflow.support import until, within
 from nerve import Session
-from nerve.agents import AgentNode, Done
+from nerve.agents import AgentNode, Assistant, Done
 from nerve.api import models, queries
 from nerve.commander.core.tree import Tree
 from nerve.testing import ScriptedProvider
@@ -114,3 +115,32 @@ async def test_a_limit_takes_no_time_of_its_step():
     session = Session()
     register(session, limited(time.time() + 0.5), timeout=0.3)
     assert await within((await session.start("body")).wait()) == "fine"
+
+
+async def test_a_limit_is_over_for_everybody_when_the_provider_answers_again(tmp_path):
+    go = asyncio.Event()
+
+    async def long(prompt, resume, options):
+        await go.wait()
+        yield Assistant("fine")
+        yield Done("t")
+
+    def opened(agent):
+        session = Session(store=tmp_path / "n.db")
+        register(session, agent, thread="fresh")
+        return session
+
+    agent = Agent(long, saying(Done("u", outcome="limited", resets_at=time.time() + 3600)), says)
+    async with opened(agent) as session:
+        first = await session.start("body")
+        await until(lambda: len(agent.calls) == 1)
+        second = await session.start("body")
+        await until(lambda: second.view.limited)
+        assert session.engine.limited().keys() == {"agent"}
+        go.set()
+        for run in (first, second):
+            assert await within(run.wait()) == "fine"
+        assert session.accounts.limited == session.engine.limited() == {}
+    async with opened(Agent(says)) as session:
+        assert session.accounts.limited == {}
+        assert await within((await session.start("body")).wait()) == "fine"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from weakref import WeakValueDictionary
 
 SLOTS = 4
@@ -24,6 +24,8 @@ class Accounts:
         self.limited: dict[str, float] = dict(limited or {})
         """Providers that refuse everybody, and until when, in seconds since 1970."""
         self._times: dict[str, int] = {}
+        self._over: dict[str, asyncio.Event] = {}
+        """For those who wait until providers are not limited any more."""
         self._free: dict[str, asyncio.Semaphore] = {}
         self._threads: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._alone = False
@@ -80,12 +82,17 @@ class Accounts:
             if until > told:
                 await tell(until)
                 told = until
-            await asyncio.sleep(until - now)
+                continue  # it may be over by now
+            over = self._over.setdefault(provider, asyncio.Event())
+            with suppress(TimeoutError):
+                await asyncio.wait_for(over.wait(), until - now)
         if told:
             self.limited.pop(provider, None)
         return told > 0
 
-    def answered(self, provider: str) -> None:
-        """The provider has answered: what limited it is over."""
+    def answered(self, provider: str) -> bool:
+        """The provider has answered: what limited it is over, also for those who wait; whether it was."""
         self._times.pop(provider, None)
-        self.limited.pop(provider, None)
+        if (over := self._over.pop(provider, None)) is not None:
+            over.set()
+        return self.limited.pop(provider, 0.0) > time.time()

@@ -131,7 +131,8 @@ class Talk:
             async with self.accounts.turn(self.provider.name, self.thread):
                 done = await self.listen(prompt)
             if done.outcome != "limited":
-                self.accounts.answered(self.provider.name)
+                if self.accounts.answered(self.provider.name):
+                    self.tell_open(over=True)
                 return done
             self.accounts.limit(self.provider.name, done.resets_at)
             self.turns -= done.usage is None  # it was refused, and took nothing
@@ -214,8 +215,8 @@ class Talk:
         message = f"held: {self.provider.name} limit until {at}"
         await self.context.leaf.record(self.context.path, "provider_limited", told | {"message": message})
 
-    def tell_open(self) -> None:
-        self.context.emit("provider_open", {"provider": self.provider.name})
+    def tell_open(self, **more: bool) -> None:
+        self.context.emit("provider_open", {"provider": self.provider.name, **more})
 
     def ended(self, result: Result) -> Result:
         """The result with all that is to be known of the talk."""

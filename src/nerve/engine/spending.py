@@ -160,9 +160,13 @@ def usages(rows: Iterable[Row], begins: float) -> Iterable[Any]:
 
 def limits_of_providers(runs: Iterable[RunRow], store: Store, now: float) -> dict[str, float]:
     """Which providers refuse everybody after now, and until when, as runs were told."""
-    found: dict[str, float] = {}
+    limits: list[tuple[float, str, float]] = []
+    over: dict[str, float] = {}
     for run in runs:
         for row in store.events(run.run):
             if row.type == "provider_limited" and (told := decode(row.data)).get("until", 0) > now:
-                found[told["provider"]] = max(told["until"], found.get(told["provider"], 0.0))
-    return found
+                limits.append((row.at, told["provider"], told["until"]))
+            elif row.type == "provider_open" and (told := decode(row.data)).get("over"):
+                over[told["provider"]] = max(row.at, over.get(told["provider"], 0.0))
+    held = [(until, provider) for at, provider, until in limits if at > over.get(provider, 0.0)]
+    return {provider: until for until, provider in sorted(held)}
