@@ -1,6 +1,7 @@
 """When a server is not needed any more."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,8 +10,8 @@ from nerve import Session
 from nerve.server.idle import idle, moves
 
 
-def session_of() -> Session:
-    session = Session()
+def session_of(store: Path | None = None) -> Session:
+    session = Session(store=store)
 
     @session.workflow
     async def ask(ctx: Any) -> Any:
@@ -46,6 +47,16 @@ async def test_a_run_moves_unless_somebody_must_do_something(workflow: str, inpu
         assert moves(session) is moving
         await run.stop("")
         assert not moves(session)
+
+
+async def test_a_run_that_nobody_takes_up_does_not_move(tmp_path: Path) -> None:
+    async with session_of(tmp_path / "n.db") as session:
+        run = await session.start("work")
+        await session.engine.written(run)
+    async with Session(store=tmp_path / "n.db") as later:
+        await later.recover()
+        assert [left.run for left in later.engine.left_alone] == [run.run_id]
+        assert not moves(later)
 
 
 async def test_a_server_is_needed_as_long_as_somebody_is_connected() -> None:

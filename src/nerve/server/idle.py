@@ -28,8 +28,7 @@ async def idle(seconds: float, session: Session, connected: Callable[[], bool]) 
 
 def moves(session: Session) -> bool:
     """Whether a run goes on without anybody doing anything, now or when its time comes."""
-    runs = session.engine.store.runs
-    if runs(session=session.name, states=MOVING):
-        return True
-    waiting = runs(session=session.name, states=[WorkflowState.WAITING.value])
-    return any(row.wake is not None for row in waiting)
+    engine = session.engine
+    alone = {left.run for left in engine.left_alone} - set(engine.drives)
+    rows = engine.store.runs(session=session.name, states=[*MOVING, WorkflowState.WAITING.value])
+    return any(row.run not in alone and (row.state in MOVING or row.wake is not None) for row in rows)
