@@ -8,7 +8,10 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from nerve.api import Api
+from nerve.api.callers import Caller
 from nerve.server import talking
+from nerve.server.following import snapshot
 from server.conftest import Served
 
 
@@ -202,6 +205,23 @@ async def test_every_operation_keeps_to_its_scope(served: Served) -> None:
                 told = await ask(socket, operation.name, nothing="known")
                 refused = told.get("error", {}).get("code") == "forbidden"
                 assert refused is (operation.scope not in may), (scope, operation.name)
+
+
+async def test_a_snapshot_is_made_once_for_all_who_ask_meanwhile(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    perform = Api.perform
+
+    async def counted(api: Api, name: str, given: dict[str, Any]) -> Any:
+        asked.append(name)
+        return await perform(api, name, given)
+
+    monkeypatch.setattr(Api, "perform", counted)
+    callers = [served.api.asked_by(Caller(f"token:{number}", "ws")) for number in range(20)]
+    told = await asyncio.gather(*map(snapshot, callers))
+    assert told == told[:1] * 20
+    assert asked == ["runs", "gates"]
 
 
 async def test_waiting_for_one_run_holds_up_nothing_else(served: Served) -> None:

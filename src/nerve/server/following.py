@@ -9,6 +9,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from nerve.api import Api, ApiError
+from nerve.api.hub import Hub
 from nerve.core.event import ENDS
 
 SHOWN = 100
@@ -90,21 +91,21 @@ async def follow_all(api: Api, mark: str) -> AsyncGenerator[Said, None]:
 
 async def snapshot(api: Api) -> dict[str, Any]:
     """The newest runs and all gates; one for all who ask at the same time, begun after they asked."""
-    if (task := _next.get(api)) is None:
-        task = _next[api] = asyncio.create_task(made(api))
+    if (task := _next.get(api.hub)) is None:
+        task = _next[api.hub] = asyncio.create_task(made(api))
     return await asyncio.shield(task)
 
 
 async def made(api: Api) -> dict[str, Any]:
-    async with _making.setdefault(api, asyncio.Lock()):
-        del _next[api]
+    async with _making.setdefault(api.hub, asyncio.Lock()):
+        del _next[api.hub]
         runs = await api.perform("runs", {"limit": SHOWN})
         gates = await api.perform("gates", {})
         return runs.model_dump(mode="json") | {"gates": gates.model_dump(mode="json")["gates"]}
 
 
-_making: WeakKeyDictionary[Api, asyncio.Lock] = WeakKeyDictionary()
-_next: WeakKeyDictionary[Api, asyncio.Task[dict[str, Any]]] = WeakKeyDictionary()
+_making: WeakKeyDictionary[Hub, asyncio.Lock] = WeakKeyDictionary()
+_next: WeakKeyDictionary[Hub, asyncio.Task[dict[str, Any]]] = WeakKeyDictionary()
 """The snapshots that are not begun yet."""
 
 
