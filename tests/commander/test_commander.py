@@ -446,6 +446,9 @@ async def test_a_conversation_is_written_and_read_back(at: Scene, tmp_path: Path
     await at.enter("%hello you", "@shout ```code```")
     await at.ended()
     await at.enter(f"/export {tmp_path}/talk.json", f"/export '{tmp_path}/my talk.md'")
+    assert {each.stat().st_mode & 0o777 for each in (tmp_path / "talk.json", tmp_path / "my talk.md")} == {
+        0o600
+    }
     told = json.loads((tmp_path / "talk.json").read_text())
     assert [block["kind"] for block in told["blocks"]][:2] == ["input", "run"]
     text = (tmp_path / "my talk.md").read_text()

@@ -470,3 +470,9 @@ def test_a_run_id_that_is_not_a_plain_name_never_becomes_a_file(tmp_path, run_id
 
 def test_a_plain_run_id_names_the_file(tmp_path):
     assert log_file(tmp_path, "019a-b.c_d") == tmp_path / "019a-b.c_d.jsonl"
+
+
+def test_a_log_is_read_by_its_owner_alone_as_the_store_is(path):
+    log = JsonlLog(path)
+    log.emit(event(1, "workflow_started", input="a secret"))
+    assert path.stat().st_mode & 0o777 == 0o600

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,7 +28,9 @@ def write(file: str, desk: Desk) -> int:
     if path.suffix.lower() not in (".md", ".markdown", ".json"):
         raise Unknown(f"A conversation is written as .md or .json, not as '{path.suffix or path.name}'.")
     text = as_json(desk) if path.suffix.lower() == ".json" else as_markdown(desk)
-    path.write_text(text, encoding="utf-8")
+    # As the store is, a file that was not there before is for its owner alone.
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as out:
+        out.write(text)
     return len(desk.blocks)
 
 

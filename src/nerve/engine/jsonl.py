@@ -235,10 +235,10 @@ class File:
             inside(self._project, self._path.absolute())
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
-            file = os.open(self._path, flags, 0o666)
+            file = os.open(self._path, flags, 0o600)
         except FileNotFoundError:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            file = os.open(self._path, flags, 0o666)
+            file = os.open(self._path, flags, 0o600)
         try:
             if not stat.S_ISREG(os.fstat(file).st_mode):
                 raise OSError("it is not a plain file")
