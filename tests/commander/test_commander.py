@@ -166,7 +166,7 @@ async def test_a_prefix_that_is_escaped_or_names_nothing_is_of_the_answer(
 async def test_a_wrong_answer_says_why_and_the_gate_stays(at: Scene) -> None:
     await asking(at)
     await at.enter("/gates 1", "perhaps")
-    assert at.errors == ["Invalid choice 'perhaps'. Must be one of: ['yes', 'no']."]
+    assert [text.startswith("Invalid choice 'perhaps'. Must be one of: ") for text in at.errors] == [True]
     assert at.desk.opened == at.desk.gates[0].gate_id
     assert at.controller.waiting_for_gate is not None
     await at.enter("no")
