@@ -7,6 +7,7 @@ from textual import events
 
 from commander.tui.desks import desk, review
 from commander.tui.screens import Screen, shown
+from nerve.commander.core.completion import Completion
 
 
 async def paste(screen: Screen, text: str) -> None:
@@ -66,6 +67,19 @@ async def test_enter_sends_a_name_as_it_is_typed_unless_one_was_chosen() -> None
         await screen.press(*"%dep", "down", "enter")
         assert screen.controller.entered == ["%dep"]
         assert screen.app.prompt.text == "%deploy "
+
+
+@pytest.mark.parametrize("width", [60, 100, 110, 200])
+async def test_each_offer_has_one_row_and_what_is_too_long_is_cut(width: int) -> None:
+    async with shown(desk(), (width, 30)) as screen:
+        await screen.press("/")
+        about = "a description of many words " * 9
+        screen.app.popup.offer([Completion(text, 0, description=about) for text in ("/one", "/" + "x" * 60)])
+        await screen.settle()
+        drawn = screen.text.splitlines()
+        [first] = [number for number, line in enumerate(drawn) if "❯ /one" in line]
+        assert all(line.rstrip(" │").endswith("…") for line in drawn[first : first + 2])
+        assert drawn[first + 2].strip().startswith("╰")
 
 
 async def test_escape_closes_the_popup_and_keeps_the_text() -> None:
