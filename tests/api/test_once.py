@@ -16,6 +16,9 @@ from nerve.api.callers import Caller
 
 COMMANDS = [each for each in OPERATIONS.values() if each.changes]
 SOURCE = '{"name": "small", "body": {"kind": "transform", "expression": "1"}}'
+WITH_DEFAULT = (
+    '{"name": "small", "inputs": {"n": {"default": "x"}}, "body": {"kind": "transform", "expression": "1"}}'
+)
 
 
 def seen(api: Api) -> list[str]:
@@ -226,3 +229,22 @@ async def test_a_word_to_an_agent_is_kept_together_with_its_key(api: Api) -> Non
     assert await api.steer(run=run.run_id, text="Use tabs", key="k") == told
     agent.go.set()
     await api.session.get_workflow_run(run.run_id).wait()
+
+
+async def test_a_key_is_for_one_start_with_one_input(api: Api) -> None:
+    for given in ({"input": {"a": [1], "b": 2}, "params": {"n": 1}}, {}):
+        key = str(given)
+        run = await api.start(workflow="hello", key=key, **given)
+        assert (await api.start(workflow="hello", key=key, **given)).run_id == run.run_id
+        for other in ({"input": "other"}, {**given, "params": {"n": 2}}):
+            error = await refusal(api.start(workflow="hello", key=key, **other))
+            assert (error.code, error.details) == ("conflict", {"run_id": run.run_id})
+    await api.define(source=WITH_DEFAULT)
+    run = await api.start(workflow="small", key="d")
+    assert (await api.start(workflow="small", key="d")).run_id == run.run_id
+
+
+async def test_of_two_starts_at_once_with_one_key_one_is_refused_if_they_differ(api: Api) -> None:
+    starts = [api.start(workflow="hello", input=name, key="k") for name in ("a", "b")]
+    told = await asyncio.gather(*starts, return_exceptions=True)
+    assert [getattr(each, "code", "started") for each in told] == ["started", "conflict"]

@@ -11,6 +11,7 @@ from nerve.api.errors import ApiError
 from nerve.api.reloading import reload
 from nerve.api.telling import fact_told, found, run_told, workflow_told
 from nerve.core.session import loading
+from nerve.core.values import encode
 from nerve.core.workflow import WorkflowRun, WorkflowState
 from nerve.dataspace import Change, Record
 from nerve.engine.fork import forked_from
@@ -61,9 +62,19 @@ async def start(session: Session, asked: models.Start) -> models.RunTold:
         branch=asked.branch,
         conversation=asked.conversation,
     )
+    if asked.key is not None:
+        check_same(run, asked)
     if asked.wait:
         await at_rest(session, run)
     return run_told(run)
+
+
+def check_same(run: WorkflowRun, asked: models.Start) -> None:
+    """A key is for one start: what comes with it again is the same; defaults may be added to the inputs."""
+    started = {name: value for name, value in run._params.items() if name in asked.params}
+    if encode([run.input, started], True, None) != encode([asked.input, asked.params], True, None):
+        told = f"key '{asked.key}' is that of run '{run.run_id}', which was started with another input"
+        raise ApiError("conflict", told, "Use a new key for a new run.", {"run_id": run.run_id})
 
 
 def check_key(session: Session, key: str, workflow: str) -> None:
