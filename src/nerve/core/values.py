@@ -88,7 +88,7 @@ def _no_number(name: str) -> Any:
 
 def _finite(text: str) -> float:
     if (value := float(text)) - value != 0:
-        raise ValueError(f"{text[:20]} is too large for a number")
+        raise ValueError(f"{text if len(text) <= 20 else text[:20] + '…'} is too large for a number")
     return value
 
 
