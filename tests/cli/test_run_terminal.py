@@ -59,8 +59,7 @@ def test_ctrl_c_parks_the_run_and_names_the_command_that_goes_on(project) -> Non
 def test_a_run_that_is_watched_without_a_server_is_asked_for_its_gates_and_goes_on(project) -> None:
     assert finished("start", "parent", "--label", "p").returncode == 4
     with Terminal("watch", "p") as terminal:
-        terminal.until("Waiting for Input: colour")
-        terminal.until("Answer: ")
+        assert "Waiting for Input: colour" in clean(terminal.until("Answer: "))
         terminal.type("blue")
         assert terminal.end() == 0
         assert "child said blue" in terminal.shown
