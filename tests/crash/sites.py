@@ -170,7 +170,16 @@ def kill_everywhere(scene: str) -> tuple[int, list[str]]:
     return deaths, wrong
 
 
+def warm_up() -> None:
+    """Import what the children need, so that none of them has to."""
+    import nerve.engine.local  # noqa: F401
+
+    with tempfile.TemporaryDirectory() as name:
+        register(Session(), Log(Path(name)))
+
+
 if __name__ == "__main__":
+    warm_up()
     apsw.connection_hooks.append(lambda connection: connection.set_commit_hook(commit_hook))
     results = [kill_everywhere(scene) for scene in sys.argv[1:]]
     report = {"deaths": sum(d for d, _ in results), "wrong": [w for _, found in results for w in found]}
