@@ -69,6 +69,7 @@ def test_a_name_that_does_not_exist_is_a_conversation_with_a_warning() -> None:
         ("  WORKFLOW: deploy\r\nShip.\r\n", "Ship."),
     ],
 )
+@pytest.mark.requirement("D3-9")
 def test_the_intent_never_contains_the_line(answer: str, intent: str) -> None:
     assert parse_router_response(answer, WORKFLOWS, "ship it") == Chosen("deploy", intent, text="ship it")
 
@@ -105,6 +106,7 @@ def test_the_first_line_decides_even_if_its_name_is_unknown() -> None:
     assert decision.warnings
 
 
+@pytest.mark.requirement("D3-3")
 def test_text_is_shown_as_it_comes_and_the_line_is_not() -> None:
     listener = Listener(NAMES)
     fed = ["Su", "re.", "\nW", "ell", " WORKFLOW: deploy\n", "WORK", "FLOW: dep", "loy", "\nShip"]

@@ -136,6 +136,7 @@ async def test_a_required_input_that_a_line_cannot_give_is_asked_for() -> None:
 # -- by fields -------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("D3-7")
 async def test_an_agent_that_can_fills_in_fields() -> None:
     fields = {"number": 3, "where": "live", "hosts": '["a", "b"]'}
     provider = Filling([filled(workflow="ship", inputs=fields, intent="Ship 3 to live")])

@@ -75,6 +75,7 @@ def test_the_files_of_a_project_are_offered_without_those_that_cannot_be_loaded(
     assert offered["feature-work"].steps == ("plan", "build")
 
 
+@pytest.mark.requirement("D3-2")
 async def test_two_projects_know_nothing_of_each_other(project: Path) -> None:
     one, other = session_router(session_of(project)), session_router(Session())
     assert isinstance(await one.route("feature work: dark mode"), Chosen)
