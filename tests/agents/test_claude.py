@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import random
@@ -320,7 +321,8 @@ async def test_a_turn_cut_off_at_any_moment_leaves_nothing_and_goes_on(
         listening = asyncio.create_task(until_done(turn))
         await asyncio.wait([listening], timeout=draw.random() * 1.2)
         for pid in tagged(tag) if draw.random() < 0.5 else ():
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it may have ended by itself
+                os.kill(pid, signal.SIGKILL)
         listening.cancel()
         await asyncio.gather(listening, return_exceptions=True)
         await turn.aclose()
