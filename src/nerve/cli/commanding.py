@@ -15,8 +15,8 @@ from nerve.cli.flags import Many
 from nerve.cli.going import Wait, gone_on
 from nerve.cli.inputs import anything
 from nerve.cli.story import outcome_of
-from nerve.cli.usage import UsageError
-from nerve.commander.core.forms import example
+from nerve.cli.usage import UsageError, stopped
+from nerve.commander.core import choosing
 from nerve.commander.core.gates import NO, YES, chosen
 
 Gate = Annotated[str | None, Parameter(help="Its id, its name or its path; needed where several are open.")]
@@ -72,16 +72,11 @@ def reject(
 
 def meant(gate: GateTold, words: tuple[str, ...]) -> str:
     """The one choice of a gate that says this; nothing is guessed."""
-    if gate.form is not None:
-        how = command("answer", gate.run_id, example(gate.form))
-        raise UsageError(f"gate '{name_of(gate)}' asks for more than that: {how}")
-    known = gate.choices or gate.options or []
-    found = [choice for choice in known if choice.casefold() in words]
-    if len(found) == 1:
-        return found[0]
-    takes = " or ".join(known) or "any text"
-    how = command("answer", gate.run_id, known[0] if known else "TEXT")
-    raise UsageError(f"gate '{name_of(gate)}' takes {takes}: say which it is, with {how}.")
+    try:
+        return choosing.meant(gate, words, lambda gate, text: command("answer", gate.run_id, text))
+    except choosing.Unsaid as error:
+        told = str(error)
+        raise UsageError(stopped(told[:1].lower() + told[1:])) from None
 
 
 async def given(

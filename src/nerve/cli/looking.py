@@ -15,8 +15,8 @@ from nerve.cli.common import DEFAULT, Common, Door, Flag, Run, again, answering,
 from nerve.cli.exits import COMPLETED
 from nerve.cli.story import Story, outcome_of
 from nerve.cli.telling import alternatives, tell
-from nerve.commander.core.forms import example, lines, written
-from nerve.commander.core.lines import plain
+from nerve.commander.core.forms import example, lines
+from nerve.commander.core.lines import logged
 from nerve.commander.core.tree import Tree, event_of, spent
 from nerve.commander.drawing import grid
 from nerve.core.limits import Usage
@@ -171,7 +171,7 @@ def logs(run: Run, /, *, follow: Follow = False, common: Common = DEFAULT) -> in
         source = door.client.watch(run_id) if follows else past(door, run_id)
         found = []
         async for event in source:
-            if (line := said(event)) is None:
+            if (line := logged(event_of(event))) is None:
                 continue
             told = {"seq": event.seq, "at": event.timestamp.isoformat(), "path": event.path, "text": line}
             found.append(told)
@@ -182,24 +182,6 @@ def logs(run: Run, /, *, follow: Follow = False, common: Common = DEFAULT) -> in
         return COMPLETED
 
     return answering(common, do)
-
-
-def said(event: EventTold) -> str | None:
-    """An event as a line of a log; None for those that nobody reads there."""
-    data, step = event.data, event.path.rpartition("/")[2] or "workflow"
-    match event.event_type:
-        case "output_chunk" if data.get("stream") != "partial":
-            return f"[{step}] {str(data.get('text', '')).rstrip()}"
-        case "tool_call":
-            return f"[{step}] ⚒ {data.get('name')} {json_text.dumps(data.get('input'), ensure_ascii=False)}"
-        case "gate_answered" if data.get("reason"):
-            return f"[gate] answered: {written(data['answer'])} ({data.get('by')}: {data['reason']})"
-        case "log":
-            return f"[{step}] {data.get('message') or json_text.dumps(data, ensure_ascii=False)}"
-        case "workflow_completed" | "workflow_failed" | "workflow_cancelled" | "workflow_held":
-            why = data.get("error") or data.get("reason") or data.get("message")
-            return f"[workflow] {event.event_type.removeprefix('workflow_')}" + (f": {why}" if why else "")
-    return plain(event_of(event))
 
 
 async def past(door: Door, run_id: str, after: int = 0) -> AsyncIterator[EventTold]:

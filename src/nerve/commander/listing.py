@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
@@ -14,7 +13,7 @@ from nerve.commander.core.forms import example
 from nerve.commander.core.forms import lines as fields
 from nerve.commander.core.gates import name_of
 from nerve.commander.core.harmless import harmless
-from nerve.commander.core.lines import SYMBOLS, plain
+from nerve.commander.core.lines import SYMBOLS, logged
 from nerve.commander.core.naming import Unknown
 from nerve.commander.core.options import about, shown
 from nerve.commander.core.tree import event_of, spent
@@ -179,27 +178,12 @@ def facts(found: list[FactTold]) -> str:
 
 def logs(events: list[EventTold]) -> str:
     """What a run did and said, as plain output."""
-    lines = [line for event in events if (line := logged(event)) is not None]
+    lines = [line for event in events if (line := logged(event_of(event))) is not None]
     text = harmless("\n".join(lines)) or "Nothing yet."
     fence = "```"
     while fence in text:
         fence += "`"
     return f"{fence}text\n{text}\n{fence}"
-
-
-def logged(event: EventTold) -> str | None:
-    data, step = event.data, event.path.rpartition("/")[2] or "workflow"
-    match event.event_type:
-        case "output_chunk" if data.get("stream") != "partial":
-            return f"[{step}] {str(data.get('text', '')).rstrip()}"
-        case "tool_call" if "name" in data:
-            return f"[{step}] ⚒ {data['name']} {json.dumps(data.get('input'), ensure_ascii=False)}"
-        case "log" if data.get("message"):
-            return f"[{step}] {data['message']}"
-        case "workflow_completed" | "workflow_failed" | "workflow_cancelled" | "workflow_held":
-            why = data.get("error") or data.get("reason") or data.get("message")
-            return f"[workflow] {event.event_type.removeprefix('workflow_')}" + (f": {why}" if why else "")
-    return plain(event_of(event))
 
 
 def problem(told: dict[str, Any]) -> str:

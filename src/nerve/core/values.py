@@ -61,7 +61,7 @@ def too_deep(value: Any, deep: int = DEEP) -> bool:
     return bool(level)
 
 
-def read_json(text: str) -> Any:
+def read_json(text: str | bytes, deep: int = DEEP) -> Any:
     """The value of a JSON text that somebody gave; ValueError says why it is none that can be kept."""
     try:
         value = json.loads(
@@ -70,9 +70,9 @@ def read_json(text: str) -> Any:
     except RecursionError:
         value = None
     else:
-        if not too_deep(value):
+        if not too_deep(value, deep):
             return value
-    raise ValueError(f"it is nested more than {DEEP} deep")
+    raise ValueError(f"it is nested more than {deep} deep")
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
 
 from nerve.api.errors import ApiError
+from nerve.core.values import read_json
 
 LARGEST = 1024 * 1024
 DEEPEST = 64
@@ -48,35 +48,9 @@ def too_large() -> ApiError:
 def read_object(text: bytes | str) -> dict[str, Any]:
     """A JSON object in which nothing is said twice and nothing is endless."""
     try:
-        value = json.loads(text, object_pairs_hook=once, parse_constant=refused_number)
-    except (ValueError, RecursionError) as error:
+        value = read_json(text, DEEPEST)
+    except ValueError as error:
         raise ApiError("bad_request", f"that is no JSON: {error}", FIX) from None
     if not isinstance(value, dict):
         raise ApiError("bad_request", "the body is not an object", FIX)
-    check_depth(value)
     return value
-
-
-def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key is given twice")
-    return found
-
-
-def refused_number(name: str) -> Any:
-    raise ValueError(f"{name} is not a number in JSON")
-
-
-def check_depth(value: Any) -> None:
-    level = [value]
-    for _ in range(DEEPEST):
-        level = [
-            part
-            for each in level
-            for part in (each.values() if isinstance(each, dict) else each)
-            if isinstance(part, dict | list)
-        ]
-        if not level:
-            return
-    raise ApiError("bad_request", f"the body is nested deeper than {DEEPEST}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from nerve.api.models import GateTold
 from nerve.commander.core.desk import Desk
 from nerve.commander.core.forms import example
@@ -12,21 +14,17 @@ class Unsaid(ValueError):
     """It cannot be told which answer is meant; the message says what to type."""
 
 
-def meant(gate: GateTold, words: tuple[str, ...]) -> str:
-    """The one choice of a gate that says this; nothing is guessed."""
+def meant(gate: GateTold, words: tuple[str, ...], how: Callable[[GateTold, str], str] | None = None) -> str:
+    """The one choice of a gate that says this; nothing is guessed. `how` writes the command that answers."""
+    how = how or (lambda gate, text: f"/answer {gate.gate_id} {text}")
     if gate.form is not None:
-        raise Unsaid(
-            f"Gate '{name_of(gate)}' asks for more than that: /answer {gate.gate_id} {example(gate.form)}"
-        )
+        raise Unsaid(f"Gate '{name_of(gate)}' asks for more than that: {how(gate, example(gate.form))}")
     known = gate.choices or gate.options or []
     found = [choice for choice in known if choice.casefold() in words]
     if len(found) == 1:
         return found[0]
-    takes = " or ".join(known) or "any text"
-    raise Unsaid(
-        f"Gate '{name_of(gate)}' takes {takes}: say which it is, with /answer {gate.gate_id} "
-        f"{known[0] if known else 'TEXT'}"
-    )
+    takes, first = " or ".join(known) or "any text", known[0] if known else "TEXT"
+    raise Unsaid(f"Gate '{name_of(gate)}' takes {takes}: say which it is, with {how(gate, first)}")
 
 
 def gate_named(desk: Desk, name: str) -> GateTold:

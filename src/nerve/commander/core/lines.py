@@ -71,7 +71,7 @@ def plain(event: WorkflowEvent) -> str | None:
         return own(event)
     data = event.data
     done_by = data.get("node_id", "")
-    if done_by.startswith("_") or done_by == "expect":
+    if internal(data):
         return None
     name = step_name(event)
     match event.event_type:
@@ -98,3 +98,21 @@ def internal(data: dict[str, object]) -> bool:
     """Whether a call is the notation's own affair."""
     name = str(data.get("node_id", ""))
     return name.startswith("_") or name == "expect"
+
+
+def logged(event: WorkflowEvent) -> str | None:
+    """An event as a line of a log; None for those that nobody reads there."""
+    data, step = event.data, event.path.rpartition("/")[2] or "workflow"
+    match event.event_type:
+        case "output_chunk" if data.get("stream") != "partial":
+            return f"[{step}] {str(data.get('text', '')).rstrip()}"
+        case "tool_call" if "name" in data:
+            return f"[{step}] ⚒ {data['name']} {json.dumps(data.get('input'), ensure_ascii=False)}"
+        case "log":
+            return f"[{step}] {data.get('message') or json.dumps(data, ensure_ascii=False)}"
+        case "gate_answered" if data.get("reason"):
+            return f"[gate] answered: {written(data['answer'])} ({data.get('by')}: {data['reason']})"
+        case "workflow_completed" | "workflow_failed" | "workflow_cancelled" | "workflow_held":
+            why = data.get("error") or data.get("reason") or data.get("message")
+            return f"[workflow] {event.event_type.removeprefix('workflow_')}" + (f": {why}" if why else "")
+    return plain(event)
