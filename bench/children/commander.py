@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from nerve.api.models import EventTold, RunTold
-from nerve.commander.commander import WorkflowController
 from nerve.commander.core.desk import Desk
 from nerve.commander.tui.app import CommanderApp
+from nerve.commander.workflow_controller import WorkflowController
 
 TURNS, CHUNKS, RUNS = 20, 200, 200
 PAUSE = 0.002

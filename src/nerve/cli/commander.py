@@ -15,7 +15,7 @@ from nerve.cli.usage import UsageError
 from nerve.client import server_of
 
 if TYPE_CHECKING:
-    from nerve.commander.commander import WorkflowController
+    from nerve.commander.workflow_controller import WorkflowController
 
 
 def commander(*, plain: Flag = False, server: str | None = None, modules: Files = ()) -> int:
@@ -68,7 +68,7 @@ async def talk(plain: bool, server: str | None, modules: tuple[Path, ...] = ()) 
         after = "plain" if plain else "full"
         while after != "quit":
             if after == "plain":
-                from nerve.commander.plain import run
+                from nerve.commander.plain.mode import run
 
                 after = await run(controller)
             else:
@@ -82,8 +82,8 @@ async def talk(plain: bool, server: str | None, modules: tuple[Path, ...] = ()) 
 
 def made(server: str | None, modules: tuple[Path, ...] = ()) -> WorkflowController:
     """The controller of the project's server, or of one elsewhere."""
-    from nerve.commander.commander import WorkflowController
     from nerve.commander.home import Home, elsewhere
+    from nerve.commander.workflow_controller import WorkflowController
 
     if server is not None:
         return WorkflowController(elsewhere(server))

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nerve.commander.commander import WorkflowController as WorkflowController
     from nerve.commander.core.input import InputType as InputType
     from nerve.commander.core.input import ParsedInput as ParsedInput
     from nerve.commander.core.input import parse_input as parse_input
     from nerve.commander.renderer import WorkflowRenderer as WorkflowRenderer
+    from nerve.commander.workflow_controller import WorkflowController as WorkflowController
 
 _HOMES = {
     "InputType": "nerve.commander.core.input",
     "ParsedInput": "nerve.commander.core.input",
-    "WorkflowController": "nerve.commander.commander",
+    "WorkflowController": "nerve.commander.workflow_controller",
     "WorkflowRenderer": "nerve.commander.renderer",
     "parse_input": "nerve.commander.core.input",
 }

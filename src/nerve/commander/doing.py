@@ -17,7 +17,7 @@ from nerve.commander.core.references import resolve, resolve_value
 
 if TYPE_CHECKING:
     from nerve.api.models import EventTold, RunTold
-    from nerve.commander.commander import WorkflowController
+    from nerve.commander.workflow_controller import WorkflowController
 
 Does = Callable[["WorkflowController", str], Awaitable[None]]
 DOES: dict[str, Does] = {}
@@ -157,7 +157,7 @@ async def resume(commander: WorkflowController, text: str) -> None:
 
 @does("stop")
 async def stop(commander: WorkflowController, text: str) -> None:
-    from nerve.commander.commander import STOPPED
+    from nerve.commander.workflow_controller import STOPPED
 
     run_id = await commander.named(text)
     await changed(commander, await commander.do("stop", run=run_id, reason=STOPPED))

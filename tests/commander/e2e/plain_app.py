@@ -7,7 +7,7 @@ from pathlib import Path
 from nerve.api import Api
 from nerve.client import Client
 from nerve.commander import WorkflowController
-from nerve.commander.plain import run
+from nerve.commander.plain.mode import run
 from nerve.core.session import Session
 from nerve.testing import ScriptedProvider
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shlex
 import shutil
 import subprocess
@@ -23,7 +24,8 @@ class Tmux:
 
     def __init__(self, folder: Path, size: tuple[int, int] = (100, 30), **env: str) -> None:
         self.folder, self.size, self.env = folder, size, env
-        self._socket = str(folder / "tmux")
+        # A name of its own: the server of the terminal before may still be ending.
+        self._socket = str(folder / f"tmux-{secrets.token_hex(4)}")
 
     def __enter__(self) -> Tmux:
         told = {"TERM": "xterm-256color", "XDG_CONFIG_HOME": str(self.folder / "config"), **self.env}

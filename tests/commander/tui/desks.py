@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from nerve.api.models import EventTold, GateTold, InputTold, RunTold, WorkflowTold
-from nerve.commander.commander import WorkflowController
 from nerve.commander.core.completion import Completion, complete
 from nerve.commander.core.desk import Desk
 from nerve.commander.core.naming import names
+from nerve.commander.workflow_controller import WorkflowController
 
 BEGAN = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 NOW = BEGAN + timedelta(seconds=42)

@@ -14,7 +14,6 @@ from textual.containers import Horizontal, Vertical
 from textual.filter import NoColor
 from textual.widgets import Static
 
-from nerve.commander.commander import WorkflowController
 from nerve.commander.core.choosing import next_gate, whose
 from nerve.commander.core.harmless import harmless
 from nerve.commander.core.history import History
@@ -27,6 +26,7 @@ from nerve.commander.tui.prompt import ANSWER, PLACEHOLDER, Prompt, PromptBox
 from nerve.commander.tui.runs import RunLine, RunList
 from nerve.commander.tui.status import Status
 from nerve.commander.tui.stream import Stream
+from nerve.commander.workflow_controller import WorkflowController
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult

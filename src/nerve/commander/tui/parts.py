@@ -7,7 +7,6 @@ from typing import Any
 
 from textual.app import App
 
-from nerve.commander.commander import WorkflowController
 from nerve.commander.core.desk import Desk
 from nerve.commander.core.history import History
 from nerve.commander.tui.gates import GateCard
@@ -16,6 +15,7 @@ from nerve.commander.tui.prompt import Prompt, PromptBox
 from nerve.commander.tui.runs import RunList
 from nerve.commander.tui.status import Status
 from nerve.commander.tui.stream import Stream
+from nerve.commander.workflow_controller import WorkflowController
 
 
 class Parts(App[str]):

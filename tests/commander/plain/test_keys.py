@@ -7,7 +7,7 @@ from prompt_toolkit.buffer import Buffer
 
 from commander.tui.desks import Scripted, desk, finished, review
 from nerve.commander.core.desk import Desk
-from nerve.commander.plain_keys import LEAVE, Keys
+from nerve.commander.plain.keys import LEAVE, Keys
 
 
 class Pressing:

@@ -18,10 +18,10 @@ from nerve.commander.core.choosing import next_gate
 from nerve.commander.core.pasted import Pastes
 
 if TYPE_CHECKING:
-    from nerve.commander.commander import WorkflowController
     from nerve.commander.core.cards import RunCard
-    from nerve.commander.plain_above import Above
-    from nerve.commander.plain_print import Printer
+    from nerve.commander.plain.above import Above
+    from nerve.commander.plain.printer import Printer
+    from nerve.commander.workflow_controller import WorkflowController
 
 MOMENT = 2.0
 """Seconds."""

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from nerve.api.models import EventTold, GateTold, RunTold
 from nerve.commander.core.desk import Desk
-from nerve.commander.plain_print import Printer
+from nerve.commander.plain.printer import Printer
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -17,17 +17,17 @@ from nerve.commander.core.gates import name_of
 from nerve.commander.core.harmless import harmless
 from nerve.commander.core.lines import SYMBOLS
 from nerve.commander.core.tree import spent
-from nerve.commander.plain_keys import Keys, bindings
+from nerve.commander.plain.keys import Keys, bindings
 
 if TYPE_CHECKING:
     from prompt_toolkit.completion import CompleteEvent
     from prompt_toolkit.document import Document
     from prompt_toolkit.formatted_text import StyleAndTextTuples
 
-    from nerve.commander.commander import WorkflowController
     from nerve.commander.core.cards import RunCard
     from nerve.commander.core.history import History
     from nerve.commander.core.pasted import Pastes
+    from nerve.commander.workflow_controller import WorkflowController
 
 STYLE = Style.from_dict(
     {

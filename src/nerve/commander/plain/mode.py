@@ -19,13 +19,13 @@ from nerve.commander.core.harmless import harmless
 from nerve.commander.core.history import History
 from nerve.commander.core.input import InputType, parse_input
 from nerve.commander.history_file import FILE, HistoryFile
-from nerve.commander.plain_above import Above
-from nerve.commander.plain_pipe import Pipe
-from nerve.commander.plain_print import Printer
+from nerve.commander.plain.above import Above
+from nerve.commander.plain.pipe import Pipe
+from nerve.commander.plain.printer import Printer
 
 if TYPE_CHECKING:
-    from nerve.commander.commander import WorkflowController
-    from nerve.commander.plain_line import Line
+    from nerve.commander.plain.line import Line
+    from nerve.commander.workflow_controller import WorkflowController
 
 Next = Literal["quit", "full"]
 """What comes after this mode: the end, or the full screen."""
@@ -160,8 +160,8 @@ class Plain:
     # -- a person ----------------------------------------------------------------------------------------
 
     async def _talk(self) -> None:
-        from nerve.commander.plain_keys import Keys
-        from nerve.commander.plain_line import Line
+        from nerve.commander.plain.keys import Keys
+        from nerve.commander.plain.line import Line
 
         history = History(HistoryFile(Path(self.desk.project or ".") / FILE))
         assert self.above is not None

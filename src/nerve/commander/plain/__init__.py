@@ -1,0 +1,1 @@
+"""The Commander in plain lines."""
