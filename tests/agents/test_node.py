@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -220,7 +221,7 @@ async def test_what_is_said_at_great_length_is_kept_whole_in_a_blob_and_shown_in
         whole = await queries.events(session, asked)
         assert whole.events[0].data == {"stream": "assistant", "text": long}
         assert whole.events[1].data["input"] == {"text": long}
-    with sqlite3.connect(tmp_path / "n.db") as store:
+    with closing(sqlite3.connect(tmp_path / "n.db")) as store:
         sizes = [size for (size,) in store.execute("SELECT length(data) FROM blobs")]
     assert sum(size > len(long) for size in sizes) >= 2
 
