@@ -8,6 +8,7 @@ import json
 import os
 import random
 import signal
+import sys
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -260,6 +261,33 @@ async def test_a_turn_that_was_cut_off_is_counted_with_the_next(
     third = done(await ask(provider, place, "[[say one]]", first.thread, totals=first.totals))
     assert usage(third).input_tokens == 200
     assert usage(third).cost == pytest.approx(2 * usage(first).cost)
+
+
+KILLED = """
+import json, signal, subprocess, sys
+program = subprocess.Popen([{program!r}, *sys.argv[1:]], stdin=sys.stdin, stdout=subprocess.PIPE)
+for line in program.stdout:
+    if json.loads(line)["type"] == "result":
+        program.send_signal(signal.SIGKILL)
+    sys.stdout.buffer.write(line)
+    sys.stdout.buffer.flush()
+"""
+"""Claude Code, killed when it has said how its turn ended, and before it has written down what it took."""
+
+
+@needs_program
+async def test_a_turn_is_charged_although_the_program_was_killed_after_the_one_before(
+    provider: ClaudeProvider, stub: AnthropicStub, place: Path
+) -> None:
+    script = place / "killed"
+    script.write_text(f"#!{sys.executable}\n{KILLED.format(program=find_program())}")
+    script.chmod(0o700)
+    first = done(await ask(made(stub, program=str(script)), place, "[[say one]]"))
+    second = done(await ask(provider, place, "[[say one]]", first.thread, totals=first.totals))
+    assert (usage(first).input_tokens, usage(second).input_tokens) == (100, 100)
+    assert usage(second).cost == pytest.approx(usage(first).cost)
+    third = done(await ask(provider, place, "[[say one]]", first.thread, totals=second.totals))
+    assert usage(third).cost == pytest.approx(usage(first).cost)
 
 
 @needs_program

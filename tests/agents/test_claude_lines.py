@@ -113,14 +113,49 @@ def test_only_a_limit_resets() -> None:
     assert done(read("busy")).resets_at is None
 
 
-def test_cost_and_tokens_are_differences_of_what_the_program_counts() -> None:
+def ended(counted: float, before: float, *without: str) -> Usage:
+    """A turn of 200 tokens, of a program that counted so many times that, and so many times before."""
+    line = parsed((KEPT / "tool.jsonl").read_bytes().splitlines()[-1])
+    [model] = line["modelUsage"]
+    told = {
+        name: value for name, value in line["modelUsage"][model].items() if isinstance(value, int | float)
+    }
+    line["modelUsage"] = {model: {name: value * counted for name, value in told.items()}}
+    line = {name: value for name, value in line.items() if name not in without}
     first = done(read("tool"))
-    assert first.usage == Usage(200, 14, 40, 20, pytest.approx(0.001188), "claude-opus-5-5")
-    half = {name: value / 2 for name, value in first.totals.items() if name != "models"}
-    assert usage(done(read("tool", half, resumed=True))).cost == pytest.approx(0.000594)
-    assert usage(done(read("tool", half, resumed=True))).input_tokens == 100
-    double = {name: value * 2 for name, value in first.totals.items() if name != "models"}
-    assert usage(done(read("tool", double, resumed=True))).cost == pytest.approx(0.001188)
+    lines = Lines({name: value * before for name, value in first.totals.items() if name != "models"}, True)
+    return usage(done(list(lines.take(line))))
+
+
+TURN = 0.001188
+"""What the turn cost, in dollars."""
+
+
+def test_cost_and_tokens_are_differences_of_what_the_program_counts() -> None:
+    assert done(read("tool")).usage == Usage(200, 14, 40, 20, pytest.approx(TURN), "claude-opus-5-5")
+    assert (ended(4, 3).input_tokens, ended(4, 3).cost) == (200, pytest.approx(TURN))
+
+
+def test_a_turn_that_was_cut_off_and_is_in_the_count_is_charged_with_the_next() -> None:
+    assert (ended(4, 2).input_tokens, ended(4, 2).cost) == (400, pytest.approx(2 * TURN))
+
+
+@pytest.mark.parametrize("before", [1, 1.5, 2, 5])
+def test_a_turn_is_charged_whole_although_the_program_lost_its_count(before: float) -> None:
+    """It writes its count down only when it ends by itself, and not when it is killed after its answer."""
+    counted = 2 if before > 1 else 1
+    assert (ended(counted, before).input_tokens, ended(counted, before).cost) == (200, pytest.approx(TURN))
+    tokens_only = ended(counted, before, "model_usage_since_last_result")
+    assert (tokens_only.input_tokens, tokens_only.cost) == (200, None)
+
+
+@pytest.mark.parametrize("resumed", [True, False])
+def test_what_the_program_does_not_tell_is_unknown(resumed: bool) -> None:
+    totals = done(read("tool")).totals
+    lines = Lines(totals, resumed)
+    end = done(list(lines.take({"type": "result", "session_id": "s", "is_error": False})))
+    assert usage(end) == Usage()
+    assert end.totals == totals
 
 
 def test_usage_grows_while_the_turn_goes_on() -> None:

@@ -102,15 +102,20 @@ class Lines:
     def _used(self, line: Mapping[str, Any], totals: Mapping[str, Any]) -> Usage:
         """What was not counted yet. The program counts over the conversation, also over one that it forks.
 
-        So a turn that was cut off is in the next one. `usage` leaves out what its own agents took.
+        So a turn that was cut off is in the next one. But it writes its count down only when it ends by
+        itself: killed before that, it goes on from an older one, and the total grew by less than the turn
+        took. `usage` leaves out what its own agents took.
         """
-        if not self._resumed or self._totals:
-            return self._grown(totals, self._totals if self._resumed else {})
-        if used := counted(line.get("model_usage_since_last_result")):
-            return self._grown(used, {})
         told = mapped(line.get("usage"))
-        counts: dict[str, Any] = {name: told.get(key) for name, key in COUNTS.items()}
-        return Usage(**counts, model=self._model)
+        called: dict[str, Any] = {name: told.get(key) for name, key in COUNTS.items()}
+        if not isinstance(line.get("modelUsage"), dict):
+            return Usage(**called, model=self._model)
+        if not self._resumed:
+            return self._grown(totals, {})
+        own = counted(line.get("model_usage_since_last_result"))
+        if self._totals and grew(totals, self._totals, own or called):
+            return self._grown(totals, self._totals)
+        return self._grown(own, {}) if own else Usage(**called, model=self._model)
 
     def _grown(self, totals: Mapping[str, Any], before: Mapping[str, Any]) -> Usage:
         """What came to the totals, of all models together and of each."""
@@ -134,17 +139,17 @@ def counted(models: Any) -> dict[str, Any]:
 
 
 def usage(model: str | None, totals: Mapping[str, Any], before: Mapping[str, Any]) -> Usage:
-    counts = {name: grown(totals.get(name, 0), before.get(name, 0)) for name in TOTALS}
+    counts = {name: totals.get(name, 0) - before.get(name, 0) for name in TOTALS}
     return Usage(**counts, model=model)
+
+
+def grew(totals: Mapping[str, Any], before: Mapping[str, Any], by: Mapping[str, Any]) -> bool:
+    """Whether at least that came to the totals."""
+    return all(totals.get(name, 0) - before.get(name, 0) >= number(by.get(name)) for name in COUNTS)
 
 
 def is_something(part: Usage) -> bool:
     return any(getattr(part, name) for name in TOTALS)
-
-
-def grown(total: Any, before: Any) -> Any:
-    """What came to a count, which begins again at nothing if the program lost it."""
-    return total - before if total >= before else total
 
 
 def piece(event: Mapping[str, Any]) -> Iterator[Chunk]:
