@@ -10,6 +10,8 @@ from nerve.agents.port import Usage
 from nerve.agents.prices import cost_of
 from nerve.core.ledger import COUNTS, SOURCES
 
+UNTOLD = {"cost_source": "unknown"}
+"""A turn of which nobody told what it took."""
 FIELDS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cost", "model")
 
 

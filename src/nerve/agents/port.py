@@ -14,7 +14,7 @@ from nerve.errors import NerveError
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The conversation has a name; with it, it can be gone on with after a crash."""
+    """The conversation has a name; with it, it can be gone on with after a crash. Nothing is asked before."""
 
     thread: str
 

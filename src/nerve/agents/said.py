@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,8 +39,11 @@ class Said:
     """What an agent has said so far in a turn."""
 
     context: ExecutionContext
-    provider: str
+    note: Callable[[str], Awaitable[None]]
+    """Puts on disk which conversation it is."""
     thread: str | None = None
+    heard: bool = False
+    """Whether the agent had anything to say."""
     messages: list[str] = field(default_factory=list)
     tools: int = 0
     usage: Usage | Mapping[str, Any] | None = None
@@ -68,17 +71,13 @@ class Said:
 
     async def begun(self, thread: str) -> None:
         """The conversation has a name, and with it it can be gone on with after a crash of either side."""
-        leaf = self.context.leaf
         if thread != self.thread:
             self.thread = thread
-            before = leaf.recorded("agent_thread") if leaf.again else None
-            if before is None or before["thread"] != thread:
-                told = {"thread": thread, "provider": self.provider}
-                await leaf.record(self.context.path, "agent_thread", told)
-            leaf.again = True
+            await self.note(thread)
 
     def take(self, chunk: Chunk) -> None:
         emit = self.context.emit
+        self.heard = self.heard or isinstance(chunk, Assistant | Thought | Tool)
         match chunk:
             case Assistant(content, partial=True):
                 self.piece(content)
@@ -99,7 +98,7 @@ class Said:
             case Usage():
                 self.usage = chunk
             case Done():
-                self.done = chunk
+                self.done, self.thread = chunk, chunk.thread
                 self.usage = chunk.usage or self.usage
             case _:
                 raise TypeError(f"a provider gives the chunks of its port, not {chunk!r:.200}")
@@ -118,6 +117,12 @@ class Said:
         self.size += len(content)
         if room:
             self.messages.append(content[:room])
+
+    @property
+    def refused(self) -> bool:
+        """Whether the turn was over before it began, and took nothing."""
+        limited = self.done is not None and self.done.outcome == "limited"
+        return limited and self.usage is None and not self.heard
 
     @property
     def output(self) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from nerve.agents.accounts import Accounts
 from nerve.agents.answers import TRIES, once_more, read_answer, with_schema
 from nerve.agents.asking import Asking
-from nerve.agents.ledger import added, entry
+from nerve.agents.ledger import UNTOLD, added, entry
 from nerve.agents.permissions import Permissions
 from nerve.agents.port import Capabilities, Done, Options, Provider
 from nerve.agents.request import Request
@@ -103,6 +103,7 @@ class Talk:
         if before is not None:
             self.usage = dict(before.get("usage") or {})
             self.turns = self.usage.pop("turns", 0)
+            self.usage.pop("agents", None)
         prompt = with_words(self.request.prompt, leaf.said() if leaf.again else [])
         if before is None or not self.can.resume or before.get("provider") != self.provider.name:
             return prompt
@@ -135,7 +136,6 @@ class Talk:
                     self.tell_open(over=True)
                 return done
             self.accounts.limit(self.provider.name, done.resets_at)
-            self.turns -= done.usage is None  # it was refused, and took nothing
             await self.keep_count()
 
     async def fall_back(self) -> None:
@@ -149,7 +149,7 @@ class Talk:
             self.tell_open()
             told = f"{self.provider.name} is limited: {other.name} is asked"
             self.context.emit("log", {"message": told})
-            self.provider, self.thread, self.totals = other, None, {}
+            self.provider, self.thread, self.begun_again, self.totals = other, None, None, {}
             self.request = replace(self.request, model=None)  # which is a name of the first one's
             self.options = replace(self.options, model=None)
 
@@ -164,29 +164,46 @@ class Talk:
         request, options = self.request, self.with_thread()
         if self.thread is not None or self.context.leaf.again:
             await self.accounts.alone()
-        said = Said(self.context, self.provider.name)
+        said = Said(self.context, self.note)
         self.said.append(said)
+        before, turns = self.usage, self.turns
         self.turns += 1
+        self.usage = added(before, UNTOLD)  # as long as it has not said what it took
         if (known := options.thread or self.thread) is not None and not options.fork:
             await said.begun(known)
         if request.artifacts:
             make_folder(request.cwd, request.artifacts)
         resume = self.thread if self.can.resume else None
-        done = await said.listen(self.provider.query(prompt, request.cwd, resume, options))
+        try:
+            done = await said.listen(self.provider.query(prompt, request.cwd, resume, options))
+        except asyncio.CancelledError:
+            model = getattr(said.usage, "model", None) or request.model
+            self.context.emit("usage", UNTOLD | ({"model": model} if model else {}))
+            raise
         self.thread, self.totals = done.thread, done.totals
+        if said.refused:
+            self.usage, self.turns = before, turns
+            return done
         told = entry(said.usage, self.provider.name, request.model)
         if told:
             self.context.emit("usage", told)
-            self.usage = added(self.usage, told)
+        self.usage = added(before, told or UNTOLD)
         return done
 
     async def keep_count(self) -> None:
-        """Note what the step took so far: tried again, it is neither lost nor counted twice."""
-        thread = self.thread or (self.said[-1].thread if self.said else None)
-        if thread is not None:
-            told = {"thread": thread, "provider": self.provider.name}
-            counted = {"totals": dict(self.totals), "usage": self.used}
-            await self.context.leaf.record(self.context.path, "agent_thread", told | counted)
+        if self.said and (thread := self.said[-1].thread or self.thread):
+            await self.note(thread)
+
+    async def note(self, thread: str) -> None:
+        """Put on disk what the step took so far: tried again, it is neither lost nor counted twice."""
+        told = {
+            "thread": thread,
+            "provider": self.provider.name,
+            "totals": dict(self.totals) if thread == self.thread else {},
+            "usage": {**self.used, "agents": 1},
+        }
+        await self.context.leaf.record(self.context.path, "agent_thread", told)
+        self.context.leaf.again = True
 
     def with_thread(self) -> Options:
         asking = Asking(
@@ -228,7 +245,7 @@ class Talk:
             "model": self.request.model,
             "tools": sum(said.tools for said in self.said),
         }
-        if self.said:
+        if self.turns:
             told["usage"] = {**self.used, "agents": 1}
         if self.totals:
             told["totals"] = dict(self.totals)

@@ -166,9 +166,9 @@ class RunView:
         success = data.get("success", False)
         node.state = "cancelled" if what == "cancelled" else "completed" if success else "failed"
         node.ended_at, node.error, node.held = event.timestamp, data.get("error"), None
-        if node.control or what == "cancelled":
+        if node.control:
             return
-        if not success:
+        if not success and what != "cancelled":
             self.usage.errors += 1
         result = data.get("result")
         if isinstance(result, dict):

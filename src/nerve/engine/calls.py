@@ -95,7 +95,7 @@ class Calls:
             return outcome
         except asyncio.CancelledError:
             if begun:
-                drive.abandon(path, "node_cancelled", found, settled)
+                drive.abandon(path, "node_cancelled", found, settled, self._noted(call))
             raise
 
     async def afford(
@@ -179,9 +179,21 @@ class Calls:
             number += 1
             result = await attempt(call.node, context, call.policy, runtime.hear)
             if not retry.again(result, number):
-                return result
+                return self._accounted(call, runtime, result)
             delay = retry.pause(number, drive.random(f"{call.path}~{number}"))
             drive.note("node_retrying", call.path, retrying(call.node_id, number, retry, delay, result))
+
+    def _accounted(self, call: Call, runtime: LeafRuntime, result: Result) -> Result:
+        """A step that was not let to say what it took: what it had noted of it counts."""
+        if runtime.again and "usage" not in result["attributes"] and (used := self._noted(call)):
+            result["attributes"] = {**result["attributes"], "usage": used}
+        return result
+
+    def _noted(self, call: Call) -> Any:
+        """What an agent noted of what it took, if it is one."""
+        if not getattr(call.node, "asks", False):
+            return None
+        return (self._drive.waits.recorded(call.path, "agent_thread") or {}).get("usage")
 
     def _so_far(self, call: Call, found: Found) -> tuple[int, float]:
         """Attempts made before the engine died, and what is left of the pause behind the last one."""

@@ -78,10 +78,11 @@ def made(parent: Drive, workflow: Workflow, call: Call, run_id: str) -> Workflow
 
 
 def result_of(child: WorkflowRun) -> Result:
-    usage = child.view.usage
+    view = child.view
     attributes: dict[str, object] = {"run_id": child.run_id}
-    if used := usage.to_dict():
-        attributes["usage"] = {**used, "models": child.view.ledger.by_model()}
+    used, models = view.usage.to_dict(), view.ledger.by_model()
+    if used or models:
+        attributes["usage"] = {**used, "models": models}
     if child._state is WorkflowState.COMPLETED:
         return Result.ok(child._result, attributes)
     if child._error_type == "Rejected":

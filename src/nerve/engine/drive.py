@@ -422,12 +422,16 @@ class Drive:
             await asyncio.shield(self.barrier)
         self.check_in()
 
-    def abandon(self, path: str, type: str, found: Found | None, settled: bool) -> None:
-        """The body itself gave something up; on replay it will do so again."""
+    def abandon(self, path: str, type: str, found: Found | None, settled: bool, usage: Any = None) -> None:
+        """The body itself gave something up; on replay it will do so again. `usage` is what that took."""
         if self.detached or self.stopping or self.verdict is not None or self.host.shutting_down:
             return
         if found is None or found.settle is None or found.settle.kind != "drop":
-            self.note(type, path, {}, None if settled else self.settle_key(path))
+            taken = usage is not None and not settled
+            if taken:
+                self.spend(usage, by_child=False)
+            data = {"result": {"attributes": {"usage": usage}}} if taken else {}
+            self.note(type, path, data, None if settled else self.settle_key(path))
 
     def free_path(self, path: str) -> str:
         """A path for something a leaf asks for: after a restart it may ask for more than it did."""

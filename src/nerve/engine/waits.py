@@ -94,11 +94,12 @@ class Waits:
                 drive.run._gates.pop(place, None)
 
     def recorded(self, path: str, type: str) -> dict[str, Any] | None:
-        """The data of the last event of a type at a path."""
-        drive = self._drive
-        rows = drive.host.store.events(drive.run.run_id)
-        found = [row for row in rows if row.path == path and row.type == type]
-        return decode(found[-1].data) if found else None
+        """The data of the last event of a type at a path, since what is there was started."""
+        last = None
+        for row in self._drive.host.store.events(self._drive.run.run_id):
+            if row.path == path and row.type in (*ASKS, type):
+                last = row if row.type == type else None
+        return None if last is None else decode(last.data)
 
     def words(self, path: str) -> list[str]:
         """What people said to a step since it was started."""

@@ -1,0 +1,222 @@
+"""Turns that were cut off: what they took is not known, and is never nothing."""
+
+import asyncio
+import time
+
+import pytest
+
+from agents.test_talk import Agent, saying
+from core.workflow.support import within
+from nerve import Retry, Session
+from nerve.agents import AgentNode, Assistant, Begun, Capabilities, Done, Usage
+from nerve.errors import WorkflowFailed
+
+TOLD = Usage(20, 7, cost=0.5, model="m")
+PARTLY = {
+    "input_tokens": 20,
+    "output_tokens": 7,
+    "cost": 0.5,
+    "model": "m",
+    "cost_source": "partly unknown",
+    "agents": 1,
+}
+
+
+def hanging(begun):
+    async def turn(prompt, resume, options):
+        yield Begun(resume or options.thread or "t")
+        yield Assistant("an answer that was paid for")
+        begun.set()
+        await asyncio.Event().wait()
+
+    return turn
+
+
+async def ends(prompt, resume, options):
+    yield Assistant("fine")
+    yield Done(resume or options.thread or "t", TOLD)
+
+
+async def crashes(prompt, resume, options):
+    yield Begun(resume or options.thread or "t")
+    raise ConnectionError("the program was killed")
+
+
+def register(session, agent, thread="shared", **policy):
+    AgentNode("dev", session, agent, thread=thread, **policy)
+
+    @session.workflow
+    async def body(ctx):
+        return (await ctx.run("dev", "x"))["attributes"]
+
+
+def unknown(told):
+    """How many turns there are of which the ledger says that nobody knows."""
+    return sum(entry.get("turns_without_tokens", 0) for entry in told.values())
+
+
+async def cut_off(folder, agent):
+    """Let an engine end in the middle of a turn, of a run that it began or found."""
+    begun = asyncio.Event()
+    agent.turns = [hanging(begun)]
+    async with Session(store=folder / "n.db") as session:
+        register(session, agent)
+        if not await session.recover():
+            await session.start("body")
+        await within(begun.wait())
+
+
+@pytest.mark.parametrize(
+    "capabilities",
+    [
+        Capabilities(resume=True, names_threads=True),
+        Capabilities(resume=True),
+        Capabilities(),
+    ],
+)
+async def test_what_a_turn_took_that_ended_with_its_engine_is_told_as_unknown(tmp_path, capabilities):
+    agent = Agent()
+    agent.capabilities = capabilities
+    await cut_off(tmp_path, agent)
+    await cut_off(tmp_path, agent)
+    agent.turns = [ends]
+    async with Session(store=tmp_path / "n.db") as session:
+        register(session, agent)
+        [run] = await session.recover()
+        told = await within(run.wait())
+        assert told["usage"] == {**PARTLY, "turns": 3}
+        assert unknown(run.view.ledger.by_step()) == unknown(session.engine.today.by_model()) == 2
+        assert run.view.usage.turns == 3
+
+
+async def test_what_a_turn_took_whose_agent_was_killed_is_told_as_unknown():
+    session = Session()
+    register(session, Agent(crashes, crashes, ends), retry=Retry(attempts=3, delay=0))
+    run = await session.start("body")
+    assert (await within(run.wait()))["usage"] == {**PARTLY, "turns": 3}
+    assert unknown(run.view.ledger.by_step()) == 2
+
+
+async def test_what_a_turn_took_that_ran_out_of_time_is_told_as_unknown_and_counts_for_the_budget():
+    session = Session(budget={"turns": 9})
+    agent = Agent(hanging(asyncio.Event()))
+    AgentNode("dev", session, agent, timeout=0.05, retry=Retry(attempts=2, delay=0))
+
+    @session.workflow
+    async def body(ctx):
+        [result] = await ctx.run_parallel([("dev", "x")])
+        return result["attributes"]
+
+    run = await session.start("body")
+    assert (await within(run.wait()))["usage"] == {"cost_source": "unknown", "turns": 2, "agents": 1}
+    assert unknown(run.view.ledger.by_step()) == unknown(session.engine.today.by_model()) == 2
+    assert run.view.usage.turns == session.engine.day.usage.turns == 2
+
+
+async def test_what_a_step_took_that_was_given_up_is_told_and_counts_for_the_budget(tmp_path):
+    schema = {"type": "object"}
+    agent = Agent(saying(Assistant("no json"), Done("t", TOLD)), hanging(asyncio.Event()))
+
+    async with Session(store=tmp_path / "n.db", budget={"turns": 9}) as session:
+        AgentNode("dev", session, agent, output_schema=schema)
+
+        @session.workflow
+        async def body(ctx):
+            try:
+                async with ctx.timeout(0.1):
+                    await ctx.run("dev", "x")
+            except TimeoutError:
+                return "given up"
+
+        run = await session.start("body")
+        assert await within(run.wait()) == "given up"
+        told = run.view.ledger.by_step()["/dev"]
+        assert (told["turns"], told["turns_without_tokens"], told["reported_cost"]) == (2, 1, 0.5)
+        assert run.view.usage.to_dict() == {"tokens": 27, "cost": 0.5, "turns": 2, "agents": 1}
+        assert session.engine.day.usage.to_dict() == run.view.usage.to_dict()
+    async with Session(store=tmp_path / "n.db", budget={"turns": 9}) as session:
+        assert session.engine.day.usage.to_dict() == {"tokens": 27, "cost": 0.5, "turns": 2, "agents": 1}
+
+
+async def test_what_a_turn_took_of_a_run_that_is_stopped_is_told_as_unknown():
+    begun, session = asyncio.Event(), Session()
+    register(session, Agent(hanging(begun)))
+    run = await session.start("body")
+    await within(begun.wait())
+    await run.stop()
+    assert unknown(run.view.ledger.by_step()) == 1
+
+
+async def test_what_a_turn_took_of_a_child_that_is_stopped_is_told_by_its_parent_as_unknown():
+    begun, session = asyncio.Event(), Session()
+    register(session, Agent(hanging(begun)))
+
+    @session.workflow
+    async def parent(ctx):
+        try:
+            await ctx.run_workflow("body")
+        except WorkflowFailed:
+            return "stopped"
+
+    run = await session.start("parent")
+    await within(begun.wait())
+    [child] = run._children.values()
+    await child.stop()
+    assert await within(run.wait()) == "stopped"
+    assert unknown(run.view.ledger.by_step()) == 1
+
+
+async def test_a_turn_that_ended_without_a_word_of_what_it_took_is_told_as_unknown():
+    session = Session()
+    agent = Agent(saying(Done("t", outcome="failed", error="busy")), ends)
+    register(session, agent, retry=Retry(attempts=2, delay=0))
+    run = await session.start("body")
+    assert (await within(run.wait()))["usage"] == {**PARTLY, "turns": 2}
+    assert unknown(run.view.ledger.by_step()) == 1
+
+
+@pytest.mark.parametrize(("said", "turns"), [([], 1), ([Assistant("an answer")], 2)])
+async def test_only_a_limit_before_the_first_word_took_nothing(said, turns):
+    session = Session()
+    limited = Done("t", outcome="limited", resets_at=time.time() + 0.05)
+    register(session, Agent(saying(*said, limited), ends))
+    run = await session.start("body")
+    usage = (await within(run.wait()))["usage"]
+    assert (usage["turns"], usage["cost_source"]) == (turns, "reported" if turns == 1 else "partly unknown")
+    assert unknown(run.view.ledger.by_step()) == turns - 1
+
+
+async def test_what_is_counted_over_a_conversation_is_kept_through_a_crash_after_a_failure(tmp_path):
+    """A turn that failed is counted; the one after it is cut off: the third knows where counting stands."""
+    begun = asyncio.Event()
+    fails = saying(Done("t", TOLD, outcome="failed", error="busy", totals={"cost": 1}))
+    async with Session(store=tmp_path / "n.db") as session:
+        register(session, Agent(fails, hanging(begun)), retry=Retry(attempts=3, delay=0))
+        await session.start("body")
+        await within(begun.wait())
+    agent = Agent(ends)
+    async with Session(store=tmp_path / "n.db") as session:
+        register(session, agent, retry=Retry(attempts=3, delay=0))
+        [run] = await session.recover()
+        usage = (await within(run.wait()))["usage"]
+    assert agent.calls[0][2].totals == {"cost": 1}
+    assert (usage["input_tokens"], usage["turns"], usage["cost_source"]) == (40, 3, "partly unknown")
+
+
+async def test_a_fork_whose_agent_was_killed_goes_on_in_the_fork():
+    async def copied(prompt, resume, options):
+        yield Begun("the-copy")
+        raise ConnectionError("the program was killed")
+
+    session = Session()
+    agent = Agent(ends, copied, ends)
+    AgentNode("dev", session, agent, thread="fork", retry=Retry(attempts=2, delay=0))
+
+    @session.workflow
+    async def body(ctx):
+        await ctx.run("dev", "one")
+        await ctx.run("dev", "two")
+
+    await within((await session.start("body")).wait())
+    assert [options.fork for _, _, options in agent.calls] == [False, True, False]
+    assert agent.calls[2][1] == "the-copy"
