@@ -10,6 +10,7 @@ from typing import Any
 
 from agents.faults.engine import AGENTS, ROUNDS
 from agents.faults.world import APIS, Request
+from nerve.core.ledger import Ledger
 from nerve.store.port import Row
 from nerve.store.sqlite import SqliteStore
 
@@ -50,6 +51,7 @@ class Conversation:
         self.rows = [row for row in rows if row.path.rpartition("/")[2].partition("[")[0] == agent]
         self.requests = [request for request in requests if request.step.startswith(f"{name}/")]
         self.settled = [row for row in self.rows if row.settles is not None]
+        self.ledger = ledger_of(self.rows).by_step()
 
     def problems(self) -> Iterator[str]:
         if len(self.settled) != ROUNDS or len({row.path for row in self.settled}) != ROUNDS:
@@ -69,14 +71,23 @@ class Conversation:
             yield f"{name}: asked again {len(late)} times after it was settled"
         if not asked:
             yield f"{name}: settled without asking"
-        elif self.kind in RESUMED:
-            yield from self.charged(name, result["attributes"].get("usage") or {}, asked)
+        yield from self.charged(name, result["attributes"].get("usage") or {}, self.ledger[row.path], asked)
 
-    def charged(self, name: str, usage: dict[str, Any], asked: list[Request]) -> Iterator[str]:
-        """At least the turn that ended it, at most every answer that was begun for it."""
+    def charged(
+        self, name: str, usage: dict[str, Any], told: dict[str, float], asked: list[Request]
+    ) -> Iterator[str]:
+        """At least the turn that ended it, at most every answer; what is missing is told as unknown."""
+        if usage["turns"] != told["turns"] or usage.get("input_tokens") != told.get("input_tokens"):
+            yield f"{name}: the ledger has {told}, the result {usage}"
+        if self.kind not in RESUMED:
+            if told["turns_without_tokens"] < len(asked):
+                yield f"{name}: {told} are charged; {len(asked)} answers were given"
+            return
         calls = usage.get("input_tokens", 0) / APIS[self.kind].tokens
         if not CALLS <= calls <= len(asked):
             yield f"{name}: {calls:g} answers are charged; {len(asked)} were given, {CALLS} are the least"
+        if calls < len(asked) and not told.get("turns_without_tokens"):
+            yield f"{name}: {calls:g} answers are charged; {len(asked)} were given, and nothing is unknown"
 
     def one_thread(self) -> Iterator[str]:
         threads = {request.thread for request in self.requests}
@@ -95,6 +106,16 @@ class Conversation:
             earlier = {f"{self.name}/{round}" for round in range(int(request.step.rpartition("/")[2]))}
             if not earlier <= set(request.before):
                 yield f"{request.step}: the conversation knew of {sorted(set(request.before))} only"
+
+
+def ledger_of(rows: list[Row]) -> Ledger:
+    ledger = Ledger()
+    for row in rows:
+        if row.type == "usage":
+            ledger.turn(row.path, json.loads(row.data))
+        elif row.settles is not None:
+            ledger.settled(row.path, json.loads(row.data)["result"]["attributes"])
+    return ledger
 
 
 CALLS = 2
