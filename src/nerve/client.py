@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import secrets
 import socket
 import struct
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -80,6 +81,9 @@ class Client:
 
     Each operation is a method that takes what its request model has and gives its reply model:
     `await client.start(workflow="hello", input="you")`. What is not done raises ApiError.
+
+    Over a wire every command has a key, if need be one of its own: where a connection breaks before the
+    answer has come, the same is asked once more over a new one, and done once.
     """
 
     define = Call(models.WorkflowTold)
@@ -263,21 +267,39 @@ class Wire:
         import httpx2
 
         asked = read(operation, given).model_dump(mode="json", exclude_unset=True)
+        if (key := operation.asks.keyed_by) and asked.get(key) is None:
+            asked[key] = secrets.token_hex(16)
         path = operation.path.format(**{name: quote(str(value), safe="") for name, value in asked.items()})
         rest = {name: value for name, value in asked.items() if f"{{{name}}}" not in operation.path}
         body: dict[str, Any] = {"json": rest} if operation.changes else {"params": in_query(rest)}
         if asked.get("wait"):
             body["timeout"] = httpx2.Timeout(self._timeout, read=None)
-        http = await self._connected()
         try:
-            response = await http.request(operation.method, path, **body)
+            response = await self._asked(operation.method, path, body)
         except httpx2.TimeoutException:
             raise unreachable(f"no answer within {self._timeout:g} seconds") from None
         except httpx2.TransportError as error:
-            raise unreachable(str(error)) from error
+            raise unreachable(str(error) or type(error).__name__) from error
         if response.status_code >= 400:
             raise error_in(response)
         return operation.tells.model_validate_json(response.content)
+
+    async def _asked(self, method: str, path: str, body: dict[str, Any]) -> httpx2.Response:
+        """Ask, and once more over a new connection if the old one breaks.
+
+        A server closes connections that nobody uses, and may do so just as one is used again.
+        """
+        import httpx2
+
+        http = await self._connected()
+        try:
+            return await http.request(method, path, **body)
+        except (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError):
+            where = self._find() or self._where
+            if where is None:
+                raise
+        async with connections(where, self._timeout, self._via) as fresh:
+            return await fresh.request(method, path, **body)
 
     async def watch(self, run: str | None, after: int) -> AsyncGenerator[models.EventTold]:
         import httpx2

@@ -17,21 +17,39 @@ TOKEN = "secret-" * 6 + "1"
 
 
 class Served(App):
-    """`cuts` says after how many events each stream breaks off, `refusing` how many are not taken at all."""
+    """`cuts` says after how many events each stream breaks off, `refusing` how many are not taken at all.
+
+    `drops` says of each request whether its connection is cut `before` it is heard, or `after` it was done.
+    """
 
     def __init__(self, api: Api) -> None:
         super().__init__(api, Auth({"admin": TOKEN}), heartbeat=15)
         self.cuts, self.asked, self.refusing = list[int](), list[str | None](), 0
+        self.drops, self.peers = list[str](), list[Any]()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http" or not scope["path"].startswith("/events"):
-            await super().__call__(scope, receive, send)
+            await self.dropped(scope, receive, send)
         elif self.refusing:
             self.refusing -= 1
             await refusal(ApiError("busy", "not now"))(scope, receive, send)
         else:
             self.asked.append(dict(scope["headers"]).get(b"last-event-id", b"").decode())
             await super().__call__(scope, receive, self.cut(scope, send) if self.cuts else send)
+
+    async def dropped(self, scope: Any, receive: Any, send: Any) -> None:
+        self.peers.append(scope["client"])
+        when = self.drops.pop(0) if self.drops else ""
+        if when == "before":
+            scope["state"]["abort"]()
+            return
+
+        async def sent(message: Any) -> None:
+            if when == "after":
+                scope["state"]["abort"]()
+            await send(message)
+
+        await super().__call__(scope, receive, sent)
 
     def cut(self, scope: Any, send: Any) -> Any:
         left = self.cuts.pop(0)

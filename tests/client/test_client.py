@@ -159,6 +159,36 @@ async def test_a_silent_server_is_given_up() -> None:
                 await client.health()
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_command_whose_connection_was_closed_is_done_once(when: str, served: Served) -> None:
+    """A server closes connections that were kept open; it may do so in the moment in which one is used."""
+    async with serving(served) as url, Client(url, token=TOKEN) as client:
+        await client.health()
+        served.drops = [when]
+        run = await client.start(workflow="asks", wait=True)
+        assert served.peers[-1] not in served.peers[:-1]
+        served.drops = [when]
+        assert (await client.answer(run=run.run_id, answer="a")).answer == "a"
+        served.drops = [when]
+        assert (await client.run(run=run.run_id)).run_id == run.run_id
+        served.drops = [when]
+        await client.signal(label="go", key="mine", value=1)
+        [signal] = [fact.record for fact in (await client.facts()).facts if fact.record[0] == "signal"]
+        assert signal == ["signal", "go", {"key": "mine", "value": 1}]
+        served.drops = [when]
+        copy = await client.fork(run=run.run_id)
+        assert {each.run_id for each in (await client.runs()).runs} == {run.run_id, copy.run_id}
+
+
+async def test_a_connection_that_is_closed_again_and_again_is_one_clear_error(served: Served) -> None:
+    async with serving(served) as url, Client(url, token=TOKEN) as client:
+        served.drops = ["before"] * 3
+        with pytest.raises(ApiError, match=r"the server cannot be reached: \w") as error:
+            await client.health()
+        assert error.value.code == "busy"
+        assert served.drops == ["before"]
+
+
 async def test_a_run_is_found_by_a_label_that_looks_like_a_path(client: Client) -> None:
     run = await client.start(workflow="hello", label="feature/../42", wait=True)
     assert (await client.run(run="feature/../42")).run_id == run.run_id

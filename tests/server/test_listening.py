@@ -179,6 +179,13 @@ async def test_there_are_only_so_many_connections(served: Served, monkeypatch: p
         await each.wait_closed()
 
 
+async def test_connections_are_kept_longer_than_clients_keep_them(served: Served) -> None:
+    """With the same time on both sides, some are closed just as they are used again."""
+    clients = httpx2.Limits().keepalive_expiry
+    assert clients is not None
+    assert served.server.config.timeout_keep_alive > 2 * clients
+
+
 @pytest.mark.parametrize("said", [b"", b"GET /healthz HTTP/1.1\r\nHost: "])
 async def test_who_does_not_say_what_he_wants_is_sent_away(
     served: Served, monkeypatch: pytest.MonkeyPatch, said: bytes

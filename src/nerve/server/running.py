@@ -16,6 +16,9 @@ from nerve.server.protocol import Connection
 
 GRACE = 5
 """Seconds in which requests may end when the server stops."""
+KEPT = 20
+"""Seconds for which a connection that nobody uses is kept; longer than clients do (5 to 15, mostly), so that
+none is closed in the moment in which it is used again."""
 
 
 class Server(uvicorn.Server):
@@ -37,6 +40,7 @@ class Server(uvicorn.Server):
                 access_log=False,
                 proxy_headers=False,
                 server_header=False,
+                timeout_keep_alive=KEPT,
                 timeout_graceful_shutdown=GRACE,
             )
         )
