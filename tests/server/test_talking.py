@@ -12,7 +12,7 @@ from nerve.api import Api
 from nerve.api.callers import Caller
 from nerve.server import talking
 from nerve.server.following import snapshot
-from server.conftest import Served
+from server.conftest import Served, until
 
 
 def dial(served: Served, token: str | None = None, **options: Any) -> connect:
@@ -232,3 +232,56 @@ async def test_waiting_for_one_run_holds_up_nothing_else(served: Served) -> None
         async with asyncio.timeout(10):
             told = [json.loads(await socket.recv()) for _ in range(3)]
         assert {each["id"] for each in told} == {0, 1, 2}
+
+
+async def test_who_asks_for_more_than_is_done_at_once_is_not_taken_for_dead(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a socket is not read, the replies to pings are not read either."""
+    monkeypatch.setattr(talking, "AT_ONCE", 1)
+    served.server.config.ws_ping_interval = served.server.config.ws_ping_timeout = 0.05
+    go, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    @served.api.session.workflow
+    async def slow(context: Any) -> None:
+        await go.wait()
+
+    async with dial(served, served.tokens["admin"]) as socket:
+        for number in range(4):
+            message = {"id": number, "op": "start", "args": {"workflow": "slow", "wait": True}}
+            await socket.send(json.dumps(message))
+        [frames] = served.server.server_state.connections
+        began = loop.time()
+        await until(lambda: frames.ping_sent_at > began + 0.3 or socket.close_code is not None)
+        go.set()
+        assert [json.loads(await socket.recv())["id"] for _ in range(4)] == [0, 1, 2, 3]
+
+
+async def test_who_answers_no_ping_and_says_nothing_is_taken_for_dead(served: Served) -> None:
+    served.server.config.ws_ping_interval = served.server.config.ws_ping_timeout = 0.05
+    async with dial(served, served.tokens["admin"], close_timeout=0.1) as socket:
+        socket.transport.pause_reading()
+        await until(lambda: not served.server.server_state.connections)
+
+
+async def test_who_leaves_while_much_is_asked_for_leaves_no_error_behind(
+    served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(talking, "AT_ONCE", 1)
+    served.server.config.ws_ping_interval = served.server.config.ws_ping_timeout = 0.05
+    go, state = asyncio.Event(), served.server.server_state
+
+    @served.api.session.workflow
+    async def slow(context: Any) -> None:
+        await go.wait()
+
+    async with dial(served, served.tokens["admin"]) as socket:
+        for number in range(3):
+            message = {"id": number, "op": "start", "args": {"workflow": "slow", "wait": True}}
+            await socket.send(json.dumps(message))
+        await until(lambda: bool(served.api.session.list_workflow_runs()))
+        socket.transport.abort()
+        await until(lambda: not state.connections)
+        go.set()
+        await until(lambda: not state.tasks)
+    assert [each for each in caplog.records if each.levelname == "ERROR"] == []

@@ -22,10 +22,25 @@ TOO_BIG = 1009
 class Frames(WebSocketsSansIOProtocol):
     """One WebSocket."""
 
+    _heard = 0.0
+    """When something came last."""
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         reading: Any = transport
         reading.max_size = PIECE
+
+    def data_received(self, data: bytes) -> None:
+        self._heard = self.loop.time()
+        super().data_received(data)
+
+    def keepalive_timeout(self) -> None:
+        """Who speaks is there, though a pong stands behind what was said; who is not read cannot be heard."""
+        if self.read_paused or self._heard > self.ping_sent_at:
+            self.pong_timer = None
+            self.send_keepalive_ping()
+        else:
+            super().keepalive_timeout()
 
     def handle_cont(self, event: Frame) -> None:
         if len(self.frames) < FRAGMENTS:

@@ -152,6 +152,8 @@ async def heard(socket: WebSocket) -> dict[str, Any]:
         return read_object(await socket.receive_text())
     except (KeyError, TypeError):
         raise ApiError("unsupported", "a message is text", SHAPE) from None
+    except RuntimeError:  # a reply found him gone
+        raise WebSocketDisconnect from None
 
 
 def taken(args: dict[str, Any], *names: str) -> dict[str, str]:
