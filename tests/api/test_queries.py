@@ -2,15 +2,19 @@
 
 import asyncio
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
-from api.support import refusal
+from api.support import refusal, with_workflows
+from nerve import Session
 from nerve.api import OPERATIONS, Api, ApiError
 from nerve.api.errors import FIXES, STATUS, told
 from nerve.core import values
 from nerve.errors import Conflict, NotJson, RunHeld, StoreBusy, StoreFull
+from nerve.store.statements import SQL
 
 INJECTIONS = [
     "' OR '1'='1",
@@ -53,6 +57,54 @@ async def test_runs_are_listed_newest_first_page_by_page(api: Api) -> None:
     assert seen == ids[::-1]
     assert (await refusal(api.runs(limit=0))).code == "bad_request"
     assert (await refusal(api.runs(before="nobody"))).code == "not_found"
+
+
+async def test_a_list_tells_the_same_of_runs_that_are_not_in_memory_without_their_journals(
+    file: Path,
+) -> None:
+    async with Session(store=file) as session:
+        api = with_workflows(session)
+        ended = [
+            await api.start(workflow="hello", input="you", label="first", wait=True),
+            await api.start(workflow="broken", input="bad", wait=True),
+            await api.stop(run=(await api.start(workflow="ask", wait=True)).run_id, reason="enough"),
+            await api.stop(run=(await api.start(workflow="ask", wait=True)).run_id),
+        ]
+        waits = await api.start(workflow="ask", wait=True)
+        before = (await api.runs()).runs
+        gates = (await api.gates()).gates
+    assert [run.state for run in ended] == ["completed", "failed", "cancelled", "cancelled"]
+    async with Session(store=file) as session:
+        api, read = with_workflows(session), list[str]()
+
+        def trace(_: Any, sql: str, values: Any) -> bool:
+            if sql == SQL["select_events"] and values[1] == 0:
+                read.append(values[0])
+            return True
+
+        session.engine.store._reader.set_exec_trace(trace)  # type: ignore[attr-defined]
+        told = (await api.runs()).runs
+        assert told[1:] == before[1:]
+        assert (told[0].run_id, told[0].state) == (waits.run_id, "waiting")
+        assert [gate.gate_id for gate in (await api.gates()).gates] == [gate.gate_id for gate in gates]
+        assert set(read) == {waits.run_id}
+
+
+async def test_a_journal_that_was_changed_hides_no_other_run(file: Path) -> None:
+    async with Session(store=file) as session:
+        api = with_workflows(session)
+        runs = [await api.start(workflow=name, wait=True) for name in ("hello", "ask", "hello", "ask")]
+    db = apsw.Connection(str(file))
+    for run in runs[:2]:
+        db.execute("UPDATE events SET data = '{}' WHERE run = ? AND seq = 2", (run.run_id,))
+    db.close()
+    async with Session(store=file) as session:
+        api = with_workflows(session)
+        told = {run.run_id: run for run in (await api.runs()).runs}
+        assert [told[run.run_id].state for run in runs] == [run.state for run in runs]
+        assert [bool(told[run.run_id].error) for run in runs] == [True, True, False, False]
+        assert [gate.run_id for gate in (await api.gates()).gates] == [runs[3].run_id]
+        assert (await refusal(api.run(run=runs[1].run_id))).code == "internal"
 
 
 async def test_runs_are_found_by_what_they_are(api: Api) -> None:

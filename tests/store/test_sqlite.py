@@ -326,3 +326,21 @@ def test_a_journal_is_read_at_one_moment_though_its_run_is_deleted_meanwhile(
         patched.setattr(store, "_reader", Reader())
         assert len(store.events("r")) == length
     assert store.events("r") == []
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [{}, {"states": ["completed"]}, {"workflow": "review"}, {"label": "l"}, {"conversation": "c"}],
+    ids=str,
+)
+def test_the_newest_runs_are_found_by_an_index_and_not_sorted(file: Path, filters: dict[str, object]) -> None:
+    store = SqliteStore(file)
+    asked: list[tuple[str, object]] = []
+    store._reader.set_exec_trace(lambda _, sql, values: asked.append((sql, values)) or True)
+    store.runs(session="default", newest=50, before=run_row("r"), **filters)  # type: ignore[arg-type]
+    store._reader.set_exec_trace(None)
+    [(sql, values)] = asked
+    plan = [row[3] for row in store._reader.execute(f"EXPLAIN QUERY PLAN {sql}", values)]  # type: ignore[arg-type]
+    assert plan[0].startswith("SEARCH runs USING INDEX")
+    assert "ORDER BY" not in " ".join(plan)
+    store.close()

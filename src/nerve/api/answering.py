@@ -156,14 +156,13 @@ def run_of_gate(session: Session, gate: str | None) -> WorkflowRun:
         if any(gate == each.gate_id for each in (run._open_gates or {}).values()):
             return run
     rows = engine.store.runs(session=session.name, states=OPEN)
-    runs = [engine.handle(row) for row in rows]
-    named = [(run, each) for run in runs for each in run._gates.values()]
-    exact = [run for run, each in named if gate == each.gate_id]
-    close = exact or [run for run, each in named if gate in (each.path, each.node_id)]
+    named = [(row, each) for row in rows for each in engine.gates(row).values()]
+    exact = [row for row, each in named if gate == each.gate_id]
+    close = exact or [row for row, each in named if gate in (each.path, each.node_id)]
     if len(close) > 1:
-        ids = ", ".join(f"{run.run_id}" for run in close[:5])
+        ids = ", ".join(row.run for row in close[:5])
         raise ApiError("conflict", f"several runs have a gate '{gate}' open: {ids}", "Name the run, too.")
-    return close[0] if close else run_that_had(session, gate)
+    return engine.handle(close[0]) if close else run_that_had(session, gate)
 
 
 def run_that_had(session: Session, gate_id: str) -> WorkflowRun:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from nerve.api import models
 from nerve.api.errors import ApiError
 from nerve.api.hub import event_told
-from nerve.api.telling import fact_told, found, gate_told, run_detail, run_told, workflow_told
-from nerve.core.workflow import WorkflowState
+from nerve.api.telling import fact_told, found, gate_told, row_told, run_detail, workflow_told
+from nerve.core.values import decode
+from nerve.core.workflow import GateInfo, WorkflowState
 from nerve.core.workflow.state import FINAL
+from nerve.errors import JournalBroken
 from nerve.store.port import RunRow
 
 if TYPE_CHECKING:
@@ -47,8 +48,8 @@ async def workflow(session: Session, asked: models.OneWorkflow) -> models.Workfl
 async def definitions(session: Session, asked: models.Nothing) -> models.Definitions:
     engine, names = session.engine, session.list_workflows()
     now = {engine.definition(found).hash for name in names if (found := session.get_workflow(name))}
-    counted = Counter(row.definition for row in engine.store.runs(session=session.name))
-    kept = [(engine.store.definition(hash), runs) for hash, runs in counted.items() if hash]
+    counted = engine.store.count_definitions(session.name)
+    kept = [(engine.store.definition(hash), runs) for hash, runs in counted.items()]
     told = [
         models.DefinitionTold(
             hash=each.hash,
@@ -66,7 +67,7 @@ async def definitions(session: Session, asked: models.Nothing) -> models.Definit
 
 async def sessions(session: Session, asked: models.Nothing) -> models.Sessions:
     store = session.engine.store
-    names = dict.fromkeys([session.name, *(row.session for row in store.runs())])
+    names = dict.fromkeys([session.name, *store.sessions()])
     return models.Sessions(
         sessions=[
             models.SessionTold(name=name, current=name == session.name, runs=store.count_runs(name))
@@ -78,10 +79,7 @@ async def sessions(session: Session, asked: models.Nothing) -> models.Sessions:
 async def runs(session: Session, asked: models.RunsAsked) -> models.Runs:
     rows = newest(session, asked, asked.limit + 1)
     shown = rows[: asked.limit]
-    told = [
-        run_told(session.engine.handle(row)).model_copy(update={"parent": row.parent})
-        async for row in in_turns(shown)
-    ]
+    told = [row_told(session, row) async for row in in_turns(shown)]
     return models.Runs(runs=told, more=len(rows) > asked.limit)
 
 
@@ -122,12 +120,17 @@ async def events(session: Session, asked: models.EventsAsked) -> models.Events:
 
 
 async def gates(session: Session, asked: models.Nothing) -> models.Gates:
-    engine = session.engine
-    rows = engine.store.runs(session=session.name, states=OPEN)
-    known = [engine.handle(row) async for row in in_turns(rows)]
-    return models.Gates(
-        gates=[gate_told(run, gate) async for run in in_turns(known) for gate in run._gates.values()]
-    )
+    rows = session.engine.store.runs(session=session.name, states=OPEN)
+    told = [gate_told(row.run, gate) async for row in in_turns(rows) for gate in gates_of(session, row)]
+    return models.Gates(gates=told)
+
+
+def gates_of(session: Session, row: RunRow) -> list[GateInfo]:
+    """The open gates of a run; of one that cannot be read, none, for it could take no answer."""
+    try:
+        return list(session.engine.gates(row).values())
+    except JournalBroken:
+        return []
 
 
 async def in_turns(many: Iterable[T]) -> AsyncIterator[T]:
@@ -162,10 +165,10 @@ async def usage(session: Session, asked: models.Nothing) -> models.UsageTold:
 async def threads(session: Session, asked: models.Nothing) -> models.Threads:
     rows = session.engine.store.runs(session=session.name, states=OPEN)
     told = []
-    for row in rows:
-        for event in session.engine.handle(row).events:
-            if event.event_type == "agent_thread":
-                data = {"run_id": row.run, "agent": event.path, **event.data}
+    async for row in in_turns(rows):
+        for event in session.engine.store.events(row.run):
+            if event.type == "agent_thread":
+                data = {"run_id": row.run, "agent": event.path, **decode(event.data)}
                 told.append(models.ThreadTold.model_validate(data))
     return models.Threads(threads=told)
 
@@ -175,7 +178,7 @@ async def health(session: Session, asked: models.Nothing) -> models.Health:
 
     engine = session.engine
     held = {
-        row.run: str((engine.handle(row).held or {}).get("message", ""))
+        row.run: str((engine.held(row) or {}).get("message", ""))
         for row in engine.store.runs(session=session.name, states=[WorkflowState.HELD.value])
     }
     waits = engine.writer.waits

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from nerve.api import models
@@ -11,39 +12,50 @@ from nerve.core.values import DEEP, too_deep
 from nerve.core.view import NodeView, RunView
 from nerve.core.workflow import GateInfo, Workflow, WorkflowRun
 from nerve.dataspace import Fact
+from nerve.engine.local import Outcome
+from nerve.errors import JournalBroken
 
 if TYPE_CHECKING:
     from nerve.core.session import Session
     from nerve.store.port import RunRow
 
 
+AMONG = 5
+"""Names that are told where one could mean several."""
+
+
 def found(session: Session, name: str) -> WorkflowRun:
     """A run by its id, any unique beginning of it, or its label."""
     store = session.engine.store
-    rows = store.runs(session=session.name, prefix=name)
-    exact = [row for row in rows if row.run == name] or store.runs(session=session.name, label=name)[-1:]
-    if not exact and len(rows) > 1:
-        ids = ", ".join(row.run for row in rows[:5]) + (", …" if len(rows) > 5 else "")
-        raise ApiError("conflict", f"'{name}' could be {ids}", "Write more of the id.")
-    if not (exact := exact or rows or labelled(session, name)):
+    exact = store.run(name)
+    if exact is not None and exact.session == session.name:
+        return session.engine.handle(exact)
+    rows = store.runs(session=session.name, label=name, newest=1)
+    rows = rows or store.runs(session=session.name, prefix=name, newest=AMONG + 1)
+    if len(rows) > 1:
+        raise ApiError("conflict", several(name, [row.run for row in rows]), "Write more of the id.")
+    if not (rows := rows or labelled(session, name)):
         raise ApiError("not_found", f"Workflow run '{name}' not found", "See the list: nerve runs")
-    return session.engine.handle(exact[0])
+    return session.engine.handle(rows[0])
 
 
 def labelled(session: Session, name: str) -> list[RunRow]:
     """The newest run whose label begins like that, if only one label does."""
-    rows = session.engine.store.runs(session=session.name)
-    close = {row.label: row for row in rows if row.label is not None and row.label.startswith(name)}
+    store = session.engine.store
+    close = store.labels(session.name, name, AMONG + 1)
     if len(close) > 1:
-        labels = ", ".join(sorted(close)[:5])
-        raise ApiError("conflict", f"'{name}' could be {labels}", "Write more of the label.")
-    return list(close.values())
+        raise ApiError("conflict", several(name, close), "Write more of the label.")
+    return store.runs(session=session.name, label=close[0], newest=1) if close else []
 
 
-def gate_told(run: WorkflowRun, gate: GateInfo) -> models.GateTold:
+def several(name: str, could_be: list[str]) -> str:
+    return f"'{name}' could be {', '.join(could_be[:AMONG])}{', …' if len(could_be) > AMONG else ''}"
+
+
+def gate_told(run_id: str, gate: GateInfo) -> models.GateTold:
     return models.GateTold(
         gate_id=gate.gate_id,
-        run_id=run.run_id,
+        run_id=run_id,
         path=gate.path,
         prompt=gate.prompt,
         choices=gate.choices,
@@ -74,12 +86,34 @@ def fields_of(run: WorkflowRun) -> dict[str, Any]:
         "result": tellable(info.result),
         "error": info.error,
         "held": run.held,
-        "gates": [gate_told(run, gate) for gate in run.pending_gates],
+        "gates": [gate_told(run.run_id, gate) for gate in run.pending_gates],
     }
 
 
 def run_told(run: WorkflowRun) -> models.RunTold:
     return models.RunTold(**fields_of(run))
+
+
+def row_told(session: Session, row: RunRow) -> models.RunTold:
+    """A run of a list: one that is over costs its last event, and one that cannot be read hides no other."""
+    engine = session.engine
+    try:
+        if row.ended is None:
+            return run_told(engine.handle(row)).model_copy(update={"parent": row.parent})
+        came = engine.outcome(row)
+    except JournalBroken as error:
+        came = Outcome(error=str(error))
+    return models.RunTold(
+        run_id=row.run,
+        workflow=row.workflow,
+        state=row.state,
+        label=row.label,
+        started_at=datetime.fromtimestamp(row.started, UTC),
+        ended_at=datetime.fromtimestamp(row.ended, UTC) if row.ended is not None else None,
+        result=tellable(came.result),
+        error=came.error,
+        parent=row.parent,
+    )
 
 
 def run_detail(run: WorkflowRun) -> models.RunDetail:

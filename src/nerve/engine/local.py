@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from nerve.core.event import Sink, WorkflowEvent
@@ -438,6 +438,27 @@ class LocalEngine:
             if row.type == "gate_waiting"
         }
 
+    # What lists tell of a run: from what is in memory, or from as little of its journal as will do.
+
+    def outcome(self, row: RunRow) -> Outcome:
+        """What came of a run that is over."""
+        if (run := self.known.get(row.run)) is not None and run.is_complete:
+            return Outcome(run._result, run._error, run._error_type)
+        last = self.store.last(row.run)
+        return Outcome() if last is None else outcome_in(WorkflowState(row.state), decode(last.data))
+
+    def held(self, row: RunRow) -> dict[str, Any] | None:
+        """Why a run is held."""
+        if (run := self.known.get(row.run)) is not None:
+            return run.held
+        last = self.store.last(row.run, "workflow_held")
+        return None if last is None else {"run_id": row.run, **decode(last.data)}
+
+    def gates(self, row: RunRow) -> dict[str, GateInfo]:
+        """The open gates of a run, without those of its children."""
+        run = self.known.get(row.run)
+        return self.open_gates(row.run) if run is None else run._gates
+
     async def written(self, run: WorkflowRun) -> None:
         """Return when everything that has happened to a run until now is on disk."""
         if (drive := self.drives.get(run.run_id)) is not None:
@@ -492,13 +513,26 @@ def restore(run: WorkflowRun, row: RunRow, past: list[Row]) -> None:
     run._started_at = datetime.fromtimestamp(row.started, UTC)
     run._completed_at = datetime.fromtimestamp(row.ended, UTC) if row.ended else None
     run._forget_gates()
-    last = decode(past[-1].data)
-    match run._state:
+    run._result, run._error, run._error_type = outcome_in(run._state, decode(past[-1].data))
+    if run._state is WorkflowState.HELD:
+        run._held = next((decode(r.data) for r in reversed(past) if r.type == "workflow_held"), None)
+
+
+class Outcome(NamedTuple):
+    """What came of a run that is over."""
+
+    result: Any = None
+    error: str | None = None
+    error_type: str = ""
+
+
+def outcome_in(state: WorkflowState, last: Mapping[str, Any]) -> Outcome:
+    """What came of a run, by its last event."""
+    match state:
         case WorkflowState.COMPLETED:
-            run._result = last["result"]
+            return Outcome(last["result"])
         case WorkflowState.FAILED:
-            run._error, run._error_type = last["error"], last["error_type"]
+            return Outcome(None, last["error"], last["error_type"])
         case WorkflowState.CANCELLED:
-            run._error, run._error_type = last["reason"] or None, last.get("error_type", "")
-        case WorkflowState.HELD:
-            run._held = next((decode(r.data) for r in reversed(past) if r.type == "workflow_held"), None)
+            return Outcome(None, last["reason"] or None, last.get("error_type", ""))
+    return Outcome()

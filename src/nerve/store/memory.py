@@ -87,6 +87,10 @@ class MemoryStore:
     def events(self, run: str, after: int = 0, limit: int | None = None) -> list[Row]:
         return self._journals.get(run, [])[after : None if limit is None else after + limit]
 
+    def last(self, run: str, type: str | None = None) -> Row | None:
+        rows = reversed(self._journals.get(run, []))
+        return next((row for row in rows if type in (None, row.type)), None)
+
     def run(self, run: str) -> RunRow | None:
         return self._runs.get(run)
 
@@ -118,6 +122,17 @@ class MemoryStore:
 
     def count_runs(self, session: str) -> dict[str, int]:
         return dict(Counter(row.state for row in self._runs.values() if row.session == session))
+
+    def count_definitions(self, session: str) -> dict[str, int]:
+        rows = self.runs(session=session)
+        return dict(Counter(row.definition for row in rows if row.definition is not None))
+
+    def sessions(self) -> list[str]:
+        return list(dict.fromkeys(row.session for row in self.runs()))
+
+    def labels(self, session: str, prefix: str, limit: int) -> list[str]:
+        labels = {row.label for row in self._runs.values() if row.session == session and row.label}
+        return sorted(label for label in labels if label.startswith(prefix))[:limit]
 
     def run_by_key(self, session: str, key: str) -> RunRow | None:
         run = self._keys.get((session, key))

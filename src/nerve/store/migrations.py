@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 APPLICATION = 1315271286
 """Marks the file as ours: "Nerv" as a number."""
 
-MIGRATIONS = [SQL[f"create_version_{number}"] for number in (1, 2, 3, 4, 5)]
+MIGRATIONS = [SQL[f"create_version_{number}"] for number in range(1, 7)]
 """The n-th entry makes version n + 1 out of version n."""
 
 

@@ -132,6 +132,9 @@ class Store(Protocol):
         With a `limit`, at most so many.
         """
 
+    def last(self, run: str, type: str | None = None) -> Row | None:
+        """The last row of a journal, or the last of a type, checked against the one before."""
+
     def run(self, run: str) -> RunRow | None: ...
 
     def runs(
@@ -150,6 +153,15 @@ class Store(Protocol):
 
     def count_runs(self, session: str) -> dict[str, int]:
         """How many runs of a session are in each state."""
+
+    def count_definitions(self, session: str) -> dict[str, int]:
+        """How many runs of a session were started from each definition, by its hash, the first used first."""
+
+    def sessions(self) -> list[str]:
+        """The names of the sessions that have runs, that with the oldest first."""
+
+    def labels(self, session: str, prefix: str, limit: int) -> list[str]:
+        """The labels of a session's runs that begin like that, in their order, at most so many."""
 
     def run_by_key(self, session: str, key: str) -> RunRow | None: ...
 

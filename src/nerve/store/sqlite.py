@@ -74,16 +74,26 @@ class SqliteStore:
     def events(self, run: str, after: int = 0, limit: int | None = None) -> list[Row]:
         found: list[Row] = []
         with reported(self.file), self._reader:  # at one moment, though the run may be deleted meanwhile
-            reach = self._reader.execute(SQL["select_reach"], (run,)).get or 0
-            last = NO_LAST if limit is None else after + limit
-            stored = self._reader.execute(SQL["select_events"], (run, after, last))
-            try:
-                rows = cast("Iterator[chain.Stored]", stored)
-                found = chain.verified(run, after, rows, self._blob, min(reach, last))
-            finally:
-                # Left open by an error, it would hold all later reads at this moment.
-                stored.close(True)
+            found += self._events(run, after, NO_LAST if limit is None else after + limit)
         return found
+
+    def last(self, run: str, type: str | None = None) -> Row | None:
+        found: list[Row] = []
+        with reported(self.file), self._reader:
+            seq = self._reader.execute(SQL["select_last"], (run, type)).get
+            if seq is not None:
+                found += self._events(run, seq - 1, NO_LAST if type is None else seq)
+        return found[0] if found else None
+
+    def _events(self, run: str, after: int, last: int) -> list[Row]:
+        reach = self._reader.execute(SQL["select_reach"], (run,)).get or 0
+        stored = self._reader.execute(SQL["select_events"], (run, after, last))
+        try:
+            rows = cast("Iterator[chain.Stored]", stored)
+            return chain.verified(run, after, rows, self._blob, min(reach, last))
+        finally:
+            # Left open by an error, it would hold all later reads at this moment.
+            stored.close(True)
 
     def _blob(self, hash: bytes) -> bytes | None:
         return cast("bytes | None", self._reader.execute(SQL["select_blob"], (hash,)).get)
@@ -115,6 +125,11 @@ class SqliteStore:
             "newest": -1 if newest is None else newest,
         }
         name = next((name for value, name in _NARROWEST.items() if values[value] is not None), "select_runs")
+        if newest is not None and session is not None and not prefix:
+            if name == "select_runs":
+                name = "select_newest_runs"
+            elif name == "select_runs_in_states" and states is not None and len(states) == 1:
+                name, values["state"] = "select_newest_runs_in_state", next(iter(states))
         with reported(self.file):
             return list(self._readable(self._reader.execute(SQL[name], values)))[::-1]
 
@@ -123,6 +138,21 @@ class SqliteStore:
             return dict(
                 cast("Iterator[tuple[str, int]]", self._reader.execute(SQL["count_runs"], (session,)))
             )
+
+    def count_definitions(self, session: str) -> dict[str, int]:
+        with reported(self.file):
+            return dict(
+                cast("Iterator[tuple[str, int]]", self._reader.execute(SQL["count_definitions"], (session,)))
+            )
+
+    def sessions(self) -> list[str]:
+        with reported(self.file):
+            return [name for (name,) in self._reader.execute(SQL["select_sessions"])]
+
+    def labels(self, session: str, prefix: str, limit: int) -> list[str]:
+        asked = {"session": session, "prefix": prefix, "limit": limit}
+        with reported(self.file):
+            return [label for (label,) in self._reader.execute(SQL["select_labels"], asked)]
 
     def _readable(self, rows: apsw.Cursor) -> Iterator[RunRow]:
         """One row that is not text any more must not hide the others."""

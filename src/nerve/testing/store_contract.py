@@ -200,6 +200,69 @@ class StoreContract:
         assert store.count_runs(rows[0].session) == {rows[0].state: 3}
         assert store.count_runs("nobody") == {}
 
+    def test_the_newest_runs_of_a_session_are_found_by_state_and_workflow(self, store: Store) -> None:
+        rows = [
+            RunRow(run, session, workflow, state, started)
+            for run, session, workflow, state, started in (
+                ("a", "s", "review", "completed", 3.0),
+                ("b", "s", "review", "held", 2.0),
+                ("c", "s", "deploy", "completed", 2.0),
+                ("d", "t", "review", "completed", 9.0),
+                ("e", "s", "review", "completed", 1.0),
+            )
+        ]
+        store.append([append(row.run, 0, 1, row) for row in rows])
+
+        def found(newest: int = 2, **filters: object) -> str:
+            return "".join(row.run for row in store.runs(session="s", newest=newest, **filters))  # type: ignore[arg-type]
+
+        assert found() == "ca"
+        assert found(9) == "ebca"
+        assert found(0) == ""
+        assert found(before=rows[2]) == "eb"
+        assert found(workflow="review") == "ba"
+        assert found(states=["completed"]) == "ca"
+        assert found(states=["completed"], before=rows[2]) == "e"
+        assert found(states=["completed"], workflow="review") == "ea"
+        assert found(states=["held", "completed"], before=rows[0]) == "bc"
+        assert found(states=[]) == ""
+        assert found(prefix="e") == "e"
+        store.append([append("a", 1, 1, rows[0]._replace(state="held", started=0.5))])
+        assert (found(), found(states=["completed"])) == ("bc", "ec")
+
+    def test_sessions_definitions_and_labels_are_known_without_the_runs(self, store: Store) -> None:
+        rows = [
+            RunRow("a", "t", "review", "running", 2.0, definition="h", label="feature-42"),
+            RunRow("b", "s", "review", "running", 1.0, definition="h", label="feature-43"),
+            RunRow("c", "t", "review", "running", 3.0, definition="h", label="feature-42"),
+            RunRow("d", "t", "review", "running", 4.0, definition="g", label="fix"),
+            RunRow("e", "t", "review", "running", 5.0, label="f%"),
+            RunRow("f", "t", "review", "running", 6.0),
+        ]
+        assert (store.sessions(), store.count_definitions("t"), store.labels("t", "", 9)) == ([], {}, [])
+        store.append([append(row.run, 0, 1, row) for row in rows])
+        assert store.sessions() == ["s", "t"]
+        assert list(store.count_definitions("t").items()) == [("h", 2), ("g", 1)]
+        assert store.count_definitions("nobody") == {}
+        assert store.labels("t", "f", 9) == ["f%", "feature-42", "fix"]
+        assert store.labels("t", "f", 2) == ["f%", "feature-42"]
+        assert store.labels("t", "feature-4", 9) == ["feature-42"]
+        assert store.labels("t", "f_", 9) == []
+
+    def test_the_last_event_of_a_journal_is_found_without_the_others(self, store: Store) -> None:
+        large = event(3, data="x" * (INLINE_LIMIT + 1))
+        rows = [event(1)._replace(type="held"), event(2)._replace(type="held", data='"b"'), large]
+        store.append([Append("r", 0, rows, run_row("r")), append("s", 0, 1)])
+        assert store.last("r") == rows[2]
+        assert store.last("r", "held") == rows[1]
+        assert store.last("s") == event(1)
+        assert store.last("s", "held") is None
+        assert store.last("none") is None
+        store.empty_events("r", [3])
+        assert store.last("r") == large._replace(data="{}")
+        store.delete_runs(["r"])
+        assert store.last("r") is None
+
     def test_runs_are_found_by_what_they_are(self, store: Store) -> None:
         rows = [
             RunRow("ab1", "s", "review", "running", 1.0),

@@ -297,9 +297,12 @@ class Session:
 
     def get_workflow_run(self, run_id: str) -> WorkflowRun | None:
         """A run by its id or any unique beginning of it."""
-        rows = self.engine.store.runs(session=self.name, prefix=run_id)
-        exact = [row for row in rows if row.run == run_id] or rows
-        return self.engine.handle(exact[0]) if len(exact) == 1 else None
+        store = self.engine.store
+        exact = store.run(run_id)
+        if exact is not None and exact.session == self.name:
+            return self.engine.handle(exact)
+        rows = store.runs(session=self.name, prefix=run_id, newest=2)
+        return self.engine.handle(rows[0]) if len(rows) == 1 else None
 
     def list_workflow_runs(
         self, workflow_id: str | None = None, state: WorkflowState | None = None

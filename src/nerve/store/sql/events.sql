@@ -15,6 +15,11 @@ SELECT seq, at, type, path, settles, data, hash FROM events
 WHERE run = ?1 AND seq >= ?2 AND seq <= ?3 AND NOT EXISTS (SELECT 1 FROM deletions WHERE run = ?1)
 ORDER BY seq;
 
+-- name: select_last
+SELECT seq FROM events
+WHERE run = ?1 AND (?2 IS NULL OR type = ?2) AND NOT EXISTS (SELECT 1 FROM deletions WHERE run = ?1)
+ORDER BY seq DESC LIMIT 1;
+
 -- name: select_blob
 SELECT data FROM blobs WHERE hash = ?;
 

@@ -45,6 +45,32 @@ WHERE run >= :prefix AND run < :prefix || char(1114111)
 ORDER BY started DESC, run DESC
 LIMIT :newest;
 
+-- name: select_newest_runs
+SELECT run, session, workflow, state, started, ended, key, parent, wake, definition, conversation, label
+FROM runs
+WHERE session = :session
+    AND +run >= :prefix AND +run < :prefix || char(1114111)
+    AND (:workflow IS NULL OR workflow = :workflow)
+    AND (:conversation IS NULL OR conversation = :conversation)
+    AND (:label IS NULL OR label = :label)
+    AND started <= ifnull(:started, 9e999)
+    AND (:started IS NULL OR (started, run) < (:started, :before))
+ORDER BY started DESC, run DESC
+LIMIT :newest;
+
+-- name: select_newest_runs_in_state
+SELECT run, session, workflow, state, started, ended, key, parent, wake, definition, conversation, label
+FROM runs
+WHERE state = :state AND session = :session
+    AND +run >= :prefix AND +run < :prefix || char(1114111)
+    AND (:workflow IS NULL OR workflow = :workflow)
+    AND (:conversation IS NULL OR conversation = :conversation)
+    AND (:label IS NULL OR label = :label)
+    AND started <= ifnull(:started, 9e999)
+    AND (:started IS NULL OR (started, run) < (:started, :before))
+ORDER BY started DESC, run DESC
+LIMIT :newest;
+
 -- name: select_runs_in_states
 SELECT run, session, workflow, state, started, ended, key, parent, wake, definition, conversation, label
 FROM runs
@@ -85,7 +111,19 @@ ORDER BY started DESC, run DESC
 LIMIT :newest;
 
 -- name: count_runs
-SELECT state, count(*) FROM runs WHERE session = ? GROUP BY state;
+SELECT state, count(*) FROM runs WHERE +session = ? GROUP BY state;
+
+-- name: count_definitions
+SELECT definition, count(*) FROM runs WHERE +session = ? AND definition IS NOT NULL
+GROUP BY definition ORDER BY min(started);
+
+-- name: select_sessions
+SELECT session FROM runs GROUP BY session ORDER BY min(started);
+
+-- name: select_labels
+SELECT DISTINCT label FROM runs
+WHERE label >= :prefix AND label < :prefix || char(1114111) AND +session = :session
+ORDER BY label LIMIT :limit;
 
 -- name: select_definition
 SELECT hash, workflow, notation, source, canonical FROM definitions WHERE hash = ?;

@@ -148,6 +148,12 @@ CREATE TABLE deletions (
     run TEXT NOT NULL PRIMARY KEY -- it is gone already, but for some of its events
 ) STRICT, WITHOUT ROWID;
 
+-- name: create_version_6
+CREATE INDEX runs_by_start ON runs (session, started);
+
+DROP INDEX runs_by_state;
+CREATE INDEX runs_by_state ON runs (state, session, started);
+
 -- name: application_id
 PRAGMA application_id;
 
