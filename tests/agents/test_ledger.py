@@ -1,5 +1,6 @@
 """The ledger: what agents took, by step, run, day and model."""
 
+import asyncio
 import json
 
 import pytest
@@ -13,6 +14,8 @@ from nerve.agents.ledger import added, entry
 from nerve.api import models, queries
 from nerve.core.limits import Limits
 from nerve.core.result import Result
+from nerve.engine import spending
+from nerve.engine.spending import used_since
 
 DEAR = Usage(10, 5, 100, 20, 0.5, "dear")
 CHEAP = Usage(1, 2, cost=0.25, model="cheap", inferred=True)
@@ -94,14 +97,42 @@ async def test_what_a_fork_took_over_was_not_spent_again(tmp_path):
         register(session, CHEAP, CHEAP)
         run = await session.start("body")
         await within(run.wait())
-        assert session.engine.today.by_model()["cheap"]["turns"] == 2
+        assert (await session.engine.today.read()).by_model()["cheap"]["turns"] == 2
         fork = await session.fork(run.run_id, "/dev[2]")
         await within(fork.wait())
-        assert session.engine.today.by_model()["cheap"]["turns"] == 3
+        assert (await session.engine.today.read()).by_model()["cheap"]["turns"] == 3
         assert session.engine.day.usage.turns == 3
     async with Session(store=tmp_path / "n.db", budget={"cost": 99}) as session:
-        assert session.engine.today.by_model()["cheap"]["turns"] == 3
+        assert (await session.engine.today.read()).by_model()["cheap"]["turns"] == 3
         assert session.engine.day.usage.turns == 3
+
+
+@pytest.mark.parametrize("late", range(6))
+async def test_what_is_spent_while_the_journals_are_read_is_counted_once(monkeypatch, late):
+    monkeypatch.setattr(spending, "AT_ONCE", 1)
+    session = Session()
+    FunctionNode("ask", session, lambda context: Result.ok("fine", {"usage": {"tokens": 1}}))
+
+    @session.workflow
+    async def body(ctx):
+        await ctx.run("ask")
+        await ctx.gate("Go on?")
+        await ctx.run("ask")
+
+    old = [await session.start("body") for _ in range(4)]
+    for run in old:
+        await within(run.next_gate())
+    reading = asyncio.create_task(session.engine.today.read())
+    for _ in range(late):
+        await asyncio.sleep(0)
+    new = await session.start("body")
+    await within(new.next_gate())
+    for run in (*old, new):
+        await run.answer("yes")
+        await within(run.wait())
+    today = await within(reading)
+    assert today.usage.tokens == used_since(0, session.engine.store, session.name).tokens == 10
+    await session.close()
 
 
 async def test_what_a_function_says_it_used_is_in_the_ledger_too():

@@ -146,18 +146,13 @@ async def facts(session: Session, asked: models.Pattern) -> models.FactsTold:
 
 
 async def usage(session: Session, asked: models.Nothing) -> models.UsageTold:
-    from nerve.core.limits import Limits
-    from nerve.engine.spending import Day
-
-    day = session.engine.day or Day(Limits(), session.engine.store, session.name)
-    spent = {
-        run.run_id: used for run in session._workflow_runs.values() if (used := run.view.usage.to_dict())
-    }
+    engine, today = session.engine, await session.engine.today.read()
+    used = {run.run_id: run.view.usage.to_dict() async for run in in_turns(session._workflow_runs.values())}
     return models.UsageTold(
-        today=day.usage.to_dict(),
-        models=session.engine.today.by_model(),
+        today=(engine.day or today).usage.to_dict(),
+        models=today.by_model(),
         budget=session.budget.to_dict() if session.budget is not None else None,
-        runs=spent,
+        runs={run_id: each for run_id, each in used.items() if each},
         limited=dict(session.accounts.limited),
     )
 

@@ -98,7 +98,7 @@ def row_told(session: Session, row: RunRow) -> models.RunTold:
     """A run of a list: one that is over costs its last event, and one that cannot be read hides no other."""
     engine = session.engine
     try:
-        if row.ended is None:
+        if row.ended is None or row.run in engine.known:
             return run_told(engine.handle(row)).model_copy(update={"parent": row.parent})
         came = engine.outcome(row)
     except JournalBroken as error:

@@ -442,8 +442,6 @@ class LocalEngine:
 
     def outcome(self, row: RunRow) -> Outcome:
         """What came of a run that is over."""
-        if (run := self.known.get(row.run)) is not None and run.is_complete:
-            return Outcome(run._result, run._error, run._error_type)
         last = self.store.last(row.run)
         return Outcome() if last is None else outcome_in(WorkflowState(row.state), decode(last.data))
 

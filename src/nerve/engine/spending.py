@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -12,6 +13,9 @@ from nerve.core.ledger import Ledger, summed
 from nerve.core.limits import Limits, Usage
 from nerve.core.values import decode
 from nerve.store.port import Row, RunRow, Store
+
+AT_ONCE = 50
+"""Journals that are read in one turn of the loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,30 +85,46 @@ class Day:
 
 
 class Today:
-    """What agents took since midnight in all runs, by model; read once, and then kept as events come."""
+    """What agents took since midnight in all runs; read once, and then kept as events come."""
 
     def __init__(self, store: Store, session: str, now: Callable[[], float] = time.time) -> None:
         self._store, self._session, self._now = store, session, now
         self._ends = 0.0
-        self._ledgers: dict[str, Ledger] = {}
+        self._one = asyncio.Lock()
+        self._reading = False
         self._seen: dict[str, int] = {}
+        self._ledgers: dict[str, Ledger] = {}
+        self.usage = Usage()
 
-    def by_model(self) -> dict[str, dict[str, float]]:
-        if self._now() >= self._ends:
-            begins, self._ends = day_of(self._now())
-            self._ledgers, self._seen = {}, {}
-            for row in open_since(begins, self._store, self._session):
-                rows = own(self._store.events(row.run))
-                self.take(row.run, [each for each in rows if each.at >= begins])
-        entries = (
-            (model, entry)
-            for ledger in self._ledgers.values()
-            for (_, model), entry in ledger.entries.items()
-        )
-        return summed(entries)
+    async def read(self) -> Today:
+        """Read the journals, some in each turn of the loop, unless that was done today."""
+        async with self._one:
+            if self._now() >= self._ends:
+                begins, ends = day_of(self._now())
+                self._seen, self._ledgers, self.usage = {}, {}, Usage()
+                self._reading = True
+                try:
+                    for number, row in enumerate(open_since(begins, self._store, self._session), 1):
+                        self._read(row.run, begins)
+                        if number % AT_ONCE == 0:
+                            await asyncio.sleep(0)
+                finally:
+                    self._reading = False
+                self._ends = ends
+        return self
+
+    def _read(self, run: str, begins: float) -> None:
+        past = self._store.events(run)
+        self._take(run, [row for row in own(past) if row.at >= begins])
+        self._seen[run] = max(self._seen.get(run, 0), past[-1].seq if past else 0)
 
     def take(self, run: str, rows: Iterable[Row]) -> None:
-        """The events of a run, of which some may have been taken already."""
+        """The events of a run that were just written. While journals are read, each run has its turn."""
+        rows = list(rows)
+        if not self._reading or run in self._seen or (rows and rows[0].seq == 1):
+            self._take(run, rows)
+
+    def _take(self, run: str, rows: Iterable[Row]) -> None:
         for row in rows:
             if row.seq > self._seen.get(run, 0):
                 self._seen[run] = copied(row) if row.seq == 1 else row.seq
@@ -112,8 +132,13 @@ class Today:
                     self._of(run).turn(row.path, decode(row.data))
                 elif row.settles and '"usage"' in row.data:
                     attributes = decode(row.data).get("result", {}).get("attributes", {})
-                    if "run_id" not in attributes:
+                    if "run_id" not in attributes:  # what a child used, its own journal says
                         self._of(run).settled(row.path, attributes)
+                        self.usage.spend(attributes.get("usage"))
+
+    def by_model(self) -> dict[str, dict[str, float]]:
+        ledgers = self._ledgers.values()
+        return summed((model, entry) for each in ledgers for (_, model), entry in each.entries.items())
 
     def _of(self, run: str) -> Ledger:
         return self._ledgers.setdefault(run, Ledger())
