@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from nerve.core.gates import check_choices, gate_id, taken, waiting
 from nerve.core.runtime import Gate
+from nerve.core.values import beyond
 
 
 @pytest.mark.requirement("C-24")
@@ -71,6 +72,8 @@ def test_a_form_takes_what_fits_it_as_a_value_or_as_text() -> None:
         ("three", "Invalid answer: it must be a JSON object with version, count (may be left out)"),
         ("{}", "Invalid answer: 'version' is a required property"),
         ({"version": 3}, "Invalid answer: 3 is not of type 'string' at ['version']"),
+        ({"version": "3", "count": 2**60}, f"Invalid answer: {beyond(2**60)}"),
+        (f'{{"version": "3", "count": {2**60}}}', f"Invalid answer: {beyond(2**60)}"),
     ],
 )
 def test_a_form_says_why_it_does_not_take_an_answer(answer: object, why: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from nerve.core.runtime import Gate
 from nerve.core.schemas import endless, flaw_of, problem_of
-from nerve.core.values import read_json
+from nerve.core.values import beyond, inexact, read_json
 
 WHY = "a regular expression may take for ever over an answer; use minLength, maxLength or enum"
 
@@ -57,6 +57,8 @@ def taken(answer: Any, choices: list[str] | None, form: Mapping[str, Any] | None
     """The answer as a gate takes it; ValueError says why it does not. A form takes JSON as text, too."""
     if choices and answer not in choices:
         raise ValueError(f"Invalid choice '{answer}'. Must be one of: {choices}")
+    if (number := inexact(answer)) is not None:
+        raise ValueError(f"Invalid answer: {beyond(number)}")
     if form is None or not (problem := problem_of(answer, form)):
         return answer
     if isinstance(answer, str):

@@ -29,6 +29,8 @@ _decode = json.JSONDecoder().raw_decode
 _KEPT = frozenset({int, bool, type(None)})
 DEEP = 100
 """How deep a value may be nested: so much, with what is told around it, every reader can take."""
+EXACT = 2**53
+"""Up to here every reader takes a whole number for the same one."""
 AROUND = DEEP + 8
 """How deep something that is told of a value may be."""
 
@@ -94,7 +96,28 @@ def _finite(text: str) -> float:
 
 def _whole(text: str) -> int:
     _finite(text)
-    return int(text)
+    if inexact(value := int(text)) is not None:
+        raise ValueError(beyond(value))
+    return value
+
+
+def inexact(value: Any) -> int | None:
+    """A whole number somewhere in a value that not every reader takes for the same one."""
+    parts, seen = [value], set[int]()
+    while parts:
+        part = parts.pop()
+        if isinstance(part, int) and abs(part) > EXACT:
+            return part
+        if isinstance(part, dict | list | tuple) and id(part) not in seen:
+            seen.add(id(part))
+            parts += part.values() if isinstance(part, dict) else part
+    return None
+
+
+def beyond(value: int) -> str:
+    """Why a whole number is refused."""
+    told = str(value) if abs(value) < 10**40 else "a whole number"
+    return f"the number {told} is beyond ±2^53, where not every reader is exact; write it as text"
 
 
 def is_plain(value: Any) -> bool:

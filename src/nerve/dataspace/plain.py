@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from nerve.core.values import encode
+from nerve.core.values import EXACT, beyond, encode, inexact
 from nerve.errors import NotJson
 
 Json = Any
 DEEP = 64
 """How deep a value may be nested."""
-EXACT = 2**53
-"""Up to here a float that is a whole number is the same as the integer."""
 
 
 def plain(value: Json, depth: int = 0) -> Json:
@@ -35,10 +33,8 @@ def plain(value: Json, depth: int = 0) -> Json:
 
 
 def integer(value: int) -> int:
-    if abs(value) > EXACT:
-        raise NotJson(
-            f"the number {value} is beyond ±2^53, where not every reader is exact; write it as text"
-        )
+    if inexact(value) is not None:
+        raise NotJson(beyond(value))
     return int(value)
 
 
