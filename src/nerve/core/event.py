@@ -40,6 +40,7 @@ class WorkflowEventType(StrEnum):
     GATE_TIMEOUT = "gate_timeout"
     GATE_CANCELLED = "gate_cancelled"
     TIMER_STARTED = "timer_started"
+    TIMER_MOVED = "timer_moved"
     TIMER_FIRED = "timer_fired"
     TIMER_CANCELLED = "timer_cancelled"
     SIGNAL_WAITING = "signal_waiting"

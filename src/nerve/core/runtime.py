@@ -64,6 +64,8 @@ class Timer:
     path: str
     seconds: float
     guard: bool = False
+    around: str | None = None
+    """For a guard, the place whose time it bounds: it stands still while that waits for somebody else."""
 
 
 @dataclass(slots=True)

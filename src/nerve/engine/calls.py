@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from nerve.core.limits import Limits
-from nerve.core.nodes.attempt import Clock, attempt, guarded, heard
+from nerve.core.nodes.attempt import Clock, above, attempt, guarded, heard, stopped
 from nerve.core.nodes.base import Role, role_of
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.direct import here, retrying
@@ -106,9 +107,17 @@ class Calls:
         `used` is what the step has taken so far, which the run and the day have not counted yet.
         """
         drive = self._drive
-        while purse := spent(drive.purses(path, limits, used or {})):
-            drive.hold_for_budget(purse, path)
-            await drive.turn_live()
+        if not (purse := spent(drive.purses(path, limits, used or {}))):
+            return
+        with self.unhurried(path):
+            while purse:
+                drive.hold_for_budget(purse, path)
+                await drive.turn_live()
+                purse = spent(drive.purses(path, limits, used or {}))
+
+    def unhurried(self, place: str) -> AbstractContextManager[None]:
+        """Let no time pass for what is around a place: it waits for a person, a budget, or a limit to end."""
+        return stopped([*above(self.clocks, place), *self._drive.waits.guards(place)])
 
     def _started(self, call: Call, role: Role, text: str, hashed: str) -> Awaitable[None] | None:
         """Note that the call has started; only what must not happen twice waits for the disk."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from nerve.core.nodes.attempt import Clock, above, heard, stopped
@@ -54,11 +54,13 @@ class LeafRuntime(DirectRuntime):
         return self._drive.waits.words(self._path)
 
     async def afford(self, used: Mapping[str, Any]) -> None:
-        with self.unhurried(self._path):
+        with stopped(above(self._clocks, self._path)):
             await self._drive.calls.afford(self._path, self._call.policy.limits, used)
 
-    def unhurried(self, place: str) -> AbstractContextManager[None]:
-        return stopped([*above(self._clocks, place), *above(self._drive.calls.clocks, place)])
+    @contextmanager
+    def unhurried(self, place: str) -> Iterator[None]:
+        with stopped(above(self._clocks, place)), self._drive.calls.unhurried(place):
+            yield
 
     async def ask(self, gate: Gate) -> Any:
         return await self._drive.waits.beside(gate)

@@ -16,6 +16,7 @@ from nerve.core.values import decode, digest, encode
 from nerve.core.workflow.replay import ASKS, CONTROL, ROOT, Found, acts, below, within
 from nerve.core.workflow.state import GateInfo, WorkflowState
 from nerve.engine.facts import patterns_of
+from nerve.engine.guards import Guard, goes_on, is_around
 from nerve.engine.records import late
 from nerve.errors import LimitReached, Suspended
 from nerve.store.port import Row
@@ -34,6 +35,8 @@ class OpenWait:
     future: asyncio.Future[Any]
     deadline: float | None
     handle: asyncio.TimerHandle | None = None
+    guard: Guard | None = None
+    """Its clock, if it is a bound that can stand still."""
 
 
 class Waits:
@@ -136,9 +139,25 @@ class Waits:
         if isinstance(wait, Gate) and wait.auto is not None:
             self.answer(run._gates[wait.path], wait.auto, "auto")
         elif opened.deadline is not None:
-            delay = max(0.0, opened.deadline - time.time())
-            opened.handle = drive.loop.call_later(delay, self._time_is_up, wait)
+            self._arm(opened, again=found is not None)
         return opened
+
+    def _arm(self, opened: OpenWait, again: bool) -> None:
+        wait = opened.wait
+        clock = Guard(self._drive, opened, self._time_is_up)
+        if isinstance(wait, Timer) and wait.around is not None:
+            opened.guard = clock
+            if again:
+                opened.deadline = goes_on(self.recorded(wait.path, "timer_moved"), opened.deadline)
+        clock.arm()
+
+    def guards(self, place: str) -> list[Guard]:
+        """The clocks of the bounds that are around a place."""
+        opened = [each for each in self._open.values() if is_around(each.wait, place)]
+        return [each.guard for each in opened if each.guard is not None]
+
+    def is_open(self, opened: OpenWait) -> bool:
+        return self._open.get(opened.wait.path) is opened
 
     def _looked(self, wait: Signal) -> bool:
         """Whether a fact that is there already settles the wait."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import TYPE_CHECKING, Protocol
 
 from nerve.core.nodes.base import Node
 from nerve.core.policy import Policy
@@ -13,6 +13,12 @@ from nerve.core.result import Result
 
 if TYPE_CHECKING:
     from nerve.core.nodes.context import ExecutionContext
+
+
+class Stoppable(Protocol):
+    """A clock that can stand still."""
+
+    def stopped(self) -> AbstractContextManager[None]: ...
 
 
 class Clock:
@@ -63,7 +69,7 @@ def above(clocks: Mapping[str, Clock], place: str) -> list[Clock]:
 
 
 @contextmanager
-def stopped(clocks: Iterable[Clock]) -> Iterator[None]:
+def stopped(clocks: Iterable[Stoppable]) -> Iterator[None]:
     with ExitStack() as stack:
         for clock in clocks:
             stack.enter_context(clock.stopped())

@@ -11,11 +11,16 @@ from nerve.core.runtime import Timer
 
 
 @asynccontextmanager
-async def bounded(wait: Callable[[Timer], Awaitable[Any]], path: str, seconds: float) -> AsyncIterator[None]:
-    """Raise TimeoutError inside when the timer at `path` fires before the block is done."""
+async def bounded(
+    wait: Callable[[Timer], Awaitable[Any]], path: str, seconds: float, around: str | None = None
+) -> AsyncIterator[None]:
+    """Raise TimeoutError inside when the timer at `path` fires before the block is done.
+
+    With a place that it is `around`, it stands still while that waits for somebody else.
+    """
     task = asyncio.current_task()
     assert task is not None
-    timer = asyncio.ensure_future(wait(Timer(path, seconds, guard=True)))
+    timer = asyncio.ensure_future(wait(Timer(path, seconds, guard=True, around=around)))
     fired = False
 
     def fire(done: asyncio.Future[Any]) -> None:

@@ -52,7 +52,7 @@ async def within(
     if policy.timeout is None:
         return await attempt
     try:
-        async with bounded(context.wait, take("timeout"), policy.timeout):
+        async with bounded(context.wait, take("timeout"), policy.timeout, context.path):
             return await attempt
     except TimeoutError:
         return timed_out(policy, idle=False)

@@ -1,0 +1,126 @@
+"""Time stands still around a step, as for itself: while it is held, limited, or waits for a person."""
+
+import asyncio
+import time
+
+import pytest
+
+from agents.test_budgets import SCHEMA, answers
+from agents.test_talk import Agent, asking, saying, says
+from core.workflow.support import until, within
+from nerve import Graph, Session
+from nerve.agents import AgentNode, Assistant, Done
+from nerve.errors import WorkflowFailed
+from spec.support import loaded
+
+BOUND = 0.4
+"""Seconds that everything around the step may take."""
+
+
+def in_a_graph(session, agent, **settings):
+    """A step in a graph, which has the timeout."""
+    node = AgentNode("dev", session, agent, **settings)
+    Graph("around", session).add_step(node, limits={"turns": 1})
+
+    @session.workflow
+    async def flow(ctx):
+        return (await ctx.run("around", "Decide.", timeout=BOUND))["output"]
+
+
+def expected(session, agent, **settings):
+    """A step of a file that is wrapped by what it is expected to have done; the wrapping has the timeout."""
+    AgentNode("dev", session, agent, limits={"turns": 1}, **settings)
+    check = {"condition": "output !== 'bad'"}
+    loaded(session, {"kind": "call", "target": "dev", "id": "step", "timeout": BOUND, "expect": [check]})
+
+
+AROUND = pytest.mark.parametrize("register", [in_a_graph, expected])
+
+
+async def passed(seconds):
+    began = time.monotonic()
+    await until(lambda: time.monotonic() - began > seconds)
+
+
+@AROUND
+async def test_while_a_budget_is_spent(register):
+    session = Session()
+    register(session, answers("no json", '{"ok": true}'), output_schema=SCHEMA)
+    run = await session.start("flow", "Decide.")
+    await until(lambda: run.held is not None)
+    await passed(2 * BOUND)
+    await run.resume(limits={run.held["path"]: {"turns": 2}})
+    assert await within(run.wait()) == {"ok": True}
+
+
+async def test_before_a_step_for_which_the_budget_of_the_run_is_spent():
+    session = Session()
+    dev, coach = (AgentNode(name, session, answers("fine")) for name in ("dev", "coach"))
+    Graph("around", session).chain(dev, coach)
+
+    @session.workflow
+    async def flow(ctx):
+        return (await ctx.run("around", "Decide.", timeout=BOUND))["output"]
+
+    run = await session.start("flow", limits={"turns": 1})
+    await until(lambda: run.held is not None)
+    assert run.held["path"] == "/around/coach"
+    await passed(2 * BOUND)
+    await run.resume(limits={"turns": 2})
+    assert await within(run.wait()) == "fine"
+
+
+@AROUND
+async def test_while_a_provider_is_limited(register):
+    session = Session()
+    register(session, Agent(saying(Done("t", outcome="limited", resets_at=time.time() + 2 * BOUND)), says))
+    assert await within((await session.start("flow", "Decide.")).wait()) == "fine"
+
+
+@AROUND
+async def test_while_a_person_is_asked(register):
+    session = Session()
+    register(session, Agent(asking))
+    run = await session.start("flow", "Decide.")
+    await within(run.next_gate())
+    await passed(2 * BOUND)
+    await run.answer("allow")
+    assert await within(run.wait()) == "True"
+
+
+@AROUND
+async def test_through_a_restart(register, tmp_path):
+    async with Session(store=tmp_path / "n.db") as session:
+        register(session, answers("no json"), output_schema=SCHEMA)
+        run = await session.start("flow", "Decide.")
+        await until(lambda: run.held is not None)
+        path = run.held["path"]
+    await passed(2 * BOUND)
+    async with Session(store=tmp_path / "n.db") as session:
+        register(session, answers('{"ok": true}'), output_schema=SCHEMA)
+        [run] = await session.recover()
+        await until(lambda: run.held is not None)
+        await run.resume(limits={path: {"turns": 3}})
+        assert await within(run.wait()) == {"ok": True}
+
+
+@AROUND
+async def test_and_goes_on_afterwards(register):
+    async def hangs(prompt, resume, options):
+        yield Assistant("wait")
+        await asyncio.Event().wait()
+
+    session = Session()
+    register(session, Agent(saying(Done("t", outcome="limited", resets_at=time.time() + 0.1)), hangs))
+    run = await session.start("flow", "Decide.")
+    with pytest.raises((TimeoutError, WorkflowFailed), match=r"timed out after 0.4 s"):
+        await within(run.wait())
+
+
+@AROUND
+async def test_what_does_not_wait_is_not_told(register):
+    session = Session()
+    register(session, answers("fine"))
+    run = await session.start("flow", "Decide.")
+    assert await within(run.wait()) == "fine"
+    assert [event.event_type for event in run.events if event.event_type == "timer_moved"] == []
