@@ -265,13 +265,30 @@ class Commands:
             run._notify()
 
     async def _decided(self, run: WorkflowRun, path: str, decision: str, value: Any) -> None:
+        """Write what a person has decided, unless it is written and a crash kept the run from going on."""
+        data: dict[str, Any] = {}
         if decision != "retry":
             result = Result.ok(value) if decision == "skip" else Result.failed(str(value), "DeclaredFailed")
             data = {"node_id": path, "success": result.success, "result": result, "decided": decision}
+        if (before := self._decision(run, path)) is not None:
+            if before != decode(encode(data, deep=AROUND)):
+                told = f"{before['decided']} was decided already: {encode(before['result'], deep=None)}"
+                raise RuntimeError(f"Cannot {decision} '{path}': {told}. Say the same again")
+        elif data:
             await self._append(run, "node_completed", data, WorkflowState.HELD, path, path)
         elif path:
             data = {"node_id": path, "attempt": 1, "again": True, "recovered": True, "delay": 0.0}
             await self._append(run, "node_retrying", data, WorkflowState.HELD, None, path)
+
+    def _decision(self, run: WorkflowRun, path: str) -> dict[str, Any] | None:
+        """What was decided of the path since the run is held at it."""
+        for row in reversed(self._engine.store.events(run.run_id)):
+            if row.type == "workflow_held":
+                break
+            if row.type == "node_completed" and row.path == path:
+                found: dict[str, Any] = decode(row.data)
+                return found if "decided" in found else None
+        return None
 
     async def _append(
         self,

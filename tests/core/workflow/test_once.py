@@ -73,6 +73,51 @@ async def test_a_person_says_it_failed(in_doubt):
     assert latch.inputs == []
 
 
+async def decide(run, how):
+    match how:
+        case "skip":
+            await run.skip("/payment", {"receipt": 7})
+        case "skip otherwise":
+            await run.skip("/payment", {"receipt": 8})
+        case "fail":
+            await run.fail("/payment", "the bank says no")
+        case "retry":
+            await run.retry("/payment")
+
+
+@pytest.mark.parametrize(
+    ("first", "others", "result"),
+    [
+        ("skip", ["fail", "skip otherwise", "retry"], [True, {"receipt": 7}, None]),
+        ("fail", ["skip", "retry"], [False, None, "the bank says no"]),
+    ],
+)
+async def test_a_decision_that_a_crash_kept_from_going_on_is_taken_again_and_no_other(
+    in_doubt, tmp_path, first, others, result
+):
+    run, _ = in_doubt
+    copies = []
+
+    def crash(_, events):
+        if any(event.event_type == "node_completed" for event in events):
+            copies.append(photographed(run._engine.store.file, tmp_path / "crashed"))
+
+    run._engine.watchers.append(crash)
+    await decide(run, first)
+    latch = Latch()
+    async with bank(copies[0], latch) as session:
+        await session.recover()
+        again = session.get_workflow_run(run.run_id)
+        assert again.state is WorkflowState.HELD
+        for other in others:
+            with pytest.raises(RuntimeError, match=f"{first} was decided already"):
+                await decide(again, other)
+        await decide(again, first)
+        assert await within(again.wait()) == result
+        assert types(again).count("node_completed") == 1
+        assert latch.inputs == []
+
+
 async def test_a_path_the_run_is_not_held_at_cannot_be_decided(in_doubt):
     run, _ = in_doubt
     with pytest.raises((ValueError, RuntimeError), match="/paymant"):
