@@ -47,6 +47,11 @@ class Places:
         return [each for each in (self.folder, self.private, self.store) if each.is_symlink()]
 
     @property
+    def elsewhere(self) -> str:
+        """What is wrong with a project that has links there, and what to do; empty if it has none."""
+        return next((f"{each} is a link, and leads elsewhere. Remove it" for each in self.links), "")
+
+    @property
     def token(self) -> Path:
         """The token that may do everything."""
         return token_file(self.private, "admin")

@@ -91,6 +91,37 @@ def test_an_error_is_one_json_object_with_its_code(arguments, code, do, project:
     assert done.err
 
 
+OPENING = {
+    name: PURE[name] for name in ("runs", "run", "start", "status", "gates", "facts", "gc", "list")
+} | {"resume": ["resume", "x"], "answer": ["answer", "x", "yes"], "assert": ["assert", "(x)"]}
+
+
+@pytest.mark.parametrize("arguments", OPENING.values(), ids=OPENING)
+@pytest.mark.parametrize("link", [".nerve", ".nerve/nerve.db"])
+def test_a_store_that_leads_elsewhere_is_opened_by_no_verb(
+    arguments, link, do, project: Path, tmp_path_factory
+) -> None:
+    """A project may come from anywhere, and have a link to the store of another."""
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    if link != ".nerve":
+        (project / ".nerve").mkdir(exist_ok=True)
+    elif (project / link).exists():
+        (project / link).rename(elsewhere / "before")
+    SqliteStore(elsewhere / "nerve.db").close()
+    before = (elsewhere / "nerve.db").read_bytes()
+    (project / link).symlink_to(elsewhere if link == ".nerve" else elsewhere / "nerve.db")
+    done = do(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert re.search("leads (elsewhere|out of its folder)", done.err)
+    assert (elsewhere / "nerve.db").read_bytes() == before
+
+
+def test_the_doctor_says_that_a_store_leads_elsewhere(do, project: Path, tmp_path_factory) -> None:
+    (project / ".nerve").mkdir(exist_ok=True)
+    (project / ".nerve/nerve.db").symlink_to(tmp_path_factory.mktemp("elsewhere") / "nerve.db")
+    assert re.search(r"store.*nerve\.db is a link, and leads elsewhere", do("doctor").out)
+
+
 def test_every_command_that_a_message_names_exists() -> None:
     named = set()
     for path in SOURCES.rglob("*.py"):

@@ -22,6 +22,7 @@ from nerve.cli.exits import COMPLETED, FAILED
 from nerve.cli.project import STORE, Project
 from nerve.client import SERVER, Client, server_of
 from nerve.errors import NerveError
+from nerve.places import Places
 from nerve.spec.source import Unreadable
 
 OURS = ("acp", "claude", "codex", "command", "llm", "scripted")
@@ -105,6 +106,9 @@ def project() -> Iterator[Finding]:
 
 
 def store() -> Iterator[Finding]:
+    if elsewhere := Places.of(".").elsewhere:
+        yield Finding("store", "wrong", elsewhere.removesuffix(". Remove it"), "Remove it.")
+        return
     if not STORE.is_file():
         yield Finding("store", "missing", "no runs yet", "It is made by the first run.")
         return

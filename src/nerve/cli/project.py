@@ -14,6 +14,7 @@ from nerve.notations import SUFFIXES
 from nerve.notations.config import Config, project_config
 from nerve.notations.discovery import Found, FoundWorkflow, discover
 from nerve.notations.files import Refused, read_inside
+from nerve.places import Places
 from nerve.spec.source import Unreadable
 from nerve.spec.workflow import slug
 
@@ -40,6 +41,13 @@ class File:
 
 class NotThere(UsageError):
     """No file and no workflow of the project is meant."""
+
+
+def store_of(folder: Path = Path()) -> Path:
+    """The store of a project. One that leads elsewhere is refused: a project may come from anywhere."""
+    if elsewhere := Places.of(folder).elsewhere:
+        raise UsageError(f"{elsewhere}, or name the store that is meant: --store FILE")
+    return folder / STORE
 
 
 class Project:

@@ -15,7 +15,7 @@ from rich.text import Text
 from nerve.api.models import GateTold
 from nerve.cli.answers import name_of
 from nerve.cli.flags import Flag
-from nerve.cli.project import STORE
+from nerve.cli.project import store_of
 from nerve.cli.usage import UsageError, stopped
 from nerve.client import server_of
 from nerve.commander.core.harmless import harmless
@@ -57,12 +57,12 @@ def runs(
     if state is not None and state not in STATES:
         close = stopped(f"there is no state '{state}'{suggest(state, STATES)}")
         raise UsageError(f"{close} States: {', '.join(STATES)}.")
-    file = store or STORE
     if store is None and server_of(Path()) is not None:
         from nerve.cli.served import listed as listed_by_server
 
         found = asyncio.run(listed_by_server(workflow))
     else:
+        file = store or store_of()
         found = asyncio.run(listed(file, workflow)) if file.is_file() else []
     found = [run for run in found if state in (None, run["state"])]
     if json:

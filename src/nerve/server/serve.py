@@ -110,8 +110,8 @@ async def _serve(
     prepare: Callable[[Session], None] | None,
     ready: Callable[[Serving], None] | None,
 ) -> None:
-    if places.links:
-        raise Unsafe(f"{places.links[0]} is a link, and leads elsewhere. Remove it")
+    if places.elsewhere:
+        raise Unsafe(places.elsewhere)
     path = places.socket
     with stopping() as stop, contextlib.ExitStack() as bound:
         tcp = bound.enter_context(where.bind())
