@@ -1,6 +1,7 @@
 """What `nerve serve --with` is given in these tests: workflows, and what a test has asked to be otherwise."""
 
 import asyncio
+import gc
 import json
 import os
 from typing import Any
@@ -27,6 +28,10 @@ def register(session: Session) -> None:
     @session.workflow
     async def hello(ctx: WorkflowContext) -> str:
         return f"hello {ctx.input}"
+
+    @session.workflow
+    async def frozen(ctx: WorkflowContext) -> int:
+        return gc.get_freeze_count()
 
     @session.workflow
     async def ask(ctx: WorkflowContext) -> str:

@@ -85,6 +85,12 @@ async def test_a_server_under_load_is_quick_and_does_not_grow(world: World, load
     assert load is LITTLE or grown <= 1
 
 
+async def test_what_is_there_for_good_is_not_looked_through_for_garbage(shared: World) -> None:
+    """All of it, again and again, takes so long that everybody notices."""
+    async with shared.client() as client:
+        assert (await client.start("frozen", wait=True))["result"] > 10_000
+
+
 ANSWERED = 5
 
 

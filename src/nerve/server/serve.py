@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import logging
 import os
@@ -130,6 +131,7 @@ async def _serve(
             running(app(api, auth), [tcp, unix]) as server,
             reloading(api),
         ):
+            settle()
             with told(places.server, {**about, "modules": where.modules}):
                 if ready is not None:
                     found = len(api.session.list_workflows())
@@ -140,6 +142,12 @@ async def _serve(
                     await stop.wait()
                 else:
                     await needed(stop, idle(where.idle, api.session, server.has_connections))
+
+
+def settle() -> None:
+    """What is there for good is not looked through for garbage again and again, while everybody waits."""
+    gc.collect()
+    gc.freeze()
 
 
 async def needed(stop: asyncio.Event, idle: Awaitable[None]) -> None:
