@@ -192,6 +192,13 @@ async def test_a_name_in_a_field_that_does_not_exist_is_a_conversation_with_a_wa
     assert "'shop'. Did you mean 'ship'?" in decision.warnings[0]
 
 
+async def test_a_name_that_does_not_exist_without_a_reply_is_answered_with_a_sentence_that_says_so() -> None:
+    shown, decision = await all_of("look at it", Filling([filled(workflow="shop", intent="Look at it")]))
+    told = "The router's agent chose the workflow 'shop', which does not exist. There are: 'review', 'ship'."
+    assert isinstance(decision, Conversation)
+    assert (decision.reply, shown) == (told, [told])
+
+
 @pytest.mark.parametrize(
     "answer",
     [

@@ -63,7 +63,12 @@ def test_the_words_of_a_name_or_description_choose_a_workflow(text: str, workflo
     [
         ("Deploy the app", "deploy", "the app"),
         (" deploy  version 3 ", "deploy", "version 3"),
-        ("please run the code-review now", "code-review", "now"),
+        ("please run the code-review on main now", "code-review", "on main now"),
+        ("Deploy! The app.", "deploy", "The app."),
+        ("deploy .env", "deploy", ".env"),
+        ("deploy: now", "deploy", "now"),
+        ("Code review: my branch", "code-review", "my branch"),
+        ("run deploy:v2", "deploy", "v2"),
         ("start fix_bug: the login is broken", "fix_bug", "the login is broken"),
     ],
 )
@@ -71,6 +76,53 @@ def test_behind_its_name_stands_what_a_workflow_is_told(text: str, workflow: str
     decision = decide(text)
     assert isinstance(decision, Chosen), decision
     assert (decision.workflow, decision.intent, decision.text) == (workflow, told, text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Deploy!",
+        "deploy...",
+        "run deploy now",
+        "deploy it please",
+        "please run the deploy workflow",
+        "deploy: !",
+    ],
+)
+def test_a_workflow_is_told_the_whole_text_when_only_filler_is_behind_its_name(text: str) -> None:
+    decision = decide(text)
+    assert isinstance(decision, Chosen), decision
+    assert (decision.workflow, decision.intent) == ("deploy", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "candidates"),
+    [
+        ("code review and code fix", ("code-fix", "code-review")),
+        ("code review and fix", ("code-fix", "code-review")),
+        ("run code-review, then deploy", ("code-review", "deploy")),
+        ("Deploy, and a codeReview", ("code-review", "deploy")),
+        ("code-review and code-review-fast", ("code-review", "code-review-fast")),
+        ("start deploy", ("deploy", "start")),
+    ],
+)
+def test_two_names_in_a_text_are_a_question_back(text: str, candidates: tuple[str, ...]) -> None:
+    names = ["code-review", "code-fix", "code-review-fast", "deploy", "start"]
+    decision = decide_by_words(text, [Offered(name) for name in names])
+    assert isinstance(decision, Question), decision
+    assert tuple(sorted(decision.candidates)) == candidates
+    assert "the text names several workflows" in decision.question
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["deploy: what the code review said", "please run Deploy: code review, new feature, plan, pull request"],
+)
+def test_behind_a_colon_other_names_are_what_the_workflow_is_told(text: str) -> None:
+    decision = decide(text)
+    assert isinstance(decision, Chosen), decision
+    assert decision.workflow == "deploy"
+    assert decision.intent == text.partition(": ")[2]
 
 
 def test_it_says_that_it_was_decided_offline_and_by_which_words() -> None:

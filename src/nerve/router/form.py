@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from nerve.core.nodes.graph import suggest
-from nerve.router.decision import Chosen, Conversation, Decision, Offered, Question
+from nerve.router.decision import Chosen, Conversation, Decision, Offered, Question, listed
 from nerve.router.lines import unknown
 from nerve.spec.checks.rules import fits
 from nerve.spec.models import Input
@@ -28,8 +28,14 @@ def read_answer(answer: Mapping[str, Any], workflows: Sequence[Offered], text: s
     if question:
         return Question(question, text=text, warnings=warnings)
     if reply or name:
-        return Conversation(reply or intent, text=text, warnings=warnings)
+        return Conversation(reply or nowhere(name, list(offered)), text=text, warnings=warnings)
     return None
+
+
+def nowhere(name: str, names: list[str]) -> str:
+    """What is answered for an agent that named what does not exist, and said nothing else."""
+    there = f"There are: {listed(names)}." if names else "There are none."
+    return f"The router's agent chose the workflow '{name}', which does not exist. {there}"
 
 
 def said(answer: Mapping[str, Any], key: str) -> str:

@@ -30,6 +30,10 @@ STOP = COMMANDS | frozenset(
     )
 )
 """Words that stand in any text."""
+FILLER = COMMANDS | frozenset(
+    ["it", "this", "that", "then", "for", "me", "us", "just", "again", "today", "thank", "thanks", "you"]
+)
+"""Words behind a name that tell its workflow nothing."""
 ASKING = frozenset(["what", "how", "why", "when", "where", "which", "who", "is", "are", "does", "did"])
 REFUSING = re.compile(r"\b(?:not|never|without|instead|do(?:es)?n['’]?t|stop|cancel)\b", re.IGNORECASE)
 
@@ -53,39 +57,79 @@ def decide_by_words(text: str, workflows: Sequence[Offered]) -> Decision:
     if not workflows:
         nothing = "There are no workflows here to start, and no agent that answers."
         return Conversation(nothing, text=text, by="words", reason="decided offline: there are no workflows")
-    best, *others = scores(text, workflows)
+    best, *others = ranked(text, workflows)
     reason = f"decided offline, by words: {best}"
     reason += f"; next, {others[0]}" if others and others[0].points else ""
-    likely = tuple(each.name for each in (best, *others) if 0 < each.points >= best.points * CLOSE)
-    if why := doubt(text, best, likely):
+    likely, why = doubt(text, best, others)
+    if why:
         candidates = likely or tuple(each.name for each in workflows)
         reason = f"{reason}; not started, because {why}"
         return Question(ask(why, candidates), candidates, text, text=text, by="words", reason=reason)
     return Chosen(best.name, said_to(best.name, text), text=text, by="words", reason=reason)
 
 
+def ranked(text: str, workflows: Sequence[Offered]) -> list[Score]:
+    """The points of each workflow, the best first; one that is addressed is before all others."""
+    return sorted(scores(text, workflows), key=lambda score: not addressed(text, score.name))
+
+
 def said_to(name: str, text: str) -> str:
-    """What a workflow is told: behind its name, if the text begins with it as a command does, or else all."""
+    """What a workflow is told: behind its name, if the text begins with it as a command does, or else all.
+
+    Behind a name without a colon, words like `now` and `please` alone are nothing to tell.
+    """
+    if addressed(text, name):
+        rest = text.partition(":")[2].strip()
+        return rest if plain_words(rest) else text
     words = "|".join(sorted(COMMANDS))
-    called = rf"\s*(?:(?:{words})\s+)*?{re.escape(name)}(?![\w-])[\s:,]*"
+    called = rf"\s*(?:(?:{words})\s+)*?{re.escape(name)}(?![\w-])(?:[\s,]|[.;!]+(?=\s|$))*"
     begun = re.match(called, text, re.IGNORECASE)
-    return text[begun.end() :].rstrip() or text if begun else text
+    rest = text[begun.end() :].rstrip() if begun is not None else text
+    return rest if set(plain_words(rest)) - FILLER else text
 
 
-def doubt(text: str, best: Score, likely: tuple[str, ...]) -> str:
-    """Why the best one is not simply started, or nothing."""
-    first = next(iter(plain_words(text)), "")
+def addressed(text: str, name: str) -> bool:
+    """Whether a text says by a colon that all behind it is for the workflow of that name: `deploy: …`."""
+    head, colon, _ = text.partition(":")
+    words, own = plain_words(head), plain_words(name)
+    return bool(colon and own) and words[-len(own) :] == own and COMMANDS.issuperset(words[: -len(own)])
+
+
+def named_in(text: str, names: Sequence[str]) -> tuple[str, ...]:
+    """The names that a text has in it, in their order; one that is only part of a longer one is not meant."""
+    words = plain_words(text)
+    rest = f" {' '.join(words)} "
+    found: dict[str, set[str]] = {}
+    for name in sorted(names, key=lambda name: -len(plain_words(name))):
+        whole = " ".join(plain_words(name))
+        if whole and f" {whole} " in rest:
+            found[name] = set(whole.split())
+            rest = rest.replace(f" {whole} ", " \n ")
+    for name in names:
+        own = set(plain_words(name))
+        # `code review and fix` names code-fix too, though not in one piece.
+        if len(own) > 1 and own.issubset(words) and not any(own <= each for each in found.values()):
+            found[name] = own
+    return tuple(name for name in names if name in found)
+
+
+def doubt(text: str, best: Score, others: Sequence[Score]) -> tuple[tuple[str, ...], str]:
+    """Which ones may be meant, and why the best one is not simply started, or nothing."""
+    alone = (best.name,)
     if not best.points:
-        return "no word of the text is in a name or a description"
-    if len(likely) > 1:
-        return "several fit about as well"
-    if text.rstrip().endswith("?") or first in ASKING:
-        return "the text is a question"
+        return (), "no word of the text is in a name or a description"
+    if not addressed(text, best.name):
+        if len(named := named_in(text, [each.name for each in (best, *others)])) > 1:
+            return named, "the text names several workflows"
+        if close := [each.name for each in others if each.points >= best.points * CLOSE]:
+            return (*alone, *close), "several fit about as well"
+    if text.rstrip().endswith("?") or next(iter(plain_words(text)), "") in ASKING:
+        return alone, "the text is a question"
     if REFUSING.search(text):
-        return "the text may say what is not wanted"
+        return alone, "the text may say what is not wanted"
     if best.points < ENOUGH:
-        return f"too little speaks for it ({best.points:.3g} of {ENOUGH:.3g} points)"
-    return ""
+        return alone, f"too little speaks for it ({best.points:.3g} of {ENOUGH:.3g} points)"
+    return alone, ""
 
 
 def ask(why: str, candidates: tuple[str, ...]) -> str:
