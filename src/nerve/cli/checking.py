@@ -5,6 +5,7 @@ from __future__ import annotations
 import json as json_text
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from nerve.agents import registry
@@ -14,8 +15,8 @@ from nerve.cli.flags import Flag
 from nerve.cli.project import Project
 from nerve.core.nodes.graph import suggest
 from nerve.core.session.loading import EXTRAS, KINDS
-from nerve.notations.agents import discover_agents
-from nerve.notations.config import FILE
+from nerve.notations.agents import AgentFile, FoundAgents, discover_agents
+from nerve.notations.config import FILE, Config
 from nerve.spec.check import check as check_document
 from nerve.spec.checks.names import CHILD, Known, barred, unknown
 from nerve.spec.source import Document, Map, Place, Problem, Unreadable
@@ -86,6 +87,10 @@ class Checking:
         self.project = project
         self.found = Findings()
 
+    @cached_property
+    def agents(self) -> FoundAgents:
+        return discover_agents(self.project.folder)
+
     def targets(self, targets: tuple[str, ...]) -> Findings:
         for given in targets:
             self.add(given)
@@ -98,6 +103,9 @@ class Checking:
         self.found.problems += found.problems
         self.found.problems += [shadowed.problem() for shadowed in found.shadowed]
         self.found.problems += self.providers()
+        self.found.problems += self.agents.problems
+        for agent in self.agents.agents:
+            self.found.problems += unknown_of(agent, self.project.config)
         for each in found.workflows:
             self.add(str(each.path))
         return self.found
@@ -122,7 +130,8 @@ class Checking:
         problems = list(checked.problems)
         if checked.spec is not None:
             problems += self.names(document, checked.spec)
-        self.found.problems += sorted(set(problems))
+        told = set(self.found.problems)
+        self.found.problems += sorted(set(problems) - told)
 
     def names(self, document: Document, spec: Any) -> Iterator[Problem]:
         """Workflows that may not be called, and names that the project does not have.
@@ -130,19 +139,39 @@ class Checking:
         A Python file may still bring those, so they are no errors.
         """
         own, found = slug(spec.name), list(walk(spec.body))
-        known = self.known(own)
+        asked: set[str] = set()
+        known = self.known(own, asked)
         for loc, message, fix in barred(own, found, known):
             yield document.problem(loc, message, fix)
         for loc, message, fix in unknown(spec, found, known):
             yield replace(document.problem(loc, message, fix), severity="warning")
+        for name in sorted(asked):
+            yield from self.agents.broken.get(name, ())
+            if (agent := self.agents.get(name)) is not None and name not in self.agents.broken:
+                yield from unknown_of(agent, self.project.config)
 
-    def known(self, own: str) -> Known:
+    def known(self, own: str, asked: set[str]) -> Known:
+        """The names there are; those that are looked for are put into `asked`."""
         workflows = [own, *(slug(each.name) for each in self.project.found.workflows)]
-        agents = [agent.name for agent in discover_agents(self.project.folder).agents]
+        agents = [agent.name for agent in self.agents.agents]
         config = self.project.config
-        providers = [*KINDS, *EXTRAS, *OFFERED, *config.providers]
-        names = [*agents, *workflows, *providers]
-        return Known(lambda name: name.removeprefix(CHILD) in names, workflows, names, config.refusal)
+        names = [*agents, *workflows, *providers_of(config)]
+
+        def has(name: str) -> bool:
+            asked.add(name)
+            return name.removeprefix(CHILD) in names or name in self.agents.broken
+
+        return Known(has, workflows, names, config.refusal)
+
+
+def providers_of(config: Config) -> list[str]:
+    """The names of all providers that a workflow or an agent file can name, installed or not."""
+    return list(dict.fromkeys([*KINDS, *EXTRAS, *OFFERED, *config.providers]))
+
+
+def unknown_of(agent: AgentFile, config: Config) -> list[Problem]:
+    """Providers that an agent names and the project does not have; a Python file may still bring them."""
+    return [replace(problem, severity="warning") for problem in agent.unknown(providers_of(config))]
 
 
 def counted(number: int, what: str) -> str:

@@ -17,11 +17,14 @@ from nerve import __version__
 from nerve.agents import registry
 from nerve.agents.port import Unavailable
 from nerve.api import ApiError
+from nerve.cli.checking import providers_of
 from nerve.cli.common import Flag
 from nerve.cli.exits import COMPLETED, FAILED
 from nerve.cli.project import STORE, Project
 from nerve.client import SERVER, Client, server_of
 from nerve.errors import NerveError
+from nerve.notations.agents import discover_agents
+from nerve.notations.config import Config
 from nerve.places import Places
 from nerve.spec.source import Unreadable
 
@@ -95,6 +98,7 @@ def project() -> Iterator[Finding]:
     yield Finding(
         "workflows", "ok" if names else "missing", names or "none", "" if names else "nerve new NAME"
     )
+    yield from agents(config)
     for name, settings in config.providers.items():
         try:
             registry.make(name, settings)
@@ -103,6 +107,18 @@ def project() -> Iterator[Finding]:
             )
         except (NerveError, ValueError) as error:
             yield Finding(f"provider {name}", "wrong", str(error), "Put it right in .nerve/config.json.")
+
+
+def agents(config: Config) -> Iterator[Finding]:
+    """The agent files of the project, and what is wrong with them."""
+    found = discover_agents(Path())
+    for problem in found.problems:
+        yield Finding("agents", "wrong", str(problem))
+    for agent in found.agents:
+        for problem in agent.unknown(providers_of(config)):
+            yield Finding(f"agent {agent.name}", "missing", str(problem))
+    if found.agents:
+        yield Finding("agents", "ok", ", ".join(agent.name for agent in found.agents))
 
 
 def store() -> Iterator[Finding]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from nerve.core.limits import of_step
+from nerve.core.nodes.graph import suggest
 from nerve.notations.discovery import FOLDERS, Shadowed, listed, unopened
 from nerve.notations.files import Refused, decode, open_inside, read_inside
 from nerve.notations.yaml_text import load
@@ -16,6 +18,8 @@ from nerve.spec.source import Map, Place, Problem, Unreadable
 
 FRONT_LIMIT = 64 * 1024
 FENCE = "---"
+NAME = re.compile(r"""^name:[ \t]*["']?([^"'\s#]+)""", re.MULTILINE)
+"""The name in a front matter that is no YAML."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,21 @@ class AgentFile:
     fallback: str | None = None
     limits: Mapping[str, Any] | None = None
     """What each step of it may spend: `tokens`, `cost`, `turns`."""
+    places: Mapping[str, Place] = field(default_factory=dict, compare=False)
+    """Where in the file its keys have their values."""
+
+    def unknown(self, providers: Collection[str]) -> Iterator[Problem]:
+        """What is to be said of providers that it names and that there are not."""
+        for key, name in (("provider", self.provider), ("fallback", self.fallback)):
+            if name is not None and name not in providers:
+                yield self.missing(key, name, providers)
+
+    def missing(self, key: str, name: str, providers: Collection[str], how: str = "") -> Problem:
+        """That there is no provider of a name; `how` is how to get it, if that is known."""
+        close = "" if how else suggest(name, providers)
+        fix = how or f"There are: {', '.join(sorted(providers)) or 'none'}."
+        place = self.places.get(key) or Place()
+        return Problem(str(self.path), place, f"there is no provider '{name}'{close}", fix)
 
     def text(self) -> str:
         """The agent's own prompt: everything below the front matter."""
@@ -48,9 +67,17 @@ class FoundAgents:
     agents: list[AgentFile] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     shadowed: list[Shadowed] = field(default_factory=list)
+    broken: dict[str, list[Problem]] = field(default_factory=dict)
+    """What is wrong with the files of agents that cannot be used, by the names of these."""
 
     def get(self, name: str) -> AgentFile | None:
         return next((agent for agent in self.agents if agent.name == name), None)
+
+    def usable(self, name: str) -> AgentFile | None:
+        """The agent of a name, if there is one; `Unreadable` if its file is wrong."""
+        if name in self.broken:
+            raise Unreadable(self.broken[name])
+        return self.get(name)
 
 
 def discover_agents(project: Path) -> FoundAgents:
@@ -58,8 +85,13 @@ def discover_agents(project: Path) -> FoundAgents:
     found = FoundAgents()
     for folder in FOLDERS:
         for path in listed(project, project / folder / "agents", (".md",), found.problems):
-            agent = read_agent(project, path, found.problems)
+            wrong: list[Problem] = []
+            agent = read_agent(project, path, wrong)
+            found.problems += wrong
             if agent is None:
+                name = name_of(project, path)
+                if found.get(name) is None:
+                    found.broken.setdefault(name, wrong)
                 continue
             if (before := found.get(agent.name)) is not None:
                 found.shadowed.append(Shadowed(agent.name, path, before.path))
@@ -87,6 +119,16 @@ def read_agent(root: Path, path: Path, problems: list[Problem]) -> AgentFile | N
     return agent_of(root, path, told or Map(), problems)
 
 
+def name_of(root: Path, path: Path) -> str:
+    """The name of the agent in a file that cannot be read as one."""
+    try:
+        lines = read_inside(root, path).splitlines(keepends=True)
+    except (OSError, Refused, Unreadable):
+        return path.stem
+    said = NAME.search("".join(lines[: front_of(lines)]))
+    return said[1] if said is not None else path.stem
+
+
 def agent_of(root: Path, path: Path, told: Map, problems: list[Problem]) -> AgentFile | None:
     """Keys that are not known belong to other programs and are left alone."""
     made: dict[str, Any] = {}
@@ -99,7 +141,8 @@ def agent_of(root: Path, path: Path, told: Map, problems: list[Problem]) -> Agen
             place = told.values_at.get(key) or Place()
             problems.append(Problem(str(path), place, f"'{key}' {str(error) or message}", fix))
             return None
-    return AgentFile(made.pop("name", "") or path.stem, path, root, **made)
+    name = made.pop("name", "") or path.stem
+    return AgentFile(name, path, root, **made, places=dict(told.values_at))
 
 
 def text(value: Any) -> str:

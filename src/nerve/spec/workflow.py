@@ -104,7 +104,8 @@ class DefinedWorkflow(Workflow):
         if not self._names_known and self.document is not None:
             names, found = known(), list(walk(self.spec.body))
             wrong = [*barred(self.name, found, names), *unknown(self.spec, found, names)]
-            refuse([self.document.problem(loc, message, fix) for loc, message, fix in wrong])
+            told = [self.document.problem(loc, message, fix) for loc, message, fix in wrong]
+            refuse(list(dict.fromkeys(told)))  # the provider of all prompts is wrong once
             self._names_known = True
 
     def scope(self, context: WorkflowContext) -> Scope:

@@ -12,6 +12,7 @@ from nerve.core.workflow.workflow import Workflow
 if TYPE_CHECKING:
     from nerve.agents.port import Provider
     from nerve.core.session.session import Session
+    from nerve.notations.agents import AgentFile
     from nerve.spec.checks.names import Known
     from nerve.spec.models import WorkflowSpec
     from nerve.spec.source import Document, Problem
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 NOTATIONS = ("json", "yaml", "lisp")
 KINDS = {"claude-code": "claude"}
 """Other names that people use for a provider."""
+DEFAULT = "claude"
+"""The provider of an agent file that names none."""
 EXTRAS = ("acp", "claude", "codex", "llm")
 """The providers that come with an extra of the package."""
 
@@ -122,19 +125,16 @@ def agent(session: Session, name: str) -> Node | None:
 
 
 def make_agent(session: Session, name: str) -> Node | None:
-    """An agent file of the project, or a provider by its own name."""
+    """An agent file of the project, or a provider by its own name; Unreadable for a file that is wrong."""
     from nerve.agents.node import AgentNode
     from nerve.notations.agents import discover_agents
 
-    file = discover_agents(session.project).get(name)
-    driven_by = file.provider or "claude" if file else name
-    own = driven_by in session.providers or driven_by in session.config.providers
-    provider = provider_of(session, driven_by if own else KINDS.get(driven_by, driven_by))
-    if provider is None:
-        return None
+    file = discover_agents(session.project).usable(name)
+    provider = provider_of(session, file.provider or DEFAULT if file else name)
     cwd = str(session.project.absolute())
     if file is None:
-        return AgentNode(name, None, provider, cwd=cwd)
+        return None if provider is None else AgentNode(name, None, provider, cwd=cwd)
+    check_providers(session, file)
     return AgentNode(
         name,
         None,
@@ -149,6 +149,23 @@ def make_agent(session: Session, name: str) -> Node | None:
     )
 
 
+def check_providers(session: Session, file: AgentFile) -> None:
+    """Raise Unreadable for a provider that an agent file names, or leaves out, and that is not there."""
+    from nerve.spec.source import Unreadable
+
+    for key, name in (("provider", file.provider or DEFAULT), ("fallback", file.fallback)):
+        if name is not None and provider_of(session, name) is None:
+            how = installing(KINDS.get(name, name))
+            raise Unreadable([file.missing(key, name, providers(session), how)])
+
+
+def providers(session: Session) -> list[str]:
+    """The names of all providers that a workflow or an agent file can name."""
+    from nerve.agents import registry
+
+    return list({**session.providers, **session.config.providers, **dict.fromkeys(registry.names())})
+
+
 def provider_of(session: Session, name: str) -> Provider | None:
     """A provider that the session was given, or else one that an installed package offers, made once.
 
@@ -156,6 +173,8 @@ def provider_of(session: Session, name: str) -> Provider | None:
     """
     from nerve.agents import registry
 
+    if name not in session.providers and name not in session.config.providers:
+        name = KINDS.get(name, name)
     if name not in session.providers:
         settings = session.config.providers.get(name)
         if settings is None and name not in registry.names():
@@ -170,6 +189,7 @@ def provider_of(session: Session, name: str) -> Provider | None:
 def known(session: Session) -> Known:
     from nerve.agents.port import Unavailable
     from nerve.agents.registry import UnknownProvider
+    from nerve.notations.agents import discover_agents
     from nerve.spec.checks.names import Known
 
     why: dict[str, str] = {}
@@ -184,7 +204,8 @@ def known(session: Session) -> Known:
     def getting(name: str) -> str:
         return why.get(name) or installing(KINDS.get(name, name))
 
-    names = [*session.nodes, *session.graphs, *session.workflows, *session.providers]
+    agents = [file.name for file in discover_agents(session.project).agents]
+    names = [*session.nodes, *session.graphs, *session.workflows, *agents, *providers(session)]
     return Known(has, list(session.workflows), names, session.config.refusal, getting)
 
 

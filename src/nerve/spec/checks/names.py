@@ -71,7 +71,8 @@ def prompt(each: Found, spec: models.WorkflowSpec, known: Known) -> Iterator[Wro
     key = "agent" if node.agent else "provider"
     name = node.agent or node.provider or spec.provider or DEFAULT
     if not known.has(name):
-        yield ((*each.loc, key) if getattr(node, key) else each.loc), *nobody(name, known)
+        default = ("provider",) if spec.provider else each.loc
+        yield ((*each.loc, key) if getattr(node, key) else default), *nobody(name, known)
     if node.fallback is not None and not known.has(node.fallback):
         yield (*each.loc, "fallback"), *nobody(node.fallback, known)
 
