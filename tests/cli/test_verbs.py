@@ -346,6 +346,16 @@ def test_a_new_project_runs_as_it_is(do, tmp_path: Path, monkeypatch: pytest.Mon
     assert "cannot be the name of a workflow" in do("new", "../up").err
 
 
+def test_turns_of_unknown_cost_are_not_told_as_nothing_spent(do, project: Path) -> None:
+    (project / ".nerve/config.json").write_text(
+        '{"providers": {"robot": {"kind": "scripted", "answers": ["done"]}}}'
+    )
+    (project / "ask.yaml").write_text("name: ask\nprovider: robot\nbody: {kind: prompt, text: x}\n")
+    assert "today: nothing spent\n" in do("status").out
+    assert do("run", "ask.yaml").code == 0
+    assert "today: 1 turn of unknown cost\n" in do("status").out
+
+
 def test_the_doctor_says_what_is_missing_and_what_is_wrong(do, project: Path) -> None:
     done = do("doctor", "--json")
     found = {each["name"]: each for each in done.json["findings"]}

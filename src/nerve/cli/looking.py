@@ -17,9 +17,9 @@ from nerve.cli.story import Story, outcome_of
 from nerve.cli.telling import alternatives, tell
 from nerve.commander.core.forms import example, lines
 from nerve.commander.core.lines import logged
-from nerve.commander.core.tree import Tree, event_of, spent
+from nerve.commander.core.tree import Tree, event_of
 from nerve.commander.drawing import grid
-from nerve.core.limits import Usage
+from nerve.commander.listing import today
 from nerve.errors import NerveError
 
 Follow = Annotated[
@@ -94,12 +94,10 @@ def status(run: Annotated[str | None, Parameter(name="RUN")] = None, /, *, commo
 async def overall(door: Door) -> int:
     health, gates, usage = await door.client.health(), await door.client.gates(), await door.client.usage()
     counted = ", ".join(f"{number} {state}" for state, number in sorted(health.runs.items()))
-    today = Usage()
-    today.spend(usage.today)
     lines = [
         f"server: {'none; start it with nerve serve' if door.session is not None else 'running'}",
         f"runs: {counted or 'none'}",
-        f"today: {spent(today) or 'nothing spent'}",
+        f"today: {today(usage)}",
         *(f"held: {run}: {why}" for run, why in health.held.items()),
         *map(asked, gates.gates),
     ]

@@ -137,9 +137,19 @@ def overall(desk: Desk, health: Health, usage: UsageTold) -> str:
 
 
 def today(told: UsageTold) -> str:
+    """What was spent today; turns of which nobody told the cost are said, and are not nothing."""
     used = Usage()
     used.spend(told.today)
-    return spent(used) or "nothing spent"
+    parts = [spent(used)] if spent(used) else []
+    if unknown := sum(int(each.get("turns_without_cost", 0)) for each in told.models.values()):
+        parts.append(f"{turns(unknown)} of unknown cost")
+    elif used.turns and not parts:
+        parts.append(f"{turns(used.turns)} at no cost")
+    return " · ".join(parts) or "nothing spent"
+
+
+def turns(number: int) -> str:
+    return f"{number} turn{'' if number == 1 else 's'}"
 
 
 def usage(desk: Desk, told: UsageTold) -> str:
