@@ -1,11 +1,14 @@
 """Permissions: what patterns mean, and what a person is shown."""
 
+from pathlib import Path
+
 import pytest
 
 from core.workflow.support import within
 from nerve import Session
 from nerve.agents import Capabilities, Done, Permission
 from nerve.agents.permissions import Action, Permissions, question
+from nerve.spec.source import Unreadable
 
 
 @pytest.mark.parametrize(
@@ -88,3 +91,167 @@ async def test_a_question_names_the_step_and_the_agent_that_does_it() -> None:
     assert gate.prompt.startswith("plan (claude) wants to use Bash(ls):")
     await run.answer("allow")
     await within(run.wait())
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "rm -rf build",
+        "rm  -rf build",
+        "true; rm -rf build",
+        "rm -rf build ; true",
+        "rm -rf build > /dev/null",
+        "true && rm -rf build",
+        "true | rm -rf build",
+        "true\nrm -rf build",
+        "(rm -rf build)",
+        "{ rm -rf build; }",
+        "echo `rm -rf build`",
+        'echo "$(rm -rf build)"',
+        "/bin/rm -rf build",
+        "\\rm -rf build",
+        'r"m" -rf build',
+        "X=1 rm -rf build",
+        "sudo rm -rf build",
+        "find . -exec rm -rf {} +",
+        "bash -c 'rm -rf build'",
+        "bash -lc 'cd /; rm -rf build' arg",
+        ["bash", "-lc", "true; rm -rf build"],
+        "eval 'rm -rf build'",
+        "X=rm; $X -rf build",
+        "$(echo rm) -rf build",
+        "sudo $X -rf build",
+        "/bin/r? -rf build",
+        "rm -rf $FOLDER",
+        "if true; then rm -rf build; fi",
+        "diff <(rm -rf build) x",
+    ],
+)
+@pytest.mark.parametrize("name", ["deny", "ask"])
+def test_what_is_denied_or_asked_is_so_in_whatever_the_command_is_wrapped(name: str, command) -> None:
+    permissions = Permissions(allow=("Bash",), **{name: ("Bash(rm *)",)})
+    assert permissions.verdict("Bash", {"command": command}) == name
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git status",
+        "ls | wc -l",
+        "echo $HOME",
+        "[ -f x ] && cat x",
+        "npm run build",
+        "git log --format=%h",
+        "rmdir x",
+    ],
+)
+def test_a_denied_command_leaves_others_alone(command: str) -> None:
+    permissions = Permissions(allow=("Bash",), deny=("Bash(rm *)", "Bash(git push*)", "Bash(curl:*)"))
+    assert permissions.verdict("Bash", {"command": command}) == "allow"
+
+
+@pytest.mark.parametrize("command", ["git push --force && true", "git push --force", "git $WORD --force"])
+def test_a_pattern_may_fit_what_only_the_shell_knows(command: str) -> None:
+    permissions = Permissions(allow=("Bash",), deny=("Bash(git push --force*)",))
+    assert permissions.verdict("Bash", {"command": command}) == "deny"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "url", "verdict"),
+    [
+        ("WebFetch(https://evil*)", "https://evil.example/?a=1&b=2", "deny"),
+        ("WebFetch(https://evil*)", "https://x:y@evil.example/", "deny"),
+        ("WebFetch(https://evil*)", "https://EVIL.example", "deny"),
+        ("WebFetch(domain:evil.example)", "https://www.evil.example/a", "deny"),
+        ("WebFetch(domain:evil.example)", "https://good.example/?evil.example", "allow"),
+    ],
+)
+def test_an_address_is_denied_however_it_is_written(pattern: str, url: str, verdict: str) -> None:
+    assert Permissions(allow=("*",), deny=(pattern,)).verdict("WebFetch", {"url": url}) == verdict
+
+
+def test_an_allowed_address_has_no_name_before_its_host() -> None:
+    permissions = Permissions(allow=("WebFetch(https://good.example*)",))
+    assert permissions.verdict("WebFetch", {"url": "https://good.example/?a=1&b=2"}) == "allow"
+    assert permissions.verdict("WebFetch", {"url": "https://good.example@evil.example/"}) == "ask"
+
+
+@pytest.mark.parametrize("pattern", ["secrets/*", "./secrets/*", "**/secrets/*", "{cwd}/secrets/*", "*/key"])
+@pytest.mark.parametrize("path", ["secrets/key", "{cwd}/secrets/key", "./src/../secrets/key", "link/key"])
+def test_a_file_is_denied_however_its_path_is_written(pattern: str, path: str, tmp_path: Path) -> None:
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "link").symlink_to("secrets")
+    permissions = Permissions(allow=("Edit",), deny=(f"Edit({pattern.format(cwd=tmp_path)})",))
+    cwd = str(tmp_path)
+    assert permissions.verdict("Edit", {"file_path": path.format(cwd=cwd)}, cwd) == "deny"
+    assert permissions.verdict("Edit", {"file_path": "src/other"}, cwd) == "allow"
+
+
+def test_a_relative_pattern_allows_files_below_the_folder_and_none_that_a_link_leads_to(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "out").symlink_to("/etc")
+    permissions, cwd = Permissions(allow=("Edit(src/*)",)), str(tmp_path)
+    assert permissions.verdict("Edit", {"file_path": f"{cwd}/src/slug.py"}, cwd) == "allow"
+    assert permissions.verdict("Edit", {"file_path": f"{cwd}/src/out/passwd"}, cwd) == "ask"
+    assert permissions.verdict("Edit", {"file_path": f"{cwd}/srcs"}, cwd) == "ask"
+
+
+def test_a_patch_is_judged_by_every_file_in_it() -> None:
+    permissions = Permissions(allow=("apply_patch(src/*)",), deny=("apply_patch(secrets/*)",))
+    moved = {"path": "/p/src/a", "kind": {"type": "update", "move_path": "/p/secrets/a"}}
+    for paths, verdict in (
+        (["/p/src/a", "/p/src/b"], "allow"),
+        (["/p/src/a", "/p/b"], "ask"),
+        (["/p/src/a", "/p/secrets/b"], "deny"),
+    ):
+        changes = [{"path": path, "kind": {"type": "add"}, "diff": ""} for path in paths]
+        assert permissions.verdict("apply_patch", {"changes": changes}, "/p") == verdict
+    assert permissions.verdict("apply_patch", {"changes": [moved]}, "/p") == "deny"
+
+
+def test_a_call_that_does_not_say_what_it_is_used_on_is_denied_and_not_allowed() -> None:
+    permissions = Permissions(allow=("edit(src/*)",), deny=("delete(secrets/*)",))
+    assert permissions.verdict("delete", {"title": "Tidy up"}) == "deny"
+    assert permissions.verdict("edit", {"title": "src/a"}) == "ask"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"deny": "Bash"}, "deny is a list of patterns, as .*, not 'Bash'"),
+        ({"allow": [1]}, "allow is a list of patterns"),
+        ({"ask": [""]}, "ask is a list of patterns"),
+        ({"otherwise": "perhaps"}, "otherwise is allow, ask or deny, not 'perhaps'"),
+        ({"forbid": ["Bash"]}, "have no 'forbid'; they have allow, ask, deny, otherwise"),
+        (["Bash"], "permissions are a mapping"),
+    ],
+)
+def test_permissions_of_the_wrong_shape_are_an_error(given, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Permissions.of(given)
+    if isinstance(given, dict) and "forbid" not in given:
+        with pytest.raises(ValueError, match=message):
+            Permissions(**given)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("deny: Bash", r"5:25: 'deny': input should be a valid list, not \"Bash\""),
+        (
+            "otherwise: perhaps",
+            r"5:30: 'otherwise': input should be 'allow', 'ask' or 'deny', not \"perhaps\"",
+        ),
+        ("forbid: [Bash]", r"5:19: unknown key 'forbid'.*"),
+    ],
+)
+def test_a_file_with_permissions_of_the_wrong_shape_is_refused_with_their_place(
+    given: str, message: str
+) -> None:
+    text = (
+        f"name: work\ndescription: x\nnodes:\n  - prompt: Do it.\n    permissions: {{{given}}}\n    id: a\n"
+    )
+    with pytest.raises(Unreadable, match=message):
+        Session().load(text)

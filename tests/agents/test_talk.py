@@ -173,7 +173,7 @@ async def asking(prompt, resume, options):
     ("permissions", "said"),
     [
         ({"allow": ["Bash(rm *)"]}, "True"),
-        ({"deny": ["Bash"], "allow": ["*"]}, "False the workflow does not allow it"),
+        ({"deny": ["Bash"], "allow": ["*"]}, "False the workflow does not allow it: it denies Bash"),
         ({"otherwise": "deny"}, "False the workflow does not allow it"),
     ],
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +24,17 @@ QUESTION = {
 
 
 @dataclass(frozen=True, slots=True)
+class Judge:
+    """Decides about calls, and shows by what permissions."""
+
+    permissions: Permissions
+    decide: Callable[[Permission], Awaitable[Decision]]
+
+    async def __call__(self, wanted: Permission) -> Decision:
+        return await self.decide(wanted)
+
+
+@dataclass(frozen=True, slots=True)
 class Asking:
     """The questions of one step; `aside` gives the agent's slot to others while a person is asked."""
 
@@ -37,15 +48,20 @@ class Asking:
     def tools(self) -> dict[str, HostTool]:
         return {"ask_human": HostTool(ASKING, QUESTION, self.human)}
 
-    async def permission(self, wanted: Permission) -> Decision:
+    @property
+    def permission(self) -> Judge:
+        return Judge(self.permissions, self._permission)
+
+    async def _permission(self, wanted: Permission) -> Decision:
         """What the permissions say, or a person."""
-        verdict = self.permissions.verdict(wanted.tool, wanted.input)
+        wanted = wanted.within(self.cwd)
+        said, pattern = self.permissions.said(*wanted.uses())
+        verdict = said or self.permissions.otherwise or "ask"
         if verdict != "ask":
             self.context.emit("permission", {"tool": wanted.tool, "verdict": verdict})
-            return Decision(
-                verdict == "allow", "" if verdict == "allow" else "the workflow does not allow it"
-            )
-        action = Action(wanted.tool, wanted.input, self.cwd)
+            refusal = "the workflow does not allow it" + f": it denies {pattern}" * bool(pattern)
+            return Decision(verdict == "allow", "" if verdict == "allow" else refusal)
+        action = Action(wanted.tool, wanted.input, wanted.cwd)
         gate = Gate(
             f"{self.context.path}/permission",
             question(self._who, action, wanted.reason),

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from hashlib import sha256
-from posixpath import basename, normpath
 from typing import Any, Literal
 
+from nerve.agents.patterns import Use, allows, forbids
 from nerve.core.values import encode
 
 Verdict = Literal["allow", "ask", "deny"]
+LISTS = ("allow", "ask", "deny")
 GIST = 60
 """Characters that the first line of a question shows of what would be run."""
 
@@ -21,64 +20,59 @@ GIST = 60
 class Permissions:
     """Patterns of tools: `Read`, `mcp__*`, or with what they are used on, `Bash(git *)`.
 
-    What is denied is denied, whatever else says; what nothing mentions is `otherwise`.
+    What is denied is denied, whatever else says. What nothing mentions is `otherwise`; if that is not said,
+    the agent's program does by itself what it takes for harmless, and a person is asked about the rest.
     """
 
     allow: tuple[str, ...] = ()
     ask: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
-    otherwise: Verdict = "ask"
+    otherwise: Verdict | None = None
+
+    def __post_init__(self) -> None:
+        for name in LISTS:
+            object.__setattr__(self, name, patterns(name, getattr(self, name)))
+        if self.otherwise is not None and self.otherwise not in LISTS:
+            raise ValueError(f"permissions: otherwise is allow, ask or deny, not {self.otherwise!r}")
 
     @classmethod
     def of(cls, given: Permissions | Mapping[str, Any] | None) -> Permissions:
         if given is None or isinstance(given, Permissions):
             return given or cls()
+        if not isinstance(given, Mapping):
+            raise ValueError(f"permissions are a mapping with {', '.join(cls.__slots__)}, not {given!r}")
         unknown = [name for name in given if name not in cls.__slots__]
         if unknown:
             raise ValueError(f"permissions have no '{unknown[0]}'; they have {', '.join(cls.__slots__)}")
-        lists = {name: tuple(given.get(name, ())) for name in ("allow", "ask", "deny")}
-        return cls(**lists, otherwise=given.get("otherwise", "ask"))
+        return cls(**given)
 
-    def verdict(self, tool: str, input: Mapping[str, Any]) -> Verdict:
+    def verdict(self, tool: str, input: Mapping[str, Any], cwd: str = "") -> Verdict:
+        return self.said(Use(tool, input, cwd))[0] or self.otherwise or "ask"
+
+    def said(self, *uses: Use) -> tuple[Verdict | None, str]:
+        """What the patterns say of a call, and which of them; the call may go by several names."""
         for name in ("deny", "ask", "allow"):
-            if any(fits(pattern, tool, input) for pattern in getattr(self, name)):
-                return name
-        return self.otherwise
+            fits = allows if name == "allow" else forbids
+            for pattern in getattr(self, name):
+                if any(fits(pattern, use) for use in uses):
+                    return name, pattern
+        return None, ""
+
+    @property
+    def restricts(self) -> tuple[str, ...]:
+        """What is to hold although the agent's program would not ask, in words of the policy."""
+        words = [f"{name}: {pattern}" for name in ("deny", "ask") for pattern in getattr(self, name)]
+        return (*words, f"otherwise: {self.otherwise}") if self.otherwise in ("ask", "deny") else tuple(words)
 
 
-def fits(pattern: str, tool: str, input: Mapping[str, Any]) -> bool:
-    """Whether a pattern means this use of a tool; `Bash(git *)` means one command, not several."""
-    name, _, inner = pattern.partition("(")
-    if not fnmatchcase(tool, name.strip()):
-        return False
-    if not inner:
-        return True
-    used_on = subject(input)
-    chained = any(sign in used_on for sign in (";", "&", "|", "`", "$(", "\n", ">", "<"))
-    return fnmatchcase(used_on, inner.removesuffix(")")) and not chained
-
-
-FILES = ("file_path", "path")
-SHELLS = ("bash", "sh", "zsh")
-
-
-def subject(input: Mapping[str, Any]) -> str:
-    """What a tool is used on: a command, a file, an address. A file goes by its plain path, without `..`."""
-    for key in ("command", "file_path", "path", "url", "pattern"):
-        if isinstance(value := input.get(key), str):
-            return normpath(value) if key in FILES else unwrapped(value) if key == "command" else value
-        if isinstance(value, list):
-            return unwrapped(shlex.join(map(str, value)))
-    return encode(dict(input))
-
-
-def unwrapped(command: str) -> str:
-    """What `bash -lc '…'` runs, which is how some agents tell of a command; any other as it is."""
-    try:
-        program, option, script = shlex.split(command)
-    except ValueError:
-        return command
-    return script if basename(program) in SHELLS and option in ("-c", "-lc") else command
+def patterns(name: str, given: Any) -> tuple[str, ...]:
+    if not isinstance(given, list | tuple) or not all(
+        isinstance(each, str) and each.strip() for each in given
+    ):
+        raise ValueError(
+            f"permissions: {name} is a list of patterns, as [Read, 'Bash(git *)'], not {given!r}"
+        )
+    return tuple(given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,19 +91,19 @@ class Action:
 def question(agent: str, action: Action, reason: str = "") -> str:
     """What is asked, with everything that would be run."""
     lines = [f"{agent} wants to use {gist(action)}:", "", *shown(action.input)]
+    if action.cwd and action.input.get("cwd") != action.cwd:
+        lines += ["", f"In the folder {visible(action.cwd)}".replace("\n", "\n        ")]
     if reason and reason not in action.input.values():
-        lines += ["", f"The agent says: {reason}"]
+        lines += ["", f"The agent says: {visible(reason)}".replace("\n", "\n        ")]
     return "\n".join(lines)
 
 
 def gist(action: Action) -> str:
     """The use of a tool in one line, as a pattern would name it; the whole of it follows."""
-    used_on = visible(subject(action.input).replace("\n", " ")) if action.input else ""
-    return (
-        f"{action.tool}({used_on if len(used_on) <= GIST else used_on[:GIST] + '…'})"
-        if used_on
-        else action.tool
-    )
+    subjects = Use(action.tool, action.input).subjects
+    used_on = subjects[0][1] if subjects else encode(dict(action.input)) if action.input else ""
+    used_on = visible(used_on.replace("\n", " "))
+    return f"{action.tool}({used_on[:GIST] + '…' * (len(used_on) > GIST)})" if used_on else action.tool
 
 
 def shown(input: Mapping[str, Any]) -> Iterable[str]:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
+from nerve.agents.patterns import Use, allows
+from nerve.agents.permissions import Permissions, Verdict
 from nerve.errors import NerveError
+
+NOTHING_SAID = Permissions()
 
 # -- what an agent says ----------------------------------------------------------------------------
 
@@ -109,6 +114,17 @@ class Permission:
     tool: str
     input: Mapping[str, Any]
     reason: str = ""
+    cwd: str = ""
+    """Where, if the agent says so."""
+    names: Sequence[str] = ()
+    """What else the tool is called."""
+
+    def within(self, folder: str) -> Permission:
+        """The same, with the whole path of where it is to be done."""
+        return replace(self, cwd=os.path.abspath(os.path.join(folder, self.cwd)))
+
+    def uses(self) -> list[Use]:
+        return [Use(name, self.input, self.cwd) for name in (self.tool, *self.names)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +136,7 @@ class Decision:
 
 
 Ask = Callable[[Permission], Awaitable[Decision]]
+"""Decides; with an attribute `permissions`, of what is to hold although the agent would not ask."""
 
 
 async def deny(permission: Permission) -> Decision:
@@ -157,6 +174,27 @@ class Options:
     """What people say while the turn goes on, for a provider that can `steer`."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Added to the few variables that the agent's process gets."""
+
+    @property
+    def permissions(self) -> Permissions:
+        """What is said of tools before anybody is asked; a provider that cannot keep to it must refuse."""
+        policy: Permissions = getattr(self.ask, "permissions", NOTHING_SAID)
+        return policy
+
+    def settled(self, wanted: Permission) -> Verdict | None:
+        """What is certain of a call before anybody is asked: None leaves it to the agent's program."""
+        said, _ = self.permissions.said(*wanted.uses())
+        if said is not None:
+            return said
+        if any(allows(tool, use) for tool in self.tools or () for use in wanted.uses()):
+            return "allow"
+        return self.permissions.otherwise
+
+    async def decide(self, wanted: Permission) -> Decision:
+        """Whether a call that the agent asks about may be made."""
+        if self.settled(wanted) == "allow" and self.permissions.said(*wanted.uses())[0] is None:
+            return Decision(True)
+        return await self.ask(wanted)
 
     def given(self) -> dict[str, Any]:
         """The settings that were made."""

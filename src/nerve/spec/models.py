@@ -17,6 +17,7 @@ Text = str
 """A template."""
 
 Name = Annotated[str, Field(min_length=1, max_length=128)]
+Pattern = Annotated[str, Field(min_length=1)]
 Seconds = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
 
@@ -50,6 +51,15 @@ with warnings.catch_warnings():
         """An expression that must hold; `output` is what the step gave."""
         schema: dict[str, Any] | None = None  # type: ignore[assignment]
         """A JSON Schema that the output must fit; beside a file, the JSON in it."""
+
+
+class PermissionsSpec(Model):
+    """What the agent may do: patterns of tools, as `Read` or `Bash(git *)`, and what of all others."""
+
+    allow: list[Pattern] | None = None
+    ask: list[Pattern] | None = None
+    deny: list[Pattern] | None = None
+    otherwise: Literal["allow", "ask", "deny"] | None = None
 
 
 class StepLimits(Model):
@@ -110,8 +120,7 @@ class Prompt(NodeBase):
     """Who answers: expressions see the last answer as `roles.<role>`."""
     output_schema: dict[str, Any] | None = None
     """The JSON Schema of the answer, which is the output then."""
-    permissions: dict[str, Any] | None = None
-    """What the agent may do by itself: patterns under `allow`, `ask` and `deny`, and `otherwise`."""
+    permissions: PermissionsSpec | None = None
     tools: list[Name] | None = None
     """The tools that may be used without asking, by the provider's own names."""
     max_turns: Count | None = None

@@ -65,7 +65,7 @@ def asking(spec: models.Prompt, scope: Scope, text: str, provider: str) -> dict[
         "model": spec.model or scope.model,
         "artifacts": scope.facts.artifacts if scope.facts.folder else None,
         "schema": spec.output_schema,
-        "permissions": spec.permissions,
+        "permissions": spec.permissions and spec.permissions.model_dump(exclude_none=True),
         "tools": spec.tools,
         "max_turns": spec.max_turns,
         "fallback": spec.fallback,

@@ -126,6 +126,8 @@ def steps_schema() -> Schema:
 
 # -- prompts in YAML ---------------------------------------------------------------------------
 
+KEPT = ("Expect", "Input", "LimitsSpec", "PermissionsSpec", "RetrySpec", "StepLimits")
+
 
 def prompts_schema() -> Schema:
     """A chain or a graph of prompts in YAML."""
@@ -134,7 +136,7 @@ def prompts_schema() -> Schema:
     needed = ["name", "description"]
     chain = closed({**header, "steps": listed("step")}, [*needed, "steps"])
     graph = closed({**header, "nodes": listed("node")}, [*needed, "nodes"])
-    kept = {name: defs[name] for name in ("Expect", "Input", "LimitsSpec", "RetrySpec", "StepLimits")}
+    kept = {name: defs[name] for name in KEPT}
     return {
         "$schema": DRAFT,
         "title": "A Nerve workflow of prompts",
@@ -181,7 +183,7 @@ AGENT: Schema = {
     "thread": FILLED,
     "args": OBJECT,
     "output_schema": OBJECT,
-    "permissions": OBJECT,
+    "permissions": {"$ref": "#/$defs/PermissionsSpec"},
     "tools": {"type": "array", "items": FILLED},
     "max_turns": {"type": "integer", "minimum": 1},
     "fallback": FILLED,

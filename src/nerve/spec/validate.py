@@ -101,6 +101,7 @@ UNDER: dict[str, type[models.Model]] = {
     "retry": models.RetrySpec,
     "inputs": models.Input,
     "limits": models.StepLimits,
+    "permissions": models.PermissionsSpec,
 }
 """What an object without a kind is, by the key under which it stands."""
 

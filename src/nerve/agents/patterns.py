@@ -1,0 +1,239 @@
+"""Patterns of tool calls: what `Bash(git *)` or `Edit(secrets/*)` means, to allow and to forbid.
+
+To allow is to be sure: a pattern means one plain command, and every file that is touched. To forbid is to
+take no chances: a pattern means a call if any part of it fits, and what cannot be known counts as fitting.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from posixpath import basename, isabs, join, normpath
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from nerve.core.values import encode
+
+Kind = Literal["command", "file", "url", "text"]
+KEYS: Mapping[str, Kind] = {
+    "command": "command",
+    "cmd": "command",
+    **dict.fromkeys(("file_path", "path", "notebook_path", "filePath", "absolute_path", "abs_path"), "file"),
+    **dict.fromkeys(("move_path", "grantRoot"), "file"),
+    "url": "url",
+    "pattern": "text",
+    "query": "text",
+}
+"""Under which names tools are told what they are used on."""
+LISTS = ("changes", "content", "locations", "edits", "kind")
+"""What has files in it: a patch, a diff, the places that a call is about."""
+SHELLS = ("bash", "sh", "zsh", "dash")
+CHAINED = re.compile(r"[;&|`\n<>]|\$\(")
+PARTS = re.compile(r"[;&|\n<>(){}!]")
+INSERTED = re.compile(r"\$\(|`")
+QUOTES = re.compile(r"\\\n|['\"\\]")
+UNKNOWN = re.compile(r"[$*?\[~]")
+SETTING = re.compile(r"[A-Za-z_]\w*\+?=")
+TESTS = ("[", "[[")
+RUNNERS = ("command", "doas", "env", "eval", "exec", "nice", "nohup", "sudo", "time", "timeout", "xargs")
+"""Programs that run what their words say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A tool and what it is used on, in the folder it is used in."""
+
+    tool: str
+    input: Mapping[str, Any]
+    cwd: str = ""
+
+    @property
+    def subjects(self) -> list[tuple[Kind, str]]:
+        return list(found(self.input))
+
+
+def allows(pattern: str, use: Use) -> bool:
+    """Whether a pattern surely means this use, and all of it."""
+    name, inner = parted(pattern)
+    if not fnmatchcase(use.tool, name):
+        return False
+    if inner is None:
+        return True
+    subjects = [subject for subject in use.subjects if subject[0] != "text"] or use.subjects
+    if not subjects:
+        return fnmatchcase(encode(dict(use.input)), inner)
+    return all(ALLOWS[kind](inner, text, use.cwd) for kind, text in subjects)
+
+
+def forbids(pattern: str, use: Use) -> bool:
+    """Whether a pattern means this use, or any part of it, or may do so."""
+    name, inner = parted(pattern)
+    if not fnmatchcase(use.tool.lower(), name.lower()):
+        return False
+    if inner is None:
+        return True
+    subjects = use.subjects
+    if not subjects:
+        return use.input.keys() <= {"title"} or fnmatchcase(encode(dict(use.input)), inner)
+    return any(FORBIDS[kind](inner, text, use.cwd) for kind, text in subjects)
+
+
+def parted(pattern: str) -> tuple[str, str | None]:
+    """The name of the tool, and what stands in brackets behind it."""
+    name, bracket, inner = pattern.strip().partition("(")
+    if not bracket or inner in (")", "*)"):
+        return name.strip(), None
+    return name.strip(), inner.removesuffix(")")
+
+
+def found(input: Any, within: bool = False) -> Iterator[tuple[Kind, str]]:
+    """What a tool is used on; in lists only files are looked for."""
+    if isinstance(input, list | tuple):
+        for each in input:
+            yield from found(each, within)
+    if not isinstance(input, Mapping):
+        return
+    for key, value in input.items():
+        kind = KEYS.get(key)
+        if kind and isinstance(value, list) and not within and kind == "command":
+            yield kind, unwrapped(shlex.join(map(str, value)))
+        elif kind and isinstance(value, str) and (kind == "file" or not within):
+            yield kind, unwrapped(value) if kind == "command" else value
+        elif key in LISTS:
+            yield from found(value, within=True)
+
+
+def unwrapped(command: str) -> str:
+    """What `bash -lc '…'` runs, which is how some agents tell of a command; any other as it is."""
+    try:
+        program, option, script = shlex.split(command)
+    except ValueError:
+        return command
+    return script if basename(program) in SHELLS and option in ("-c", "-lc") else command
+
+
+# -- commands ------------------------------------------------------------------------------------------
+
+
+def allows_command(inner: str, command: str, cwd: str) -> bool:
+    """One command, and not several."""
+    return not CHAINED.search(command) and any(fnmatchcase(command, each) for each in spelt(inner))
+
+
+def forbids_command(inner: str, command: str, cwd: str) -> bool:
+    if fnmatchcase(command, inner):
+        return True
+    return any(may_fit(inner, words) for words in pieces(command))
+
+
+def pieces(command: str) -> Iterator[list[str]]:
+    """All commands in a command, as words without quotes; more than there are, rather than less.
+
+    What is in quotes is taken apart as well, since another shell may be given it.
+    """
+    for part in PARTS.split(QUOTES.sub("", INSERTED.sub("$ ;", command))):
+        words = part.split()
+        while words and SETTING.match(words[0]):
+            words.pop(0)
+        if words:
+            yield words
+
+
+def may_fit(inner: str, words: list[str]) -> bool:
+    """Whether the pattern may mean the words, or what they run: any of them may begin another command."""
+    if UNKNOWN.search(words[0].removeprefix("~/")) and words[0] not in TESTS:
+        return True
+    if basename(words[0]) in RUNNERS and any("$" in word for word in words):
+        return True
+    starts = (words[start:] for start in range(len(words)))
+    return any(alike(inner, written) for rest in starts for written in spellings(rest))
+
+
+def spellings(words: list[str]) -> Iterator[str]:
+    """As it is, and with the program by its name and the files by their plain paths."""
+    yield " ".join(words)
+    yield " ".join([basename(words[0]), *(normpath(word) if "/" in word else word for word in words[1:])])
+
+
+def alike(inner: str, text: str) -> bool:
+    """Whether a pattern fits, or would for some value of what only the shell knows."""
+    if any(fnmatchcase(text, each) for each in spelt(inner)):
+        return True
+    if not (unknown := UNKNOWN.search(text)) or not unknown.start():
+        return False
+    known, fixed = text[: unknown.start()], re.split(r"[*?\[]", inner)[0]
+    return known.startswith(fixed) or fixed.startswith(known)
+
+
+def spelt(inner: str) -> list[str]:
+    """`git:*`, as some write it, is `git` and all that begins with it."""
+    return [inner[:-2], f"{inner[:-2]} *"] if inner.endswith(":*") else [inner]
+
+
+# -- files ---------------------------------------------------------------------------------------------
+
+
+def allows_file(inner: str, path: str, cwd: str) -> bool:
+    """Where the path leads, links and all, is what counts."""
+    pattern, plain = placed(inner, cwd), placed(path, cwd)
+    real = os.path.realpath(plain) if isabs(plain) else plain
+    return fnmatchcase(plain, pattern) and (fnmatchcase(real, pattern) or fnmatchcase(real, led(pattern)))
+
+
+def forbids_file(inner: str, path: str, cwd: str) -> bool:
+    plain = placed(path, cwd)
+    paths = {plain, os.path.realpath(plain) if isabs(plain) else plain}
+    patterns = {placed(inner, cwd), led(placed(inner, cwd)), inner}
+    if not isabs(placed(inner, cwd)):
+        patterns.add(f"*/{inner}")
+    patterns |= {pattern.replace("**/", "") for pattern in patterns}
+    return any(fnmatchcase(each, p) or fnmatchcase(f"{each}/", p) for each in paths for p in patterns)
+
+
+def placed(path: str, cwd: str) -> str:
+    """A path from the root on, without `..`, if the folder is known that it is in."""
+    path = path.removeprefix("file://")
+    return normpath(join(cwd, os.path.expanduser(path)))
+
+
+def led(pattern: str) -> str:
+    """The pattern with the folder before its first `*` where it really is."""
+    folder, slash, _ = re.split(r"[*?\[]", pattern)[0].rpartition("/")
+    return os.path.realpath(folder or "/").rstrip("/") + pattern[len(folder) :] if slash else pattern
+
+
+# -- addresses and the rest ----------------------------------------------------------------------------
+
+
+def allows_address(inner: str, url: str, cwd: str) -> bool:
+    """A name before the host may pass for the host."""
+    return "@" not in urlsplit(url).netloc and fits_address(inner, url, cwd)
+
+
+def fits_address(inner: str, url: str, cwd: str) -> bool:
+    """By how the address begins, or as `domain:example.com`, with all that is below it."""
+    if inner.startswith("domain:"):
+        host, domain = (urlsplit(url).hostname or "").lower(), inner[7:].lower()
+        return fnmatchcase(host, domain) or host.endswith(f".{domain}")
+    return fnmatchcase(url, inner)
+
+
+def fits_text(inner: str, text: str, cwd: str) -> bool:
+    return fnmatchcase(text, inner)
+
+
+def forbids_address(inner: str, url: str, cwd: str) -> bool:
+    """However it is written: in capitals, or with a name and a port."""
+    parts = urlsplit(url)
+    plain = f"{parts.scheme.lower()}://{parts.hostname or ''}{parts.path}" + f"?{parts.query}" * bool(
+        parts.query
+    )
+    return any(fits_address(inner, each, cwd) for each in (url, plain, plain + "/"))
+
+
+ALLOWS = {"command": allows_command, "file": allows_file, "url": allows_address, "text": fits_text}
+FORBIDS = {"command": forbids_command, "file": forbids_file, "url": forbids_address, "text": fits_text}
