@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
-JOBS ?= 2
+# More than there are cores: many tests wait for terminals, servers and timers.
+JOBS ?= 4
 
 AGENTS := $(VENV)/.agents
 BROWSER := $(VENV)/browser
