@@ -272,7 +272,7 @@ class Wire:
         path = operation.path.format(**{name: quote(str(value), safe="") for name, value in asked.items()})
         rest = {name: value for name, value in asked.items() if f"{{{name}}}" not in operation.path}
         body: dict[str, Any] = {"json": rest} if operation.changes else {"params": in_query(rest)}
-        if asked.get("wait"):
+        if asked.get("wait") or operation.name == "route":  # which may be an agent's to decide
             body["timeout"] = httpx2.Timeout(self._timeout, read=None)
         try:
             response = await self._asked(operation.method, path, body)

@@ -103,3 +103,20 @@ def test_a_wrong_provider_of_a_workflow_is_named_with_its_place_and_what_was_mea
 def test_the_doctor_lists_the_agents_of_a_project(do, agent) -> None:
     agent("---\nname: dev\nprovider: command\n---\n")
     assert "✓ agents: dev\n" in do("doctor").out
+
+
+def test_the_agent_that_routes_is_looked_at(do, project) -> None:
+    file = project / ".nerve/config.json"
+    file.write_text(
+        '{"providers": {"robot": {"kind": "scripted", "answers": ["WORKFLOW: shout"]}},\n "router": "robt"}'
+    )
+    told = ".nerve/config.json:2:12: there is no agent or provider 'robt'. Did you mean 'robot'?"
+    assert f"{told.replace(': there', ': warning: there')}" in do("check").out
+    assert f"○ router: {told}" in do("doctor").out
+    assert told in do("route", "loudly please").err
+    file.write_text(file.read_text().replace("robt", "robot"))
+    assert "router" not in do("check").out
+    assert "✓ router: the agent 'robot' decides\n" in do("doctor").out
+    assert do("route", "loudly please").out == "shout  loudly please\n"
+    file.write_text("{}")
+    assert "○ router: the words of texts decide, no agent  → Name one" in do("doctor").out

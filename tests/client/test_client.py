@@ -15,6 +15,7 @@ from nerve.client import Call, Client, Where, server_of
 from nerve.core.session import Session
 from nerve.places import Places
 from nerve.server.listening import bind_unix
+from nerve.testing.scripted import ScriptedProvider
 
 
 @pytest.fixture
@@ -157,6 +158,15 @@ async def test_a_silent_server_is_given_up() -> None:
         async with Client(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=0.1) as client:
             with pytest.raises(ApiError, match=r"no answer within 0\.1 seconds"):
                 await client.health()
+
+
+async def test_an_agent_that_routes_may_take_its_time(api: Api, served: Served, tmp_path: Path) -> None:
+    (tmp_path / ".nerve").mkdir()
+    (tmp_path / ".nerve/config.json").write_text('{"router": "slow"}')
+    api.session.project = tmp_path
+    api.session.providers["slow"] = ScriptedProvider([[{"delay": 0.6}, "WORKFLOW: hello"]])
+    async with serving(served) as url, Client(url, token=TOKEN, timeout=0.3) as client:
+        assert (await client.route(text="greet me")).by == "agent"
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

@@ -347,6 +347,13 @@ async def test_plain_text_goes_to_the_router(at: Scene) -> None:
     assert [run.run_id for run in told.runs] == [at.runs[0].run_id]
 
 
+async def test_it_is_said_that_the_words_have_chosen_a_workflow(at: Scene) -> None:
+    await at.enter("start hello for me")
+    await at.ended()
+    [note] = [block for block in at.desk.blocks if block.kind == "note" and block.name == "router"]
+    assert note.text.startswith("Router: decided offline, by words: 'hello' has ")
+
+
 async def test_the_router_asks_back(at: Scene) -> None:
     await at.enter("xyzzy")
     assert (at.last.kind, at.last.name) == ("text", "router")

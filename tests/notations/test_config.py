@@ -93,7 +93,7 @@ def test_every_problem_is_told_with_its_place() -> None:
         )
     assert [str(problem).removeprefix(".nerve/config.json:") for problem in caught.value.problems] == [
         "1:2: the configuration has no key 'enable'. Did you mean 'enabled'?"
-        " Keys are: enabled, workflows_dir, workflows, providers, slots, budget.",
+        " Keys are: enabled, workflows_dir, workflows, providers, slots, budget, router.",
         "2:13: enabled must be true or false",
         "3:22: workflow 'a' has no key 'visible'. Did you mean 'visible_to'? Keys are: enabled, visible_to.",
         "4:22: visible_to of workflow 'b' must be a list of workflows",
@@ -113,3 +113,12 @@ def test_anything_else_is_a_problem(given: str) -> None:
 def test_the_folder_stays_inside_the_project(folder: str) -> None:
     with pytest.raises(Unreadable, match="workflows_dir"):
         read_config(json.dumps({"workflows_dir": folder}))
+
+
+def test_a_configuration_names_the_agent_that_routes() -> None:
+    named = read_config('{"router": "claude"}').router
+    assert named is not None
+    assert (named.name, named.place.line, named.place.column) == ("claude", 1, 12)
+    for wrong in ("3", '""', "[]"):
+        with pytest.raises(Unreadable, match="1:12: router must be the name of an agent or a provider"):
+            read_config(f'{{"router": {wrong}}}')

@@ -194,10 +194,10 @@ def begun(asked: models.Asked) -> ReplyRow | None:
 
 
 async def route(session: Session, asked: models.Route) -> models.RouteTold:
-    from nerve.router import Chosen, Conversation, session_router
+    from nerve.router import Chosen, Conversation, project_router
     from nerve.router import start as start_decided
 
-    decision = await session_router(session, None).route(asked.text)
+    decision = await project_router(session).route(asked.text)
     run = None
     if asked.start:
         run = await start_decided(session, decision, asked.conversation, key=asked.key)

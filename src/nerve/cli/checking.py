@@ -103,6 +103,7 @@ class Checking:
         self.found.problems += found.problems
         self.found.problems += [shadowed.problem() for shadowed in found.shadowed]
         self.found.problems += self.providers()
+        self.found.problems += router_of(self.project.config, self.agents)
         self.found.problems += self.agents.problems
         for agent in self.agents.agents:
             self.found.problems += unknown_of(agent, self.project.config)
@@ -176,3 +177,11 @@ def unknown_of(agent: AgentFile, config: Config) -> list[Problem]:
 
 def counted(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def router_of(config: Config, agents: FoundAgents) -> list[Problem]:
+    """That nobody has the name of the agent that routes; a Python file may still bring it."""
+    names = [*providers_of(config), *agents.broken, *(agent.name for agent in agents.agents)]
+    if config.router is None or config.router.name in names:
+        return []
+    return [replace(config.router.unknown(names), severity="warning")]

@@ -8,7 +8,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
@@ -17,13 +17,13 @@ from nerve import __version__
 from nerve.agents import registry
 from nerve.agents.port import Unavailable
 from nerve.api import ApiError
-from nerve.cli.checking import providers_of
+from nerve.cli.checking import providers_of, router_of
 from nerve.cli.common import Flag
 from nerve.cli.exits import COMPLETED, FAILED
 from nerve.cli.project import STORE, Project
 from nerve.client import SERVER, Client, server_of
 from nerve.errors import NerveError
-from nerve.notations.agents import discover_agents
+from nerve.notations.agents import FoundAgents, discover_agents
 from nerve.notations.config import Config
 from nerve.places import Places
 from nerve.spec.source import Unreadable
@@ -117,8 +117,19 @@ def agents(config: Config) -> Iterator[Finding]:
     for agent in found.agents:
         for problem in agent.unknown(providers_of(config)):
             yield Finding(f"agent {agent.name}", "missing", str(problem))
+    yield router(config, found)
     if found.agents:
         yield Finding("agents", "ok", ", ".join(agent.name for agent in found.agents))
+
+
+def router(config: Config, agents: FoundAgents) -> Finding:
+    """Who decides which workflow a text asks for."""
+    if config.router is None:
+        fix = 'Name one in .nerve/config.json: "router": "claude".'
+        return Finding("router", "missing", "the words of texts decide, no agent", fix)
+    if wrong := router_of(config, agents):
+        return Finding("router", "missing", str(replace(wrong[0], severity="error")))
+    return Finding("router", "ok", f"the agent '{config.router.name}' decides")
 
 
 def store() -> Iterator[Finding]:

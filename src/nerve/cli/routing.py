@@ -30,8 +30,10 @@ def route(
 
     async def do(door: Door) -> int:
         told = await door.client.route(text=text, start=start)
+        for warning in (told.model_extra or {}).get("warnings", ()):
+            door.say(f"warning: {warning}")
         if told.run is not None:
-            door.say(f"{told.workflow}: {told.reason}")
+            door.say(f"{told.workflow}: {told.reason or 'an agent has decided'}")
             return await gone_on(door, told.run, wait, did="It runs")
         door.tell(told, lines(told))
         if told.reason and not common.json:

@@ -194,10 +194,14 @@ class WorkflowController(AtConsole):
 
     async def _route(self, text: str) -> str | None:
         told: RouteTold = await self.do("route", text=text, conversation=self.conversation, start=True)
+        extra = told.model_extra or {}
+        for warning in extra.get("warnings") or ():
+            self.desk.say("note", f"Router: {warning}", name="router")
         if told.run is not None:
+            if told.by == "words":
+                self.desk.say("note", f"Router: {told.reason}", name="router")
             await self.began(told.run, routed=True)
             return told.run.run_id
-        extra = told.model_extra or {}
         said = str(extra.get("reply") or extra.get("question") or told.reason)
         known = {flow.id for flow in self.desk.workflows}
         meant = [name for name in extra.get("candidates") or () if name in known]

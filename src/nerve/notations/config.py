@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -28,6 +28,20 @@ class WorkflowSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class Named:
+    """A name, and where in the file it stands."""
+
+    name: str
+    place: Place
+
+    def unknown(self, names: Iterable[str]) -> Problem:
+        """That there is no agent of that name."""
+        known = sorted(set(names))
+        told = f"there is no agent or provider '{self.name}'{suggest(self.name, known)}"
+        return Problem(FILE, self.place, told, f"There are: {', '.join(known)}.")
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """What a project says about its workflows."""
 
@@ -41,6 +55,8 @@ class Config:
     """How many agents of each provider may work at once."""
     budget: Mapping[str, float] | None = None
     """What all runs together may spend in a day."""
+    router: Named | None = None
+    """The agent or provider that decides which workflow a text asks for; without one the words do."""
 
     def is_enabled(self, workflow: str) -> bool:
         return self.enabled and self.of(workflow).enabled
@@ -125,6 +141,12 @@ class ConfigReader:
             except (TypeError, ValueError):
                 self.error(at, f"{name} of the budget must be a number that is not negative")
         return MappingProxyType({name: value for name, value, _ in entries})
+
+    def router(self, value: Any, place: Place) -> Named:
+        if not isinstance(value, str) or not value.strip():
+            self.error(place, "router must be the name of an agent or a provider")
+            return Named("", place)
+        return Named(value.strip(), place)
 
     def settings(self, id: str, source: Any, place: Place) -> WorkflowSettings:
         what = f"workflow '{id}'"

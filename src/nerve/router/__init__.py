@@ -10,7 +10,7 @@ from nerve.router.messages import Messages, messages_of
 from nerve.router.names import Ambiguous, match_name
 from nerve.router.prompt import build_router_prompt
 from nerve.router.routing import route, stream
-from nerve.router.session import Router, offers_in, offers_of, session_router, start
+from nerve.router.session import Router, offers_in, offers_of, project_router, session_router, start
 
 __all__ = [
     "Ambiguous",
@@ -29,6 +29,7 @@ __all__ = [
     "offers_in",
     "offers_of",
     "parse_router_response",
+    "project_router",
     "route",
     "session_router",
     "start",

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from nerve.agents.port import Options, Provider
+from nerve.agents import registry
+from nerve.agents.node import AgentNode
+from nerve.agents.port import Options, Provider, Unavailable
 from nerve.core.nodes.graph import suggest
+from nerve.notations.agents import discover_agents
 from nerve.notations.discovery import Found
 from nerve.router import routing
+from nerve.router.accounted import Accounted, Missing
 from nerve.router.decision import Chosen, Conversation, Decision, Offered
 from nerve.router.messages import starting
+from nerve.spec.source import Unreadable
 from nerve.spec.validate import validate
 from nerve.spec.walk import steps_of
 from nerve.spec.workflow import DefinedWorkflow, slug
@@ -71,7 +76,33 @@ def session_router(session: Session, provider: Provider | str | None = None) -> 
         if provider not in known:
             raise ValueError(f"there is no provider '{provider}'{suggest(provider, known)}")
         provider = known[provider]
-    return Router(lambda: offers_of(session), provider, str(session.project.absolute()))
+    return asking(session, provider)
+
+
+def asking(session: Session, provider: Provider | None, options: Options = routing.OPTIONS) -> Router:
+    asked = None if provider is None else Accounted(provider, session.accounts)
+    return Router(lambda: offers_of(session), asked, str(session.project.absolute()), options)
+
+
+def project_router(session: Session) -> Router:
+    """The router that the project's configuration says: an agent or a provider, by its name, or nobody.
+
+    Raises Unreadable for a name that nobody has.
+    """
+    named = session.config.router
+    if named is None:
+        return asking(session, None)
+    try:
+        agent = session.find(named.name)
+        if not isinstance(agent, AgentNode):
+            known = [*session.providers, *session.config.providers, *registry.names()]
+            agents = [file.name for file in discover_agents(session.project).agents]
+            raise Unreadable([named.unknown([*known, *agents])])
+        provider = session.provider(agent.provider) if isinstance(agent.provider, str) else agent.provider
+    except (Unavailable, registry.UnknownProvider) as error:
+        return asking(session, Missing(named.name, error))
+    options = replace(routing.OPTIONS, model=agent.model, system=agent.system)
+    return asking(session, provider, options)
 
 
 async def start(
@@ -79,10 +110,12 @@ async def start(
 ) -> WorkflowRun | None:
     """Start the run that was decided for, with the intent as its input; None if there is nothing to start.
 
-    What was written and what is answered are kept as messages of the conversation, if there is one.
+    What was written, what is answered and warnings are kept as messages of the conversation, if there is one.
     `options` are those of `session.start`.
     """
     await say(session, conversation, "user", decision.text)
+    for warning in decision.warnings:
+        await say(session, conversation, "assistant", warning)
     if not isinstance(decision, Chosen):
         reply = decision.reply if isinstance(decision, Conversation) else decision.question
         await say(session, conversation, "assistant", reply)
