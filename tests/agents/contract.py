@@ -19,6 +19,8 @@ from typing import Any, ClassVar
 
 import pytest
 
+from nerve.agents.asking import Judge
+from nerve.agents.permissions import Permissions
 from nerve.agents.port import (
     Assistant,
     Begun,
@@ -42,6 +44,19 @@ WIDE = 'Zeilenende\u2028hier, \u00fc, \U0001f426 and\nlines\r\nof a \\ "prompt";
 
 async def allow(permission: Permission) -> Decision:
     return Decision(True)
+
+
+class Judged:
+    """Decides by a policy, and allows what is to be asked."""
+
+    def __init__(self, policy: dict[str, Any]) -> None:
+        self.permissions = Permissions.of(policy)
+        self.asked: list[Permission] = []
+        self.judge = Judge(self.permissions, self.decide)
+
+    async def decide(self, wanted: Permission) -> Decision:
+        self.asked.append(wanted)
+        return Decision(self.permissions.verdict(wanted.tool, wanted.input, wanted.cwd) != "deny", "no")
 
 
 class ProviderContract:
@@ -242,6 +257,32 @@ class ProviderContract:
         chunks = await ask("[[run touch allowed.txt]]", tools=list(self.allowed))
         assert done(chunks).outcome == "completed"
         assert (cwd / "allowed.txt").exists()
+
+    @pytest.mark.parametrize("policy", [{"deny": ["*(touch *)"]}, {"otherwise": "deny"}])
+    async def test_what_the_policy_denies_is_not_done_whatever_the_program_would_do(
+        self, policy: dict[str, Any], ask: Any, provider: Provider, cwd: Path
+    ) -> None:
+        self.needs_shell()
+        needs(provider.capabilities, "permissions")
+        judge = Judged(policy)
+        tools = list(self.allowed) if "deny" in policy else None
+        chunks = await ask("[[run true; touch denied.txt]]", ask=judge.judge, tools=tools)
+        assert done(chunks).outcome == "completed"
+        assert not (cwd / "denied.txt").exists()
+        assert [wanted.cwd or str(cwd) for wanted in judge.asked] == [str(cwd)]
+
+    @pytest.mark.parametrize("policy", [{"ask": ["*(touch *)"]}, {"otherwise": "ask"}])
+    async def test_what_the_policy_asks_is_asked_once_whatever_the_program_would_do(
+        self, policy: dict[str, Any], ask: Any, provider: Provider, cwd: Path
+    ) -> None:
+        self.needs_shell()
+        needs(provider.capabilities, "permissions")
+        judge = Judged(policy)
+        tools = list(self.allowed) if "ask" in policy else None
+        chunks = await ask("[[run true; touch asked.txt]]", ask=judge.judge, tools=tools)
+        assert done(chunks).outcome == "completed"
+        assert (cwd / "asked.txt").exists()
+        assert ["touch asked.txt" in str(wanted.input) for wanted in judge.asked] == [True]
 
     # -- conversations -----------------------------------------------------------------------------
 

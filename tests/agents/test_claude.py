@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from agents.contract import ProviderContract, allow, done, text, until_done, usage
+from agents.contract import Judged, ProviderContract, allow, done, text, until_done, usage
 from agents.stubs.anthropic import AnthropicStub
 from nerve.agents import HostTool
 from nerve.agents.claude import ClaudeProvider
@@ -301,6 +301,77 @@ async def test_an_agent_of_the_agent_speaks_to_it_alone(provider: ClaudeProvider
     assert "heard: who are you" in [chunk for chunk in chunks if isinstance(chunk, ToolUpdate)][-1].output
     assert done(chunks).outcome == "completed"
     assert usage(done(chunks)).input_tokens == 300
+
+
+# -- permissions -----------------------------------------------------------------------------------
+
+
+@needs_program
+@pytest.mark.parametrize(
+    ("permissions", "tools", "prompt"),
+    [
+        ({"deny": ["Read"]}, None, '[[call Read {"file_path": "CWD/secret.txt"}]]'),
+        ({"deny": ["Read(secret*)"]}, ["Read"], '[[call Read {"file_path": "CWD/secret.txt"}]]'),
+        ({"deny": ["Bash"]}, None, "[[run cat secret.txt]]"),
+        ({"deny": ["Bash(cat *)"]}, ["Bash"], "[[run true && cat secret.txt]]"),
+        ({"otherwise": "deny"}, None, "[[run cat secret.txt]]"),
+        ({"deny": ["Grep"], "allow": ["*"]}, None, '[[call Grep {"pattern": "HERON", "output_mode": "content"}]]'),
+    ],
+)
+async def test_what_is_denied_is_denied_although_the_program_takes_it_for_harmless(
+    provider: ClaudeProvider,
+    stub: AnthropicStub,
+    place: Path,
+    permissions: dict[str, Any],
+    tools: list[str] | None,
+    prompt: str,
+) -> None:
+    (place / "work" / "secret.txt").write_text("HERON-7\n")
+    judged = Judged(permissions)
+    text = prompt.replace("CWD", str(place / "work"))
+    assert done(await ask(provider, place, text, ask=judged.judge, tools=tools)).outcome == "completed"
+    assert "HERON-7" not in stub.bodies
+
+
+@needs_program
+async def test_an_agent_of_the_agent_is_held_to_the_policy_too(provider: ClaudeProvider, place: Path) -> None:
+    judged = Judged({"deny": ["Bash(touch *)"], "allow": ["*"]})
+    task = {"description": "look", "prompt": "[" * 2 + "run touch denied.txt", "subagent_type": "general-purpose"}
+    order = json.dumps(task).replace("denied.txt", "denied.txt\\u005d\\u005d")
+    chunks = await ask(provider, place, f"[[call Agent {order}]]", ask=judged.judge, tools=["Bash", "Agent"])
+    assert done(chunks).outcome == "completed"
+    assert [wanted.input["command"] for wanted in judged.asked] == ["touch denied.txt"]
+    assert not (place / "work" / "denied.txt").exists()
+
+
+@needs_program
+async def test_a_question_of_the_policy_says_in_which_folder(provider: ClaudeProvider, place: Path) -> None:
+    judged = Judged({"ask": ["Bash"]})
+    await ask(provider, place, "[[run pwd]]", ask=judged.judge, tools=["Bash"])
+    assert [(wanted.tool, wanted.cwd) for wanted in judged.asked] == [("Bash", str(place / "work"))]
+
+
+UNGUARDED = """
+import json, sys
+for line in sys.stdin:
+    heard = json.loads(line)
+    if heard["type"] == "user":
+        open("asked.txt", "w").close()
+    if heard["type"] == "control_request":
+        response = {"subtype": "success", "request_id": heard["request_id"], "response": {}}
+        print(json.dumps({"type": "control_response", "response": response}), flush=True)
+"""
+"""A program of an earlier version, which says nothing of hooks that block."""
+
+
+async def test_a_program_that_cannot_keep_to_the_policy_is_asked_nothing(place: Path) -> None:
+    script = place / "old"
+    script.write_text(f"#!{sys.executable}\n{UNGUARDED}")
+    script.chmod(0o700)
+    provider = ClaudeProvider(program=str(script))
+    with pytest.raises(Unavailable, match=r"cannot keep to the permissions \(deny: Read\)"):
+        await ask(provider, place, "hello", ask=Judged({"deny": ["Read"]}).judge)
+    assert not (place / "work" / "asked.txt").exists()
 
 
 # -- tools of ours ---------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Any
 
 from nerve.agents.claude.host_tools import HostTools
 from nerve.agents.claude.lines import Lines
-from nerve.agents.claude.turn import Turn
+from nerve.agents.claude.turn import GUARD, Turn
 from nerve.agents.port import Capabilities, Chunk, Options, Unavailable
 from nerve.agents.starting import environment, starting
 from nerve.agents.stream import Tell, told
@@ -104,7 +104,7 @@ class ClaudeProvider:
         argv = [await self._found(), *self._arguments(options, thread, resume, tools), *self._extra_args]
         with starting(argv[0], MISSING):
             async with talk(argv, cwd=cwd, env=self._environment(options), grace=GRACE) as program:
-                await Turn(program, lines, options.ask, tools, unless_missing).run(prompt, begin(options))
+                await Turn(program, lines, options, tools, unless_missing).run(prompt, begin(options))
         return not missing
 
     def check(self) -> None:
@@ -131,7 +131,7 @@ class ClaudeProvider:
             f"--setting-sources={','.join(self._settings)}",
             "--strict-mcp-config",
             f"--mcp-config={json.dumps(tools.config)}",
-            f"--disallowedTools={','.join(OUT_OF_PLACE)}",
+            f"--disallowedTools={','.join((*OUT_OF_PLACE, *whole(options.permissions.deny)))}",
         ]
         if resume is not None:
             said.append(f"--resume={resume}")
@@ -160,9 +160,14 @@ def checked(thread: str) -> str:
         raise ValueError(f"a conversation of claude is named by a UUID, not {thread!r}") from error
 
 
+def whole(patterns: Sequence[str]) -> list[str]:
+    """The tools that are denied by their names, with whatever they would be used on."""
+    return [pattern for pattern in patterns if pattern.isidentifier()]
+
+
 def begin(options: Options) -> dict[str, Any]:
     """The first word to the program: what does not belong in the list of processes."""
-    said: dict[str, Any] = {"subtype": "initialize", "hooks": None}
+    said: dict[str, Any] = {"subtype": "initialize", "hooks": {"PreToolUse": [GUARD]}}
     if options.system:
         # Without a snapshot: the conversation may go on with another system prompt than it began with.
         said |= {"appendSystemPrompt": options.system, "systemPromptSnapshot": False}

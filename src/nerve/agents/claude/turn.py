@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nerve.agents.claude.host_tools import HostTools
-from nerve.agents.claude.lines import Lines
-from nerve.agents.port import Ask, Permission
+from nerve.agents.claude.lines import ANSWER_TOOL, Lines
+from nerve.agents.port import Options, Permission, Unavailable
 from nerve.agents.stream import Tell
 from nerve.errors import NerveError
 from nerve.process.talk import Talk
@@ -19,6 +19,10 @@ INTERRUPT = 1.0
 SHOWN = 2_000
 """Characters of the error stream that a crash shows."""
 
+GUARD = {"matcher": None, "hookCallbackIds": ["nerve"], "onFailure": "block"}
+"""A hook of ours before every call of a tool, also of the agent's own agents; if it fails, nothing is called."""
+UNGUARDED = "this Claude Code cannot keep to the permissions ({}): it has no hooks that block. Update it."
+
 
 class ClaudeCrashed(NerveError):
     """Claude Code ended without saying how its turn ended; shows the last it said on the error stream."""
@@ -27,9 +31,14 @@ class ClaudeCrashed(NerveError):
 class Turn:
     """What is said and heard in one turn."""
 
-    def __init__(self, program: Talk, lines: Lines, ask: Ask, tools: HostTools, tell: Tell) -> None:
-        self._program, self._lines, self._ask, self._tools = program, lines, ask, tools
+    def __init__(
+        self, program: Talk, lines: Lines, options: Options, tools: HostTools, tell: Tell
+    ) -> None:
+        self._program, self._lines, self._options, self._tools = program, lines, options, tools
         self._tell = tell
+        self._guarded = not options.permissions.restricts
+        self._folders: dict[str, str] = {}
+        """Where each call is to be made."""
         self._reading: asyncio.Task[bytes] | None = None
         self._questions: dict[str, asyncio.Task[None]] = {}
 
@@ -37,8 +46,11 @@ class Turn:
         self._send({"type": "control_request", "request_id": "begin", "request": settings})
         # `client_composed`: the text is meant as it is, and `/word` or `@file` in it are no commands.
         message = {"role": "user", "content": prompt}
-        self._send({"type": "user", "message": message, "parent_tool_use_id": None, "client_composed": True})
+        asked = {"type": "user", "message": message, "parent_tool_use_id": None, "client_composed": True}
         try:
+            while not self._guarded:
+                self._heed(await self._line())
+            self._send(asked)
             while self._lines.done is None:
                 self._heed(await self._line())
         finally:
@@ -84,14 +96,24 @@ class Turn:
                 self._questions[id].cancel()
             case {"type": "control_response", "response": {"subtype": "error", "request_id": "begin"}}:
                 raise ClaudeCrashed(f"claude does not take its settings: {line['response'].get('error')}")
+            case {"type": "control_response", "response": {"request_id": "begin", **answer}}:
+                self._guarded = self._guarded or self._is_guarded(answer.get("response"))
             case _:
                 for chunk in self._lines.take(line):
                     self._tell(chunk)
+
+    def _is_guarded(self, can: Any) -> bool:
+        match can:
+            case {"hook_on_failure_supported": True} if can.get("hooks_applied") is not False:
+                return True
+        raise Unavailable(UNGUARDED.format(self._options.permissions.restricts[0]))
 
     async def _answer(self, id: str, request: dict[str, Any]) -> None:
         match request:
             case {"subtype": "can_use_tool", "tool_name": str(tool), "input": dict(given)}:
                 answer = await self._permission(tool, given, request)
+            case {"subtype": "hook_callback", "input": {"tool_name": str(tool), "tool_input": dict(given)}}:
+                answer = await self._before(tool, given, request["input"])
             case {"subtype": "mcp_message", "message": dict(message)}:
                 answer = {"mcp_response": await self._tools.answer(message)}
             case _:
@@ -103,11 +125,25 @@ class Turn:
     def _respond(self, response: Mapping[str, Any]) -> None:
         self._send({"type": "control_response", "response": response})
 
+    async def _before(self, tool: str, given: dict[str, Any], call: dict[str, Any]) -> dict[str, Any]:
+        """What is certain of a call before it is made; whatever is to be asked, the program asks then."""
+        if self._tools.is_ours(tool) or tool == ANSWER_TOOL:
+            return {}
+        cwd = self._folders[str(call.get("tool_use_id"))] = str(call.get("cwd") or "")
+        wanted = Permission(tool, given, cwd=cwd)
+        verdict = self._options.settled(wanted)
+        if verdict not in ("ask", "deny"):
+            return {}
+        told = {"hookEventName": "PreToolUse", "permissionDecision": verdict}
+        if verdict == "deny":
+            told["permissionDecisionReason"] = (await self._options.ask(wanted)).message
+        return {"hookSpecificOutput": told}
+
     async def _permission(self, tool: str, given: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
         if self._tools.is_ours(tool):
             return {"behavior": "allow", "updatedInput": given}
-        reason = request.get("decision_reason") or request.get("description") or ""
-        decision = await self._ask(Permission(tool, given, str(reason)))
+        wanted = Permission(tool, given, reason(request), self._folders.get(str(request.get("tool_use_id")), ""))
+        decision = await self._options.decide(wanted)
         if decision.allow:
             return {"behavior": "allow", "updatedInput": given}
         return {"behavior": "deny", "message": decision.message or "this is not allowed"}
@@ -130,6 +166,12 @@ class Turn:
                     pass
         except (TimeoutError, OSError):
             pass  # the end of its process tree follows in any case
+
+
+def reason(request: Mapping[str, Any]) -> str:
+    """Why the program asks, unless it is because we made it."""
+    told = "" if request.get("decision_reason_type") == "hook" else request.get("decision_reason")
+    return str(told or request.get("description") or "")
 
 
 async def ended(tasks: Iterable[asyncio.Task[Any]]) -> None:
