@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from agents.contract import ProviderContract, allow, done, started, text, usage
+from agents.contract import Judged, ProviderContract, allow, done, started, text, usage
 from agents.stubs.openai import OpenAIStub
-from nerve.agents.codex import CodexProvider, program
+from nerve.agents.codex import CodexProvider, hook, program
 from nerve.agents.port import Begun, Decision, Options, Permission, ToolUpdate, Unavailable
 from process.seen import eventually, tagged
 
@@ -96,6 +96,76 @@ class TestCodex(ProviderContract):
         [change] = asked[0].input["changes"]
         assert change["path"] == str(cwd / "new.txt")
         assert change["diff"] == "hello\n"
+
+    @pytest.mark.parametrize("approval", ["untrusted", "on-request", "never"])
+    @pytest.mark.parametrize(
+        ("permissions", "prompt"),
+        [
+            ({"deny": ["shell(cat *)"]}, "[[run true && cat secret.txt]]"),
+            ({"deny": ["shell"]}, "[[run cat secret.txt]]"),
+            ({"deny": ["Bash"]}, "[[run cat secret.txt]]"),
+            ({"otherwise": "deny"}, "[[run cat secret.txt]]"),
+            ({"deny": ["apply_patch(secret*)"]}, f"[[run {PATCH.replace('new', 'secret/new')}]]"),
+            ({"deny": ["apply_patch"], "allow": ["*"]}, f"[[run cd . && {PATCH}]]"),
+        ],
+    )
+    async def test_what_is_denied_is_denied_whatever_codex_asks_about(
+        self,
+        approval: Any,
+        permissions: dict[str, Any],
+        prompt: str,
+        stub: OpenAIStub,
+        cwd: Path,
+        options: Options,
+    ) -> None:
+        (cwd / "secret.txt").write_text("HERON-7\n")
+        provider = CodexProvider(**settings(stub, approval=approval))
+        judged = Judged(permissions)
+        changed = replace(options, ask=judged.judge)
+        chunks = [chunk async for chunk in provider.query(prompt, str(cwd), None, changed)]
+        assert done(chunks).outcome == "completed"
+        assert "HERON-7" not in stub.bodies
+        assert os.listdir(cwd) == ["secret.txt"]
+        assert len(judged.asked) == 1
+
+    async def test_a_resumed_thread_is_held_to_the_policy(self, ask: Any, cwd: Path) -> None:
+        first = await ask("[[say hello]]")
+        judged = Judged({"deny": ["shell(touch *)"]})
+        await ask("[[run touch denied.txt]]", resume=done(first).thread, ask=judged.judge, tools=["shell"])
+        assert not (cwd / "denied.txt").exists()
+        assert len(judged.asked) == 1
+
+    async def test_a_hook_of_a_folder_is_not_trusted_because_ours_is(
+        self, ask: Any, cwd: Path, options: Options
+    ) -> None:
+        hooks = {"PreToolUse": [{"hooks": [{"type": "command", "command": f"touch {cwd}/hooked.txt"}]}]}
+        home = Path(options.env["HOME"]) / ".codex"
+        home.mkdir()
+        (home / "hooks.json").write_text(json.dumps({"hooks": hooks}))
+        await ask("[[run true]]", ask=Judged({"ask": ["shell"]}).judge)
+        assert not (cwd / "hooked.txt").exists()
+
+    async def test_a_policy_leaves_no_shell_that_can_be_told_more(self, ask: Any, stub: OpenAIStub) -> None:
+        judged = Judged({"deny": ["shell(touch *)"], "allow": ["*"]})
+        await ask('[[call exec_command {"cmd": "bash", "tty": true}]]', ask=judged.judge)
+        assert "TTY execution is disabled" in stub.bodies
+
+    async def test_a_call_is_blocked_when_nobody_can_be_asked(self, tmp_path: Path) -> None:
+        command = [sys.executable, "-I", "-S", hook.__file__, str(tmp_path / "nobody")]
+        asked = await asyncio.to_thread(subprocess.run, command, input=b"{}", capture_output=True)
+        assert (asked.returncode, asked.stdout) == (2, b"")
+        assert b"nobody could be asked" in asked.stderr
+
+    async def test_what_codex_cannot_be_held_to_is_refused(self, ask: Any) -> None:
+        for policy in ({"ask": ["web_search"]}, {"deny": ["web_search(*heron*)"]}):
+            with pytest.raises(
+                ValueError, match=r"codex cannot keep to the permissions \((ask|deny): web_search"
+            ):
+                await ask("[[say hello]]", ask=Judged(policy).judge)
+
+    async def test_a_search_that_is_denied_is_not_offered(self, ask: Any, stub: OpenAIStub) -> None:
+        await ask("[[say hello]]", ask=Judged({"deny": ["web_search"]}).judge)
+        assert "web_search" not in stub.bodies
 
     async def test_the_agent_is_told_why_not(self, ask: Any, stub: OpenAIStub) -> None:
         async def refuse(permission: Permission) -> Decision:

@@ -346,7 +346,9 @@ def test_what_is_asked_and_how_it_is_answered() -> None:
     wanted = {"network": {"enabled": True}}
     asked = question("item/permissions/requestApproval", {"permissions": wanted, "cwd": "/p"}, {})
     assert isinstance(asked, Question)
-    assert asked.permission == Permission("request_permissions", {"permissions": wanted, "cwd": "/p"})
+    assert asked.permission == Permission(
+        "request_permissions", {"permissions": wanted, "cwd": "/p"}, cwd="/p"
+    )
     assert asked.answer(Decision(True))["permissions"] == wanted
     assert asked.answer(Decision(False))["permissions"] == {}
     form = {"requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}}}

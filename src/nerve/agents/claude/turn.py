@@ -20,7 +20,7 @@ SHOWN = 2_000
 """Characters of the error stream that a crash shows."""
 
 GUARD = {"matcher": None, "hookCallbackIds": ["nerve"], "onFailure": "block"}
-"""A hook of ours before every call of a tool, also of the agent's own agents; if it fails, nothing is called."""
+"""A hook of ours before every call of a tool, its own agents' too; if it fails, nothing is called."""
 UNGUARDED = "this Claude Code cannot keep to the permissions ({}): it has no hooks that block. Update it."
 
 
@@ -31,9 +31,7 @@ class ClaudeCrashed(NerveError):
 class Turn:
     """What is said and heard in one turn."""
 
-    def __init__(
-        self, program: Talk, lines: Lines, options: Options, tools: HostTools, tell: Tell
-    ) -> None:
+    def __init__(self, program: Talk, lines: Lines, options: Options, tools: HostTools, tell: Tell) -> None:
         self._program, self._lines, self._options, self._tools = program, lines, options, tools
         self._tell = tell
         self._guarded = not options.permissions.restricts
@@ -142,7 +140,9 @@ class Turn:
     async def _permission(self, tool: str, given: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
         if self._tools.is_ours(tool):
             return {"behavior": "allow", "updatedInput": given}
-        wanted = Permission(tool, given, reason(request), self._folders.get(str(request.get("tool_use_id")), ""))
+        wanted = Permission(
+            tool, given, reason(request), self._folders.get(str(request.get("tool_use_id")), "")
+        )
         decision = await self._options.decide(wanted)
         if decision.allow:
             return {"behavior": "allow", "updatedInput": given}

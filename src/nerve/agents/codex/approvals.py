@@ -29,15 +29,17 @@ def question(
         case "item/commandExecution/requestApproval":
             shown = ("command", "cwd", "kind", "networkApprovalContext")
             given = known({name: params.get(name) for name in shown})
-            return Question(Permission("shell", given, reason), decided)
+            cwd = str(params.get("cwd") or "")
+            return Question(Permission("shell", given, reason, cwd, ("Bash",)), decided)
         case "item/fileChange/requestApproval":
             tool = tool_of(items.get(params["itemId"], {"id": ""}))
             given = known({**(tool.input if tool else {}), "grantRoot": params.get("grantRoot")})
-            return Question(Permission("apply_patch", given, reason), decided)
+            return Question(Permission("apply_patch", given, reason, names=("Edit", "Write")), decided)
         case "item/permissions/requestApproval":
             wanted = params["permissions"]
             given = {"permissions": wanted, "cwd": params.get("cwd")}
-            return Question(Permission("request_permissions", given, reason), granted(wanted))
+            cwd = str(params.get("cwd") or "")
+            return Question(Permission("request_permissions", given, reason, cwd), granted(wanted))
         case "mcpServer/elicitation/request":
             return elicited(params)
         case "item/tool/requestUserInput":

@@ -16,10 +16,11 @@ from typing import Any, Literal, Self
 
 from nerve.agents.codex import program
 from nerve.agents.codex.approvals import Question, question
+from nerve.agents.codex.guard import Guard
 from nerve.agents.codex.reading import Reading
 from nerve.agents.codex.rpc import CodexEnded, Message, Peer, Refused
 from nerve.agents.codex.strict import is_strict
-from nerve.agents.port import Begun, Capabilities, Chunk, Decision, Done, Options
+from nerve.agents.port import Begun, Capabilities, Chunk, Done, Options
 from nerve.process.environment import child_env
 from nerve.process.talk import talk
 
@@ -79,11 +80,11 @@ class CodexProvider:
     ) -> AsyncIterator[Chunk]:
         begun = ""
         try:
-            async with self._opened(cwd, options) as peer:
-                thread = await self._thread(peer, cwd, resume, options)
+            async with Guard(options).watching() as guard, self._opened(cwd, options, guard) as peer:
+                thread = await self._thread(peer, cwd, resume, options, await guard.trusted(peer))
                 begun = thread["thread"]["id"]
                 yield Begun(begun)  # and nothing is asked before it was heard
-                async with Turn(peer, thread, prompt, options) as turn:
+                async with Turn(peer, thread, prompt, options, guard) as turn:
                     while turn.reading.done is None:
                         for chunk in await turn.hear():
                             yield chunk
@@ -91,9 +92,9 @@ class CodexProvider:
             yield Done(begun or resume or "", outcome="failed", error=str(error))
 
     @asynccontextmanager
-    async def _opened(self, cwd: str | None, options: Options) -> AsyncIterator[Peer]:
+    async def _opened(self, cwd: str | None, options: Options, guard: Guard) -> AsyncIterator[Peer]:
         """A program that is ready to be asked."""
-        command = program.argv(program.found(self._program), self._config)
+        command = program.argv(program.found(self._program), guard.config(self._config))
         env = child_env({**program.own_home(self._home), **self._env, **options.env})
         async with AsyncExitStack() as stack:
             for pause in PAUSES:
@@ -109,7 +110,9 @@ class CodexProvider:
             peer.notify("initialized")
             yield peer
 
-    async def _thread(self, peer: Peer, cwd: str | None, resume: str | None, options: Options) -> Message:
+    async def _thread(
+        self, peer: Peer, cwd: str | None, resume: str | None, options: Options, guarded: Message
+    ) -> Message:
         settings = {
             "model": options.model or self._model,
             "sandbox": self._sandbox,
@@ -117,7 +120,7 @@ class CodexProvider:
             "approvalsReviewer": "user",
             "developerInstructions": options.system,
         }
-        params = {name: value for name, value in settings.items() if value is not None}
+        params = {name: value for name, value in settings.items() if value is not None} | guarded
         if resume is None:
             # It was started in its folder. One named here would be trusted for ever, with all its settings.
             return await peer.request("thread/start", params)
@@ -135,8 +138,8 @@ class CodexProvider:
 class Turn:
     """One prompt and what comes of it; leaving it early interrupts it."""
 
-    def __init__(self, peer: Peer, thread: Message, prompt: str, options: Options) -> None:
-        self._peer, self._options, self._prompt = peer, options, prompt
+    def __init__(self, peer: Peer, thread: Message, prompt: str, options: Options, guard: Guard) -> None:
+        self._peer, self._options, self._prompt, self._guard = peer, options, prompt, guard
         self._questions: dict[Any, asyncio.Task[None]] = {}
         self._model = thread.get("model")
         self._steering: asyncio.Task[None] | None = None
@@ -187,12 +190,13 @@ class Turn:
         return list(self.reading.take(method, params))
 
     async def _next(self) -> Message:
-        if not self._questions:
-            return await self._peer.message()
         message = asyncio.create_task(self._peer.message())
         try:
             while not message.done():
-                await asyncio.wait({message, *self._questions.values()}, return_when=asyncio.FIRST_COMPLETED)
+                others: set[asyncio.Future[Any]] = {message, self._guard.trouble, *self._questions.values()}
+                await asyncio.wait(others, return_when=asyncio.FIRST_COMPLETED)
+                if self._guard.trouble.done():
+                    self._guard.trouble.result()
                 for number, asked in list(self._questions.items()):
                     if asked.done():
                         del self._questions[number]
@@ -205,17 +209,15 @@ class Turn:
     def _asked(self, number: Any, method: str, params: Message) -> None:
         match question(method, params, self.reading.items):
             case Question() as asked:
-                self._questions[number] = asyncio.create_task(self._put(number, asked))
+                id = str(params.get("itemId"))
+                self._questions[number] = asyncio.create_task(self._put(number, id, asked))
             case None:
                 self._peer.refuse(number, method)
             case answer:
                 self._peer.answer(number, answer)
 
-    async def _put(self, number: Any, asked: Question) -> None:
-        if asked.permission.tool in (self._options.tools or ()):
-            decision = Decision(True)
-        else:
-            decision = await self._options.ask(asked.permission)
+    async def _put(self, number: Any, id: str, asked: Question) -> None:
+        decision = await self._guard.decide(id, asked.permission)
         if decision.message and not decision.allow:
             self._say(f"This was not allowed: {decision.message}")  # a refusal itself carries no words
         self._peer.answer(number, asked.answer(decision))
