@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from agents.contract import ProviderContract, allow, done, text, usage
+from agents.contract import Judged, ProviderContract, allow, done, text, usage
 from agents.stubs.anthropic import AnthropicStub
 from agents.stubs.chat import ChatStub
 from nerve.agents.acp import AcpProvider
+from nerve.agents.acp.client import Unasked
 from nerve.agents.port import Assistant, Chunk, Options, Permission, Tool, ToolUpdate, Unavailable, Usage
 from process.seen import eventually
 
@@ -55,6 +56,27 @@ class TestSmallAgent(ProviderContract):
         await ask("[[run touch allowed.txt]]")
         assert (cwd / "allowed.txt").exists()
 
+    @pytest.mark.parametrize(
+        "policy", [{"deny": ["execute(touch *)"]}, {"ask": ["shell"]}, {"otherwise": "deny"}]
+    )
+    async def test_an_agent_that_does_not_ask_what_it_must_is_stopped(
+        self, policy: dict[str, Any], ask: Any, provider: AcpProvider
+    ) -> None:
+        provider.mode = "yolo"
+        with pytest.raises(Unasked, match=r"used execute\(touch done.txt\) without asking"):
+            await ask("[[run touch done.txt]] [[say done]]", ask=Judged(policy).judge)
+
+    async def test_a_policy_that_names_what_agents_do_unasked_is_refused(
+        self, ask: Any, provider: AcpProvider
+    ) -> None:
+        judge = Judged({"deny": ["read(secrets/*)"]}).judge
+        with pytest.raises(
+            ValueError, match=r"acp cannot keep to the permissions \(deny: read\(secrets/\*\)\)"
+        ):
+            await ask("[[say hello]]", ask=judge)
+        provider.asks = (*provider.asks, "read")
+        assert text(await ask("[[say hello]]", ask=judge)) == "hello"
+
     async def test_a_model_is_chosen_from_those_it_has(self, ask: Any) -> None:
         assert usage(done(await ask("[[say one]]", model="stork"))).model == "stork"
         end = done(await ask("[[say one]]", model="ostrich"))
@@ -72,7 +94,7 @@ class TestSmallAgent(ProviderContract):
         assert [type(chunk) for chunk in tools] == [Tool, ToolUpdate]
         assert (tools[0].name, tools[0].input) == ("execute", {"command": "echo one"})
 
-    async def test_a_question_shows_what_will_run(self, ask: Any) -> None:
+    async def test_a_question_shows_what_will_run(self, ask: Any, cwd: Path) -> None:
         asked: list[Permission] = []
 
         async def look(permission: Permission) -> Any:
@@ -80,7 +102,8 @@ class TestSmallAgent(ProviderContract):
             return await allow(permission)
 
         await ask("[[run echo one]]", ask=look)
-        assert asked == [Permission("execute", {"command": "echo one"}, "`echo one`")]
+        shown = {"command": "echo one"}
+        assert asked == [Permission("execute", shown, "`echo one`", str(cwd), ("shell",))]
 
     async def test_a_thread_is_not_forked_in_silence(self, ask: Any) -> None:
         first = done(await ask("[[say noted]]"))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from nerve.agents.acp.hearing import Hearing, usage_of
 from nerve.agents.acp.limits import ended
 from nerve.agents.acp.money import WEIGHTS, spent
+from nerve.agents.permissions import Action, Permissions, question
 from nerve.agents.port import Assistant, Chunk, Permission, Plan, Thought, Tool, ToolUpdate, Usage
 
 TRANSCRIPTS = Path(__file__).parent / "transcripts" / "acp"
@@ -98,10 +99,9 @@ def test_a_question_about_a_call_that_showed_no_input_has_its_title() -> None:
     hearing = Hearing()
     call = {"toolCallId": "1", "title": "Delete the heron", "kind": "delete", "status": "pending"}
     assert list(hearing.update({"sessionUpdate": "tool_call", **call})) == []
-    chunks, permission, names = hearing.asked({"toolCallId": "1"})
+    chunks, permission = hearing.asked({"toolCallId": "1"})
     assert chunks == [Tool("delete", {"title": "Delete the heron"}, "1")]
     assert permission == Permission("delete", {"title": "Delete the heron"}, "Delete the heron")
-    assert names == {"delete"}
     assert list(hearing.over()) == []
 
 
@@ -148,3 +148,48 @@ def test_a_total_without_tokens_is_of_the_session_unless_it_falls() -> None:
     assert usage == Usage(cost=3.0, inferred=True)
     assert spent(1.0, Usage(), totals)[0] == Usage(cost=1.0, inferred=True)
     assert spent(None, Usage(), totals) == (Usage(), totals)
+
+
+def edit(text: str) -> dict[str, Any]:
+    """A question about an edit, of an agent that shows no input of its tool."""
+    diff = {"type": "diff", "path": "/p/config.py", "oldText": "a", "newText": text}
+    words = {"type": "content", "content": {"type": "text", "text": "as agreed"}}
+    places = [{"path": "/p/config.py", "line": 3}]
+    call = {"toolCallId": "1", "title": "Write to config.py", "kind": "edit", "content": [diff, words]}
+    return {**call, "locations": places}
+
+
+def test_a_question_shows_what_an_edit_changes_and_where() -> None:
+    _, permission = Hearing().asked(edit("import os"), "/p")
+    assert permission.cwd == "/p"
+    assert permission.input == {
+        "title": "Write to config.py",
+        "changes": [{"path": "/p/config.py", "oldText": "a", "newText": "import os"}],
+        "locations": [{"path": "/p/config.py", "line": 3}],
+        "content": ["as agreed"],
+    }
+    told = question("dev", Action(permission.tool, permission.input, permission.cwd), permission.reason)
+    assert told.startswith("dev wants to use edit(/p/config.py):")
+    assert "import os" in told
+    assert "In the folder /p" in told
+
+
+def test_an_answer_counts_for_exactly_the_change_that_was_shown() -> None:
+    hashes = set()
+    for text, cwd in (("import os", "/p"), ("import sys", "/p"), ("import os", "/q")):
+        _, permission = Hearing().asked(edit(text), cwd)
+        hashes.add(Action(permission.tool, permission.input, permission.cwd).to_dict()["hash"])
+    assert len(hashes) == 3
+
+
+def test_what_a_tool_is_given_is_shown_beside_what_it_changes() -> None:
+    given = {"changes": "all", "command": "sed -i s/a/b/ x"}
+    _, permission = Hearing().asked({**edit("b"), "rawInput": given}, "/p")
+    assert permission.input["command"] == "sed -i s/a/b/ x"
+    change, rest = permission.input["changes"]
+    assert (change["newText"], rest) == ("b", "all")
+
+
+def test_an_edit_is_denied_by_the_file_that_its_diff_names() -> None:
+    _, permission = Hearing().asked(edit("b"), "/p")
+    assert Permissions(deny=("edit(config*)",)).said(*permission.uses())[0] == "deny"

@@ -20,6 +20,9 @@ class Call:
     kind: str = "other"
     title: str = ""
     input: dict[str, Any] = field(default_factory=dict)
+    changes: list[Json] = field(default_factory=list)
+    places: list[Json] = field(default_factory=list)
+    words: list[str] = field(default_factory=list)
     own_name: str = ""
     told: bool = False
 
@@ -33,6 +36,11 @@ class Call:
                 pass
             case value:
                 self.input = {"input": value}
+        if (content := given.get("content")) is not None:
+            self.changes = [without(part, "type") for part in content if part.get("type") == "diff"]
+            self.words = [text for part in content if (text := text_of(part.get("content")))]
+        if (places := given.get("locations")) is not None:
+            self.places = [dict(place) for place in places]
         for extra in (given.get("_meta") or {}).values():
             if isinstance(extra, dict) and isinstance(name := extra.get("toolName"), str):
                 self.own_name = name
@@ -40,6 +48,14 @@ class Call:
     def whole_input(self) -> dict[str, Any]:
         """The input; of an agent that does not show it, its words for the call."""
         return self.input or {"title": self.title}
+
+    def everything(self) -> dict[str, Any]:
+        """All that is known of what the call would do: its input, what it changes, and where."""
+        told = self.whole_input()
+        for key, more in (("changes", self.changes), ("locations", self.places), ("content", self.words)):
+            if more:
+                told = told | {key: [*more, told[key]] if key in told else more}
+        return told
 
 
 class Hearing:
@@ -71,12 +87,10 @@ class Hearing:
             case "usage_update":
                 self._cost(given.get("cost") or {})
 
-    def asked(self, call: Json) -> tuple[list[Chunk], Permission, set[str]]:
-        """A permission that is asked for: what to tell before, the question, and the names of the tool."""
+    def asked(self, call: Json, cwd: str = "") -> tuple[list[Chunk], Permission]:
+        """A permission that is asked for: what to tell before, and the question."""
         known = self._known(call)
-        chunks = [*self._message_over(), *self._tell(known)]
-        permission = Permission(known.kind, known.whole_input(), known.title)
-        return chunks, permission, {known.kind, known.own_name} - {""}
+        return [*self._message_over(), *self._tell(known)], permission(known, cwd)
 
     def over(self) -> Iterator[Chunk]:
         """What is still to be told when the turn has ended."""
@@ -122,6 +136,15 @@ class Hearing:
     def _cost(self, cost: Json) -> None:
         if cost.get("currency") == "USD":
             self.cost = cost.get("amount")
+
+
+def permission(call: Call, cwd: str) -> Permission:
+    names = (call.own_name,) if call.own_name else ()
+    return Permission(call.kind, call.everything(), call.title, cwd, names)
+
+
+def without(given: Json, key: str) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if name != key}
 
 
 def status_of(status: str | None) -> Literal["running", "completed", "failed"]:

@@ -15,12 +15,21 @@ from nerve.agents.acp.client import Client, Lines, plain
 from nerve.agents.acp.hearing import Json, usage_of
 from nerve.agents.acp.limits import ended, words
 from nerve.agents.acp.money import spent
+from nerve.agents.patterns import parted
+from nerve.agents.permissions import Permissions
 from nerve.agents.port import Begun, Capabilities, Chunk, Done, Options, Outcome, Unavailable
 from nerve.agents.starting import environment, starting
 from nerve.agents.stream import Tell, told
 from nerve.errors import NerveError
 from nerve.process.talk import talk
 
+ASKS = ("edit", "delete", "move", "execute", "fetch")
+"""Kinds of tools before which agents ask in the modes they begin with."""
+KINDS = (*ASKS, "read", "search", "think", "switch_mode", "other")
+UNKEPT = (
+    "acp cannot keep to the permissions ({}: {}): the agent is not known to ask before '{}'."
+    " If it does, name that in the provider's setting 'asks'"
+)
 START = 60.0
 """Seconds that an agent has for saying hello."""
 INTERRUPT = 2.0
@@ -51,7 +60,8 @@ class AcpProvider:
     get too, a key for one. `mode` is the agent's own mode of work: in some of them it never asks. `auth` is
     the way to authenticate, where the agent must be told. `resume` is False for agents whose sessions do not
     outlive their process, as those of Gemini. Tools go by the kinds of the protocol (`execute`, `edit` …); in
-    `Options.tools` the agent's own names do as well, where it tells them.
+    `Options.tools` the agent's own names do as well, where it tells them. `asks` are the kinds of tools
+    before which the agent asks: only these can be denied or asked about by name.
     """
 
     name = "acp"
@@ -64,23 +74,33 @@ class AcpProvider:
         mode: str | None = None,
         auth: str | None = None,
         resume: bool = True,
+        asks: Sequence[str] = ASKS,
     ) -> None:
         if isinstance(command, str) or not command:
             raise ValueError(f"a command is a list of a program and its arguments, not {command!r}")
         self.command = [str(word) for word in command]
         self.env, self.pass_env = dict(env or {}), tuple(pass_env)
-        self.mode, self.auth = mode, auth
+        self.mode, self.auth, self.asks = mode, auth, tuple(asks)
         self.capabilities = Capabilities(resume=resume, permissions=True)
 
     async def query(
         self, prompt: str, cwd: str | None, resume: str | None, options: Options
     ) -> AsyncIterator[Chunk]:
+        self._keeps(options.permissions)
         turn = Turn(self, prompt, cwd, resume, options)
         async with aclosing(told(turn.run)) as chunks:
             async for chunk in chunks:
                 yield chunk
                 if isinstance(chunk, Begun):
                     turn.named.set()
+
+    def _keeps(self, policy: Permissions) -> None:
+        """Refuse a policy that names what the agent does without asking."""
+        for verdict, patterns in (("deny", policy.deny), ("ask", policy.ask)):
+            for pattern in patterns:
+                name, _ = parted(pattern)
+                if name in KINDS and name not in self.asks:
+                    raise ValueError(UNKEPT.format(verdict, pattern, name))
 
 
 class Turn:
@@ -103,7 +123,7 @@ class Turn:
         command = self.provider.command
         with starting(command[0], "install it, or correct the provider's command"):
             async with talk(command, cwd=self.cwd, env=env) as program:
-                client = Client(acp, tell, self.options)
+                client = Client(acp, tell, self.options, self.cwd)
                 connection = acp.connect_to_agent(client, Lines(program))
                 try:
                     tell(await self._talk(acp, connection, client, tell))
