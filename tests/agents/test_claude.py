@@ -315,7 +315,11 @@ async def test_an_agent_of_the_agent_speaks_to_it_alone(provider: ClaudeProvider
         ({"deny": ["Bash"]}, None, "[[run cat secret.txt]]"),
         ({"deny": ["Bash(cat *)"]}, ["Bash"], "[[run true && cat secret.txt]]"),
         ({"otherwise": "deny"}, None, "[[run cat secret.txt]]"),
-        ({"deny": ["Grep"], "allow": ["*"]}, None, '[[call Grep {"pattern": "HERON", "output_mode": "content"}]]'),
+        (
+            {"deny": ["Grep"], "allow": ["*"]},
+            None,
+            '[[call Grep {"pattern": "HERON", "output_mode": "content"}]]',
+        ),
     ],
 )
 async def test_what_is_denied_is_denied_although_the_program_takes_it_for_harmless(
@@ -336,7 +340,11 @@ async def test_what_is_denied_is_denied_although_the_program_takes_it_for_harmle
 @needs_program
 async def test_an_agent_of_the_agent_is_held_to_the_policy_too(provider: ClaudeProvider, place: Path) -> None:
     judged = Judged({"deny": ["Bash(touch *)"], "allow": ["*"]})
-    task = {"description": "look", "prompt": "[" * 2 + "run touch denied.txt", "subagent_type": "general-purpose"}
+    task = {
+        "description": "look",
+        "prompt": "[" * 2 + "run touch denied.txt",
+        "subagent_type": "general-purpose",
+    }
     order = json.dumps(task).replace("denied.txt", "denied.txt\\u005d\\u005d")
     chunks = await ask(provider, place, f"[[call Agent {order}]]", ask=judged.judge, tools=["Bash", "Agent"])
     assert done(chunks).outcome == "completed"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agents.contract import ProviderContract, done, text
+from agents.contract import Judged, ProviderContract, done, text
 from agents.stubs.chat import ChatStub
 from nerve.agents import command
 from nerve.agents.command import CommandProvider
@@ -122,3 +122,12 @@ def test_there_is_nothing_to_go_on_with() -> None:
 def test_a_command_is_a_list(argv: Any) -> None:
     with pytest.raises(ValueError, match="a list"):
         CommandProvider(argv)
+
+
+@pytest.mark.parametrize("policy", [{"deny": ["Bash"]}, {"ask": ["*"]}, {"otherwise": "deny"}])
+async def test_a_policy_that_nobody_keeps_is_refused(policy: dict[str, Any]) -> None:
+    with pytest.raises(
+        ValueError, match=r"command cannot keep to the permissions \((deny: Bash|ask|otherwise)"
+    ):
+        await asked("cat", prompt="hello", ask=Judged(policy).judge)
+    assert text(await asked("cat", prompt="hello", ask=Judged({"allow": ["Bash"]}).judge)) == "hello"

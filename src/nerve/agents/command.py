@@ -44,6 +44,10 @@ class CommandProvider:
     ) -> AsyncIterator[Chunk]:
         if resume is not None:
             raise ValueError(f"the command '{self.argv[0]}' keeps no conversation to go on with")
+        if restricting := options.permissions.restricts:
+            raise ValueError(
+                f"command cannot keep to the permissions ({restricting[0]}): '{self.argv[0]}' never asks"
+            )
         return told(Turn(self, prompt, cwd, options).run)
 
 
