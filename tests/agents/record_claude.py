@@ -59,7 +59,7 @@ async def heard(stub: AnthropicStub, prompt: str, changes: dict[str, Any]) -> li
     try:
         with tempfile.TemporaryDirectory() as place:
             env = {"ANTHROPIC_BASE_URL": stub.url, "ANTHROPIC_API_KEY": "sk-ant-dummy"}
-            provider = ClaudeProvider(env=env | changes.pop("env", {}), pass_env=(), retries=1)
+            provider = ClaudeProvider(env=env | changes.pop("env", {}), retries=1)
             resume = changes.pop("resume", None)
             options = Options(env={"HOME": place}, thread=None if resume else str(uuid.uuid4()))
             async for _ in provider.query(prompt, place, resume, replace(options, **changes)):

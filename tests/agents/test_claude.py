@@ -44,7 +44,7 @@ def provider(stub: AnthropicStub) -> ClaudeProvider:
 def made(stub: AnthropicStub, **changes: Any) -> ClaudeProvider:
     """A provider that knows nothing of this machine, and asks the stub."""
     env = {"ANTHROPIC_BASE_URL": stub.url, "ANTHROPIC_API_KEY": "sk-ant-dummy", **changes.pop("env", {})}
-    return ClaudeProvider(**{"env": env, "pass_env": (), "retries": 0, **changes})
+    return ClaudeProvider(**{"env": env, "retries": 0, **changes})
 
 
 @needs_program

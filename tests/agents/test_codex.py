@@ -174,10 +174,15 @@ class TestCodex(ProviderContract):
         assert done(await ask("[[run touch denied.txt]]", ask=refuse)).outcome == "completed"
         assert "not on a Sunday" in stub.bodies
 
-    async def test_the_commands_it_runs_do_not_see_its_key(self, ask: Any, options: Options) -> None:
+    async def test_the_commands_it_runs_do_not_see_its_key(
+        self, ask: Any, options: Options, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-stub-other")
+        monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
         chunks = await ask("[[run env]]", ask=allow, env={**options.env, "FOR_WORK": "yes"})
         seen = next(chunk for chunk in chunks if isinstance(chunk, ToolUpdate)).output
         assert "FOR_WORK=yes" in seen
+        assert "HTTPS_PROXY=http://127.0.0.1:9" in seen
         assert "sk-stub" not in seen
 
     async def test_a_folder_is_not_trusted_for_having_been_worked_in(

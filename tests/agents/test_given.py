@@ -14,8 +14,11 @@ import pytest
 from agents.faults.engine import provider_of
 from agents.faults.world import APIS
 from agents.test_faults import AGENTS
+from nerve.agents.claude import ClaudeProvider
+from nerve.agents.codex import CodexProvider
 from nerve.agents.command import CommandProvider
 from nerve.agents.port import Assistant, Done, Options
+from nerve.errors import NerveError
 from process.seen import TAG, eventually, read, stat, tagged
 
 HOSTILE = (
@@ -107,6 +110,29 @@ async def test_the_environment_of_the_program_is_what_was_allowed_and_declared(
             assert not [pid for pid in every if b"secret-" in read(pid, "environ") + read(pid, "cmdline")]
             listening.cancel()
             await asyncio.gather(listening, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    ("made", "own"),
+    [
+        (ClaudeProvider, ("ANTHROPIC_API_KEY", "HTTPS_PROXY")),
+        (CodexProvider, ("OPENAI_API_KEY", "HTTPS_PROXY", "SSL_CERT_FILE")),
+    ],
+)
+async def test_what_is_passed_on_by_name_comes_beside_the_programs_own(
+    made: Any, own: tuple[str, ...], place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (*own, "HERON", "STORK"):
+        monkeypatch.setenv(name, "set")
+    script = place / "program"
+    script.write_text(f"#!/bin/sh\nenv > {place}/seen\nexit 3\n")
+    script.chmod(0o700)
+    turn = made(program=str(script), pass_env=["HERON"]).query("x", None, None, options(place))
+    with pytest.raises(NerveError):
+        async for _ in turn:
+            pass
+    seen = {line.partition("=")[0] for line in (place / "seen").read_text().splitlines()}
+    assert seen & {*own, "HERON", "STORK"} == {*own, "HERON"}
 
 
 async def until_said(turn: Any) -> None:

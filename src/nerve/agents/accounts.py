@@ -20,7 +20,7 @@ class Accounts:
     def __init__(
         self, slots: Mapping[str, int] | None = None, limited: Mapping[str, float] | None = None
     ) -> None:
-        self.slots = dict(slots or {})
+        self.slots = {name: counted(name, number) for name, number in (slots or {}).items()}
         self.limited: dict[str, float] = dict(limited or {})
         """Providers that refuse everybody, and until when, in seconds since 1970."""
         self._times: dict[str, int] = {}
@@ -96,3 +96,9 @@ class Accounts:
         if (over := self._over.pop(provider, None)) is not None:
             over.set()
         return self.limited.pop(provider, 0.0) > time.time()
+
+
+def counted(provider: str, number: int) -> int:
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+        raise ValueError(f"the slots of '{provider}' must be a whole number from 1 on, not {number!r}")
+    return number

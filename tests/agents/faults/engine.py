@@ -33,7 +33,7 @@ def provider_of(kind: str, url: str) -> Provider:
             from nerve.agents.claude import ClaudeProvider
 
             env = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "sk-ant-dummy"}
-            return ClaudeProvider(env=env, pass_env=(), retries=0)
+            return ClaudeProvider(env=env, retries=0)
         case "codex":
             from nerve.agents.codex import CodexProvider
 

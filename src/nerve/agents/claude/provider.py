@@ -51,9 +51,9 @@ class ClaudeProvider:
 
     The configuration of the project and of the user is left out, because it can run code: name the sources
     to use in `settings`, of "user", "project" and "local". `pass_env` names variables of our environment that
-    the program gets, `env` gives it more. `retries` is how often the program asks a busy API again before
-    the turn is over as `limited`. A new conversation has the name `Options.thread`, a UUID; if that is also
-    the one to resume, it is begun in case it does not exist.
+    the program gets beside its own, `env` gives it more. `retries` is how often the program asks a busy API
+    again before the turn is over as `limited`. A new conversation has the name `Options.thread`, a UUID; if
+    that is also the one to resume, it is begun in case it does not exist.
     """
 
     name = "claude"
@@ -66,12 +66,12 @@ class ClaudeProvider:
         *,
         program: str | None = None,
         env: Mapping[str, str] | None = None,
-        pass_env: Sequence[str] = PASSED,
+        pass_env: Sequence[str] = (),
         settings: Sequence[str] = (),
         extra_args: Sequence[str] = (),
         retries: int = 4,
     ) -> None:
-        self._program, self._env, self._pass_env = program, dict(env or {}), tuple(pass_env)
+        self._program, self._env, self._pass_env = program, dict(env or {}), (*PASSED, *pass_env)
         self._settings, self._extra_args, self._retries = tuple(settings), tuple(extra_args), retries
 
     def query(

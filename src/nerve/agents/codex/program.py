@@ -11,6 +11,11 @@ from typing import Any
 
 from nerve.agents.port import Unavailable
 
+REACH = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
+"""How the network is reached, which the commands that Codex runs must know as well."""
+KEYS = ("CODEX_API_KEY", "OPENAI_API_KEY", "CODEX_CA_CERTIFICATE")
+"""What is for Codex itself."""
+
 
 def found(program: str | None) -> str:
     """The path: of the one named, of the one that comes with the extra, or of the one on PATH."""

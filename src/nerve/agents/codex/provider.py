@@ -10,18 +10,19 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence, Set
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Literal, Self
 
 from nerve.agents.codex import program
 from nerve.agents.codex.approvals import Question, question
 from nerve.agents.codex.guard import Guard
+from nerve.agents.codex.program import KEYS, REACH
 from nerve.agents.codex.reading import Reading
 from nerve.agents.codex.rpc import CodexEnded, Message, Peer, Refused
 from nerve.agents.codex.strict import is_strict
 from nerve.agents.port import Begun, Capabilities, Chunk, Done, Options
-from nerve.process.environment import child_env
+from nerve.agents.starting import environment
 from nerve.process.talk import talk
 
 INTERRUPT = 2.0
@@ -44,7 +45,8 @@ class CodexProvider:
     `approval` says when it asks (`untrusted`: before every command that does more than read), `sandbox` what
     it may do without; None leaves either to the user's settings. `home` is its CODEX_HOME, the user's by
     default. `config` are settings as in its config.toml; they show in the list of processes: no secrets.
-    `env` is for Codex itself and kept from the commands it runs; `Options.env` is for both. `base_url` and
+    `env`, and what `pass_env` names of our environment beside its own key, is for Codex itself and kept from
+    the commands it runs; `Options.env` and the proxy of the network are for both. `base_url` and
     `env_key`, the name of the variable with the key, are those of any server that has the Responses API.
     """
 
@@ -60,6 +62,7 @@ class CodexProvider:
         home: str | os.PathLike[str] | None = None,
         config: Mapping[str, Any] | None = None,
         env: Mapping[str, str] | None = None,
+        pass_env: Sequence[str] = (),
         base_url: str | None = None,
         env_key: str | None = None,
         program: str | None = None,
@@ -67,9 +70,8 @@ class CodexProvider:
         self._model, self._sandbox, self._approval = model, sandbox, approval
         self._home, self._program = home, program
         self._env = dict(env or {})
-        if env_key and env_key not in self._env and env_key in os.environ:
-            self._env[env_key] = os.environ[env_key]
-        self._config = {**own_provider(base_url, env_key), **hidden(self._env), **(config or {})}
+        self._own = (*KEYS, *pass_env, *([env_key] if env_key else []))
+        self._config = {**own_provider(base_url, env_key), **(config or {})}
 
     def check(self) -> None:
         """Raise Unavailable if there is no program to start."""
@@ -94,8 +96,9 @@ class CodexProvider:
     @asynccontextmanager
     async def _opened(self, cwd: str | None, options: Options, guard: Guard) -> AsyncIterator[Peer]:
         """A program that is ready to be asked."""
-        command = program.argv(program.found(self._program), guard.config(self._config))
-        env = child_env({**program.own_home(self._home), **self._env, **options.env})
+        hide = hidden({*self._env, *self._own} - options.env.keys() - set(REACH))
+        command = program.argv(program.found(self._program), guard.config(hide | self._config))
+        env = environment((*REACH, *self._own), program.own_home(self._home), self._env, options.env)
         async with AsyncExitStack() as stack:
             for pause in PAUSES:
                 peer = Peer(await stack.enter_async_context(talk(command, cwd=cwd, env=env, grace=GRACE)))
@@ -261,9 +264,9 @@ def own_provider(base_url: str | None, env_key: str | None) -> dict[str, Any]:
     return {"model_provider": "nerve", **settings}
 
 
-def hidden(env: Mapping[str, str]) -> dict[str, Any]:
+def hidden(names: Set[str]) -> dict[str, Any]:
     """Keep what is for Codex itself, its key for one, from the commands that it runs."""
-    return {"shell_environment_policy.exclude": sorted(env)} if env else {}
+    return {"shell_environment_policy.exclude": sorted(names)}
 
 
 def in_words(schema: Mapping[str, Any]) -> str:
