@@ -85,7 +85,9 @@ async def test_what_a_turn_took_that_ended_with_its_engine_is_told_as_unknown(tm
         [run] = await session.recover()
         told = await within(run.wait())
         assert told["usage"] == {**PARTLY, "turns": 3}
-        assert unknown(run.view.ledger.by_step()) == unknown(session.engine.today.by_model()) == 2
+        assert (
+            unknown(run.view.ledger.by_step()) == unknown((await session.engine.today.read()).by_model()) == 2
+        )
         assert run.view.usage.turns == 3
 
 
@@ -109,7 +111,7 @@ async def test_what_a_turn_took_that_ran_out_of_time_is_told_as_unknown_and_coun
 
     run = await session.start("body")
     assert (await within(run.wait()))["usage"] == {"cost_source": "unknown", "turns": 2, "agents": 1}
-    assert unknown(run.view.ledger.by_step()) == unknown(session.engine.today.by_model()) == 2
+    assert unknown(run.view.ledger.by_step()) == unknown((await session.engine.today.read()).by_model()) == 2
     assert run.view.usage.turns == session.engine.day.usage.turns == 2
 
 
