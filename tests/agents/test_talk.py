@@ -405,7 +405,8 @@ async def test_child_runs_spend_what_their_parent_has_left():
 
     run = await session.start("parent", limits={"turns": 3})
     await until(lambda: run.held is not None)
-    assert "turns used: 1 of 1" in run.held["message"]
+    assert "turns used: 3 of 3" in run.held["message"]
+    assert (run.held["purse"], run.held["path"]) == (run.run_id, "/dev[2]")
     assert run.held["run_id"] != run.run_id
 
 

@@ -31,22 +31,17 @@ class Accounts:
         self._alone = False
 
     @asynccontextmanager
-    async def turn(self, provider: str, thread: str | None) -> AsyncIterator[None]:
+    async def turn(self, provider: str, thread: str | None) -> AsyncIterator[Seat]:
         """One turn of one conversation: in a slot of the provider, and never beside another of the thread."""
         free = self._free.setdefault(provider, asyncio.Semaphore(self.slots.get(provider, SLOTS)))
         alone = self._threads.setdefault(thread, asyncio.Lock()) if thread else asyncio.Lock()
-        async with alone, free:
-            yield
-
-    @asynccontextmanager
-    async def aside(self, provider: str) -> AsyncIterator[None]:
-        """Give the slot of a turn to others while a person is asked."""
-        free = self._free[provider]
-        free.release()
-        try:
-            yield
-        finally:
-            await free.acquire()
+        async with alone:
+            seat = Seat(free)
+            await seat.take()
+            try:
+                yield seat
+            finally:
+                seat.leave()
 
     async def alone(self) -> None:
         """Wait for agents whose engine died before us: they may still be in the same conversations."""
@@ -68,11 +63,28 @@ class Accounts:
         until = self.limited.get(provider)
         return told if until is None else told | {"limited_until": until}
 
-    def limit(self, provider: str, until: float | None) -> float:
-        """A provider refuses until then; gives when it is worth asking again."""
-        times = self._times[provider] = self._times.get(provider, 0) + 1
-        pause = PAUSES[min(times, len(PAUSES)) - 1]
-        self.limited[provider] = max(until or time.time() + pause, self.limited.get(provider, 0.0))
+    def is_limited(self, provider: str) -> bool:
+        return self.limited.get(provider, 0.0) > time.time()
+
+    def times(self, provider: str) -> int:
+        """How often the provider has refused since it last answered; those at once are one time."""
+        return self._times.get(provider, 0)
+
+    def limit(self, provider: str, until: float | None, times: int) -> float:
+        """A provider refuses until then; gives when it is worth asking again.
+
+        `times` is what `times()` said before it was asked: who was asked before others were refused is
+        refused with them, and nobody has to wait longer for that.
+        """
+        now, before = time.time(), self.limited.get(provider, 0.0)
+        if times >= self.times(provider):
+            self._times[provider] = self.times(provider) + 1
+        times = self._times[provider]
+        if until is None:
+            until = before if before > now else now + PAUSES[min(times, len(PAUSES)) - 1]
+        elif until <= now:
+            until = now + min(times, PAUSES[0])
+        self.limited[provider] = max(until, before)
         return self.limited[provider]
 
     async def open(self, provider: str, tell: Callable[[float], Awaitable[None]]) -> bool:
@@ -96,6 +108,39 @@ class Accounts:
         if (over := self._over.pop(provider, None)) is not None:
             over.set()
         return self.limited.pop(provider, 0.0) > time.time()
+
+
+class Seat:
+    """The slot of one turn: it has it, or it has given it to others while a person is asked."""
+
+    def __init__(self, free: asyncio.Semaphore) -> None:
+        self._free = free
+        self._has = False
+        self._taking = asyncio.Lock()
+
+    async def take(self) -> None:
+        async with self._taking:
+            if not self._has:
+                await self._free.acquire()
+                self._has = True
+
+    def leave(self) -> None:
+        if self._has:
+            self._has = False
+            self._free.release()
+
+    @asynccontextmanager
+    async def aside(self) -> AsyncIterator[None]:
+        """Give the slot to others; whoever is cancelled meanwhile goes on with nothing, and needs none."""
+        self.leave()
+        try:
+            yield
+        except asyncio.CancelledError:
+            raise
+        except BaseException:
+            await self.take()
+            raise
+        await self.take()
 
 
 def counted(provider: str, number: int) -> int:

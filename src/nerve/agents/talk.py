@@ -6,13 +6,13 @@ import asyncio
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from nerve.agents.accounts import Accounts
+from nerve.agents.accounts import Accounts, Seat
 from nerve.agents.answers import TRIES, once_more, read_answer, with_schema
 from nerve.agents.asking import Asking
 from nerve.agents.ledger import UNTOLD, added, entry
@@ -53,6 +53,9 @@ class Talk:
     """How often the agent was asked, in earlier attempts too."""
     totals: Mapping[str, Any] = field(default_factory=dict)
     said: list[Said] = field(default_factory=list)
+    seat: Seat | None = None
+    times: int = 0
+    """How often the provider had refused when it was asked last."""
 
     async def result(self) -> Result:
         """The answer, in the form that was asked for."""
@@ -127,16 +130,31 @@ class Talk:
     async def turn(self, prompt: str) -> Done:
         """One turn; a limit of the provider holds everybody who asks it, until it is over."""
         while True:
-            await self.context.leaf.afford(self.used)
             await self.open()
-            async with self.accounts.turn(self.provider.name, self.thread):
-                done = await self.listen(prompt)
-            if done.outcome != "limited":
+            await self.context.leaf.afford(self.used)
+            done = await self.asked(prompt)
+            if done is not None and done.outcome != "limited":
                 if self.accounts.answered(self.provider.name):
                     self.tell_open(over=True)
                 return done
-            self.accounts.limit(self.provider.name, done.resets_at)
-            await self.keep_count()
+            if done is not None:
+                self.accounts.limit(self.provider.name, done.resets_at, self.times)
+                await self.keep_count()
+
+    async def asked(self, prompt: str) -> Done | None:
+        """Ask in a slot; None if by then the provider is limited, or a budget has no more room."""
+        leaf = self.context.leaf
+        async with AsyncExitStack() as stack:
+            with leaf.unhurried(self.context.path):
+                turn = self.accounts.turn(self.provider.name, self.thread)
+                self.seat = await stack.enter_async_context(turn)
+            if self.accounts.is_limited(self.provider.name) or not leaf.begin_turn(self.used):
+                return None
+            self.times = self.accounts.times(self.provider.name)
+            try:
+                return await self.listen(prompt)
+            finally:
+                leaf.end_turn(self.used)
 
     async def fall_back(self) -> None:
         """Ask the other provider from now on, if there is one and the first is limited."""
@@ -211,7 +229,7 @@ class Talk:
             self.name,
             self.permissions,
             self.request.cwd or "",
-            partial(self.accounts.aside, self.provider.name),
+            self.seat.aside if self.seat is not None else nullcontext,
         )
         thread = self.begun_again
         if self.thread is None and self.can.names_threads:

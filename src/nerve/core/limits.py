@@ -59,12 +59,10 @@ class Limits:
         bounds = self.steps, self.iterations, self.errors, self.tokens, self.cost, self.turns, self.agents
         return bounds != _UNBOUNDED
 
-    def left(self, usage: Usage) -> dict[str, float]:
-        """What is left of the budgets that there are."""
-        bounds = {name: getattr(self, name) for name in BUDGETS}
-        return {
-            name: max(0, bound - getattr(usage, name)) for name, bound in bounds.items() if bound is not None
-        }
+    @property
+    def budgeted(self) -> bool:
+        """Whether anything that is spent is bounded."""
+        return (self.tokens, self.cost, self.turns, self.agents) != _UNBOUNDED[:4]
 
     def raised(self, by: Limits | Mapping[str, Any]) -> Limits:
         """These limits with those of `by` where they are set."""
@@ -123,6 +121,11 @@ class Usage:
         self.cost += number(usage.get("cost"))
         self.turns += int(number(usage.get("turns")))
         self.agents += int(number(usage.get("agents")))
+
+    def add(self, other: Usage) -> None:
+        """Add what somebody else has spent."""
+        for name in BUDGETS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def reached(self, limits: Limits) -> str | None:
         """The name of the counting limit that the next step would go beyond."""

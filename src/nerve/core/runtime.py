@@ -129,7 +129,13 @@ class LeafSide(Protocol):
         """Ask a person, in the middle of what it does."""
 
     async def afford(self, used: Mapping[str, Any]) -> None:
-        """Return when more may be spent; `used` is what the step has taken so far."""
+        """Return when there is room for a turn; `used` is what the step has taken so far."""
+
+    def begin_turn(self, used: Mapping[str, Any]) -> bool:
+        """Whether there is still room for a turn; if so, it is taken."""
+
+    def end_turn(self, used: Mapping[str, Any]) -> None:
+        """The turn is over; `used` is what the step has taken with it."""
 
     def unhurried(self, place: str) -> AbstractContextManager[None]:
         """Time that does not count for the step: it waits for a person, a budget, or a limit to end."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from nerve.core.limits import Limits
 from nerve.core.nodes.attempt import Clock, above, attempt, guarded, heard, stopped
 from nerve.core.nodes.base import Role, role_of
 from nerve.core.nodes.context import ExecutionContext
@@ -22,7 +21,7 @@ from nerve.core.workflow.replay import Found
 from nerve.core.workflow.state import WorkflowState
 from nerve.engine import records
 from nerve.engine.leaf import LeafRuntime
-from nerve.engine.spending import spent
+from nerve.engine.spending import Spent
 from nerve.engine.tasks import OWNER
 from nerve.errors import NotJson
 
@@ -70,9 +69,9 @@ class Calls:
             if found is None:
                 if role != "control":
                     drive.usage.steps += 1
-                if drive.limits.counted or drive.host.day is not None:
+                if drive.purses.counted or drive.host.day is not None:
                     drive.check_limits(path)
-                    await self.afford(path)
+                    await self.afford(path, lambda promised: drive.purses.short())
                 begun = True
                 if (written := self._started(call, role, text, hashed)) is not None:
                     await written
@@ -99,21 +98,23 @@ class Calls:
                 drive.abandon(path, "node_cancelled", found, settled, self._noted(call))
             raise
 
-    async def afford(
-        self, path: str, limits: Limits | None = None, used: Mapping[str, Any] | None = None
-    ) -> None:
-        """Wait while a budget is spent: the step's own `limits`, the run's, or the day's.
+    async def afford(self, path: str, short: Callable[[bool], Spent | None]) -> None:
+        """Wait while a budget is spent, or what is left of it is promised to turns under way.
 
-        `used` is what the step has taken so far, which the run and the day have not counted yet.
+        `short` says which that is, with what is promised or without: only what is spent holds the run.
         """
-        drive = self._drive
-        if not (purse := spent(drive.purses(path, limits, used or {}))):
+        if short(True) is None:
             return
+        drive = self._drive
         with self.unhurried(path):
-            while purse:
-                drive.hold_for_budget(purse, path)
+            while True:
+                if (spent := short(False)) is not None:
+                    drive.hold_for_budget(spent, path)
+                elif short(True) is not None:
+                    await drive.host.budgets.changed()
+                else:
+                    return
                 await drive.turn_live()
-                purse = spent(drive.purses(path, limits, used or {}))
 
     def unhurried(self, place: str) -> AbstractContextManager[None]:
         """Let no time pass for what is around a place: it waits for a person, a budget, or a limit to end."""
@@ -218,7 +219,7 @@ class Calls:
         drive, control = self._drive, role == "control"
         if not control:
             drive.usage.errors += not result["success"]
-            drive.spend(result["attributes"].get("usage"), by_child=role == "workflow")
+            drive.purses.spend(call.path, result["attributes"].get("usage"), by_child=role == "workflow")
         if self.clocks:
             heard(self.clocks, call.path)
         type, data, kept = records.ended(call, result, seconds)

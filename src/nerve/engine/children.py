@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nerve.core.limits import BUDGETS, Limits
 from nerve.core.result import Result
@@ -41,6 +41,8 @@ async def run_child(engine: LocalEngine, parent: Drive, call: Call, attempt: int
     try:
         if row is None:
             await engine.start(child, parent=parent.run.run_id, parent_path=call.path, lineage=lineage)
+        else:
+            parent.purses.own.under_way[call.path] = engine.budgets.of(run_id)
         while not child.is_complete:
             parent.run._notify()
             await child._change()
@@ -67,7 +69,7 @@ def refused(name: str, lineage: list[str], depth: int) -> Result | None:
 def made(parent: Drive, workflow: Workflow, call: Call, run_id: str) -> WorkflowRun:
     depth = min(workflow.limits.depth, parent.limits.depth)
     sources = (workflow.limits, call.policy.limits or Limits())
-    bounds = parent.limits.left(parent.usage)
+    bounds: dict[str, Any] = {}
     for name in BUDGETS:
         for bound in (getattr(limits, name) for limits in sources):
             if bound is not None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import os
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from nerve.core.limits import Limits, Usage, message, raised
+from nerve.core.limits import Limits, message
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.result import Result
 from nerve.core.runtime import Call, Wait
@@ -19,21 +19,15 @@ from nerve.core.workflow.context import WorkflowContext
 from nerve.core.workflow.replay import ROOT, Found, Mismatch, Record, Replay
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import WorkflowState
+from nerve.engine.budgets import Budgets
 from nerve.engine.calls import Calls
 from nerve.engine.delivery import Delivery
 from nerve.engine.emits import Emits
 from nerve.engine.facts import Facts
 from nerve.engine.journal import Journal
-from nerve.engine.records import (
-    lenient_upto,
-    raised_for_steps,
-    resets_in,
-    resumed,
-    settle_key,
-    step_of,
-    tally,
-)
-from nerve.engine.spending import Day, Purse
+from nerve.engine.purses import Purses
+from nerve.engine.records import lenient_upto, resets_in, resumed, settle_key, tally
+from nerve.engine.spending import Day, Spent
 from nerve.engine.tasks import OWNER
 from nerve.engine.waits import Waits
 from nerve.engine.writer import Writer
@@ -59,6 +53,8 @@ class Host(Protocol):
     def store(self) -> Store: ...
     @property
     def day(self) -> Day | None: ...
+    @property
+    def budgets(self) -> Budgets: ...
     def child_id(self, parent: str, path: str) -> str: ...
     def child_ended(self, parent: str, path: str, attempt: int) -> bool: ...
     async def run_child(self, parent: Drive, call: Call, attempt: int) -> Result: ...
@@ -78,9 +74,8 @@ class Drive:
     ) -> None:
         self.host, self.run, self.start, self.limits = host, run, start, limits
         self.overrides: dict[str, dict[str, Any]] = start.get("overrides") or {}
-        self.raised = raised_for_steps(past)
-        """What was added to the budgets of steps, by their paths."""
         self.usage = tally(past)
+        self.purses = Purses(self, past)
         self.detached = False
         """The body has been let go: whatever it still does says nothing about the run."""
         self.stopping = False
@@ -238,6 +233,7 @@ class Drive:
         self.waits.disarm()
         self.delivery.stop()
         self.journal.close()
+        self.purses.close()
         self.host.dropped(self)
 
     async def cancel_tasks(self, but: asyncio.Future[Any] | None = None) -> None:
@@ -315,29 +311,12 @@ class Drive:
         )
         return False
 
-    def spend(self, usage: Any, by_child: bool) -> None:
-        """Count what a step took, for the run and for the day; what a child took, the day has counted."""
-        if usage is not None:
-            self.usage.spend(usage)
-            if not by_child and (day := self.host.day) is not None:
-                day.spend(usage)
-
-    def purses(self, path: str, limits: Limits | None, used: Mapping[str, Any]) -> Iterator[Purse]:
-        """The budgets that a step takes from, its own first; `used` is what it took already."""
-        place = step_of(path)
-        if limits is not None:
-            own = limits.raised(self.raised.get(place, {}))
-            way = f"resume(limits={{'{place}': …}})"
-            yield Purse(own, Usage(), f"the budget of step {place}", way, place).but(used)
-        yield Purse(self.limits, self.usage, "the run's budget", "resume(limits=…)", "").but(used)
-        if (day := self.host.day) is not None:
-            yield day.purse.but(used)
-
-    def hold_for_budget(self, purse: Purse, path: str) -> None:
+    def hold_for_budget(self, spent: Spent, path: str) -> None:
         """Let nothing new begin until the budget is raised; what runs is finished and recorded."""
         if self.barrier is None:
             self.barrier = self.loop.create_future()
-            self._held("budget", str(purse), path, **({"limit": purse.limit} if purse.limit else {}))
+            limit = {} if spent.limit is None else {"limit": spent.limit}
+            self._held("budget", str(spent), path, purse=spent.purse.run or "day", **limit)
             self._note_held()
 
     def _write_failed(self, error: NerveError) -> None:
@@ -428,8 +407,7 @@ class Drive:
             return
         if found is None or found.settle is None or found.settle.kind != "drop":
             taken = usage is not None and not settled
-            if taken:
-                self.spend(usage, by_child=False)
+            self.purses.spend(path, usage if taken else None, by_child=False)
             data = {"result": {"attributes": {"usage": usage}}} if taken else {}
             self.note(type, path, data, None if settled else self.settle_key(path))
 
@@ -472,10 +450,7 @@ class Drive:
         return self.note("workflow_paused", "", {"run_id": self.run.run_id}, urgent=True)
 
     def resume(self, limits: Mapping[str, Any], with_changes: bool = False) -> int:
-        own, steps = raised(limits)
-        self.limits = self.limits.raised(own)
-        for path, more in steps.items():
-            self.raised[path] = {**self.raised.get(path, {}), **more}
+        self.purses.raise_to(limits)
         self.run._held, self.run._state = None, WorkflowState.RUNNING
         self.waits.restate()
         self.journal.row_changed()

@@ -54,8 +54,17 @@ class LeafRuntime(DirectRuntime):
         return self._drive.waits.words(self._path)
 
     async def afford(self, used: Mapping[str, Any]) -> None:
+        limits, purses = self._call.policy.limits, self._drive.purses
         with stopped(above(self._clocks, self._path)):
-            await self._drive.calls.afford(self._path, self._call.policy.limits, used)
+            await self._drive.calls.afford(
+                self._path, lambda promised: purses.short_of_a_turn(self._path, limits, used, promised)
+            )
+
+    def begin_turn(self, used: Mapping[str, Any]) -> bool:
+        return self._drive.purses.begin_turn(self._path, self._call.policy.limits, used)
+
+    def end_turn(self, used: Mapping[str, Any]) -> None:
+        self._drive.purses.end_turn(self._path, used)
 
     @contextmanager
     def unhurried(self, place: str) -> Iterator[None]:

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from nerve.core.event import Sink, WorkflowEvent
-from nerve.core.limits import Limits
 from nerve.core.nodes.base import Names
 from nerve.core.result import Result
 from nerve.core.runtime import Call
@@ -23,6 +22,7 @@ from nerve.core.workflow.standing import Absent
 from nerve.core.workflow.state import FINAL, GateInfo, WorkflowState
 from nerve.core.workflow.workflow import Workflow
 from nerve.engine import children, fork, logs
+from nerve.engine.budgets import Budgets
 from nerve.engine.commands import Commands
 from nerve.engine.definitions import Definitions
 from nerve.engine.drive import Drive
@@ -60,6 +60,7 @@ class LocalEngine:
         self.workflow, self.has_workflow = definitions.workflow, definitions.has
         self.definition, self._shown_workflow = definitions.of, definitions.shown
         self.commands = Commands(self)
+        self.budgets = Budgets(self)
         self._recovery = Recovery(self)
         self._show = Show()
         self.shown = self._show.shown
@@ -75,7 +76,6 @@ class LocalEngine:
         self.sinks: list[Sink] = []
         """Sinks of every run that starts, or is taken up, from now on."""
         self._facts: Facts | None = None
-        self._day: Day | None = None
         self._today: Today | None = None
         self.closed = False
 
@@ -93,12 +93,7 @@ class LocalEngine:
     @property
     def day(self) -> Day | None:
         """What may be spent today, if anything says so."""
-        budget: Limits | None = getattr(self._session, "budget", None)
-        if budget is None:
-            return None
-        if self._day is None or self._day.limits is not budget:
-            self._day = Day(budget, self.store, self._name)
-        return self._day
+        return self.budgets.day
 
     @property
     def today(self) -> Today:
@@ -211,6 +206,8 @@ class LocalEngine:
         self.known[drive.run.run_id] = drive.run
         if timer := self._timers.pop(drive.run.run_id, None):
             timer.cancel()
+        if (parent := self.drives.get(drive.start.get("parent", ""))) is not None:
+            parent.purses.own.under_way[drive.start["parent_path"]] = drive.purses.own
 
     def dropped(self, drive: Drive) -> None:
         """A run is not driven any more; what it still has to write is on its way."""

@@ -137,6 +137,17 @@ def tally(rows: Iterable[Row]) -> Usage:
     return usage
 
 
+def under_way(rows: Iterable[Row]) -> dict[str, Mapping[str, Any]]:
+    """What agents noted of what they took, in steps that are not over, by their paths."""
+    noted: dict[str, Mapping[str, Any]] = {}
+    for row in rows:
+        if row.type == "agent_thread":
+            noted[row.path] = decode(row.data).get("usage") or {}
+        elif row.settles or row.type in ASKS:
+            noted.pop(row.path, None)
+    return noted
+
+
 def resumed(run_id: str, limits: Mapping[str, Any], with_changes: bool = False) -> dict[str, Any]:
     """The data of `workflow_resumed`."""
     data: dict[str, Any] = {"run_id": run_id}

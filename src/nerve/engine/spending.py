@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from datetime import datetime
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Any
 
 from nerve.core.ledger import Ledger, summed
@@ -18,44 +18,71 @@ AT_ONCE = 50
 """Journals that are read in one turn of the loop."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
+class Stake:
+    """What a step has taken so far; a turn of it that is under way is sure to take one more."""
+
+    used: Usage
+    asks: bool = False
+
+    def taken(self, promised: bool = False) -> Usage:
+        if not (promised and self.asks):
+            return self.used
+        return replace(self.used, turns=self.used.turns + 1, agents=1)
+
+
+@dataclass(slots=True)
 class Purse:
-    """A budget: what may be spent, what was, whose it is, and how it is raised."""
+    """A budget: what may be spent, what was, and what steps and child runs take that are under way."""
 
     limits: Limits
     usage: Usage
     whose: str
     way: str
-    place: str | None = None
-    """The step whose budget it is, nothing for the run; None if a run cannot raise it."""
+    """How it is raised."""
+    run: str | None = None
+    """The run that it belongs to; none for the day's."""
+    place: str = ""
+    """The step of the run, if it is that step's."""
+    under_way: dict[str, Stake | Purse] = field(default_factory=dict)
 
-    def but(self, used: Mapping[str, Any]) -> Purse:
-        """The purse when that is taken out of it too."""
-        usage = replace(self.usage)
-        usage.spend(used)
-        return replace(self, usage=usage)
+    def taken(self, promised: bool = False) -> Usage:
+        """What is known to be taken, and if asked for, what is promised to turns under way, too."""
+        if not self.under_way:
+            return self.usage
+        total = replace(self.usage)
+        for each in self.under_way.values():
+            total.add(each.taken(promised))
+        return total
 
-    @property
-    def spent(self) -> str | None:
-        """The name of the budget that is used up."""
-        return self.usage.spent(self.limits)
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """A budget that is used up: what of it, and how far."""
+
+    purse: Purse
+    name: str
+    used: float
 
     @property
     def limit(self) -> str | None:
-        """What is to be raised, as one says it at the command line."""
-        return None if self.place is None else f"{self.place}:{self.spent}".removeprefix(":")
+        """What is to be raised, as one says it at the command line; a run cannot raise that of the day."""
+        return None if self.purse.run is None else f"{self.purse.place}:{self.name}".removeprefix(":")
 
     def __str__(self) -> str:
-        name = self.spent or ""
-        used, bound = getattr(self.usage, name), getattr(self.limits, name)
-        before, _, behind = self.way.rpartition("…")
-        way = f"{before}{{'{name}': …}}{behind}"
-        return f"{self.whose} is spent: {name} used: {used:g} of {bound:g}. Go on with {way}."
+        bound = getattr(self.purse.limits, self.name)
+        before, _, behind = self.purse.way.rpartition("…")
+        way = f"{before}{{'{self.name}': …}}{behind}"
+        return f"{self.purse.whose} is spent: {self.name} used: {self.used:g} of {bound:g}. Go on with {way}."
 
 
-def spent(purses: Iterable[Purse]) -> Purse | None:
-    """The first that is empty."""
-    return next((purse for purse in purses if purse.spent), None)
+def spent(purses: Iterable[Purse], promised: bool = False) -> Spent | None:
+    """The first that is used up, if what is promised to turns under way is counted or not."""
+    for purse in purses:
+        taken = purse.taken(promised)
+        if (name := taken.spent(purse.limits)) is not None:
+            return Spent(purse, name, getattr(taken, name))
+    return None
 
 
 class Day:
@@ -64,24 +91,35 @@ class Day:
     def __init__(
         self, limits: Limits, store: Store, session: str, now: Callable[[], float] = time.time
     ) -> None:
-        self.limits, self._now = limits, now
-        self._store, self._session = store, session
+        self._now, self._store, self._session = now, store, session
         self._ends = 0.0
-        self._usage = Usage()
-
-    @property
-    def usage(self) -> Usage:
-        if self._now() >= self._ends:
-            begins, self._ends = day_of(self._now())
-            self._usage = used_since(begins, self._store, self._session)
-        return self._usage
-
-    def spend(self, usage: Any) -> None:
-        self.usage.spend(usage)
+        self._purse = Purse(limits, Usage(), "today's budget of the session", "session.budget = …")
 
     @property
     def purse(self) -> Purse:
-        return Purse(self.limits, self.usage, "today's budget of the session", "session.budget = …")
+        if self.is_over:
+            begins, self._ends = day_of(self._now())
+            self._purse.usage = used_since(begins, self._store, self._session)
+        return self._purse
+
+    @property
+    def limits(self) -> Limits:
+        return self._purse.limits
+
+    @limits.setter
+    def limits(self, limits: Limits) -> None:
+        self._purse.limits = limits
+
+    @property
+    def is_over(self) -> bool:
+        return self._now() >= self._ends
+
+    @property
+    def usage(self) -> Usage:
+        return self.purse.usage
+
+    def spend(self, usage: Any) -> None:
+        self.usage.spend(usage)
 
 
 class Today:
@@ -161,9 +199,9 @@ def copied(start: Row) -> int:
 
 
 def day_of(at: float) -> tuple[float, float]:
-    """When the day of a moment begins and ends."""
-    begins = datetime.fromtimestamp(at).astimezone().replace(hour=0, minute=0, second=0, microsecond=0)
-    return begins.timestamp(), begins.timestamp() + 24 * 60 * 60
+    """When the day of a moment begins and ends; where the clocks are changed, it has no 24 hours."""
+    begins = datetime.fromtimestamp(at).replace(hour=0, minute=0, second=0, microsecond=0)
+    return begins.timestamp(), (begins + timedelta(days=1)).timestamp()
 
 
 def used_since(begins: float, store: Store, session: str) -> Usage:

@@ -67,6 +67,12 @@ class DirectRuntime:
     async def afford(self, used: Mapping[str, Any]) -> None:
         """Without a run there is no budget."""
 
+    def begin_turn(self, used: Mapping[str, Any]) -> bool:
+        return True
+
+    def end_turn(self, used: Mapping[str, Any]) -> None:
+        pass
+
     def unhurried(self, place: str) -> AbstractContextManager[None]:
         return stopped(above(self._clocks, place))
 

@@ -1,0 +1,209 @@
+"""Budgets of what goes on at once: what is under way counts, in steps, in child runs, and in the day."""
+
+import asyncio
+
+import pytest
+
+from agents.test_talk import Agent, saying
+from core.workflow.support import until, within
+from nerve import Limits, Session
+from nerve.agents import AgentNode, Assistant, Begun, Done, Usage
+from nerve.errors import RunHeld
+
+SCHEMA = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
+
+
+class Slow(Agent):
+    """Every turn is begun before the first one ends, and costs a dollar."""
+
+    def __init__(self, most=99):
+        super().__init__(self.answers)
+        self.most, self.go, self.working = most, asyncio.Event(), 0
+
+    async def answers(self, prompt, resume, options):
+        self.working += 1
+        if self.working >= self.most:
+            self.go.set()
+        await self.go.wait()
+        yield Assistant("x")
+        yield Done(options.thread, Usage(100, 100, cost=1.0))
+
+
+async def quiet(agent, turns=40):
+    """Return when nobody has asked for a while."""
+    asked, calm = -1, 0
+    while calm < turns:
+        calm = calm + 1 if len(agent.calls) == asked else 0
+        asked = len(agent.calls)
+        await asyncio.sleep(0)
+
+
+def at_once(session, agent, steps=10, **settings):
+    AgentNode("dev", session, agent, thread="fresh", **settings)
+
+    @session.workflow
+    async def body(ctx):
+        return len(await asyncio.gather(*(ctx.run("dev", str(number)) for number in range(steps))))
+
+
+@pytest.mark.parametrize("budget", [{"turns": 2}, {"agents": 2}])
+@pytest.mark.parametrize("slots", [1, 9])
+async def test_steps_at_once_take_no_more_turns_than_there_are(budget, slots):
+    session, agent = Session(slots={"agent": slots}), Slow(most=min(slots, 2))
+    at_once(session, agent)
+    run = await session.start("body", limits=budget)
+    with pytest.raises(RunHeld, match=f"{next(iter(budget))} used: 2 of 2"):
+        await within(run.wait())
+    assert len(agent.calls) == 2
+    await run.resume(limits={next(iter(budget)): 10})
+    assert await within(run.wait()) == 10
+    assert len(agent.calls) == 10
+
+
+@pytest.mark.parametrize(("budget", "asked"), [({"cost": 2.0}, 2), ({"tokens": 300}, 2)])
+async def test_no_turn_begins_once_what_is_known_is_over(budget, asked):
+    session, agent = Session(slots={"agent": 1}), Slow(most=1)
+    at_once(session, agent)
+    run = await session.start("body", limits=budget)
+    with pytest.raises(RunHeld, match="the run's budget is spent"):
+        await within(run.wait())
+    assert len(agent.calls) == asked
+    await run.stop()
+
+
+async def test_a_run_is_not_held_while_the_last_turns_of_its_budget_are_under_way():
+    session, agent = Session(), Slow()
+    at_once(session, agent, steps=3)
+    run = await session.start("body", limits={"turns": 2})
+    await until(lambda: len(agent.calls) == 2)
+    await quiet(agent)
+    assert (len(agent.calls), run.held) == (2, None)
+    agent.go.set()
+    await until(lambda: run.held is not None)
+    await run.stop()
+
+
+async def test_a_turn_that_was_refused_leaves_its_room_to_others():
+    refused = asyncio.Event()
+
+    async def refuses(prompt, resume, options):
+        yield Begun(options.thread)
+        await refused.wait()
+        yield Done(options.thread, outcome="limited")
+
+    session, agent = Session(), Agent(refuses)
+    other = Agent(saying(Assistant("fine"), Done("t", Usage(1, 1))))
+    other.name = "other"
+    AgentNode("first", session, agent)
+    AgentNode("second", session, other)
+
+    @session.workflow
+    async def body(ctx):
+        first = asyncio.ensure_future(ctx.run("first", "x"))
+        second = asyncio.ensure_future(ctx.run("second", "y"))
+        answer = (await second)["output"]
+        first.cancel()
+        return answer
+
+    run = await session.start("body", limits={"turns": 1})
+    await until(lambda: len(agent.calls) == 1)
+    await quiet(other)
+    assert other.calls == []
+    refused.set()
+    assert await within(run.wait()) == "fine"
+
+
+@pytest.mark.parametrize("slots", [1, 9])
+async def test_the_budget_of_the_day_holds_for_all_runs_at_once(slots):
+    session, agent = Session(slots={"agent": slots}, budget={"turns": 3}), Slow(most=min(slots, 3))
+    at_once(session, agent, steps=2)
+    runs = [await session.start("body") for _ in range(4)]
+    await until(lambda: sum(run.is_complete or run.held is not None for run in runs) == 4)
+    assert len(agent.calls) == 3
+    for run in runs:
+        await run.stop()
+
+
+def children(session, agent, **settings):
+    AgentNode("dev", session, agent, thread="fresh")
+
+    @session.workflow(**settings)
+    async def child(ctx):
+        for number in range(3):
+            await ctx.run("dev", str(number))
+        return "done"
+
+    @session.workflow
+    async def parent(ctx):
+        return await asyncio.gather(*(ctx.run_workflow("child") for _ in range(4)))
+
+
+@pytest.mark.parametrize("budget", [{"turns": 3}, {"agents": 3}])
+async def test_children_at_once_take_from_the_one_purse_of_their_parent(budget):
+    session, agent = Session(), Slow(most=3)
+    children(session, agent)
+    run = await session.start("parent", limits=budget)
+    with pytest.raises(RunHeld, match=f"{next(iter(budget))} used: 3 of 3"):
+        await within(run.wait())
+    await quiet(agent)
+    assert len(agent.calls) == 3
+    await run.stop()
+
+
+async def test_what_a_child_took_counts_while_it_goes_on_and_once_afterwards():
+    session = Session()
+    AgentNode("dev", session, Slow(most=1), thread="fresh")
+
+    @session.workflow
+    async def child(ctx):
+        await ctx.run("dev", "x")
+        await ctx.gate("Go on?")
+
+    @session.workflow
+    async def parent(ctx):
+        waiting = asyncio.ensure_future(ctx.run_workflow("child"))
+        await ctx.gate("First?")
+        await ctx.run("dev", "y")
+        await waiting
+        await ctx.run("dev", "z")
+        return "done"
+
+    run = await session.start("parent", limits={"turns": 2})
+    await until(lambda: len(run.pending_gates) == 2)
+    for prompt in ("First?", "Go on?"):
+        await run.answer("yes", next(gate.gate_id for gate in run.pending_gates if gate.prompt == prompt))
+    with pytest.raises(RunHeld, match="turns used: 2 of 2"):
+        await within(run.wait())
+    await run.resume(limits={"turns": 3})
+    assert await within(run.wait()) == "done"
+
+
+async def test_turns_that_were_cut_off_still_count_after_a_restart(tmp_path):
+    first, second = Slow(), Slow(most=1)
+    async with Session(store=tmp_path / "n.db") as session:
+        at_once(session, first, steps=3)
+        await session.start("body", limits={"turns": 3})
+        await until(lambda: len(first.calls) == 3)
+    async with Session(store=tmp_path / "n.db") as session:
+        at_once(session, second, steps=3)
+        [run] = await session.recover()
+        with pytest.raises(RunHeld, match="turns used: 3 of 3"):
+            await within(run.wait())
+        assert second.calls == []
+
+
+async def test_children_of_a_session_that_is_opened_again_still_take_from_their_parent(tmp_path):
+    agent = Slow(most=3)
+    async with Session(store=tmp_path / "n.db") as session:
+        children(session, agent)
+        run = await session.start("parent", limits=Limits(turns=3))
+        with pytest.raises(RunHeld):
+            await within(run.wait())
+    agent = Slow(most=1)
+    async with Session(store=tmp_path / "n.db") as session:
+        children(session, agent)
+        runs = await session.recover()
+        await quiet(agent)
+        parent = next(run for run in runs if run.workflow_id == "parent")
+        await until(lambda: parent.held is not None)
+        assert agent.calls == []
