@@ -1,11 +1,187 @@
-"""Slots: how many agents of a provider work at once."""
+"""Slots and limits of providers while several ask at once: who is asked, when, and for how long not."""
+
+import asyncio
+import time
 
 import pytest
 
+from agents.test_purses import quiet
+from agents.test_talk import Agent, asking, saying, says
+from core.workflow.support import until, within
 from nerve import Session
+from nerve.agents import AgentNode, Assistant, Begun, Done, Permission
+from nerve.agents.accounts import PAUSES, Accounts
+
+
+def register(session, agent, steps=1, **settings):
+    AgentNode("dev", session, agent, thread="fresh", **settings)
+
+    @session.workflow
+    async def body(ctx):
+        steps_at_once = (ctx.run("dev", ctx.input or str(number)) for number in range(steps))
+        return [result["output"] for result in await asyncio.gather(*steps_at_once)]
+
+
+async def test_a_limit_holds_those_too_who_queue_for_a_slot():
+    soon = time.time() + 0.6
+
+    async def refuses(prompt, resume, options):
+        yield Begun(options.thread)
+        if time.time() < soon:
+            yield Done(options.thread, outcome="limited", resets_at=soon)
+        yield Assistant("fine")
+        yield Done(options.thread)
+
+    session, agent = Session(slots={"agent": 1}), Agent(refuses)
+    register(session, agent, steps=5)
+    assert await within((await session.start("body")).wait()) == ["fine"] * 5
+    assert len(agent.calls) == 6
+
+
+@pytest.mark.parametrize("ago", [0, 3600])
+async def test_a_limit_that_is_over_before_it_is_told_pauses_a_second(ago):
+    session = Session()
+    agent = Agent(saying(Done("t", outcome="limited", resets_at=time.time() - ago)))
+    register(session, agent)
+    run = await session.start("body")
+    await until(lambda: session.accounts.limited)
+    assert 0.5 < session.accounts.limited["agent"] - time.time() <= 1
+    await quiet(agent)
+    assert len(agent.calls) == 1
+    await run.stop()
+
+
+def test_who_is_refused_together_waits_no_longer_than_one_and_who_is_refused_again_does():
+    accounts = Accounts()
+    for pause in PAUSES:
+        before = accounts.times("agent")
+        for _ in range(4):
+            assert accounts.limit("agent", None, before) - time.time() == pytest.approx(pause, abs=1)
+        accounts.limited.clear()  # as when the time is over
+    accounts.answered("agent")
+    assert accounts.limit("agent", None, 4) - time.time() == pytest.approx(PAUSES[0], abs=1)
+
+
+def test_a_limit_that_is_told_with_its_end_counts_also_if_it_comes_late():
+    accounts, end = Accounts(), time.time() + 7200
+    accounts.limit("agent", None, 0)
+    assert accounts.limit("agent", end, 0) == end
+    assert accounts.limit("agent", None, 0) == end
+
+
+async def test_agents_that_are_refused_at_once_pause_for_a_minute():
+    together = asyncio.Barrier(4)
+
+    async def refuses(prompt, resume, options):
+        yield Begun(options.thread)
+        await together.wait()
+        yield Done(options.thread, outcome="limited")
+
+    session, agent = Session(), Agent(refuses)
+    register(session, agent, steps=4)
+    run = await session.start("body")
+    await until(lambda: len(run.view.limited) == 4)
+    assert session.accounts.limited["agent"] - time.time() == pytest.approx(PAUSES[0], abs=5)
+    await run.stop()
+
+
+def busy(session):
+    return session.accounts.told()["agent"]["busy"]
+
+
+async def test_an_agent_with_several_questions_gives_back_the_one_slot_it_has():
+    most = 0
+    go = asyncio.Event()
+
+    async def works(prompt, resume, options):
+        nonlocal most
+        if prompt == "ask":
+            wanted = [Permission("Bash", {"command": f"c{number}"}) for number in range(3)]
+            await asyncio.gather(*map(options.ask, wanted))
+        else:
+            most = max(most, busy(session))
+            await go.wait()
+        yield Assistant("fine")
+        yield Done(options.thread)
+
+    session, agent = Session(slots={"agent": 1}), Agent(works)
+    register(session, agent)
+    asks = await session.start("body", "ask")
+    await until(lambda: len(asks.pending_gates) == 3)
+    assert busy(session) == 0
+    others = [await session.start("body", "work") for _ in range(3)]
+    await until(lambda: len(agent.calls) == 2)
+    await quiet(agent)
+    assert len(agent.calls) == 2
+    go.set()
+    for run in others:
+        await within(run.wait())
+    for gate in list(asks.pending_gates):
+        await asks.answer("allow", gate.gate_id)
+    assert await within(asks.wait()) == ["fine"]
+    assert (most, busy(session)) == (1, 0)
+
+
+async def test_a_run_that_is_stopped_at_a_question_waits_for_nobody():
+    async def works(prompt, resume, options):
+        if prompt == "ask":
+            await options.ask(Permission("Bash", {"command": "rm x"}))
+        await asyncio.Event().wait()
+        yield Done(options.thread)
+
+    session, agent = Session(slots={"agent": 1}), Agent(works)
+    register(session, agent)
+    asks = await session.start("body", "ask")
+    await within(asks.next_gate())
+    works = await session.start("body", "work")
+    await until(lambda: len(agent.calls) == 2)
+    await within(asks.stop())
+    assert busy(session) == 1
+    await works.stop()
+    assert busy(session) == 0
+
+
+@pytest.mark.parametrize("policy", [{"timeout": 0.4}, {"idle_timeout": 0.4}])
+async def test_the_time_of_a_step_stands_still_while_it_waits_for_a_slot(policy):
+    async def works(prompt, resume, options):
+        await asyncio.sleep(0.25)
+        yield Assistant("fine")
+        yield Done(options.thread)
+
+    session = Session(slots={"agent": 1})
+    register(session, Agent(works), steps=3, **policy)
+    assert await within((await session.start("body")).wait()) == ["fine"] * 3
+
+
+async def test_the_time_of_a_step_stands_still_while_it_waits_for_its_slot_again():
+    session = Session(slots={"agent": 1})
+    go = asyncio.Event()
+
+    async def works(prompt, resume, options):
+        await go.wait()
+        async for chunk in says(prompt, resume, options):
+            yield chunk
+
+    AgentNode("asks", session, Agent(asking), timeout=0.3)
+    AgentNode("works", session, Agent(works))
+
+    @session.workflow
+    async def body(ctx):
+        return (await ctx.run(ctx.input, "x"))["output"]
+
+    asks = await session.start("body", "asks")
+    await within(asks.next_gate())
+    other = await session.start("body", "works")
+    await until(lambda: busy(session) == 1)
+    await asks.answer("allow")
+    began = time.monotonic()
+    await until(lambda: time.monotonic() - began > 0.5)
+    go.set()
+    assert await within(asks.wait()) == "True"
+    assert await within(other.wait()) == "fine"
 
 
 @pytest.mark.parametrize("number", [0, -1, True, 1.5])
-def test_slots_are_a_whole_number_from_1_on(number: int) -> None:
+def test_slots_are_a_whole_number_from_1_on(number):
     with pytest.raises(ValueError, match="the slots of 'x' must be a whole number from 1 on"):
         Session(slots={"x": number})
