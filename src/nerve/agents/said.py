@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from nerve.agents.port import (
@@ -18,6 +18,7 @@ from nerve.agents.port import (
     ToolUpdate,
     Usage,
 )
+from nerve.core.ledger import COUNTS
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.values import encode, too_deep
 from nerve.errors import NerveError
@@ -122,11 +123,18 @@ class Said:
     def refused(self) -> bool:
         """Whether the turn was over before it began, and took nothing."""
         limited = self.done is not None and self.done.outcome == "limited"
-        return limited and self.usage is None and not self.heard
+        told = told_of(self.usage)
+        return limited and not any(told) and bool(told or not self.heard)
 
     @property
     def output(self) -> str:
         return "\n\n".join(self.messages)
+
+
+def told_of(usage: Usage | Mapping[str, Any] | None) -> list[Any]:
+    """What is known of what a turn took; there may be nothing known, and it may be known to be nothing."""
+    told = usage if isinstance(usage, Mapping) else asdict(usage) if usage is not None else {}
+    return [value for name in (*COUNTS, "cost") if (value := told.get(name)) is not None]
 
 
 def bounded(text: str) -> dict[str, Any]:
