@@ -68,6 +68,8 @@ class RunView:
     _waits: set[str] = field(default_factory=set)
     _leaves: set[str] = field(default_factory=set)
     _paused: bool = False
+    _copied: int = -1
+    """How many events it has from the run that it was forked from, which has spent what they tell."""
 
     @property
     def limited(self) -> dict[str, str]:
@@ -96,7 +98,8 @@ class RunView:
             if (node := self.nodes.get(event.path)) is not None:
                 node.held = event.data.get("message")
         elif event.event_type == "usage":
-            self.ledger.turn(event.path, event.data)
+            if event.seq > self._copied:
+                self.ledger.turn(event.path, event.data)
         elif event.event_type == "skipped" and "path" in event.data:
             self._node(event.data["path"], event.data["step_id"]).state = "skipped"
         elif event.event_type == "log" and "thread" in event.data and event.path in self.nodes:
@@ -111,6 +114,7 @@ class RunView:
         if what == "started":
             self.run_id, self.workflow_id = event.run_id, event.workflow_id
             self.started_at, self.state = event.timestamp, "running"
+            self._copied = (data.get("forked_from") or {}).get("copied", -1)
             for step in data.get("steps", []):
                 self._node(f"/{step}", step)
         elif what in ("completed", "failed", "cancelled"):
@@ -171,7 +175,7 @@ class RunView:
         if not success and what != "cancelled":
             self.usage.errors += 1
         result = data.get("result")
-        if isinstance(result, dict):
+        if isinstance(result, dict) and event.seq > self._copied:
             attributes = result.get("attributes") or {}
             self.usage.spend(attributes.get("usage"))
             self.ledger.settled(event.path, attributes)

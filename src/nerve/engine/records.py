@@ -118,10 +118,16 @@ def settle_key(path: str, resets: Sequence[tuple[str, int]]) -> str:
     return path
 
 
-def tally(rows: Iterable[Row]) -> Usage:
-    """What the run had used when it was last seen."""
+def copied(start: Mapping[str, Any]) -> int:
+    """How many events a run began with that are another's; its own first one is among them."""
+    return int((start.get("forked_from") or {}).get("copied", 0))
+
+
+def tally(rows: Sequence[Row]) -> Usage:
+    """What the run had used when it was last seen; what it took over was spent by another."""
     usage = Usage()
     control: set[str] = set()
+    taken = copied(decode(rows[0].data)) if rows else 0
     for row in rows:
         if row.type in ASKS and row.data.startswith(CONTROL):
             control.add(row.path)
@@ -132,7 +138,7 @@ def tally(rows: Iterable[Row]) -> Usage:
         elif row.settles and row.path not in control:
             if '"success":false' in row.data and decode(row.data).get("success") is False:
                 usage.errors += 1
-            if '"usage"' in row.data:
+            if row.seq > taken and '"usage"' in row.data:
                 usage.spend(decode(row.data).get("result", {}).get("attributes", {}).get("usage"))
     return usage
 
@@ -185,6 +191,5 @@ def step_of(path: str) -> str:
 
 def lenient_upto(past: Sequence[Row]) -> int:
     """Up to which event the journal is an offer only: copied by a fork, or older than changed code."""
-    copied = int((decode(past[0].data).get("forked_from") or {}).get("copied", 0))
     accepted = (row.seq for row in past if row.type == "workflow_resumed" and "with_changes" in row.data)
-    return max(copied, *accepted, 0)
+    return max(copied(decode(past[0].data)), *accepted, 0)
