@@ -67,9 +67,7 @@ class AgentNode(Node):
         self.model, self.system, self.cwd = model, system, cwd
         self.thread, self.output_schema = thread, output_schema
         self.permissions = Permissions.of(permissions)
-        self.options = Options(
-            system=system, tools=tools, fork=thread == "fork", max_turns=max_turns, env=dict(env or {})
-        )
+        self.options = Options(system=system, tools=tools, max_turns=max_turns, env=dict(env or {}))
 
     async def execute(self, context: ExecutionContext) -> Result:
         try:
@@ -83,13 +81,12 @@ class AgentNode(Node):
             return told_as_error(Result.raised(error), talk)
 
     def _talk(self, context: ExecutionContext) -> Talk:
-        request = self._request(context)
-        fork = self.options.fork and request.resume is not None
+        provider = found(self.provider, context)
+        request = self._request(context, provider)
         options = replace(
             self.options,
             model=request.model,
             schema=request.schema,
-            fork=fork,
             tools=self.options.tools if request.tools is None else request.tools,
             max_turns=request.max_turns or self.options.max_turns,
         )
@@ -97,21 +94,25 @@ class AgentNode(Node):
         return Talk(
             context,
             self.id or "agent",
-            found(self.provider, context),
+            provider,
             request,
             options,
             self.permissions if request.permissions is None else Permissions.of(request.permissions),
             getattr(context.session, "accounts", None) or Accounts(),
             None if fallback is None else partial(found, fallback, context),
+            self.thread == "fork",
+            self.thread != "fresh" and not request.explicit,
         )
 
-    def _request(self, context: ExecutionContext) -> Request:
+    def _request(self, context: ExecutionContext, provider: Provider) -> Request:
         request = Request.of(context.input)
         changed = {key: context.overrides[key] for key in ("prompt", "model") if key in context.overrides}
         request = replace(request, **changed)
         if not request.prompt.strip():
             raise ValueError(f"the agent '{self.id or type(self).__name__}' was given no prompt")
-        before = context.leaf.threads.last.get(self.id or "") if self.thread != "fresh" else None
+        before = (
+            context.leaf.threads.last.get((self.id or "", provider.name)) if self.thread != "fresh" else None
+        )
         return replace(
             request,
             model=request.model or self.model,

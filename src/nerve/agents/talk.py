@@ -29,6 +29,7 @@ INTERRUPTED = (
     "You were interrupted before you were done. Go on with your task; if it is done already, give your final"
     " answer again. The task was:\n\n"
 )
+WITHOUT = "it is asked without what was said before"
 MEANWHILE = "While you worked on it, you were told this, too:"
 
 
@@ -45,7 +46,13 @@ class Talk:
     accounts: Accounts
     fallback: Callable[[], Provider] | None = None
     """Who is asked while the provider is limited; found when it is needed."""
+    forks: bool = False
+    """Whether it goes on with a copy of the conversation before."""
+    shares: bool = False
+    """Whether it goes on with what was said before at all, whoever is asked."""
     thread: str | None = None
+    origin: str | None = None
+    """The conversation that is to be forked, until there is one that is."""
     begun_again: str | None = None
     """The conversation that a crash cut off: it is gone on with, or begun if there is nothing of it."""
     usage: dict[str, Any] = field(default_factory=dict)
@@ -54,16 +61,23 @@ class Talk:
     totals: Mapping[str, Any] = field(default_factory=dict)
     said: list[Said] = field(default_factory=list)
     seat: Seat | None = None
+    cut_off: Mapping[str, Any] | None = None
+    """What an attempt before noted, that did not come to its end."""
+    noted: Mapping[str, Any] | None = None
+    instead_of: str = ""
+    """The provider that is limited, if another is asked."""
+    fell_back: bool = False
+    """Whether that other one has not answered yet, and knows nothing of the task."""
     times: int = 0
     """How often the provider had refused when it was asked last."""
 
     async def result(self) -> Result:
         """The answer, in the form that was asked for."""
         schema = self.request.schema
-        prompt = self.begin()
+        self.begin()
+        further: str | None = None
         for _ in range(TRIES if schema else 1):
-            worded = with_schema(prompt, schema) if schema and not self.can.schema else prompt
-            done = await self.answered(worded)
+            done = await self.answered(further)
             if done.outcome != "completed":
                 await self.keep_count()
                 return self.ended(Result.failed(done.error or done.outcome, OUTCOMES[done.outcome]))
@@ -76,9 +90,7 @@ class Talk:
             if not problem:
                 return self.ended(Result.ok(answer))
             await self.keep_count()
-            prompt = once_more(problem, schema)
-            if not self.can.resume:
-                prompt = f"{self.request.prompt}\n\n{prompt}"
+            further = once_more(problem, schema)
         return self.ended(Result.failed(f"the answer does not fit its schema: {problem}", "SchemaMismatch"))
 
     @property
@@ -94,32 +106,62 @@ class Talk:
     def output(self) -> str:
         return self.said[-1].output if self.said else ""
 
-    def begin(self) -> str:
-        """Which conversation to go on with, and the prompt for it."""
+    def begin(self) -> None:
+        """Find which conversation to go on with: that of an attempt that was cut off, or of a step before."""
         leaf = self.context.leaf
-        before = leaf.recorded("agent_thread") if leaf.again else None
-        self.thread = self.request.resume
-        if self.thread is not None and not self.can.resume:
-            told = f"{self.provider.name} keeps no conversations: it is asked without what was said before"
-            self.context.emit("log", {"message": told})
-            self.thread = None
-        if before is not None:
-            self.usage = dict(before.get("usage") or {})
+        self.cut_off = leaf.recorded("agent_thread") if leaf.again else None
+        if self.cut_off is not None:
+            self.usage = dict(self.cut_off.get("usage") or {})
             self.turns = self.usage.pop("turns", 0)
             self.usage.pop("agents", None)
-        prompt = with_words(self.request.prompt, leaf.said() if leaf.again else [])
-        if before is None or not self.can.resume or before.get("provider") != self.provider.name:
-            return prompt
-        self.thread = self.begun_again = before["thread"]
-        self.totals = before.get("totals") or {}
-        return INTERRUPTED + prompt
+        self.join(self.request.resume)
 
-    async def answered(self, prompt: str) -> Done:
+    def join(self, before: str | None) -> None:
+        """Go on in the conversation before, or in the provider's own one that was cut off."""
+        noted = self.cut_off or {}
+        mine = noted if noted.get("provider") == self.provider.name and self.can.resume else {}
+        self.thread, self.origin, self.begun_again, self.totals = before, None, None, {}
+        if mine and mine.get("forks") is None:
+            self.thread = self.begun_again = mine["thread"]
+            self.totals = mine.get("totals") or {}
+        elif before is not None and not self.can.resume:
+            self.tell(f"{self.provider.name} keeps no conversations: {WITHOUT}")
+            self.thread = None
+        elif before is not None:
+            self.copy(before)
+
+    def copy(self, before: str) -> None:
+        """Fork the conversation before if that is to stay as it is: always so with one of another run."""
+        lent = self.context.leaf.threads.lent(before)
+        if lent is not None and not self.can.fork:
+            self.tell(f"{self.provider.name} cannot fork the conversation of the run before: {WITHOUT}")
+            self.thread = None
+            return
+        if lent is not None:
+            self.totals = lent.totals
+            if lent.grown:
+                self.tell("the conversation has gone on in the run before: the fork of it knows that, too")
+        if lent is not None or self.forks:
+            self.origin = before
+
+    def prompt(self, further: str | None) -> str:
+        """What is new; to an agent that knows nothing of the task yet, all that was said of it."""
+        if further is not None and self.can.resume and not self.fell_back:
+            return further
+        text = with_words(self.request.prompt, self.context.leaf.said() if self.context.leaf.again else [])
+        if further is not None and further not in text:
+            text = f"{text}\n\n{further}"
+        schema = self.request.schema
+        if schema and not self.can.schema and with_schema("", schema) not in text:
+            text = with_schema(text, schema)
+        return INTERRUPTED + text if self.begun_again is not None else text
+
+    async def answered(self, further: str | None) -> Done:
         """One turn, and further ones for what people said meanwhile and the agent has not heard."""
         leaf = self.context.leaf
         leaf.words = asyncio.Queue() if self.can.resume or self.can.steer else None
         try:
-            done = await self.turn(prompt)
+            done = await self.turn(further)
             while done.outcome == "completed" and self.can.resume and (said := unheard(leaf.words)):
                 await self.keep_count()
                 done = await self.turn(said)
@@ -127,13 +169,14 @@ class Talk:
             leaf.words = None
         return done
 
-    async def turn(self, prompt: str) -> Done:
+    async def turn(self, further: str | None) -> Done:
         """One turn; a limit of the provider holds everybody who asks it, until it is over."""
         while True:
             await self.open()
             await self.context.leaf.afford(self.used)
-            done = await self.asked(prompt)
+            done = await self.asked(self.prompt(further))
             if done is not None and done.outcome != "limited":
+                self.fell_back = False
                 if self.accounts.answered(self.provider.name):
                     self.tell_open(over=True)
                 return done
@@ -165,11 +208,12 @@ class Talk:
         if other is not self.provider:
             await self.tell_limit(until)
             self.tell_open()
-            told = f"{self.provider.name} is limited: {other.name} is asked"
-            self.context.emit("log", {"message": told})
-            self.provider, self.thread, self.begun_again, self.totals = other, None, None, {}
+            self.tell(f"{self.provider.name} is limited: {other.name} is asked")
+            self.instead_of, self.provider, self.fell_back = self.provider.name, other, True
+            before = self.context.leaf.threads.last.get((self.name, other.name)) if self.shares else None
             self.request = replace(self.request, model=None)  # which is a name of the first one's
             self.options = replace(self.options, model=None)
+            self.join(before)
 
     async def open(self) -> None:
         """Return when the provider is not limited, or another can be asked."""
@@ -182,13 +226,13 @@ class Talk:
         request, options = self.request, self.with_thread()
         if self.thread is not None or self.context.leaf.again:
             await self.accounts.alone()
-        said = Said(self.context, self.note)
+        said = Said(self.context, self.begun)
         self.said.append(said)
         before, turns = self.usage, self.turns
         self.turns += 1
         self.usage = added(before, UNTOLD)  # as long as it has not said what it took
-        if (known := options.thread or self.thread) is not None and not options.fork:
-            await said.begun(known)
+        if (known := options.thread or self.thread) is not None:
+            await self.note(known)
         if request.artifacts:
             make_folder(request.cwd, request.artifacts)
         resume = self.thread if self.can.resume else None
@@ -198,7 +242,7 @@ class Talk:
             model = getattr(said.usage, "model", None) or request.model
             self.context.emit("usage", UNTOLD | ({"model": model} if model else {}))
             raise
-        self.thread, self.totals = done.thread, done.totals
+        self.thread, self.totals, self.origin = done.thread, done.totals, None
         if said.refused:
             self.usage, self.turns = before, turns
             return done
@@ -212,15 +256,24 @@ class Talk:
         if self.said and (thread := self.said[-1].thread or self.thread):
             await self.note(thread)
 
+    async def begun(self, thread: str) -> None:
+        """The conversation is there: from now on it is this one that is gone on with."""
+        self.origin = None
+        await self.note(thread)
+
     async def note(self, thread: str) -> None:
         """Put on disk what the step took so far: tried again, it is neither lost nor counted twice."""
         told = {
             "thread": thread,
             "provider": self.provider.name,
-            "totals": dict(self.totals) if thread == self.thread else {},
+            "totals": dict(self.totals) if thread == self.thread or self.origin is not None else {},
             "usage": {**self.used, "agents": 1},
         }
-        await self.context.leaf.record(self.context.path, "agent_thread", told)
+        if self.origin is not None:
+            told["forks"] = self.origin  # and nobody knows whether that was done
+        if told != self.noted:
+            await self.context.leaf.record(self.context.path, "agent_thread", told)
+            self.noted = told
         self.context.leaf.again = True
 
     def with_thread(self) -> Options:
@@ -231,18 +284,21 @@ class Talk:
             self.request.cwd or "",
             self.seat.aside if self.seat is not None else nullcontext,
         )
-        thread = self.begun_again
-        if self.thread is None and self.can.names_threads:
+        fork, thread = self.origin is not None, self.begun_again
+        if self.can.names_threads and (fork or self.thread is None):
             thread = str(uuid.uuid4())
         return replace(
             self.options,
             thread=thread,
-            fork=self.options.fork and thread is None and self.thread == self.request.resume,
+            fork=fork,
             totals=self.totals or self.context.leaf.threads.totals.get(self.thread or "", {}),
             ask=asking.permission,
             words=self.context.leaf.words if self.can.steer else None,
             host_tools=asking.tools if self.can.host_tools else {},
         )
+
+    def tell(self, message: str) -> None:
+        self.context.emit("log", {"message": message})
 
     async def tell_limit(self, until: float) -> None:
         at = datetime.fromtimestamp(until).astimezone().strftime("%H:%M")
@@ -263,6 +319,8 @@ class Talk:
             "model": self.request.model,
             "tools": sum(said.tools for said in self.said),
         }
+        if self.instead_of:
+            told["instead_of"] = self.instead_of
         if self.turns:
             told["usage"] = {**self.used, "agents": 1}
         if self.totals:

@@ -2,22 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from nerve.core.result import Result
 
 
+@dataclass(frozen=True, slots=True)
+class Lent:
+    """A conversation of another run, as it is there by now."""
+
+    totals: Mapping[str, Any]
+    """What its provider has counted in it."""
+    grown: bool
+    """Whether it has gone on since it was taken over."""
+
+
+def nobody(thread: str) -> Lent | None:
+    """All conversations are the run's own."""
+    return None
+
+
 @dataclass(slots=True)
 class Threads:
-    """Which conversation each agent was last in, and what its provider has counted there so far."""
+    """Which conversation each agent was last in with each provider, and what that has counted there."""
 
-    last: dict[str, str] = field(default_factory=dict)
+    lent: Callable[[str], Lent | None] = nobody
+    """Says of a conversation whether it is that of the run that this was forked from."""
+    last: dict[tuple[str, str], str] = field(default_factory=dict)
     totals: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def note(self, agent: str, result: Result) -> None:
         """Take in how a call ended; most calls have nothing to do with agents."""
-        thread = result["attributes"].get("thread")
+        attributes = result["attributes"]
+        thread = attributes.get("thread")
         if thread is not None:
-            self.last[agent] = thread
-            self.totals[thread] = result["attributes"].get("totals") or {}
+            self.last[agent, attributes.get("provider") or ""] = thread
+            self.totals[thread] = attributes.get("totals") or {}

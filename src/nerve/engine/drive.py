@@ -25,6 +25,7 @@ from nerve.engine.delivery import Delivery
 from nerve.engine.emits import Emits
 from nerve.engine.facts import Facts
 from nerve.engine.journal import Journal
+from nerve.engine.lending import Lending
 from nerve.engine.purses import Purses
 from nerve.engine.records import lenient_upto, resets_in, resumed, settle_key, tally
 from nerve.engine.spending import Day, Spent
@@ -85,7 +86,8 @@ class Drive:
         self.doubts: list[str] = []
         self.asked_anew: list[str] = []
         """Paths that the body asks for on replay and the journal does not have."""
-        self.threads = Threads()
+        forked = "forked_from" in start
+        self.threads = Threads(Lending(host.store, start, past)) if forked else Threads()
         self.main: asyncio.Task[None] | None = None
         self.loop = asyncio.get_running_loop()
         self._scope = contextvars.copy_context()

@@ -79,7 +79,7 @@ def remembering(spec: models.Prompt, scope: Scope, provider: str = "") -> Callab
     def after(result: Result) -> Result:
         if "skipped" in result.attributes:
             return result
-        if thread := result.attributes.get("thread"):
+        if (thread := result.attributes.get("thread")) and "instead_of" not in result.attributes:
             name = "shared" if spec.thread == "fresh" else spec.thread
             scope.threads[provider, name] = thread
         if spec.role and result.success:

@@ -1,0 +1,309 @@
+"""Threads: whose they are, who goes on with which, and what another agent is told that takes over."""
+
+import asyncio
+import time
+
+import pytest
+
+from agents.test_talk import Agent, saying, says
+from core.workflow.support import until, within
+from nerve import Session
+from nerve.agents import AgentNode, Assistant, Begun, Capabilities, Done, Usage
+from spec.support import loaded
+
+SCHEMA = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
+
+
+def named(name, *turns, **can):
+    agent = Agent(*turns)
+    agent.name = name
+    agent.capabilities = Capabilities(**{"resume": True, "fork": True, "names_threads": True} | can)
+    return agent
+
+
+def limited(seconds):
+    async def refuses(prompt, resume, options):
+        yield Done(resume or options.thread, outcome="limited", resets_at=time.time() + seconds)
+
+    return refuses
+
+
+def steps(session, *prompts, pause=0.0):
+    @session.workflow
+    async def body(ctx):
+        for prompt in prompts:
+            last = await ctx.run("dev", prompt)
+            if pause:
+                await ctx.sleep(pause)
+        return last["attributes"]
+
+
+async def test_each_provider_goes_on_with_its_own_conversation():
+    session = Session()
+    first, other = named("first", says, limited(0.2), says), named("other", says)
+    AgentNode("dev", session, first, fallback=other)
+    steps(session, "one", "two", "three", pause=0.3)
+    told = await within((await session.start("body")).wait())
+    own = first.calls[0][2].thread
+    assert [resume for _, resume, _ in first.calls] == [None, own, own]
+    assert [resume for _, resume, _ in other.calls] == [None]
+    assert (told["provider"], told["thread"]) == ("first", own)
+
+
+async def test_the_other_provider_goes_on_with_its_own_conversation_as_well():
+    session = Session()
+    first, other = named("first", says, limited(60)), named("other", says)
+    AgentNode("dev", session, first, fallback=other)
+    steps(session, "one", "two", "three")
+    await within((await session.start("body")).wait())
+    assert [resume for _, resume, _ in other.calls] == [None, other.calls[0][2].thread]
+    assert [prompt for prompt, _, _ in other.calls] == ["two", "three"]
+
+
+async def test_a_prompt_of_a_file_goes_on_with_the_conversation_of_its_provider():
+    first, other = named("first", says, limited(0.2), says), named("other", says)
+    session = Session(providers={"first": first, "other": other})
+    prompts = [
+        {"kind": "prompt", "id": name, "text": name, "provider": "first", "fallback": "other"}
+        for name in ("one", "two", "three")
+    ]
+    pause = {"kind": "bash", "id": "pause", "command": "sleep 0.3"}
+    loaded(session, {"kind": "sequence", "steps": [prompts[0], prompts[1], pause, prompts[2]]})
+    await within((await session.start("flow")).wait())
+    own = first.calls[0][2].thread
+    assert [resume for _, resume, _ in first.calls] == [None, own, own]
+
+
+async def test_a_fallback_is_told_the_whole_task_when_the_limit_comes_with_asking_again():
+    first = named("first", saying(Assistant("no json"), Done("t")), limited(60))
+    other = named("other", saying(Assistant('{"ok": true}'), Done("u")))
+    session = Session()
+    AgentNode("dev", session, first, fallback=other, output_schema=SCHEMA)
+
+    @session.workflow
+    async def body(ctx):
+        return (await ctx.run("dev", "Count the frogs."))["output"]
+
+    assert await within((await session.start("body")).wait()) == {"ok": True}
+    [(prompt, _, _)] = other.calls
+    assert prompt.startswith("Count the frogs.\n\nYour answer does not fit")
+    assert prompt.count("JSON Schema") == 1
+
+
+async def test_a_fallback_is_told_the_whole_task_when_the_limit_comes_with_a_word_in_between():
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def works(prompt, resume, options):
+        yield Begun(options.thread)
+        begun.set()
+        await go.wait()
+        yield Done(options.thread)
+
+    first, other = named("first", works, limited(60)), named("other", says)
+    session = Session()
+    AgentNode("dev", session, first, fallback=other)
+    steps(session, "Count the frogs.")
+    run = await session.start("body")
+    await within(begun.wait())
+    await run.steer("And the toads.")
+    go.set()
+    await within(run.wait())
+    [(prompt, _, _)] = other.calls
+    assert prompt.startswith("Count the frogs.")
+    assert prompt.count("And the toads.") == 1
+
+
+async def test_a_fallback_that_was_cut_off_goes_on_in_its_own_conversation(tmp_path):
+    begun = asyncio.Event()
+
+    async def hangs(prompt, resume, options):
+        yield Begun(options.thread)
+        begun.set()
+        await asyncio.Event().wait()
+
+    def opened(*agents):
+        session = Session(store=tmp_path / "n.db")
+        AgentNode("dev", session, agents[0], fallback=agents[1])
+        steps(session, "Build it.")
+        return session
+
+    cut = named("other", hangs)
+    async with opened(named("first", limited(60)), cut) as session:
+        await session.start("body")
+        await within(begun.wait())
+    other = named("other", says)
+    async with opened(named("first", says), other) as session:
+        [run] = await session.recover()
+        await within(run.wait())
+    [(prompt, resume, options)] = other.calls
+    assert resume == options.thread == cut.calls[0][2].thread
+    assert prompt.startswith("You were interrupted")
+    assert prompt.endswith("Build it.")
+
+
+class Counting(Agent):
+    """Counts a dollar for each turn, over the conversation and what it was forked from."""
+
+    def __init__(self, **can):
+        super().__init__(self.answers)
+        self.capabilities = Capabilities(**{"resume": True, "fork": True, "names_threads": True} | can)
+        self.cost, self.names = {}, 0
+
+    async def answers(self, prompt, resume, options):
+        self.names += 1
+        thread = resume if resume and not options.fork else options.thread or f"made-{self.names}"
+        self.cost[thread] = self.cost.get(resume or thread, 0) + 1.0
+        yield Begun(thread)
+        used = Usage(1, 1, cost=self.cost[thread] - options.totals.get("cost", 0))
+        yield Done(thread, used, totals={"cost": self.cost[thread]})
+
+
+def costs(run):
+    return [event.data["cost"] for event in run.events if event.event_type == "usage"]
+
+
+def logs(run):
+    return [event.data["message"] for event in run.events if event.event_type == "log"]
+
+
+def as_often(session, agent):
+    AgentNode("dev", session, agent)
+
+    @session.workflow
+    async def body(ctx):
+        for number in range(ctx.input):
+            last = await ctx.run("dev", str(number))
+        return last["attributes"]
+
+
+@pytest.mark.parametrize("names", [True, False])
+async def test_the_fork_of_a_run_goes_on_in_a_fork_of_the_conversation_and_pays_for_its_own_turns(names):
+    session, agent = Session(), Counting(names_threads=names)
+    as_often(session, agent)
+    run = await session.start("body", 2)
+    original = (await within(run.wait()))["thread"]
+    fork = await session.fork(run.run_id, input=4)
+    told = await within(fork.wait())
+    asked = [(resume, options.fork) for _, resume, options in agent.calls[2:]]
+    assert asked == [(original, True), (told["thread"], False)]
+    assert told["thread"] != original
+    assert costs(fork) == [1.0] * 4
+    assert fork.view.usage.cost == 2.0
+    assert logs(fork) == []
+
+
+async def test_the_fork_of_a_run_pays_for_no_turn_that_the_run_went_on_with():
+    session, agent = Session(), Counting()
+    as_often(session, agent)
+    run = await session.start("body", 3)
+    original = (await within(run.wait()))["thread"]
+    for number in range(2):
+        fork = await session.fork(run.run_id, "/dev[2]")
+        await within(fork.wait())
+        assert costs(fork) == [1.0] * 3
+        assert [(resume, options.fork) for _, resume, options in agent.calls[3 + number :]] == [
+            (original, True)
+        ]
+        told = "the conversation has gone on in the run before: the fork of it knows that, too"
+        assert logs(fork) == [told]
+    again = await session.fork(fork.run_id, "/dev[2]")
+    await within(again.wait())
+    assert costs(again) == [1.0] * 3
+
+
+async def test_the_fork_of_a_run_begins_anew_where_the_provider_cannot_fork_and_says_so():
+    session, agent = Session(), Counting(fork=False)
+    AgentNode("dev", session, agent)
+    steps(session, "one", "two")
+    run = await session.start("body")
+    await within(run.wait())
+    fork = await session.fork(run.run_id, "/dev[2]")
+    await within(fork.wait())
+    assert [(resume, options.fork) for _, resume, options in agent.calls[2:]] == [(None, False)]
+    assert costs(fork)[-1] == 1.0
+    told = "agent cannot fork the conversation of the run before: it is asked without what was said before"
+    assert logs(fork) == [told]
+
+
+async def test_the_fork_of_a_run_has_its_budget_to_itself():
+    session, agent = Session(), Counting()
+    AgentNode("dev", session, agent)
+    steps(session, "one", "two")
+    run = await session.start("body", limits={"turns": 2})
+    await within(run.wait())
+    fork = await session.fork(run.run_id, "/dev[2]")
+    await within(fork.wait())
+    assert fork.view.usage.turns == 1
+
+
+async def test_a_fork_has_its_name_on_disk_before_it_begins(tmp_path):
+    seen = []
+
+    async def look(prompt, resume, options):
+        rows = session.engine.store.events(run.run_id)
+        seen.append([row.data for row in rows if row.type == "agent_thread"][-1])
+        thread = options.thread or resume
+        yield Begun(thread)
+        yield Done(thread)
+
+    async with Session(store=tmp_path / "n.db") as session:
+        agent = named("agent", look)
+        AgentNode("dev", session, agent, thread="fork")
+        steps(session, "one", "two")
+        run = await session.start("body")
+        told = await within(run.wait())
+    (_, _, first), (_, resume, second) = agent.calls
+    assert (resume, second.fork) == (first.thread, True)
+    assert told["thread"] == second.thread != first.thread
+    assert second.thread in seen[1]
+
+
+async def test_a_fork_that_was_cut_off_before_it_was_there_is_forked_again(tmp_path):
+    asked = asyncio.Event()
+
+    async def hangs(prompt, resume, options):
+        asked.set()
+        await asyncio.Event().wait()
+        yield Begun(options.thread)
+
+    def opened(agent):
+        session = Session(store=tmp_path / "n.db")
+        AgentNode("dev", session, agent, thread="fork")
+        steps(session, "one", "two")
+        return session
+
+    first, second = named("agent", says, hangs), named("agent", says)
+    async with opened(first) as session:
+        await session.start("body")
+        await within(asked.wait())
+    async with opened(second) as session:
+        [run] = await session.recover()
+        await within(run.wait())
+        assert run.view.usage.turns == 3
+    [(_, resume, options)] = second.calls
+    assert (resume, options.fork) == (first.calls[0][2].thread, True)
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [Usage(0, 0, 0, 0, cost=0.0, model="m"), Usage(model="m"), {"input_tokens": 0, "output_tokens": 0}, None],
+)
+async def test_a_turn_that_was_refused_is_no_turn_whatever_its_figures_look_like(usage):
+    session = Session()
+    agent = Agent(saying(Done("t", usage, outcome="limited", resets_at=time.time() + 0.1)), says)
+    AgentNode("dev", session, agent, limits={"turns": 1})
+    steps(session, "one")
+    run = await session.start("body", limits={"turns": 1})
+    told = await within(run.wait())
+    assert told["usage"]["turns"] == run.view.usage.turns == 1
+    assert [event.data for event in run.events if event.event_type == "usage"] == []
+
+
+async def test_a_turn_that_was_limited_after_it_had_begun_to_answer_is_spent():
+    session = Session()
+    half = (Assistant("I"), Usage(10, 1), Done("t", outcome="limited", resets_at=time.time() + 0.1))
+    AgentNode("dev", session, Agent(saying(*half), says))
+    steps(session, "one")
+    run = await session.start("body")
+    assert (await within(run.wait()))["usage"]["turns"] == 2
+    await until(lambda: run.is_complete)
