@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from nerve.core.limits import Limits
+from nerve.core.workflow.state import WorkflowState
 from nerve.engine.purses import run_purse, usage_of
 from nerve.engine.records import limits_of, start_of, tally, under_way
-from nerve.engine.spending import Day, Purse, Stake
+from nerve.engine.spending import Day, Purse, Stake, spent
+from nerve.engine.tasks import apart
+from nerve.errors import NerveError
 
 if TYPE_CHECKING:
     from nerve.engine.local import LocalEngine
@@ -83,3 +87,51 @@ class Budgets:
         for each in waiting:
             if not each.done():
                 each.set_result(None)
+
+    # -- the day ---------------------------------------------------------------------------------
+
+    def held_for_day(self) -> None:
+        """A run is held for the day's budget: look at the clock until the day is over."""
+        if self._clock is None:
+            self._clock = asyncio.get_running_loop().call_later(MINUTE, self._look)
+
+    def _look(self) -> None:
+        self._clock = None
+        if self._engine.closed or self._day is None:
+            return
+        if self._day.is_over:
+            self.raised()
+        else:
+            self.held_for_day()
+
+    def raised(self) -> None:
+        """There may be more for today: let go on who waits for that, if there is a loop to do it on."""
+        self.ring()
+        with suppress(RuntimeError):
+            asyncio.get_running_loop()
+            apart(self.go_on())
+
+    async def go_on(self) -> None:
+        """Go on with the runs that are held for the day's budget, if it is not spent any more."""
+        engine = self._engine
+        held = [drive.run for drive in engine.drives.values() if is_for_day(drive.run._held)]
+        rows = engine.store.runs(session=engine._name, states=[WorkflowState.HELD.value])
+        resting = (row for row in rows if row.run not in engine.drives)
+        held += [engine.handle(row) for row in resting if is_for_day(engine.held(row))]
+        if held and self.day is not None and spent([self.day.purse]) is not None:
+            self.held_for_day()
+            return
+        for run in held:
+            try:
+                await engine.commands.resume(run, {})
+            except (RuntimeError, ValueError, NerveError) as error:
+                if is_for_day(run._held):
+                    log.warning("run %s stays held: %s", run.run_id, error)
+
+    def close(self) -> None:
+        if self._clock is not None:
+            self._clock.cancel()
+
+
+def is_for_day(held: Mapping[str, Any] | None) -> bool:
+    return held is not None and held.get("reason") == "budget" and held.get("purse") == "day"

@@ -109,6 +109,12 @@ class Commands:
         with_changes: bool = False,
         reply: ReplyRow | None = None,
     ) -> None:
+        """Go on. If a budget is spent, it is that which is raised: a child's, or that of a run around it."""
+        if limits and (spender := self._spender(run)) is not run:
+            await self._raise(spender, limits)
+            limits = {}
+            if spender.run_id in self._around(run):
+                await self._go_on_below(spender, but=run)
         async with self._turn(run) as drive:
             if run._held is not None and run._held["reason"] == "in doubt":
                 raise RuntimeError(f"Cannot resume: {run._held['message']}")
@@ -122,7 +128,7 @@ class Commands:
         with_changes: bool = False,
         reply: ReplyRow | None = None,
     ) -> None:
-        if run._state not in STANDS:
+        if run._state not in STANDS and not is_for_budget(run.held):
             raise RuntimeError(f"Cannot resume run in state {run.state.value}")
         if with_changes:
             drive = self._engine.renew(run, drive)
@@ -136,9 +142,41 @@ class Commands:
             await self._append(run, "workflow_resumed", data, WorkflowState.RUNNING, reply=reply)
             run._held, run._state = None, WorkflowState.RUNNING
             self._engine.revive(run)
+        await self._go_on_below(run)
+
+    async def _go_on_below(self, run: WorkflowRun, but: WorkflowRun | None = None) -> None:
+        """Go on with the children of a run that pause with it, or are held for a budget."""
         for child in self._open_children(run):
-            if child._state in PAUSES:
+            if child is not but and (child._state in PAUSES or is_for_budget(child._held)):
                 await self.resume(child, {})
+            else:
+                await self._go_on_below(child, but)
+
+    def _spender(self, run: WorkflowRun) -> WorkflowRun:
+        """The run whose budget is spent, if a run, or a child of it, is held for one; else the run itself."""
+        held = run.held
+        if held is None or not is_for_budget(held) or held.get("purse") == "day":
+            return run
+        row = self._engine.store.run(held.get("purse") or held["run_id"])
+        return run if row is None else self._engine.handle(row)
+
+    def _around(self, run: WorkflowRun) -> set[str]:
+        """The ids of the runs around one."""
+        found: set[str] = set()
+        row = self._engine.store.run(run.run_id)
+        while row is not None and row.parent is not None:
+            found.add(row.parent)
+            row = self._engine.store.run(row.parent)
+        return found
+
+    async def _raise(self, run: WorkflowRun, limits: Mapping[str, Any]) -> None:
+        """Raise the budget of a run, whether it stands or a child of it does."""
+        async with self._turn(run) as drive:
+            if drive is not None:
+                await drive.journal.written_upto(drive.raise_to(limits))
+            else:
+                data = resumed(run.run_id, limits)
+                await self._append(run, "workflow_resumed", data, run._state)
 
     def answer(self, run: WorkflowRun, gate: GateInfo, answer: Any, by: str) -> Awaitable[None]:
         """Settle a gate that was claimed for this answer."""
@@ -319,6 +357,10 @@ class Commands:
         seq = journal.note(type, path, encode(data, deep=AROUND), key)
         journal.keep(reply)
         await journal.written_upto(seq)
+
+
+def is_for_budget(held: Mapping[str, Any] | None) -> bool:
+    return held is not None and held["reason"] == "budget"
 
 
 def cancelled(run: WorkflowRun, reason: str, killed: list[str]) -> dict[str, Any]:

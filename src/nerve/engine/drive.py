@@ -320,6 +320,8 @@ class Drive:
             limit = {} if spent.limit is None else {"limit": spent.limit}
             self._held("budget", str(spent), path, purse=spent.purse.run or "day", **limit)
             self._note_held()
+            if spent.purse.run is None:
+                self.host.budgets.held_for_day()
 
     def _write_failed(self, error: NerveError) -> None:
         reason = "storage_full" if isinstance(error, StoreFull) else "storage"
@@ -450,6 +452,11 @@ class Drive:
         self.waits.tick()
         self.journal.row_changed()
         return self.note("workflow_paused", "", {"run_id": self.run.run_id}, urgent=True)
+
+    def raise_to(self, limits: Mapping[str, Any]) -> int:
+        """Raise budgets of a run that goes on: it is a child that is held for them."""
+        self.purses.raise_to(limits)
+        return self.note("workflow_resumed", "", resumed(self.run.run_id, limits), urgent=True)
 
     def resume(self, limits: Mapping[str, Any], with_changes: bool = False) -> int:
         self.purses.raise_to(limits)

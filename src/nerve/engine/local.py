@@ -133,6 +133,7 @@ class LocalEngine:
         for timer in self._timers.values():
             timer.cancel()
         self._show.close()
+        self.budgets.close()
         if self._facts is not None:
             self._facts.space.close()
         if self._writer is not None:
@@ -324,7 +325,9 @@ class LocalEngine:
     async def recover(self) -> list[WorkflowRun]:
         """Take up every open run of this session; one that has nothing but open waits goes on waiting."""
         logs.end_all(self, self._name)
-        return await self._recovery.recover()
+        runs = await self._recovery.recover()
+        await self.budgets.go_on()
+        return runs
 
     @property
     def left_alone(self) -> list[LeftAlone]:

@@ -234,6 +234,8 @@ class Session:
     def budget(self, budget: Limits | Mapping[str, Any] | None) -> None:
         self._budget = None if budget is None else Limits.of(budget)
         self._own_budget = True
+        if self._engine is not None:
+            self._engine.budgets.raised()
 
     async def close(self) -> None:
         """Park the open runs where they are and let go of the store."""
