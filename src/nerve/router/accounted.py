@@ -24,9 +24,10 @@ class Accounted:
         if not self.limited:
             async with self.accounts.turn(self.name, resume):
                 if not self.limited:  # others may have been refused while this one waited for its slot
+                    times = self.accounts.times(self.name)
                     async with closing(self.provider.query(prompt, cwd, resume, options)) as chunks:
                         async for chunk in chunks:
-                            self.note(chunk)
+                            self.note(chunk, times)
                             yield chunk
                     return
         yield Done(resume or "", outcome="limited", error=f"until {clock(self.limited)}")
@@ -37,10 +38,10 @@ class Accounted:
         until = self.accounts.limited.get(self.name, 0.0)
         return until if until > time.time() else 0.0
 
-    def note(self, chunk: Chunk) -> None:
+    def note(self, chunk: Chunk, times: int) -> None:
         """What the end of a turn means for all who ask the provider."""
         if isinstance(chunk, Done) and chunk.outcome == "limited":
-            self.accounts.limit(self.name, chunk.resets_at)
+            self.accounts.limit(self.name, chunk.resets_at, times)
         elif isinstance(chunk, Done):
             self.accounts.answered(self.name)
 
