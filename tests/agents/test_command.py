@@ -47,12 +47,6 @@ class TestCommand(ProviderContract):
         chunks = await asked("bash", "-c", "kill -KILL $$")
         assert done(chunks) == Done(done(chunks).thread, outcome="failed", error="bash: ended by signal 9")
 
-    async def test_a_rate_limit_says_when_it_ends(self, ask: Any) -> None:
-        """It cannot: what a command prints about its limits is its own."""
-        end = done(await ask("[[limit 3600]]"))
-        assert end.outcome == "failed"
-        assert "429" in end.error
-
 
 async def test_the_prompt_is_the_input_and_the_output_is_the_answer() -> None:
     chunks = await asked("cat", prompt="a heron")
@@ -131,3 +125,28 @@ async def test_a_policy_that_nobody_keeps_is_refused(policy: dict[str, Any]) -> 
     ):
         await asked("cat", prompt="hello", ask=Judged(policy).judge)
     assert text(await asked("cat", prompt="hello", ask=Judged({"allow": ["Bash"]}).judge)) == "hello"
+
+
+@pytest.mark.parametrize("script", ["true", "echo", "echo trouble >&2"])
+async def test_no_answer_is_a_failure_although_the_exit_code_is_0(script: str) -> None:
+    end = done(await asked("bash", "-c", script))
+    assert end.outcome == "failed"
+    assert end.error.startswith("bash: it printed no answer")
+    assert ("trouble" in end.error) == ("trouble" in script)
+
+
+@pytest.mark.parametrize("stream", ["", ">&2"])
+async def test_a_command_that_ends_with_a_limit_is_limited(stream: str) -> None:
+    said = "error 429: usage limit, resets at 1893456000"
+    end = done(await asked("bash", "-c", f"echo '{said}' {stream}; exit 1"))
+    assert (end.outcome, end.resets_at) == ("limited", 1893456000)
+    assert said in end.error
+
+
+async def test_an_answer_about_limits_is_an_answer() -> None:
+    assert done(await asked("echo", "the rate limit is 429 a day")).outcome == "completed"
+
+
+async def test_a_failure_in_line_429_is_no_limit() -> None:
+    end = done(await asked("bash", "-c", "echo 'a.py:429: wrong, see line 429' >&2; exit 1"))
+    assert end.outcome == "failed"

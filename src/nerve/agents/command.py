@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
+from nerve.agents.limits import LIMIT, resets_at
 from nerve.agents.port import Assistant, Begun, Capabilities, Chunk, Done, Options
 from nerve.agents.starting import environment, starting
 from nerve.agents.stream import Tell, told
@@ -19,8 +20,8 @@ ERROR = 2_000
 class CommandProvider:
     """Writes the system prompt, if any, and the prompt to the command's input; what it prints is the answer.
 
-    An exit code other than 0 is a failure. The command keeps no conversation, so nothing can be resumed.
-    `env` is added to the few variables that its processes get; `pass_env` names variables of ours that they
+    An exit code other than 0 is a failure, or a limit if its last words are about one; to print nothing is a
+    failure too. The command keeps no conversation, so nothing can be resumed. `env` is added to the few variables that its processes get; `pass_env` names variables of ours that they
     get too.
     """
 
@@ -71,10 +72,16 @@ class Turn:
         ended = await self.ended(heard)
         if ended.stdout:
             tell(Assistant(ended.stdout))
-        if ended.code == 0:
-            tell(Done(self.thread))
-        else:
-            tell(Done(self.thread, outcome="failed", error=failure(self.provider.argv[0], ended)))
+        tell(self.done(ended))
+
+    def done(self, ended: Exit) -> Done:
+        """How it ended: an answer is something that was said; what went wrong may be a limit."""
+        if ended.code == 0 and ended.stdout.strip():
+            return Done(self.thread)
+        error = failure(self.provider.argv[0], ended)
+        if ended.code != 0 and LIMIT.search(error):
+            return Done(self.thread, outcome="limited", error=error, resets_at=resets_at(error))
+        return Done(self.thread, outcome="failed", error=error)
 
     async def ended(self, heard: Callable[[str, str], None]) -> Exit:
         provider = self.provider
@@ -92,5 +99,7 @@ class Turn:
 
 def failure(program: str, ended: Exit) -> str:
     how = f"exit code {ended.code}" if ended.code >= 0 else f"ended by signal {-ended.code}"
-    said = ended.stderr.strip()[-ERROR:]
+    if ended.code == 0:
+        how = "it printed no answer"
+    said = (ended.stderr.strip() or ended.stdout.strip())[-ERROR:]
     return f"{program}: {how}: {said}" if said else f"{program}: {how}"
