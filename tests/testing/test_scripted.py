@@ -110,3 +110,13 @@ async def test_an_answer_can_take_its_time():
     began = asyncio.get_running_loop().time()
     assert await say(provider) == [Assistant("one"), Assistant("two"), Done("thread-1")]
     assert asyncio.get_running_loop().time() - began >= 0.01
+
+
+async def test_a_fork_has_a_thread_of_its_own():
+    provider = ScriptedProvider(["a", "b"])
+    await say(provider)
+    assert (await say(provider, resume="thread-1", fork=True))[-1].thread == "thread-2"
+    assert [(call.resume, call.thread) for call in provider.calls] == [
+        (None, "thread-1"),
+        ("thread-1", "thread-2"),
+    ]

@@ -21,8 +21,8 @@ class CommandProvider:
     """Writes the system prompt, if any, and the prompt to the command's input; what it prints is the answer.
 
     An exit code other than 0 is a failure, or a limit if its last words are about one; to print nothing is a
-    failure too. The command keeps no conversation, so nothing can be resumed. `env` is added to the few variables that its processes get; `pass_env` names variables of ours that they
-    get too.
+    failure too. The command keeps no conversation, so nothing can be resumed. `env` is added to the few
+    variables that its processes get; `pass_env` names variables of ours that they get too.
     """
 
     name = "command"

@@ -1,4 +1,4 @@
-"""Whether a text is about a limit, and when it says that this ends, for agents that have only words for it."""
+"""Whether a text is about a limit, and when it says that it ends, for agents that have only words for it."""
 
 from __future__ import annotations
 

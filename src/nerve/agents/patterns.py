@@ -16,8 +16,6 @@ from posixpath import basename, isabs, join, normpath
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from nerve.core.values import encode
-
 Kind = Literal["command", "file", "url", "text"]
 KEYS: Mapping[str, Kind] = {
     "command": "command",
@@ -114,6 +112,13 @@ def unwrapped(command: str) -> str:
     except ValueError:
         return command
     return script if basename(program) in SHELLS and option in ("-c", "-lc") else command
+
+
+def encode(value: Any, canonical: bool = False) -> str:
+    """A value as JSON; the core is loaded when it is needed, and not with the port of the providers."""
+    from nerve.core.values import encode
+
+    return encode(value, canonical=canonical)
 
 
 # -- commands ------------------------------------------------------------------------------------------

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Literal
 
-from nerve.agents.patterns import Use, allows, forbids
-from nerve.core.values import encode
+from nerve.agents.patterns import Use, allows, encode, forbids
 
 Verdict = Literal["allow", "ask", "deny"]
 LISTS = ("allow", "ask", "deny")

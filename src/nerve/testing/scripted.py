@@ -41,15 +41,15 @@ class Asked:
     resume: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     thread: str = ""
-    """The conversation it belongs to: the one that is resumed, or a new one."""
+    """The conversation it belongs to: the one that is resumed, or a new one, as a fork is."""
 
 
 class ScriptedProvider:
     """Answers from a list in turn, by the first pattern found in the prompt, or by a sync or async function.
 
     Patterns are regular expressions, tried in their order. A prompt that nothing answers is an error that
-    shows it. `calls` has every call, noted before it is answered. New conversations are `thread-1`,
-    `thread-2` and so on.
+    shows it. `calls` has every call, noted before it is answered. New conversations, and forks, are
+    `thread-1`, `thread-2` and so on. One that is to be gone on with after a crash says `Begun(call.thread)`.
     """
 
     capabilities = Capabilities(resume=True, fork=True)
@@ -71,9 +71,11 @@ class ScriptedProvider:
     def query(
         self, prompt: str, cwd: str | None, resume: str | None, options: Options
     ) -> AsyncIterator[Chunk]:
-        if resume is None:
+        thread = resume
+        if thread is None or options.fork:
             self._threads += 1
-        call = Asked(prompt, cwd, resume, options.given(), resume or f"thread-{self._threads}")
+            thread = f"thread-{self._threads}"
+        call = Asked(prompt, cwd, resume, options.given(), thread)
         self.calls.append(call)
         return self._answered(call)
 

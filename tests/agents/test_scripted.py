@@ -1,0 +1,62 @@
+"""The scripted agent does what every provider does, as far as canned answers go."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agents.contract import ProviderContract
+from agents.stubs.steer import Order, order_of, pieces
+from nerve.agents.port import Assistant, Begun, Done, Thought, Usage
+from nerve.testing import ScriptedProvider
+from nerve.testing.scripted import Asked
+
+TOOK = Usage(100, 12)
+
+
+class Script:
+    """Answers by the orders in a prompt, and remembers what was said in each conversation."""
+
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+        self.holding = 0
+        self._said: dict[str, list[str]] = {}
+
+    def __call__(self, call: Asked) -> Any:
+        if call.resume is not None and call.resume not in self._said:
+            return Done(call.thread, outcome="failed", error="there is no such conversation")
+        said = [*self._said.get(call.resume or "", ()), call.prompt]
+        self._said[call.thread] = said
+        self.heard.append(SimpleNamespace(body={"said": said}))
+        return [Begun(call.thread), *self._answer(call, order_of(said, []))]
+
+    def _answer(self, call: Asked, order: Order) -> list[Any]:
+        done = Done(call.thread, TOOK)
+        match order.kind:
+            case "think":
+                return [Thought(order.text), "thought", done]
+            case "hold":
+                self.holding += 1
+                return [Assistant("wait ", partial=True), {"delay": 3600}]
+            case "error":
+                return [Done(call.thread, outcome="failed", error=f"error {order.text}")]
+            case "limit":
+                return [Done(call.thread, outcome="limited", error="too much")]
+        parts = [Assistant(piece, partial=True) for piece in pieces(order.text)]
+        return [*parts, order.text, done]
+
+
+class TestScripted(ProviderContract):
+    processes = False
+    shell = False
+    thinks = True
+
+    @pytest.fixture
+    def stub(self) -> Script:
+        return Script()
+
+    @pytest.fixture
+    def provider(self, stub: Script) -> ScriptedProvider:
+        return ScriptedProvider(stub)
