@@ -443,8 +443,16 @@ def test_a_program_that_is_not_there_says_how_to_get_it(monkeypatch: pytest.Monk
         program.found("/nowhere/codex")
 
 
-def test_a_named_key_is_taken_from_our_environment_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_named_key_is_taken_from_our_environment_and_stands_in_no_list_of_processes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("STUB_KEY", "sk-ours")
-    made = CodexProvider(base_url="http://127.0.0.1:1/v1", env_key="STUB_KEY")
-    assert made._env == {"STUB_KEY": "sk-ours"}
-    assert "sk-ours" not in str(program.argv("codex", made._config))
+    script = tmp_path / "codex"
+    script.write_text(f'#!/bin/sh\nenv > {tmp_path}/seen\necho "$@" > {tmp_path}/argv\nexit 3\n')
+    script.chmod(0o700)
+    made = CodexProvider(base_url="http://127.0.0.1:1/v1", env_key="STUB_KEY", program=str(script))
+    with pytest.raises(CodexEnded):
+        async for _ in made.query("hello", None, None, Options()):
+            pass
+    assert "STUB_KEY=sk-ours" in (tmp_path / "seen").read_text().splitlines()
+    assert "sk-ours" not in (tmp_path / "argv").read_text()
