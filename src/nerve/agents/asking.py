@@ -9,6 +9,7 @@ from typing import Any
 
 from nerve.agents.permissions import Action, Permissions, question, visible
 from nerve.agents.port import Decision, HostTool, Permission
+from nerve.agents.secrets import Secrets
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.runtime import Gate
 
@@ -42,6 +43,7 @@ class Asking:
     name: str
     permissions: Permissions
     cwd: str
+    secrets: Secrets
     aside: Callable[[], AbstractAsyncContextManager[None]]
 
     @property
@@ -64,10 +66,10 @@ class Asking:
         action = Action(wanted.tool, wanted.input, wanted.cwd)
         gate = Gate(
             f"{self.context.path}/permission",
-            question(self._who, action, wanted.reason),
+            self.secrets.text(question(self._who, action, wanted.reason)),
             ["allow", "deny"],
             node_id=self._step,
-            action=action.to_dict(),
+            action=self.secrets.value(action.to_dict()),
         )
         answer = await self._at(gate)
         return Decision(answer == "allow", "" if answer == "allow" else "a person said no")
@@ -77,8 +79,10 @@ class Asking:
         choices = given.get("choices")
         gate = Gate(
             f"{self.context.path}/question",
-            f"{self._who} asks:\n\n{visible(str(given.get('question', '')))}",
-            [str(choice) for choice in choices] if isinstance(choices, list) and choices else None,
+            f"{self._who} asks:\n\n{visible(self.secrets.text(str(given.get('question', ''))))}",
+            [self.secrets.text(str(choice)) for choice in choices]
+            if isinstance(choices, list) and choices
+            else None,
             node_id=self._step,
         )
         return str(await self._at(gate))

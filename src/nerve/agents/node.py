@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,6 +14,7 @@ from nerve.agents.permissions import Permissions
 from nerve.agents.port import Options, Provider
 from nerve.agents.request import Request
 from nerve.agents.said import OUTPUT_LIMIT, WHOLE, AgentEnded
+from nerve.agents.secrets import Secrets
 from nerve.agents.talk import Talk
 from nerve.core.nodes.base import Names, Node
 from nerve.core.nodes.context import ExecutionContext
@@ -99,6 +101,7 @@ class AgentNode(Node):
             options,
             self.permissions if request.permissions is None else Permissions.of(request.permissions),
             getattr(context.session, "accounts", None) or Accounts(),
+            Secrets(os.environ, options.env),
             None if fallback is None else partial(found, fallback, context),
             self.thread == "fork",
             self.thread != "fresh" and not request.explicit,
@@ -136,4 +139,7 @@ def found(provider: Provider | str | None, context: ExecutionContext) -> Provide
 
 def told_as_error(result: Result, talk: Talk | None) -> Result:
     result.settled = "error"
-    return result if talk is None else talk.ended(result)
+    if talk is None:
+        return result
+    result["error"] = talk.secrets.text(result.error)
+    return talk.ended(result)

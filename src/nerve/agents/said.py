@@ -18,6 +18,7 @@ from nerve.agents.port import (
     ToolUpdate,
     Usage,
 )
+from nerve.agents.secrets import NONE, Secrets
 from nerve.core.ledger import COUNTS
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.values import encode, too_deep
@@ -42,6 +43,8 @@ class Said:
     context: ExecutionContext
     note: Callable[[str], Awaitable[None]]
     """Puts on disk which conversation it is."""
+    secrets: Secrets = NONE
+    """What is never to be told."""
     thread: str | None = None
     heard: bool = False
     """Whether the agent had anything to say."""
@@ -62,7 +65,7 @@ class Said:
                 if isinstance(chunk, Begun):
                     await self.begun(chunk.thread)
                 else:
-                    self.take(chunk)
+                    self.take(self.secrets.chunk(chunk))
                 if self.done is not None:
                     return self.done
         finally:
@@ -109,7 +112,8 @@ class Said:
         self.pieces.append(content)
         if (now := time.monotonic()) - self.shown >= PACE:
             self.shown = now
-            text, self.pieces = "".join(self.pieces), []
+            text, rest = self.secrets.shown("".join(self.pieces))
+            self.pieces = [rest]
             self.context.emit("output_chunk", {"stream": "partial", **bounded(text)})
 
     def keep(self, content: str) -> None:

@@ -20,6 +20,7 @@ from nerve.agents.permissions import Permissions
 from nerve.agents.port import Capabilities, Done, Options, Provider
 from nerve.agents.request import Request
 from nerve.agents.said import Said
+from nerve.agents.secrets import Secrets
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.paths import inside
 from nerve.core.result import Result
@@ -44,6 +45,7 @@ class Talk:
     options: Options
     permissions: Permissions
     accounts: Accounts
+    secrets: Secrets
     fallback: Callable[[], Provider] | None = None
     """Who is asked while the provider is limited; found when it is needed."""
     forks: bool = False
@@ -226,7 +228,7 @@ class Talk:
         request, options = self.request, self.with_thread()
         if self.thread is not None or self.context.leaf.again:
             await self.accounts.alone()
-        said = Said(self.context, self.begun)
+        said = Said(self.context, self.begun, self.secrets)
         self.said.append(said)
         before, turns = self.usage, self.turns
         self.turns += 1
@@ -282,6 +284,7 @@ class Talk:
             self.name,
             self.permissions,
             self.request.cwd or "",
+            self.secrets,
             self.seat.aside if self.seat is not None else nullcontext,
         )
         fork, thread = self.origin is not None, self.begun_again
