@@ -71,6 +71,8 @@ def test_listing_imports_no_provider_of_ours() -> None:
     assert set(json.loads(done.stdout)) == {
         "nerve",
         "nerve.agents",
+        "nerve.agents.patterns",
+        "nerve.agents.permissions",
         "nerve.agents.port",
         "nerve.agents.registry",
         "nerve.errors",
