@@ -1,13 +1,15 @@
 """Budgets of what goes on at once: what is under way counts, in steps, in child runs, and in the day."""
 
 import asyncio
+import time
 
 import pytest
 
 from agents.test_talk import Agent, saying
 from core.workflow.support import until, within
-from nerve import Limits, Session
+from nerve import Graph, Limits, Retry, Session
 from nerve.agents import AgentNode, Assistant, Begun, Done, Usage
+from nerve.engine.spending import used_since
 from nerve.errors import RunHeld
 
 SCHEMA = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
@@ -207,3 +209,45 @@ async def test_children_of_a_session_that_is_opened_again_still_take_from_their_
         parent = next(run for run in runs if run.workflow_id == "parent")
         await until(lambda: parent.held is not None)
         assert agent.calls == []
+
+
+async def test_what_a_child_took_that_was_given_up_or_tried_again_counts_for_its_parent(tmp_path):
+    session = Session(store=tmp_path / "n.db", budget={"turns": 99})
+    AgentNode("dev", session, Slow(most=1), thread="fresh")
+
+    @session.workflow
+    async def fails(ctx):
+        await ctx.run("dev", "x")
+        raise ValueError("no")
+
+    @session.workflow
+    async def waits(ctx):
+        await ctx.run("dev", "x")
+        await ctx.gate("Go on?")
+
+    Graph("tries", session).add_step(session.workflows["fails"], "fails", retry=Retry(attempts=3, delay=0))
+
+    @session.workflow
+    async def parent(ctx):
+        child = asyncio.ensure_future(ctx.run_workflow("waits"))
+        await ctx.gate("Give up?")
+        child.cancel()
+        await asyncio.wait([child])
+        await ctx.run("tries")
+        await ctx.run("dev", "y")
+
+    async with session:
+        run = await session.start("parent", limits={"turns": 4})
+        await until(lambda: len(run.pending_gates) == 2)
+        gate = next(gate for gate in run.pending_gates if gate.prompt == "Give up?")
+        await run.answer("yes", gate.gate_id)
+        with pytest.raises(RunHeld, match="turns used: 4 of 4"):
+            await within(run.wait())
+        assert run.view.usage.turns == session.engine.day.usage.turns == 4
+        await run.resume(limits={"turns": 5})
+        await within(run.wait())
+        assert run.view.usage.turns == used_today(session) == 5
+
+
+def used_today(session):
+    return used_since(time.time() - 60, session.engine.store, session.name).turns

@@ -70,14 +70,14 @@ class Accounts:
         """How often the provider has refused since it last answered; those at once are one time."""
         return self._times.get(provider, 0)
 
-    def limit(self, provider: str, until: float | None, times: int) -> float:
+    def limit(self, provider: str, until: float | None, times: int | None = None) -> float:
         """A provider refuses until then; gives when it is worth asking again.
 
         `times` is what `times()` said before it was asked: who was asked before others were refused is
         refused with them, and nobody has to wait longer for that.
         """
         now, before = time.time(), self.limited.get(provider, 0.0)
-        if times >= self.times(provider):
+        if times is None or times >= self.times(provider):
             self._times[provider] = self.times(provider) + 1
         times = self._times[provider]
         if until is None:

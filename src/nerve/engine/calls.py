@@ -95,7 +95,8 @@ class Calls:
             return outcome
         except asyncio.CancelledError:
             if begun:
-                drive.abandon(path, "node_cancelled", found, settled, self._noted(call))
+                taken = self._given_up(call) if role == "workflow" else {"usage": self._noted(call)}
+                drive.abandon(path, "node_cancelled", found, settled, taken)
             raise
 
     async def afford(self, path: str, short: Callable[[bool], Spent | None]) -> None:
@@ -204,6 +205,12 @@ class Calls:
         if not getattr(call.node, "asks", False):
             return None
         return (self._drive.waits.recorded(call.path, "agent_thread") or {}).get("usage")
+
+    def _given_up(self, call: Call) -> dict[str, Any]:
+        """What a child run took that the body gave up; the day has it from the child's own journal."""
+        drive = self._drive
+        used = drive.purses.taken_by_child(call.path)
+        return {"run_id": drive.host.child_id(drive.run.run_id, call.path), "usage": used or None}
 
     def _so_far(self, call: Call, found: Found) -> tuple[int, float]:
         """Attempts made before the engine died, and what is left of the pause behind the last one."""

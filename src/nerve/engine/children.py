@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from nerve.core.limits import BUDGETS, Limits
+from nerve.core.ledger import summed
+from nerve.core.limits import BUDGETS, Limits, Usage
 from nerve.core.result import Result
 from nerve.core.runtime import Call
+from nerve.core.view import RunView
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import WorkflowState
 from nerve.core.workflow.workflow import Workflow
@@ -43,6 +46,9 @@ async def run_child(engine: LocalEngine, parent: Drive, call: Call, attempt: int
             await engine.start(child, parent=parent.run.run_id, parent_path=call.path, lineage=lineage)
         else:
             parent.purses.own.under_way[call.path] = engine.budgets.of(run_id)
+        before = earlier(engine, parent, call.path, attempt)
+        for number, each in enumerate(before, 1):
+            parent.purses.own.under_way[f"{call.path}~{number}"] = engine.budgets.of(each.run_id)
         while not child.is_complete:
             parent.run._notify()
             await child._change()
@@ -52,7 +58,13 @@ async def run_child(engine: LocalEngine, parent: Drive, call: Call, attempt: int
         raise
     finally:
         parent.run._children.pop(call.path, None)
-    return result_of(child)
+    return result_of(child, before)
+
+
+def earlier(engine: LocalEngine, parent: Drive, path: str, attempt: int) -> list[WorkflowRun]:
+    """The runs of the attempts before: what they took counts as well."""
+    rows = (engine.store.run(child_id(parent.run.run_id, path, number)) for number in range(1, attempt))
+    return [engine.handle(row) for row in rows if row is not None]
 
 
 def refused(name: str, lineage: list[str], depth: int) -> Result | None:
@@ -79,12 +91,10 @@ def made(parent: Drive, workflow: Workflow, call: Call, run_id: str) -> Workflow
     return WorkflowRun(workflow, call.input, params, run_id=run_id, limits=limits)
 
 
-def result_of(child: WorkflowRun) -> Result:
-    view = child.view
+def result_of(child: WorkflowRun, before: Sequence[WorkflowRun] = ()) -> Result:
     attributes: dict[str, object] = {"run_id": child.run_id}
-    used, models = view.usage.to_dict(), view.ledger.by_model()
-    if used or models:
-        attributes["usage"] = {**used, "models": models}
+    if used := taken([run.view for run in (*before, child)]):
+        attributes["usage"] = used
     if child._state is WorkflowState.COMPLETED:
         return Result.ok(child._result, attributes)
     if child._error_type == "Rejected":
@@ -95,3 +105,13 @@ def result_of(child: WorkflowRun) -> Result:
     return Result.failed(
         child._error or "failed", child._error_type or "WorkflowFailed", attributes=attributes
     )
+
+
+def taken(views: Sequence[RunView]) -> dict[str, Any]:
+    """What runs have used, and of which models."""
+    usage = Usage()
+    for view in views:
+        usage.add(view.usage)
+    entries = (item for view in views for item in view.ledger.entries.items())
+    used, models = usage.to_dict(), summed((model, entry) for (_, model), entry in entries)
+    return {**used, "models": models} if used or models else {}

@@ -405,14 +405,17 @@ class Drive:
             await asyncio.shield(self.barrier)
         self.check_in()
 
-    def abandon(self, path: str, type: str, found: Found | None, settled: bool, usage: Any = None) -> None:
-        """The body itself gave something up; on replay it will do so again. `usage` is what that took."""
+    def abandon(
+        self, path: str, type: str, found: Found | None, settled: bool, taken: Mapping[str, Any] | None = None
+    ) -> None:
+        """The body itself gave something up; on replay it will do so again. `taken` says what that took."""
         if self.detached or self.stopping or self.verdict is not None or self.host.shutting_down:
             return
         if found is None or found.settle is None or found.settle.kind != "drop":
-            taken = usage is not None and not settled
-            self.purses.spend(path, usage if taken else None, by_child=False)
-            data = {"result": {"attributes": {"usage": usage}}} if taken else {}
+            spent = taken is not None and taken["usage"] is not None and not settled
+            if taken is not None and not settled:
+                self.purses.spend(path, taken["usage"], by_child="run_id" in taken)
+            data = {"result": {"attributes": taken}} if spent else {}
             self.note(type, path, data, None if settled else self.settle_key(path))
 
     def free_path(self, path: str) -> str:

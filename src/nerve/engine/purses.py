@@ -122,11 +122,23 @@ class Purses:
             day.purse.under_way[self._drive.run.run_id + path] = stake
         return stake
 
+    def taken_by_child(self, path: str) -> dict[str, float]:
+        """What the child run of a call has taken until now, in all its attempts."""
+        usage = Usage()
+        for name in self._names(path):
+            usage.add(self.own.under_way[name].taken())
+        return usage.to_dict()
+
     def _give_back(self, path: str) -> None:
-        if self.own.under_way.pop(path, None) is not None:
+        for name in self._names(path):
+            del self.own.under_way[name]
             if (day := self._drive.host.day) is not None:
-                day.purse.under_way.pop(self._drive.run.run_id + path, None)
+                day.purse.under_way.pop(self._drive.run.run_id + name, None)
             self._drive.host.budgets.ring()
+
+    def _names(self, path: str) -> list[str]:
+        """What is under way at a path; child runs of attempts before the last one stand beside it."""
+        return [name for name in self.own.under_way if name == path or name.startswith(f"{path}~")]
 
 
 def run_purse(run_id: str, limits: Limits, usage: Usage, start: Mapping[str, Any]) -> Purse:
