@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
+from nerve.core.values import decode, encode
+
 RESULT_KEYS = frozenset({"success", "output", "error", "error_type", "attributes"})
 
 ALWAYS = frozenset({"success", "output", "attributes"})
@@ -12,6 +14,7 @@ ALWAYS = frozenset({"success", "output", "attributes"})
 Settled = Literal["completed", "error", "timeout"]
 Outcome = Literal["ok", "failed", "skipped", "timed_out", "cancelled"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+_UNCHANGING = frozenset({str, int, float, bool, type(None)})
 
 
 class Result(dict[str, Any]):
@@ -99,6 +102,29 @@ def is_shaped(value: Any) -> bool:
 def output_of(value: Any) -> Any:
     """The output of a Result; anything else is itself."""
     return value.output if isinstance(value, Result) else value
+
+
+def own(value: Any) -> Any:
+    """The value as JSON gives it back, sharing nothing that can change; Results in it stay Results."""
+    if type(value) in _UNCHANGING:
+        return value
+    if isinstance(value, list | tuple):
+        return [part if type(part) in _UNCHANGING else own(part) for part in value]
+    if not isinstance(value, dict):
+        return decode(encode(value))
+    made = {
+        key if type(key) is str else _text_of(key): part if type(part) in _UNCHANGING else own(part)
+        for key, part in value.items()
+    }
+    if not isinstance(value, Result):
+        return made
+    result = Result(made)
+    result.settled, result.cause = value.settled, value.cause
+    return result
+
+
+def _text_of(key: Any) -> str:
+    return str(next(iter(decode(encode({key: None})))))
 
 
 def census(results: Mapping[str, Result] | Sequence[Result]) -> dict[str, Any]:

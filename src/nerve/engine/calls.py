@@ -14,7 +14,7 @@ from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.direct import here, retrying
 from nerve.core.nodes.inline import again
 from nerve.core.policy import NO_POLICY, Policy, Retry
-from nerve.core.result import Result
+from nerve.core.result import Result, own
 from nerve.core.runtime import Call
 from nerve.core.values import digest, encode
 from nerve.core.workflow.replay import Found
@@ -62,6 +62,8 @@ class Calls:
                 told: Result = await drive.told(found)
                 drive.threads.note(call.node_id, told)
                 return told
+            if role == "leaf" and unfit is None:
+                call.input = own(call.input)
             if found is not None and role != "leaf":
                 drive.delivery.pump()
             elif not drive.is_live:

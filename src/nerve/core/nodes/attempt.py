@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from nerve.core.nodes.base import Node
+from nerve.core.nodes.base import Node, role_of
 from nerve.core.policy import Policy
-from nerve.core.result import Result
+from nerve.core.result import Result, own
+from nerve.core.values import is_plain
+from nerve.errors import NotJson
 
 if TYPE_CHECKING:
     from nerve.core.nodes.context import ExecutionContext
@@ -100,12 +102,22 @@ async def attempt(
 
 
 async def guarded(node: Node, context: ExecutionContext) -> Result:
+    if not is_plain(context.input) and role_of(node) == "leaf":
+        context = apart(context)
     try:
         return Result.of(await node.execute(context))
     except Exception as error:
         result = Result.raised(error)
         result.settled = "error"
         return result
+
+
+def apart(context: ExecutionContext) -> ExecutionContext:
+    """The context with an input of its own: what a leaf does to it, nobody else sees."""
+    try:
+        return context.with_input(own(context.input))
+    except (NotJson, RecursionError):
+        return context  # without a run there may be values that cannot be copied
 
 
 def timed_out(policy: Policy, idle: bool) -> Result:

@@ -51,10 +51,14 @@ class ExecutionContext:
     @property
     def idempotency_key(self) -> str:
         """The same for every attempt of one step; child processes see it as NERVE_IDEMPOTENCY_KEY."""
+        return digest(f"{self._origin()}\n{self.path}")
+
+    def _origin(self) -> str:
         self._made_of = self._made_of or self.run_id or str(uuid4())
-        return digest(f"{self._made_of}\n{self.path}")
+        return self._made_of
 
     def with_input(self, input: Any) -> ExecutionContext:
+        self._origin()
         other = copy.copy(self)
         other.input = input
         return other

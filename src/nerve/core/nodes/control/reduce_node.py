@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from copy import deepcopy
 from typing import Any, ClassVar
 
 from nerve.core.nodes.base import Names, Node
@@ -32,7 +33,7 @@ class ReduceNode(ControlNode):
 
     async def execute(self, context: ExecutionContext) -> Result:
         items = as_list(context.input)
-        accumulated = self.initial
+        accumulated = deepcopy(self.initial)
         for index, item in enumerate(items):
             if not isinstance(self.fn, Node):
                 accumulated = ask(self, "fn", self.fn, accumulated, item)

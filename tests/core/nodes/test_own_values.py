@@ -1,0 +1,132 @@
+"""What a leaf does to its input is its own affair."""
+
+from typing import Any
+
+import pytest
+
+from core.nodes.support import executed, function, ran
+from core.workflow.support import at_gate, photographed, within
+from nerve import ExecutionContext, Graph, MockNode, Retry, Session, WorkflowContext
+from nerve.core.nodes import FunctionNode, Node, Result
+from nerve.core.nodes.control import MapNode, ParallelNode, ReduceNode
+
+everywhere = pytest.mark.parametrize("in_a_run", [True, False])
+
+
+async def output(session: Session, node: Node, input: Any, in_a_run: bool) -> Any:
+    return (
+        await (await ran(session, node, input)).wait() if in_a_run else (await executed(node, input)).output
+    )
+
+
+def adding(session: Session, id: str) -> FunctionNode:
+    """A leaf that changes the list it is given."""
+
+    def add(given: Any) -> Any:
+        given.append(id)
+        return given
+
+    return function(session, id, add)
+
+
+@everywhere
+async def test_branches_do_not_see_what_another_does_to_their_input(session: Session, in_a_run: bool) -> None:
+    branches = {name: adding(session, name) for name in ("x", "y")}
+    given: list[str] = []
+    outputs = await output(session, ParallelNode("p", session, branches), given, in_a_run)
+    assert outputs == {"x": ["x"], "y": ["y"]}
+    assert given == []
+
+
+@everywhere
+async def test_steps_that_depend_on_the_same_step_do_not_see_each_other(
+    session: Session, in_a_run: bool
+) -> None:
+    graph = Graph("g", session).add_step(MockNode("load", session, [{"output": [1]}]), "load")
+    graph.add_step(adding(session, "a"), depends_on=["load"])
+    graph.add_step(adding(session, "b"), depends_on=["load"])
+    assert await output(session, graph, None, in_a_run) == {"a": [1, "a"], "b": [1, "b"]}
+
+
+@everywhere
+async def test_items_that_are_the_same_object_are_given_apart(session: Session, in_a_run: bool) -> None:
+    item: list[Any] = []
+    node = MapNode("m", session, adding(session, "a"), max_parallel=1)
+    assert await output(session, node, [item, item], in_a_run) == [["a"], ["a"]]
+
+
+@everywhere
+async def test_a_second_attempt_is_given_what_the_first_was(session: Session, in_a_run: bool) -> None:
+    seen: list[Any] = []
+
+    def fail(context: ExecutionContext) -> Any:
+        seen.append((list(context.input), context.idempotency_key))
+        context.input.append("seen")
+        raise OSError
+
+    node = FunctionNode("n", session, fail, retry=Retry(attempts=2, delay=0))
+    graph = Graph("g", session).add_step(node, "n", on_error="skip")
+    await output(session, graph, [1], in_a_run)
+    assert [given for given, _ in seen] == [[1], [1]]
+    assert len({key for _, key in seen}) == 1
+
+
+@everywhere
+async def test_it_is_given_keys_in_their_order_and_results_as_results(
+    session: Session, in_a_run: bool
+) -> None:
+    graph = Graph("g", session)
+    for name in ("z", "a"):
+        graph.add_step(MockNode(name, session, [{"output": {"y": name, "b": [name]}}]), name)
+
+    def look(given: dict[str, Result]) -> Any:
+        assert given["z"].success
+        return [list(given), list(given["z"].output), given["a"].output["b"]]
+
+    graph.add_step(function(session, "look", look), depends_on=["z", "a"])
+    assert await output(session, graph, None, in_a_run) == [["z", "a"], ["y", "b"], ["a"]]
+
+
+async def test_without_a_run_what_is_no_json_is_given_as_it_is(session: Session) -> None:
+    given = {"what": object()}
+    node = MockNode("n", session, [lambda given: {"output": given["what"]}])
+    assert (await executed(ParallelNode("p", session, {"n": node}), given)).output == {"n": given["what"]}
+
+
+@everywhere
+async def test_a_reduction_begins_anew_every_time(session: Session, in_a_run: bool) -> None:
+    def collect(found: list[Any], item: Any) -> list[Any]:
+        found.append(item)
+        return found
+
+    node = ReduceNode("r", session, collect, initial=[])
+    assert await output(session, node, [1, 2], in_a_run) == [1, 2]
+    assert (await executed(node, [3])).output == [3]
+
+
+async def test_a_body_goes_on_after_a_crash_with_the_values_it_had(file: Any, tmp_path: Any) -> None:
+    def project(file: Any) -> Session:
+        session = Session("test", file)
+
+        @session.node
+        async def count(context: ExecutionContext) -> int:
+            context.input["n"] += 1
+            return int(context.input["n"])
+
+        @session.workflow
+        async def counts(ctx: WorkflowContext) -> list[int]:
+            data = {"n": 0}
+            before = [(await ctx.run("count", data))["output"] for _ in range(2)]
+            await ctx.gate("Go on?")
+            return [*before, (await ctx.run("count", data))["output"]]
+
+        return session
+
+    async with project(file) as session:
+        await at_gate(await session.start("counts"))
+        copy = photographed(file, tmp_path / "crashed")
+    async with project(copy) as session:
+        (run,) = await session.recover()
+        await run.next_gate()
+        await run.answer("yes")
+        assert await within(run.wait()) == [1, 1, 1]
