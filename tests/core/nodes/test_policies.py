@@ -257,3 +257,81 @@ async def test_a_node_that_raises_is_told_to_a_workflow_function(session: Sessio
     with pytest.raises(NodeFailed, match="/r: KeyError: 'lost'"):
         await run.wait()
     assert of_type(run.events, "node_error")[0]["error_type"] == "KeyError"
+
+
+async def gives_up(_: ExecutionContext) -> None:
+    """A leaf that waits for a task of its own, which was cancelled."""
+    task = asyncio.create_task(asyncio.Event().wait())
+    task.cancel()
+    await task
+
+
+class GivesUp(Node):
+    async def execute(self, context: ExecutionContext) -> Any:
+        await gives_up(context)
+
+
+def both(session: Session, own_kind: bool) -> tuple[Node, Node, list[Any]]:
+    done: list[Any] = []
+
+    async def slow(context: ExecutionContext) -> str:
+        for _ in range(20):
+            await asyncio.sleep(0)
+        done.append("slow")
+        return "fine"
+
+    bad = GivesUp("bad", session) if own_kind else FunctionNode("bad", session, gives_up)
+    return bad, FunctionNode("good", session, slow), done
+
+
+@everywhere
+@pytest.mark.parametrize("own_kind", [True, False])
+async def test_a_leaf_whose_own_task_was_cancelled_has_failed_and_takes_nobody_with_it(
+    session: Session, in_a_run: bool, own_kind: bool
+) -> None:
+    bad, good, done = both(session, own_kind)
+    graph = Graph("g", session)
+    graph.add_step(ParallelNode("p", session, {"bad": bad, "good": good}, require=1))
+    graph.add_step(bad, "again", retry=Retry(attempts=2, delay=0), on_error="skip")
+    events = await gone_through(session, graph, in_a_run)
+    assert done == ["slow"]
+    assert len(of_type(events, "node_retrying")) == 1
+    failed = [event.data["error_type"] for event in events if event.data.get("success") is False]
+    assert failed == ["CancelledError", "CancelledError"]
+    assert {data["success"] for data in of_type(events, "step_completed")} == {True}
+
+
+async def test_a_function_by_itself_whose_own_task_was_cancelled_has_failed(session: Session) -> None:
+    result = await executed(FunctionNode("bad", session, gives_up))
+    assert (result.success, result.error_type) == (False, "CancelledError")
+
+
+@everywhere
+@pytest.mark.parametrize("own_kind", [True, False])
+async def test_a_leaf_that_is_cancelled_itself_is_cancelled(
+    session: Session, in_a_run: bool, own_kind: bool
+) -> None:
+    entered = asyncio.Event()
+
+    async def wait(_: ExecutionContext) -> None:
+        entered.set()
+        await asyncio.Event().wait()
+
+    class Waits(Node):
+        async def execute(self, context: ExecutionContext) -> Any:
+            await wait(context)
+
+    node = Waits("n", session) if own_kind else FunctionNode("n", session, wait)
+    graph = Graph("g", session).add_step(node, "n", on_error="skip", retry=Retry(attempts=3, delay=0))
+    if in_a_run:
+        session.register_workflow(graph)
+        run = await session.start("g")
+        await entered.wait()
+        assert await run.stop() == ["/n"]
+        assert run.state.value == "cancelled"
+        return
+    task = asyncio.create_task(executed(graph))
+    await entered.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task

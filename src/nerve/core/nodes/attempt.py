@@ -106,10 +106,24 @@ async def guarded(node: Node, context: ExecutionContext) -> Result:
         context = apart(context)
     try:
         return Result.of(await node.execute(context))
+    except asyncio.CancelledError as error:
+        if is_cancelled() or role_of(node) != "leaf":
+            raise
+        return raised(error)
     except Exception as error:
-        result = Result.raised(error)
-        result.settled = "error"
-        return result
+        return raised(error)
+
+
+def raised(error: BaseException) -> Result:
+    result = Result.raised(error)
+    result.settled = "error"
+    return result
+
+
+def is_cancelled() -> bool:
+    """Whether this task is to end, and not one that it waited for."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 def apart(context: ExecutionContext) -> ExecutionContext:

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from nerve.core.nodes.attempt import is_cancelled
 from nerve.core.nodes.base import Names, Node
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.threads import THREADS
@@ -33,6 +34,10 @@ class FunctionNode(Node):
                 return Result.of(await self.fn(context))
             outcome = await self._in_thread(context)
             return Result.of(await outcome if inspect.isawaitable(outcome) else outcome)
+        except asyncio.CancelledError as error:
+            if is_cancelled():
+                raise
+            return Result.raised(error)
         except Exception as error:
             return Result.raised(error)
 
