@@ -1,5 +1,6 @@
 """Values as JSON text, read back the same way every time."""
 
+import json
 import math
 from typing import Any
 
@@ -38,10 +39,46 @@ def test_the_order_of_keys_does_not_change_the_canonical_text(value: dict[str, A
     assert encode(dict(items), canonical=True) == encode(value, canonical=True)
 
 
-@given(st.text())
-def test_any_text_can_be_kept_even_half_characters(text: str) -> None:
-    encode(text).encode()
-    assert digest(encode(text))
+@given(st.text() | st.dictionaries(st.text(), st.text()))
+def test_any_text_can_be_shown_even_half_characters(value: Any) -> None:
+    encode(value, deep=None).encode()
+    assert digest(encode(value, True, None))
+
+
+@given(st.text() | st.dictionaries(st.text(), st.text()))
+def test_a_text_is_kept_as_it_is_or_refused(value: Any) -> None:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        with pytest.raises(NotJson, match="half of a surrogate pair") as caught:
+            encode(value)
+        assert str(caught.value).encode()
+    else:
+        assert decode(encode(value)) == value
+
+
+keys = st.none() | st.booleans() | st.integers(0, 2) | st.sampled_from(["0", "1", "true", "null"])
+
+
+@given(st.dictionaries(keys, scalars), st.booleans())
+def test_no_key_takes_the_place_of_another(value: dict[Any, Any], canonical: bool) -> None:
+    shown = decode(encode(value, canonical, None))
+    if len(shown) == len(value):
+        assert decode(encode(value, canonical)) == shown
+        return
+    with pytest.raises(NotJson, match=r"an object with two keys that become '.*' at "):
+        encode([[value]], canonical)
+
+
+def test_what_is_too_large_is_named_with_its_size_and_place() -> None:
+    value = {"small": 1, "a": [{"b": "é" * 20}, 2]}
+    assert encode(value, largest=80)
+    with pytest.raises(
+        NotJson, match=r"a value of type str at a\[0\].b has 42 bytes as JSON, .* limit of 40"
+    ):
+        encode(value, largest=40)
+    with pytest.raises(NotJson, match="a value of type list has 41 bytes"):
+        encode([1] * 20, largest=40)
 
 
 def test_a_tuple_is_a_list_and_a_number_as_key_is_text() -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nerve.agents.permissions import Action, Permissions, question, visible
 from nerve.agents.port import Decision, HostTool, Permission
 from nerve.agents.secrets import Secrets
+from nerve.core.misfits import whole
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.runtime import Gate
+from nerve.core.values import mended
 
 ASKING = "Ask the person you work for, when only they can decide. Waits until they answer."
 QUESTION = {
@@ -56,7 +58,7 @@ class Asking:
 
     async def _permission(self, wanted: Permission) -> Decision:
         """What the permissions say, or a person."""
-        wanted = wanted.within(self.cwd)
+        wanted = replace(wanted.within(self.cwd), input=mended(dict(wanted.input)))
         said, pattern = self.permissions.said(*wanted.uses())
         verdict = said or self.permissions.otherwise or "ask"
         if verdict != "ask":
@@ -80,7 +82,7 @@ class Asking:
         gate = Gate(
             f"{self.context.path}/question",
             f"{self._who} asks:\n\n{visible(self.secrets.text(str(given.get('question', ''))))}",
-            [self.secrets.text(str(choice)) for choice in choices]
+            [self.secrets.text(whole(str(choice))) for choice in choices]
             if isinstance(choices, list) and choices
             else None,
             node_id=self._step,

@@ -25,6 +25,7 @@ from nerve.core.nodes.context import ExecutionContext
 from nerve.core.paths import inside
 from nerve.core.result import Result
 from nerve.core.schemas import problem_of
+from nerve.core.values import mended
 
 INTERRUPTED = (
     "You were interrupted before you were done. Go on with your task; if it is done already, give your final"
@@ -316,6 +317,7 @@ class Talk:
         """The result with all that is to be known of the talk."""
         if result.output is None:
             result["output"] = self.output
+        result["output"] = mended(result.output)
         told: dict[str, Any] = {
             "provider": self.provider.name,
             "thread": self.thread,

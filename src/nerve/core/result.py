@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
+from nerve.core.misfits import key_text, readable
 from nerve.core.values import decode, encode
 
 RESULT_KEYS = frozenset({"success", "output", "error", "error_type", "attributes"})
@@ -40,8 +41,8 @@ class Result(dict[str, Any]):
         return cls(
             success=False,
             output=output,
-            error=error,
-            error_type=error_type,
+            error=readable(error),
+            error_type=readable(error_type),
             attributes=dict(attributes or {}),
         )
 
@@ -113,7 +114,7 @@ def own(value: Any) -> Any:
     if not isinstance(value, dict):
         return decode(encode(value))
     made = {
-        key if type(key) is str else _text_of(key): part if type(part) in _UNCHANGING else own(part)
+        key if type(key) is str else key_text(key): part if type(part) in _UNCHANGING else own(part)
         for key, part in value.items()
     }
     if not isinstance(value, Result):
@@ -121,10 +122,6 @@ def own(value: Any) -> Any:
     result = Result(made)
     result.settled, result.cause = value.settled, value.cause
     return result
-
-
-def _text_of(key: Any) -> str:
-    return str(next(iter(decode(encode({key: None})))))
 
 
 def census(results: Mapping[str, Result] | Sequence[Result]) -> dict[str, Any]:

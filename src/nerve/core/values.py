@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from hashlib import sha256
 from typing import Any
 
+from nerve.core.misfits import DEEP as DEEP
+from nerve.core.misfits import explained, merges, oversized, whole
 from nerve.errors import NotJson
 
 
@@ -26,26 +28,41 @@ def _encoder(sort_keys: bool) -> Callable[[Any, int], Iterable[str]]:
 
 _plain, _sorted = _encoder(sort_keys=False), _encoder(sort_keys=True)
 _decode = json.JSONDecoder().raw_decode
-_KEPT = frozenset({int, bool, type(None)})
-DEEP = 100
-"""How deep a value may be nested: so much, with what is told around it, every reader can take."""
+_KEPT = frozenset({str, int, bool, type(None)})
 EXACT = 2**53
 """Up to here every reader takes a whole number for the same one."""
 AROUND = DEEP + 8
 """How deep something that is told of a value may be."""
+LARGEST = 63 * 1024 * 1024
+"""Bytes of JSON that a value may have: so much, with what is told around it, every store takes."""
 
 
-def encode(value: Any, canonical: bool = False, deep: int | None = DEEP) -> str:
-    """JSON text of a value, nested at most `deep`; with `canonical`, the keys of objects are sorted."""
+def encode(value: Any, canonical: bool = False, deep: int | None = DEEP, largest: int = LARGEST) -> str:
+    """JSON text of a value, nested at most `deep`; with `canonical`, the keys of objects are sorted.
+
+    A value that would not be read back as it is raises NotJson. With `deep=None`, for what is only shown,
+    it is written as well as it can be.
+    """
     try:
         text = "".join((_sorted if canonical else _plain)(value, 0))
     except (TypeError, ValueError, RecursionError):
-        text = _unsortable(value)
-    if deep is not None and text.count("[") + text.count("{") > deep and too_deep(value, deep):
+        text = _unsortable(value, deep)
+    if deep is None:
+        return whole(text)
+    objects = text.count("{")
+    if objects + text.count("[") > deep and too_deep(value, deep):
         raise NotJson(f"a value nested more than {deep} deep cannot be written as JSON; make it flatter")
-    if not text.isascii():
-        text = text.encode("utf-8", "replace").decode("utf-8")
+    if objects and not canonical and merges(value):
+        raise NotJson(explained(value, "two keys of an object become one"))
+    size = len(text) if text.isascii() else _bytes_of(text, value)
+    if size > largest:
+        raise NotJson(oversized(value, size, largest))
     return text
+
+
+def mended(value: Any) -> Any:
+    """A value from outside with marks in the place of half characters."""
+    return decode(encode(value, deep=None))
 
 
 def too_deep(value: Any, deep: int = DEEP) -> bool:
@@ -122,8 +139,7 @@ def beyond(value: int) -> str:
 
 def is_plain(value: Any) -> bool:
     """Whether decoding its text would give nothing but the value again."""
-    kind = type(value)
-    return kind in _KEPT or (kind is str and value.isascii())
+    return type(value) in _KEPT
 
 
 def decode(text: str) -> Any:
@@ -136,52 +152,19 @@ def digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()[:32]
 
 
-def _unsortable(value: Any) -> str:
+def _unsortable(value: Any, deep: int | None) -> str:
     """Keys of several types can be sorted only as the text they become."""
     try:
-        return "".join(_sorted(json.loads("".join(_plain(value, 0))), 0))
+        text = "".join(_sorted(json.loads("".join(_plain(value, 0))), 0))
     except (TypeError, ValueError, RecursionError) as error:
-        raise NotJson(_explain(value, error)) from None
+        raise NotJson(explained(value, error)) from None
+    if deep is not None and merges(value):
+        raise NotJson(explained(value, "two keys of an object become one"))
+    return text
 
 
-def _explain(value: Any, error: Exception) -> str:
-    found = _offender(value, "", ())
-    if found is None:
-        return f"value cannot be written as JSON: {error}"
-    place, kind = found
-    return f"{kind}{' at ' + place if place else ''} cannot be written as JSON; return plain data instead"
-
-
-def _offender(value: Any, place: str, above: tuple[int, ...]) -> tuple[str, str] | None:
-    """Where the first thing stands that JSON cannot carry, and what it is."""
-    if isinstance(value, dict | list | tuple):
-        if id(value) in above:
-            return place, "a value that contains itself"
-        if len(above) > DEEP:
-            return place, f"a value nested more than {DEEP} deep"
-        if isinstance(value, dict) and (wrong := _wrong_key(value)) is not None:
-            return place, wrong
-        for where, item in _items(value, place):
-            if found := _offender(item, where, (*above, id(value))):
-                return found
-        return None
-    if isinstance(value, float) and value - value != 0:
-        return place, f"the number {value}"
-    if value is None or isinstance(value, str | int | float):
-        return None
-    return place, f"a value of type {type(value).__name__}"
-
-
-def _wrong_key(value: dict[Any, Any]) -> str | None:
-    for key in value:
-        if not isinstance(key, str | int | float | None):
-            return f"a key of type {type(key).__name__}"
-        if isinstance(key, float) and key - key != 0:
-            return f"the key {key}"
-    return None
-
-
-def _items(value: Any, place: str) -> Iterable[tuple[str, Any]]:
-    if isinstance(value, dict):
-        return ((f"{place}.{key}" if place else str(key), item) for key, item in value.items())
-    return ((f"{place}[{index}]", item) for index, item in enumerate(value))
+def _bytes_of(text: str, value: Any) -> int:
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError as error:
+        raise NotJson(explained(value, error)) from None

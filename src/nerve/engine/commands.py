@@ -75,7 +75,7 @@ class Commands:
         for path, child in list(run._children.items()):
             killed += [path + inner for inner in await child.stop(reason)]
         await drive.cancel_tasks()
-        data = encode(cancelled(run, reason, killed))
+        data = encode(cancelled(run, reason, killed), deep=None)
         if (error := await drive.write_end("workflow_cancelled", data, WorkflowState.CANCELLED)) is not None:
             raise error
         run._error = reason or None

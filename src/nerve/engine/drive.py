@@ -10,11 +10,12 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from nerve.core.limits import Limits, message
+from nerve.core.misfits import readable
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.result import Result
 from nerve.core.runtime import Call, Wait
 from nerve.core.threads import Threads
-from nerve.core.values import AROUND, decode, encode, is_plain
+from nerve.core.values import AROUND, decode, encode, is_plain, mended
 from nerve.core.workflow.context import WorkflowContext
 from nerve.core.workflow.replay import ROOT, Found, Mismatch, Record, Replay
 from nerve.core.workflow.run import WorkflowRun
@@ -32,11 +33,14 @@ from nerve.engine.spending import Day, Spent
 from nerve.engine.tasks import OWNER
 from nerve.engine.waits import Waits
 from nerve.engine.writer import Writer
-from nerve.errors import LimitReached, NerveError, Rejected, StoreFull, Suspended
+from nerve.errors import LimitReached, NerveError, NotJson, Rejected, StoreFull, Suspended
 from nerve.store.port import Row, RunRow, Store
 
 STUBBORN = 5.0
 """Seconds given to a body that was cancelled and does not end, before it is cancelled once more."""
+
+TOLD = frozenset({"output_chunk", "tool_call", "plan", "usage", "log", "permission", "node_retrying"})
+"""Events that tell what agents, commands and errors said: half a character in it is no reason to fail."""
 
 
 class Host(Protocol):
@@ -152,7 +156,9 @@ class Drive:
             raise
         except Rejected as error:
             told = {"run_id": self.run.run_id, "reason": error.reason, "killed": [], "error_type": "Rejected"}
-            await self._end("workflow_cancelled", encode(told), WorkflowState.CANCELLED, error=error)
+            await self._end(
+                "workflow_cancelled", encode(told, deep=None), WorkflowState.CANCELLED, error=error
+            )
         except BaseException as error:
             await self._end_failed(self.verdict or error)
         else:
@@ -162,9 +168,9 @@ class Drive:
 
     async def _end_failed(self, error: BaseException) -> None:
         name = getattr(error, "error_type", "") or type(error).__name__
-        told = getattr(error, "error", None) or str(error) or name
+        told = readable(getattr(error, "error", None) or str(error) or name)
         data = {"run_id": self.run.run_id, "error": told, "error_type": name, "duration_s": self._age()}
-        await self._end("workflow_failed", encode(data), WorkflowState.FAILED, error=error)
+        await self._end("workflow_failed", encode(data, deep=None), WorkflowState.FAILED, error=error)
 
     def _age(self) -> float:
         began = self.run._started_at
@@ -284,7 +290,7 @@ class Drive:
         self.run._state = WorkflowState.HELD
 
     def _note_held(self) -> None:
-        seq = self.journal.note("workflow_held", "", encode(self.run._held))
+        seq = self.journal.note("workflow_held", "", encode(self.run._held, deep=None))
         self.journal.row_changed()
         self.journal.written_upto(seq).add_done_callback(lambda _: self.run._notify())
 
@@ -432,7 +438,13 @@ class Drive:
     def note(
         self, type: str, path: str, data: Mapping[str, Any], settles: str | None = None, urgent: bool = False
     ) -> int:
-        return self.journal.note(type, path, encode(data, deep=AROUND), settles, urgent=urgent)
+        try:
+            text = encode(data, deep=AROUND)
+        except NotJson:
+            if type not in TOLD:
+                raise
+            text = encode(mended(data), deep=AROUND)
+        return self.journal.note(type, path, text, settles, urgent=urgent)
 
     def _written(self, rows: list[Row]) -> None:
         self.delivery.committed = self.journal.committed

@@ -13,7 +13,6 @@ from nerve.core.runtime import Call
 from nerve.core.values import decode, encode, is_plain
 from nerve.core.workflow.replay import ASKS, CONTROL, Row, within
 from nerve.errors import NotJson
-from nerve.store.port import VALUE_LIMIT
 
 _SETTLED: dict[str, Settled] = {"node_error": "error", "node_timeout": "timeout"}
 _TYPES = {"error": "node_error", "timeout": "node_timeout", "completed": "node_completed"}
@@ -54,11 +53,12 @@ def written(result: Result) -> tuple[str, Result]:
     """The JSON of a result, and the result as it will be read back; a plain one stays what it is."""
     output = result["output"]
     plain = is_plain(output) and not result["attributes"] and len(result) == 3 and result["success"] is True
-    text = f'{{"success":true,"output":{encode(output)},"attributes":{{}}}}' if plain else encode(result)
-    if len(text) > VALUE_LIMIT - 4096:
-        raise NotJson(f"a result of {len(text)} bytes is over the limit of {VALUE_LIMIT}")
     if plain:
-        return text, result
+        try:
+            return f'{{"success":true,"output":{encode(output)},"attributes":{{}}}}', result
+        except NotJson:
+            pass  # said below with its place
+    text = encode(result)
     kept = Result(decode(text))
     kept.settled, kept.cause = result.settled, result.cause
     return text, kept

@@ -11,7 +11,6 @@ from nerve.core.nodes.base import Node, role_of
 from nerve.core.policy import Policy
 from nerve.core.result import Result, own
 from nerve.core.values import is_plain
-from nerve.errors import NotJson
 
 if TYPE_CHECKING:
     from nerve.core.nodes.context import ExecutionContext
@@ -130,7 +129,7 @@ def apart(context: ExecutionContext) -> ExecutionContext:
     """The context with an input of its own: what a leaf does to it, nobody else sees."""
     try:
         return context.with_input(own(context.input))
-    except (NotJson, RecursionError):
+    except (TypeError, ValueError, RecursionError):
         return context  # without a run there may be values that cannot be copied
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
+from nerve.core.misfits import check_name
 from nerve.core.nodes.base import ControlNode, Names, Node
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.policy import NO_POLICY, Policy
@@ -115,6 +116,7 @@ class Graph(ControlNode):
     ) -> Graph:
         if not step_id:
             raise ValueError(f"a step of graph '{self.id}' needs a step_id, because its node has no id")
+        check_name(f"a step of graph '{self.id}'", step_id)
         if step_id in self._steps:
             raise ValueError(f"graph '{self.id}' already has a step '{step_id}'")
         if isinstance(depends_on, str):

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from nerve.core.event import Sink
 from nerve.core.limits import Limits
+from nerve.core.misfits import check_name, is_whole
 from nerve.core.nodes.base import ControlNode, Node
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.function import FunctionNode
 from nerve.core.nodes.graph import suggest
 from nerve.core.session import loading
+from nerve.core.values import encode
 from nerve.core.workflow.context import WorkflowContext
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.standing import OneStep
@@ -265,10 +267,10 @@ class Session:
             raise ValueError(f"Workflow '{workflow_id}' not found{suggest(workflow_id, self.workflows)}")
         params = loading.check_start(self, workflow, params)
         given = {"label": label, "branch": branch, "conversation": conversation}
-        about = {name: value for name, value in given.items() if value is not None}
+        about = {name: check_name(f"a {name}", value) for name, value in given.items() if value is not None}
         run = WorkflowRun(workflow, input, params, event_sink, limits=limits, about=about)
         if key is not None:
-            return await self.engine.start_keyed(run, key)
+            return await self.engine.start_keyed(run, check_name("a key", key))
         await self.engine.start(run)
         return run
 
@@ -280,6 +282,7 @@ class Session:
 
     async def signal(self, label: str, key: str | None = None, value: Any = None) -> None:
         """Assert a signal; every run that waits for it goes on, and it stays until it is retracted."""
+        encode([label, key, value])
         await self.dataspace.assert_fact(["signal", label, {"key": key, "value": value}])
 
     async def fork(
@@ -299,6 +302,8 @@ class Session:
 
     def get_workflow_run(self, run_id: str) -> WorkflowRun | None:
         """A run by its id or any unique beginning of it."""
+        if not is_whole(run_id):
+            return None
         store = self.engine.store
         exact = store.run(run_id)
         if exact is not None and exact.session == self.name:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from nerve.core.gates import check_choices
 from nerve.core.limits import Limits
+from nerve.core.misfits import check_name
 from nerve.core.nodes.base import Names, Node, policy_for
 from nerve.core.nodes.bound import bounded
 from nerve.core.nodes.context import ExecutionContext, recovering
@@ -143,6 +144,9 @@ class WorkflowContext:
     ) -> Coroutine[Any, Any, Any]:
         """Wait for a signal, which may be there already; gives its value. Without a key, any key will do."""
         self._attached()
+        check_name("a signal", label)
+        if key is not None:
+            check_name("a signal's key", key)
         return answered(self.execution, Signal(self.execution.take(label), label, key, timeout))
 
     def assert_fact(self, fact: Any) -> Coroutine[Any, Any, None]:

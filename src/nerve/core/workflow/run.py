@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from nerve.core.event import SAID, SHOWN, Sink, WorkflowEvent, shortened
 from nerve.core.gates import taken
 from nerve.core.limits import Limits, raised
-from nerve.core.values import decode, encode
+from nerve.core.values import LARGEST, decode, encode
 from nerve.core.view import RunView, fold
 from nerve.core.workflow.replay import Row
 from nerve.core.workflow.state import FINAL, GateInfo, WorkflowRunInfo, WorkflowState
@@ -285,7 +285,7 @@ class WorkflowRun:
             raise RuntimeError("the session is closed")
         owner, gate = self._find_gate(gate_id)
         answer = taken(answer, gate.choices, gate.form)
-        encode(answer)
+        encode(answer, largest=LARGEST // 2)  # which is recorded under two names
         owner._engine.ready(owner)
         del owner._gates[gate.path]
         if not owner._gates and owner._state is WorkflowState.WAITING:
