@@ -41,6 +41,7 @@ class Commands:
     @asynccontextmanager
     async def _turn(self, run: WorkflowRun) -> AsyncIterator[Drive | None]:
         """Have a run to oneself; gives its drive, if anybody drives it."""
+        self._engine.attend()
         async with self._locks.setdefault(run, asyncio.Lock()):
             while (drive := self._engine.drives.get(run.run_id)) is not None and drive.detached:
                 await run._change()

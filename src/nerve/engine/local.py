@@ -70,6 +70,7 @@ class LocalEngine:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._keys: dict[str, tuple[WorkflowRun, asyncio.Task[None]]] = {}
         self._sentinel: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._writer: Writer | None = None
         self.watchers: list[Callable[[WorkflowRun, list[WorkflowEvent]], None]] = []
         """Whoever sees the events of all runs."""
@@ -83,12 +84,35 @@ class LocalEngine:
 
     @property
     def writer(self) -> Writer:
-        if self._writer is None:
-            loop = asyncio.get_running_loop()
-            count_tasks(loop)
-            self._sentinel = sentinel(loop)
-            self._writer = Writer(self.store)
+        self.attend()
+        assert self._writer is not None
         return self._writer
+
+    def attend(self) -> None:
+        """Belong to the event loop that is running, if nothing is left to do on another."""
+        loop = asyncio.get_running_loop()
+        if loop is self._loop:
+            return
+        if self._loop is not None:
+            self._leave_loop(self._loop)
+        count_tasks(loop)
+        self._loop, self._sentinel, self._writer = loop, sentinel(loop), Writer(self.store)
+
+    def _leave_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        if loop.is_running():
+            raise RuntimeError(
+                "the session is used on another event loop, which still runs; make a session for each"
+            )
+        if self.drives:
+            raise RuntimeError(
+                f"the session has open runs on an event loop that has ended: {', '.join(self.drives)}."
+                " Wait for them before their loop ends, or close the session: `async with Session(…)` in"
+                " each asyncio.run"
+            )
+        assert self._writer is not None
+        self._writer.close()
+        for waiting in (self.leaving, self._parked, self._timers, self._keys):
+            waiting.clear()
 
     @property
     def day(self) -> Day | None:
@@ -124,7 +148,9 @@ class LocalEngine:
         drives = list(self.drives.values())
         for drive in drives:
             drive.detached = True
-        await asyncio.gather(*(drive.cancel_tasks() for drive in drives))
+        here = self._loop is asyncio.get_running_loop()  # what an ended loop had to do is over
+        if here:
+            await asyncio.gather(*(drive.cancel_tasks() for drive in drives))
         for drive in drives:
             drive.let_go()
         await self._recovery.close()
@@ -137,7 +163,8 @@ class LocalEngine:
         if self._facts is not None:
             self._facts.space.close()
         if self._writer is not None:
-            await self._writer.drained()
+            if here:
+                await self._writer.drained()
             self._writer.close()
         self.store.close()
 
@@ -324,6 +351,7 @@ class LocalEngine:
 
     async def recover(self) -> list[WorkflowRun]:
         """Take up every open run of this session; one that has nothing but open waits goes on waiting."""
+        self.attend()
         logs.end_all(self, self._name)
         runs = await self._recovery.recover()
         await self.budgets.go_on()

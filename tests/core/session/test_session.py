@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from core.workflow.support import at_gate, counted, until, within
-from nerve import FunctionNode, Graph, Session
+from nerve import FunctionNode, Graph, MockNode, Session
 from nerve.core.nodes.control import GateNode, WhileNode
 from nerve.core.workflow import Workflow, WorkflowRun, WorkflowState
 from nerve.errors import StoreError, StoreLocked
@@ -478,3 +478,85 @@ async def test_giving_up_a_keyed_start_does_not_harm_who_else_wants_that_run(fil
         run = await within(patient)
         assert (await within(run.next_gate())).prompt
         assert len(session.engine.store.runs()) == 1
+
+
+def loops(session, *turns):
+    """Each in an event loop of its own."""
+    return [asyncio.run(asyncio.wait_for(turn(session), 10)) for turn in turns]
+
+
+def asking(file=None):
+    session = Session("test", file)
+    MockNode("echo", session)
+
+    @session.workflow
+    async def echoes(ctx):
+        await ctx.run_parallel([("echo", 1), ("echo", 2)])
+        return (await ctx.run("echo", ctx.input))["output"]
+
+    @session.workflow
+    async def asks(ctx):
+        return await ctx.gate("Well?")
+
+    return session
+
+
+async def echoed(session):
+    run = await session.start("echoes", "hello", key="the same")
+    return await run.wait()
+
+
+async def answered(session):
+    run = await session.start("asks")
+    await run.next_gate()
+    await run.answer("well")
+    await session.signal("heard", None, 1)
+    return await run.wait()
+
+
+async def asked(session):
+    run = await session.start("asks")
+    await run.next_gate()
+    return run
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_session_whose_runs_are_over_can_be_used_on_another_event_loop(durable, file):
+    session = asking(file if durable else None)
+    assert loops(session, echoed, answered, echoed, answered) == ["hello", "well"] * 2
+    assert [info.state.value for info in session.list_workflow_runs()] == ["completed"] * 3
+    asyncio.run(session.close())
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda session, run: session.start("echoes"),
+        lambda session, run: session.recover(),
+        lambda session, run: run.wait(),
+        lambda session, run: run.answer("well"),
+        lambda session, run: run.stop(),
+    ],
+)
+def test_a_run_that_was_open_when_its_event_loop_ended_is_named_and_not_waited_for(use, file):
+    session = asking(file)
+    (run,) = loops(session, asked)
+
+    async def used(session):
+        with pytest.raises(RuntimeError, match=f"open runs on an event loop that has ended: {run.run_id}"):
+            await use(session, run)
+        await session.close()
+        async with asking(file) as again:
+            (found,) = await again.recover()
+            await found.next_gate()
+            await found.answer("well")
+            return await found.wait()
+
+    assert loops(session, used) == ["well"]
+
+
+async def test_a_session_is_used_on_one_event_loop_at_a_time(session):
+    MockNode("echo", session)
+    await (await session.start("echo", 1)).wait()
+    with pytest.raises(RuntimeError, match="another event loop, which still runs"):
+        await asyncio.to_thread(asyncio.run, session.start("echo", 2))

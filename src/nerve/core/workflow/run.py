@@ -50,6 +50,7 @@ class Engine(Protocol):
     @property
     def commands(self) -> Commands: ...
     def new_id(self) -> str: ...
+    def attend(self) -> None: ...
     def ready(self, run: WorkflowRun) -> None: ...
     def rows(self, run_id: str, after: int = 0, limit: int | None = None) -> Iterable[Row]: ...
     def open_gates(self, run_id: str) -> dict[str, GateInfo]: ...
@@ -283,6 +284,7 @@ class WorkflowRun:
         """Take the gate out of the open ones, so that no second can have it; gives the answer as taken."""
         if self._engine.closed:
             raise RuntimeError("the session is closed")
+        self._engine.attend()
         owner, gate = self._find_gate(gate_id)
         answer = taken(answer, gate.choices, gate.form)
         encode(answer, largest=LARGEST // 2)  # which is recorded under two names
@@ -362,6 +364,7 @@ class WorkflowRun:
         """Return when something about the run has changed that people wait for."""
         if self._engine.closed:
             raise RuntimeError(f"the session is closed; recover() goes on with run '{self._run_id}'")
+        self._engine.attend()
         watcher: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._watchers.append(watcher)
         try:
