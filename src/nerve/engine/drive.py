@@ -290,6 +290,7 @@ class Drive:
         self.run._state = WorkflowState.HELD
 
     def _note_held(self) -> None:
+        self.waits.tell_stopped()
         seq = self.journal.note("workflow_held", "", encode(self.run._held, deep=None))
         self.journal.row_changed()
         self.journal.written_upto(seq).add_done_callback(lambda _: self.run._notify())

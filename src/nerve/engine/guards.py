@@ -48,16 +48,21 @@ class Guard:
             opened.handle.cancel()
         self._left = max(0.0, (opened.deadline or 0.0) - time.time())
         opened.deadline = None
-        self._telling = self._drive.loop.call_soon(self._tell)
+        self._telling = self._drive.loop.call_soon(self.tell)
 
-    def _tell(self) -> None:
-        if self._is_open:
-            self._told = True
-            self._note({"left": self._left})
+    def tell(self) -> None:
+        """Say that the clock stands, if that was not said yet."""
+        if self._telling is not None:
+            self._telling.cancel()
+            self._telling = None
+            if self._is_open:
+                self._told = True
+                self._note({"left": self._left})
 
     def _go_on(self) -> None:
         if self._telling is not None:
             self._telling.cancel()
+            self._telling = None
         if not self._is_open:
             return
         self._opened.deadline = time.time() + self._left

@@ -45,6 +45,7 @@ class LeafRuntime(DirectRuntime):
     async def record(self, place: str, type: str, data: dict[str, Any]) -> None:
         heard(self._clocks, place)
         drive = self._drive
+        drive.waits.tell_stopped()
         await drive.journal.written_upto(drive.note(type, self._path, data, urgent=True))
 
     def recorded(self, type: str) -> dict[str, Any] | None:

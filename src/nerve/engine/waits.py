@@ -79,6 +79,7 @@ class Waits:
         """A gate that a leaf opens in the middle of what it does; the body knows nothing of it."""
         drive = self._drive
         gate.path = drive.free_path(gate.path)
+        self.tell_stopped()
         opened = self._opened(gate, "", None)
         try:
             return await opened.future
@@ -155,6 +156,12 @@ class Waits:
         """The clocks of the bounds that are around a place."""
         opened = [each for each in self._open.values() if is_around(each.wait, place)]
         return [each.guard for each in opened if each.guard is not None]
+
+    def tell_stopped(self) -> None:
+        """Write which clocks stand before it is written why: then no crash comes between the two."""
+        for each in self._open.values():
+            if each.guard is not None:
+                each.guard.tell()
 
     def is_open(self, opened: OpenWait) -> bool:
         return self._open.get(opened.wait.path) is opened
