@@ -4,9 +4,11 @@ from datetime import timedelta
 
 import pytest
 
-from nerve import BashNode, ExecutionContext, Graph, Session, WorkflowContext
+from nerve import BashNode, ExecutionContext, Graph, Retry, Session, WorkflowContext
+from nerve.agents import AgentNode
 from nerve.core.nodes import FunctionNode
 from nerve.core.workflow import Workflow, WorkflowInfo, WorkflowState
+from nerve.testing import ScriptedProvider
 
 
 async def nothing(ctx):
@@ -215,3 +217,32 @@ def test_everything_public_says_what_it_is():
     assert len(nerve.__all__) <= 20
     for name in nerve.__all__:
         assert getattr(nerve, name).__doc__, name
+
+
+async def test_a_leaf_that_is_started_by_its_name_is_a_step_like_any_other():
+    session, tries = Session(), []
+
+    async def shaky(context):
+        tries.append(context.path)
+        if len(tries) == 1:
+            raise OSError("not yet")
+        return context.input
+
+    FunctionNode("shaky", session, shaky, retry=Retry(attempts=2, delay=0))
+    run = await session.start("shaky", "tea")
+    assert await run.wait() == "tea"
+    assert tries == ["/shaky", "/shaky"]
+    told = [event.event_type for event in run.events]
+    assert told == [
+        "workflow_started",
+        "node_started",
+        "node_retrying",
+        "node_completed",
+        "workflow_completed",
+    ]
+
+
+async def test_an_agent_can_be_started_by_its_name():
+    session = Session()
+    AgentNode("dev", session, ScriptedProvider(["done"]))
+    assert await (await session.start("dev", "Do it")).wait() == "done"

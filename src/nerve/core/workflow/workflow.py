@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from nerve.core.limits import Limits
-from nerve.core.nodes.base import Names, Node, Role
+from nerve.core.nodes.base import Names, Node, Role, role_of
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.graph import Graph
 from nerve.core.result import Result
@@ -132,7 +132,10 @@ class Workflow(Node):
             outcome = self._fn(context)
             return await outcome if inspect.isawaitable(outcome) else outcome
         assert self._body is not None
-        result = await self._body.execute(context.execution)
+        if role_of(self._body) == "leaf":
+            result = await context.execution.call(self._body, context.input)
+        else:
+            result = await self._body.execute(context.execution)
         if not result["success"]:
             raise WorkflowFailed(context.run_id, result["error"], result.get("error_type", "Failed"))
         return result["output"]
