@@ -127,7 +127,9 @@ async def test_a_call_that_the_code_no_longer_gives_up_holds_the_run_or_is_run_a
         latch.inputs.clear()
         latch.open.set()
         await run.resume(with_changes=True)
-        assert await within(run.wait()) == [1, "yes"]
+        await at_gate(run)
+        await run.answer("yes to that")
+        assert await within(run.wait()) == [1, "yes to that"]
         assert (latch.inputs, again["a"]) == ([1], [])
 
 

@@ -17,7 +17,7 @@ from nerve.core.policy import NO_POLICY, Policy, Retry
 from nerve.core.result import Result, own
 from nerve.core.runtime import Call
 from nerve.core.values import digest, encode
-from nerve.core.workflow.replay import Found
+from nerve.core.workflow.replay import Found, Outdated
 from nerve.core.workflow.state import WorkflowState
 from nerve.engine import records
 from nerve.engine.leaf import LeafRuntime
@@ -59,9 +59,13 @@ class Calls:
         try:
             if found is not None and found.settle is not None:
                 settled = True
-                told: Result = await drive.told(found)
-                drive.threads.note(call.node_id, told)
-                return told
+                try:
+                    told: Result = await drive.told(found)
+                    drive.threads.note(call.node_id, told)
+                    return told
+                except Outdated:
+                    found, settled = drive.look_up(path, hashed, text), False
+                    begun = found is not None
             if role == "leaf" and unfit is None:
                 call.input = own(call.input)
             if found is not None and role != "leaf":
@@ -69,6 +73,7 @@ class Calls:
             elif not drive.is_live:
                 await drive.turn_live(path if found is not None and in_doubt(call, found) else None)
             if found is None:
+                drive.outdate()
                 if role != "control":
                     drive.usage.steps += 1
                 if drive.purses.counted or drive.host.day is not None:

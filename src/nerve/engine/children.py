@@ -11,10 +11,13 @@ from nerve.core.ledger import summed
 from nerve.core.limits import BUDGETS, Limits, Usage
 from nerve.core.result import Result
 from nerve.core.runtime import Call
+from nerve.core.values import decode
 from nerve.core.view import RunView
+from nerve.core.workflow.replay import is_child
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import WorkflowState
 from nerve.core.workflow.workflow import Workflow
+from nerve.store.port import Store
 
 if TYPE_CHECKING:
     from nerve.engine.drive import Drive
@@ -65,6 +68,13 @@ def earlier(engine: LocalEngine, parent: Drive, path: str, attempt: int) -> list
     """The runs of the attempts before: what they took counts as well."""
     rows = (engine.store.run(child_id(parent.run.run_id, path, number)) for number in range(1, attempt))
     return [engine.handle(row) for row in rows if row is not None]
+
+
+def asked(store: Store, run_id: str) -> bool:
+    """Whether a person was asked in a run, or in a child of it."""
+    past = store.events(run_id)
+    gates = any(row.type == "gate_waiting" for row in past)
+    return gates or any(asked(store, decode(row.data)["child"]) for row in past if is_child(row))
 
 
 def refused(name: str, lineage: list[str], depth: int) -> Result | None:

@@ -95,6 +95,11 @@ class Delivery:
         if not durable:
             self.pump()
 
+    def reordered(self) -> None:
+        """Some of what is recorded was dropped: who waits for it is told now."""
+        self._release()
+        self.pump()
+
     def stir(self) -> None:
         """The body has done something: it is not at rest."""
         self._turns = 0

@@ -17,7 +17,7 @@ from nerve.core.runtime import Call, Wait
 from nerve.core.threads import Threads
 from nerve.core.values import AROUND, decode, encode, is_plain, mended
 from nerve.core.workflow.context import WorkflowContext
-from nerve.core.workflow.replay import ROOT, Found, Mismatch, Record, Replay
+from nerve.core.workflow.replay import ROOT, Found, Mismatch, Outdated, Record, Replay
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import WorkflowState
 from nerve.engine.budgets import Budgets
@@ -63,6 +63,7 @@ class Host(Protocol):
     def child_id(self, parent: str, path: str) -> str: ...
     def child_ended(self, parent: str, path: str, attempt: int) -> bool: ...
     async def run_child(self, parent: Drive, call: Call, attempt: int) -> Result: ...
+    def child_asked(self, run_id: str) -> bool: ...
     def parked(self, drive: Drive) -> None: ...
     def dropped(self, drive: Drive) -> None: ...
     def row(
@@ -372,16 +373,41 @@ class Drive:
 
     def _reset(self, source: Replay, path: str, because: str) -> None:
         """What is recorded at a path does not count any more: it is run again."""
+        self.outdate(source.asked_at(path))
         seq = self.note("path_reset", path, {"because": because})
         self._resets.append((path, seq))
         source.forget(path)
+
+    def outdate(self, after: float = 0) -> None:
+        """Something is run that is not recorded: answers behind it were for what was shown then.
+
+        Those that the body has not heard by now do not count, and are asked for again.
+        """
+        source = self.delivery.replay or self.delivery.offers
+        if source is None or not (places := source.unheard(after, self.host.child_asked)):
+            return
+        for place in places:
+            because = "something before it is run again, and an answer counts only for what was shown"
+            self._resets.append((place, self.note("path_reset", place, {"because": because})))
+            self.waits.forget(place)
+        source.reopen(places)
+        self.delivery.reordered()
 
     async def told(self, found: Found) -> Any:
         """The recorded outcome, in its turn; what was given up stays open until it is given up again."""
         record = found.settle
         assert record is not None
         if record.kind == "settle":
-            return await self.delivery.awaited(self.delivery.recorded(record))
+            try:
+                outcome = await self.delivery.awaited(self.delivery.recorded(record))
+            except TimeoutError as late:
+                outcome = late
+            if record.void:
+                raise Outdated
+            record.done = True
+            if isinstance(outcome, TimeoutError):
+                raise outcome
+            return outcome
         never = self.delivery.future()
         self.delivery.pump()
         try:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from nerve.core.values import AROUND, decode, encode
-from nerve.core.workflow.replay import ASKS, CONTROL, DROPS, ROOT, within, without_reset
+from nerve.core.workflow.replay import ASKS, CONTROL, DROPS, ROOT, answers, is_child, without, without_reset
 from nerve.core.workflow.replay import Row as AnyRow
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import WorkflowState
@@ -23,6 +24,24 @@ if TYPE_CHECKING:
 
 WAITS = frozenset(OPENS.values())
 UNCHANGED: Any = ...
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """From where on a fork goes its own way: from a path, and from the start if its input is another."""
+
+    at: str | None = None
+    anew: bool = False
+
+    def reached(self, past: Iterable[AnyRow]) -> float:
+        """The number of the event with which the path was first reached; what came before is kept."""
+        if self.at is None:
+            return float("inf")
+        asks = [row for row in past if row.type in ASKS]
+        if not any(row.path == self.at for row in asks):
+            known = sorted({row.path for row in asks})
+            raise ValueError(f"the run has no path '{self.at}'. It has: {', '.join(known) or 'none yet'}")
+        return next(row.seq for row in past if row.path == self.at)
 
 
 async def fork(
@@ -44,8 +63,9 @@ async def fork(
         changed.setdefault(at, {})["input"] = input
     given = input if input is not UNCHANGED and at is None else start["input"]
     run = WorkflowRun(engine.workflow(row), given, start["params"], about=about_of(start))
+    anew = encode(given, canonical=True) != encode(start["input"], canonical=True)
     new = {"overrides": {**start.get("overrides", {}), **changed}} | ({"key": key} if key is not None else {})
-    await asyncio.gather(*copy(engine, row, past, run, at, new))
+    await asyncio.gather(*copy(engine, row, past, run, Cut(at, anew), new))
     engine.revive(run)
     return run
 
@@ -69,24 +89,26 @@ def copy(
     row: RunRow,
     past: list[Row],
     run: WorkflowRun,
-    at: str | None,
+    cut: Cut,
     new: dict[str, Any],
 ) -> list[asyncio.Future[None]]:
     """Note the journals of a fork and of the child runs it has yet to hear from, for one commit."""
-    rows = kept(past, at)
+    rows = kept(past, cut, engine.child_asked)
     start = {
         **{name: value for name, value in decode(past[0].data).items() if name not in ("key", "parent")},
         "run_id": run.run_id,
         "input": run._input,
         "definition": run.workflow.definition()[0],
-        "forked_from": {"run": row.run, "at": at, "copied": len(rows) + 1},
+        "forked_from": {"run": row.run, "at": cut.at, "copied": len(rows) + 1},
         **new,
     }
     run._state, run._started_at = WorkflowState.RUNNING, datetime.now(UTC)
     written: list[asyncio.Future[None]] = []
-    for path, child in open_children(past, at):
-        if (child_row := engine.store.run(child)) is not None:
-            written += copy_child(engine, child_row, run.run_id, path)
+    for number, taken in enumerate(rows):
+        if is_child(taken) and (source := open_child(taken, rows)) is not None:
+            rows[number] = renamed(taken, source, child_id(run.run_id, taken.path))
+            if (child_row := engine.store.run(source)) is not None:
+                written += copy_child(engine, child_row, run.run_id, taken.path)
     journal = Journal(
         run.run_id,
         0,
@@ -115,7 +137,7 @@ def copy_child(engine: LocalEngine, row: RunRow, parent: str, path: str) -> list
         run_id=child_id(parent, path),
         about=about_of(start),
     )
-    return copy(engine, row, past, child, None, {"parent": parent})
+    return copy(engine, row, past, child, Cut(), {"parent": parent})
 
 
 def about_of(start: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,52 +145,41 @@ def about_of(start: Mapping[str, Any]) -> dict[str, Any]:
     return {name: start[name] for name in ("label", "branch", "conversation") if name in start}
 
 
-def open_children(past: Iterable[AnyRow], at: str | None) -> list[tuple[str, str]]:
-    """Paths and ids of the child runs that were started and have not been heard from, outside of `at`."""
-    settled = {row.path for row in past if row.settles}
-    return [
-        (row.path, decode(row.data)["child"])
-        for row in past
-        if row.type in ASKS and '"child":' in row.data and "child" in decode(row.data)
-        if row.path not in settled and not (at is not None and within(row.path, at))
-    ]
+def open_child(row: Row, rows: Iterable[Row]) -> str | None:
+    """The child run that a row has started, if it has not been heard from."""
+    settled = any(other.settles and other.path == row.path for other in rows)
+    return None if settled else str(decode(row.data)["child"])
 
 
-def kept(rows: Iterable[AnyRow], at: str | None) -> list[Row]:
-    """The rows that a fork at the path `at` takes over, numbered from 2.
+def renamed(row: Row, before: str, now: str) -> Row:
+    """The start of a child run that goes on under an id of its own."""
+    return row._replace(data=row.data.replace(f'"child":"{before}"', f'"child":"{now}"', 1))
+
+
+def kept(rows: Iterable[AnyRow], cut: Cut, asked: Callable[[str], bool]) -> list[Row]:
+    """The rows that a fork takes over, numbered from 2.
 
     Left out are what lies at or below the path, how the nodes around it ended, whatever was not
-    settled, and every gate, timer and signal that was opened after the path was first reached: an
-    answer counts only for what was shown then.
+    settled, every timer and signal that was opened after the path was first reached, and every answer
+    that came after it, with how the nodes around the gate ended: an answer counts only for what was shown.
     """
     past = [row for row in without_reset(list(rows)) if not row.type.startswith("workflow_")]
-    if at is not None and not any(row.path == at and row.type in ASKS for row in past):
-        known = sorted({row.path for row in past if row.type in ASKS})
-        raise ValueError(f"the run has no path '{at}'. It has: {', '.join(known) or 'none yet'}")
-    cut = next((row.seq for row in past if at is not None and row.path == at), float("inf"))
+    at, reached = cut.at, cut.reached(past)
+    late = {row.path for row in past if row.type in WAITS and row.seq > reached}
+    outdated = [place for seq, place in answers(past, asked) if seq > (0 if cut.anew else reached)]
+    past = without(past, [*outdated, *([at] if at is not None else [])])
     ended = {row.path for row in past if row.settles and row.type not in DROPS and row.settles != ROOT}
-    late = {row.path for row in past if row.type in WAITS and row.seq > cut}
-    around = ancestors(at) if at else set()
+    given_up = {row.path for row in past if row.type in DROPS}
 
     def takes_over(row: AnyRow) -> bool:
-        if at is not None and within(row.path, at):
-            return False
         if row.type in DROPS or row.type in ("node_retrying", "path_reset") or row.path in late:
             return False
-        if row.path in around:
-            return not row.settles
-        return row.type not in ASKS or row.path in ended or row.data.startswith(CONTROL)
+        if row.type not in ASKS or row.path in ended or row.data.startswith(CONTROL):
+            return True
+        return is_child(row) and row.path not in given_up
 
     taken = [row for row in past if takes_over(row)]
     return [
         Row(number, row.at, row.type, row.path, row.path if row.settles else None, row.data)
         for number, row in enumerate(taken, 2)
     ]
-
-
-def ancestors(path: str) -> set[str]:
-    found = set()
-    while (cut := path.rfind("/")) > 0:
-        path = path[:cut]
-        found.add(path)
-    return found

@@ -439,6 +439,9 @@ class LocalEngine:
     async def run_child(self, parent: Drive, call: Call, attempt: int) -> Result:
         return await children.run_child(self, parent, call, attempt)
 
+    def child_asked(self, run_id: str) -> bool:
+        return children.asked(self.store, run_id)
+
     def open_children(self, run_id: str) -> list[RunRow]:
         return [row for row in self.store.runs(session=self._name, states=OPEN) if row.parent == run_id]
 

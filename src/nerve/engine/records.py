@@ -111,9 +111,9 @@ def resets_in(rows: Iterable[Row]) -> list[tuple[str, int]]:
 
 
 def settle_key(path: str, resets: Sequence[tuple[str, int]]) -> str:
-    """A path settles once, and once more after each reset of it."""
+    """A path settles once, and once more after each reset of it, or of something in it."""
     for place, seq in reversed(resets):
-        if within(path, place):
+        if within(path, place) or place.startswith(f"{path}/"):
             return f"{path}#{seq}"
     return path
 

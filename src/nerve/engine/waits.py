@@ -13,7 +13,7 @@ from nerve.core.gates import gate_id, waiting
 from nerve.core.limits import message
 from nerve.core.runtime import Gate, Signal, Timer, Wait
 from nerve.core.values import decode, digest, encode
-from nerve.core.workflow.replay import ASKS, CONTROL, ROOT, Found, acts, below, within
+from nerve.core.workflow.replay import ASKS, CONTROL, ROOT, Found, Outdated, acts, below, within
 from nerve.core.workflow.state import GateInfo, WorkflowState
 from nerve.engine.facts import patterns_of
 from nerve.engine.guards import Guard, goes_on, is_around
@@ -63,8 +63,13 @@ class Waits:
         opened: OpenWait | None = None
         try:
             if found is not None and found.settle is not None:
-                return await drive.told(found)
+                try:
+                    return await drive.told(found)
+                except Outdated:
+                    found = None
             await drive.turn_live()
+            if found is None and not isinstance(wait, Timer):
+                drive.outdate()
             opened = self._opened(wait, digest(asked), found)
             return await drive.delivery.awaited(opened.future)
         except asyncio.CancelledError:
@@ -96,6 +101,13 @@ class Waits:
             if place.startswith(f"{path}/") and row.type == "gate_waiting":
                 drive.note("gate_cancelled", place, {}, drive.settle_key(place))
                 drive.run._gates.pop(place, None)
+
+    def forget(self, place: str) -> None:
+        """What is recorded at a place does not count any more, nor what was answered there just now."""
+        for path in [path for path in self._early if within(path, place)]:
+            del self._early[path]
+        for path in [path for path in self._drive.run._gates if within(path, place)]:
+            del self._drive.run._gates[path]
 
     def recorded(self, path: str, type: str) -> dict[str, Any] | None:
         """The data of the last event of a type at a path, since what is there was started."""

@@ -319,7 +319,9 @@ async def test_resume_with_changes_runs_again_what_is_asked_for_differently_and_
         with pytest.raises(RunHeld):
             await within(run.wait())
         await run.resume(with_changes=True)
-        assert await within(run.wait()) == ["new", "yes"]
+        await at_gate(run)
+        await run.answer("yes to the new")
+        assert await within(run.wait()) == ["new", "yes to the new"]
         assert (same, work) == ([], ["new"])
 
 
@@ -345,7 +347,9 @@ async def test_resume_with_changes_goes_on_when_steps_were_added_and_removed(fil
         with pytest.raises(RunHeld):
             await within(run.wait())
         await run.resume(with_changes=True)
-        assert await within(run.wait()) == "yes"
+        await at_gate(run)
+        await run.answer("yes to the new")
+        assert await within(run.wait()) == "yes to the new"
         assert (kept, added) == ([], [3])
 
 
@@ -369,12 +373,14 @@ async def test_a_run_resumed_with_changes_survives_another_restart(file):
         with pytest.raises(RunHeld):
             await within(run.wait())
         await run.resume(with_changes=True)
+        await at_gate(run)
+        await run.answer("yes to the new")
         await until(lambda: run.pending_gate and run.pending_gate.prompt == "Really?")
     async with opened(file, changed) as session:
         again = counted(session, "work")
         (run,) = await session.recover()
         await run.answer("really")
-        assert await within(run.wait()) == ["yes", "really"]
+        assert await within(run.wait()) == ["yes to the new", "really"]
         assert again == []
 
 

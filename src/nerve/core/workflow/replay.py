@@ -7,7 +7,7 @@ everything that was recorded before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -52,6 +52,10 @@ class Mismatch(NerveError):
         self.path, self.recorded, self.asked = path, recorded, asked
 
 
+class Outdated(Exception):
+    """What was recorded and is about to be told does not count any more."""
+
+
 @dataclass(slots=True)
 class Record:
     """Something the body asked for, was told, or gave up."""
@@ -62,6 +66,8 @@ class Record:
     row: Row
     lenient: bool = False
     done: bool = False
+    void: bool = False
+    """Something that it may depend on is run again: it does not count any more."""
 
     @property
     def data(self) -> dict[str, Any]:
@@ -88,10 +94,12 @@ class Replay:
         self._ends: dict[Key, Record] = {}
         self._retries: dict[str, list[dict[str, Any]]] = {}
         self._next = 0
-        self._load(list(rows), lenient_upto)
+        self._lenient_upto, self._loose = lenient_upto, False
+        self._rows = without_reset(list(rows))
+        self._answers: list[tuple[float, str]] | None = None
+        self._load(self._rows, lenient_upto)
 
     def _load(self, rows: list[Row], lenient_upto: int) -> None:
-        rows = without_reset(rows)
         settled = {row.path for row in rows if row.settles and row.settles != ROOT}
         leaves = {row.path for row in rows if row.type in ASKS and not row.data.startswith(CONTROL)}
         acting = {row.path for row in rows if row.path in leaves and acts(row)}
@@ -152,6 +160,11 @@ class Replay:
         """Whether what is recorded there is an offer only, and may be run again."""
         return self._asks[path].lenient
 
+    def asked_at(self, path: str) -> float:
+        """The number of the event that something was asked for; a time to wait for is nothing that is run."""
+        row = self._asks[path].row
+        return row.seq if row.type != "timer_started" else float("inf")
+
     def forget(self, path: str) -> None:
         """Drop what is recorded at and below a path: it is run again."""
 
@@ -192,8 +205,39 @@ class Replay:
         """Stop insisting on the order of copied records; they are still there for who asks for them."""
         strict = [record for record in self._records[self._next :] if not record.lenient]
         loosened = len(strict) < len(self._records) - self._next
-        self._records, self._next = strict, 0
+        self._records, self._next, self._loose = strict, 0, True
         return loosened
+
+    def unheard(self, after: float, asked: Callable[[str], bool]) -> list[str]:
+        """The places of answers behind an event that are an offer only, and that the body has yet to hear."""
+        if self._answers is None:
+            self._answers = answers(self._rows, asked)
+        places = [place for seq, place in self._answers if seq > after and not self._heard(place)]
+        return list(dict.fromkeys(places))
+
+    def _heard(self, place: str) -> bool:
+        """Whether the body has come to what is recorded at a place, or to the end of what is around it."""
+        over = next((self._ends[path] for path in (*ancestors(place), place) if path in self._ends), None)
+        record = over or self._asks.get(place)
+        return record is None or record.done or record.kind == "drop" or not record.lenient
+
+    def reopen(self, places: list[str]) -> None:
+        """Drop what is recorded at places, and how what is around them ended: that is gone through again."""
+        around: list[str] = []
+        for place in places:
+            if (top := next((p for p in (*ancestors(place), place) if p in self._ends), None)) is not None:
+                self._ends.pop(top).void = True
+                around.append(top)
+            self.forget(place)
+        self._rows, self._answers = without(self._rows, places), None
+        inner = Replay(self._rows, self._lenient_upto)
+        found = [record for record in inner._records if any(inside(record.key, top) for top in around)]
+        for record in found:
+            (self._asks if record.kind == "ask" else self._ends)[record.key] = record
+        self._retries = inner._retries
+        left = [record for record in self._records[self._next :] if not record.void]
+        self._records = left if self._loose else sorted([*left, *found], key=lambda record: record.seq)
+        self._next = 0
 
     def ordered(self) -> set[int]:
         """The events that are still handed over in their order."""
@@ -214,7 +258,12 @@ def recorded(data: dict[str, Any]) -> str:
 
 def acts(row: Row) -> bool:
     """Whether the row says that a leaf has begun, and not a child run, whose attempts are the body's."""
-    return row.type in ("node_started", "step_started") and '"child":' not in row.data.partition('"hash"')[0]
+    return row.type in ("node_started", "step_started") and not is_child(row)
+
+
+def is_child(row: Row) -> bool:
+    """Whether the row says that a child run was asked for."""
+    return row.type in ASKS and '"child":' in row.data.partition('"hash"')[0]
 
 
 def below(path: str, leaves: set[str]) -> bool:
@@ -239,11 +288,64 @@ def covered(row: Row, settled: set[str]) -> bool:
 
 
 def without_reset(rows: list[Row]) -> list[Row]:
-    """The rows without those at or below a path that was reset later."""
+    """The rows without what lies at or below a path that was reset later, and how what is around it ended."""
     resets = [row for row in rows if row.type == "path_reset"]
     for reset in resets:
-        rows = [row for row in rows if row.seq >= reset.seq or not within(row.path, reset.path)]
+        rows = [row for row in rows if row.seq >= reset.seq or not undone(row, reset.path)]
     return rows
+
+
+def without(rows: list[Row], places: Iterable[str]) -> list[Row]:
+    """The rows without what lies at or below places, and without how what is around them ended."""
+    for place in places:
+        rows = [row for row in rows if not undone(row, place)]
+    return rows
+
+
+def undone(row: Row, place: str) -> bool:
+    """Whether a row says something that is not so any more when a place is run again."""
+    return within(row.path, place) or bool(row.settles and row.path and place.startswith(f"{row.path}/"))
+
+
+def answers(rows: Iterable[Row], asked: Callable[[str], bool]) -> list[tuple[float, str]]:
+    """Where people were asked, and the numbers of the events with the answers; what is open comes last.
+
+    A gate in a leaf or a child run is one with it; `asked` tells whether there was one in a child run.
+    """
+    rows = list(rows)
+    asks = {row.path: row for row in rows if row.type in ASKS and not row.data.startswith(CONTROL)}
+    settled = {row.path: row for row in rows if row.settles}
+    found: list[tuple[float, str]] = []
+    for path, row in asks.items():
+        leaf = next((place for place in ancestors(path) if place in asks), None)
+        end = settled.get(path)
+        seq = end.seq if end is not None else float("inf")
+        if row.type == "gate_waiting" and leaf is None:
+            found.append((seq, path))
+        elif row.type == "gate_waiting" and leaf in settled:
+            found.append((seq, leaf))
+        elif is_child(row) and (child := child_of(row, end)) is not None and asked(child):
+            found.append((seq, path))
+    return found
+
+
+def child_of(row: Row, end: Row | None) -> str | None:
+    """The child run that was asked for last, or that gave the result; there is none if it could not start."""
+    if end is None:
+        return str(decode(row.data)["child"])
+    found: str | None = (decode(end.data).get("result") or {}).get("attributes", {}).get("run_id")
+    return found
+
+
+def ancestors(path: str) -> list[str]:
+    """The paths that a path lies below, the outermost first."""
+    cuts = [at for at, letter in enumerate(path) if letter == "/" and at > 0]
+    return [path[:at] for at in cuts]
+
+
+def inside(key: Key, place: str) -> bool:
+    """Whether something is recorded below a place, or is an emit at it."""
+    return key.startswith(f"{place}/") if isinstance(key, str) else f"{key[0]}/".startswith(f"{place}/")
 
 
 def within(path: str, place: str) -> bool:
