@@ -190,7 +190,7 @@ class Calls:
     async def _attempts(self, call: Call, context: Any, runtime: LeafRuntime, found: Found | None) -> Result:
         drive = self._drive
         retry = call.policy.retry or ONE_TRY
-        number, delay = self._so_far(call, found) if found else (0, 0.0)
+        number, delay = await self._so_far(call, found) if found else (0, 0.0)
         while True:
             if delay > 0:
                 await asyncio.sleep(delay)
@@ -219,13 +219,15 @@ class Calls:
         used = drive.purses.taken_by_child(call.path)
         return {"run_id": drive.host.child_id(drive.run.run_id, call.path), "usage": used or None}
 
-    def _so_far(self, call: Call, found: Found) -> tuple[int, float]:
+    async def _so_far(self, call: Call, found: Found) -> tuple[int, float]:
         """Attempts made before the engine died, and what is left of the pause behind the last one."""
         made = [entry for entry in found.retries if not entry.get("recovered")]
         number = made[-1]["attempt"] if made else 0
         delay = max(0.0, made[-1]["at"] + made[-1]["delay"] - time.time()) if made else 0.0
         data = {"node_id": call.node_id, "attempt": number + 1, "recovered": True, "delay": delay}
-        self._drive.note("node_retrying", call.path, data)
+        seq = self._drive.note("node_retrying", call.path, data)
+        if call.policy.effect == "once":
+            await self._drive.journal.written_upto(seq)
         return number, delay
 
     def _settle(self, call: Call, role: Role, result: Result, seconds: float) -> Result | asyncio.Future[Any]:
@@ -263,5 +265,5 @@ def as_json(value: Any) -> tuple[str, NotJson | None]:
 
 
 def in_doubt(call: Call, found: Found) -> bool:
-    """Whether a step that must happen at most once may have happened."""
-    return call.policy.effect == "once" and not any(entry.get("again") for entry in found.retries)
+    """Whether a step that must happen at most once may have happened since somebody said to run it."""
+    return call.policy.effect == "once" and not (found.retries and found.retries[-1].get("again"))

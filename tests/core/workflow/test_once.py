@@ -179,3 +179,23 @@ async def test_resuming_without_a_decision_keeps_the_run_in_doubt(in_doubt):
     with pytest.raises(RunHeld, match="in doubt"):
         await within(run.wait())
     assert latch.inputs == []
+
+
+async def test_a_decision_to_run_it_again_counts_for_one_attempt_only(in_doubt, file, tmp_path):
+    run, latch = in_doubt
+    latch.open.clear()
+    await run.retry("/payment")
+    await latch.entered.wait()
+    copy = photographed(file, tmp_path / "crashed")
+    third = Latch()
+    async with bank(copy, third) as session:
+        await session.recover()
+        again = session.get_workflow_run(run.run_id)
+        with pytest.raises(RunHeld, match="in doubt"):
+            await within(again.wait())
+        assert third.inputs == []
+        third.open.set()
+        await again.retry("/payment")
+        assert (await within(again.wait()))[0] is True
+        assert third.inputs == [{"amount": 5}]
+    latch.open.set()
