@@ -54,8 +54,12 @@ class Calls:
             call.input = drive.overrides.get(path, {}).get("input", call.input)
         text, unfit = as_json(call.input)
         hashed, role = digest(text), role_of(call.node)
-        found = drive.look_up(path, hashed, text) if drive.delivery.remembers else None
+        once = call.policy.effect == "once" and role == "leaf"
+        found = drive.look_up(path, hashed, text, once) if drive.delivery.remembers else None
         begun, settled = found is not None, False
+        if path in drive.unclear:  # written together with the reset: it must not be forgotten in between
+            self._started(call, role, text, hashed)
+            await drive.doubt(path)
         try:
             if found is not None and found.settle is not None:
                 settled = True
@@ -64,14 +68,16 @@ class Calls:
                     drive.threads.note(call.node_id, told)
                     return told
                 except Outdated:
-                    found, settled = drive.look_up(path, hashed, text), False
+                    found, settled = drive.look_up(path, hashed, text, once), False
                     begun = found is not None
             if role == "leaf" and unfit is None:
                 call.input = own(call.input)
             if found is not None and role != "leaf":
                 drive.delivery.pump()
+            elif once and found is not None and found.in_doubt:
+                await drive.doubt(path)
             elif not drive.is_live:
-                await drive.turn_live(path if found is not None and in_doubt(call, found) else None)
+                await drive.turn_live()
             if found is None:
                 drive.outdate()
                 if role != "control":
@@ -262,8 +268,3 @@ def as_json(value: Any) -> tuple[str, NotJson | None]:
         return encode(value, canonical=True), None
     except NotJson as error:
         return "null", error
-
-
-def in_doubt(call: Call, found: Found) -> bool:
-    """Whether a step that must happen at most once may have happened since somebody said to run it."""
-    return call.policy.effect == "once" and not (found.retries and found.retries[-1].get("again"))

@@ -89,6 +89,8 @@ class Drive:
         self.verdict: Exception | None = None
         self.barrier: asyncio.Future[None] | None = None
         self.doubts: list[str] = []
+        self.unclear: set[str] = set()
+        """Paths that are asked for otherwise than before, must happen once, and may have happened."""
         self.asked_anew: list[str] = []
         """Paths that the body asks for on replay and the journal does not have."""
         forked = "forked_from" in start
@@ -312,14 +314,11 @@ class Drive:
         if not self.doubts:
             self.emits.write_kept()
             return True
-        path = self.doubts[0]
-        self.hold(
-            "in doubt",
-            f"{path} was started, must happen at most once, and nobody knows whether it did. Say"
-            f" skip('{path}', output) if it happened, retry('{path}') to run it again, or fail('{path}').",
-            path,
-        )
+        self._hold_in_doubt(self.doubts[0])
         return False
+
+    def _hold_in_doubt(self, path: str) -> None:
+        self.hold("in doubt", DOUBT.format(path=path), path)
 
     def hold_for_budget(self, spent: Spent, path: str) -> None:
         """Let nothing new begin until the budget is raised; what runs is finished and recorded."""
@@ -351,8 +350,8 @@ class Drive:
         """Whether what the body does now says nothing about the run any more."""
         return self.detached or self.host.shutting_down
 
-    def look_up(self, path: str, hashed: str, asked: str) -> Found | None:
-        """What the journal has for something the body asks for."""
+    def look_up(self, path: str, hashed: str, asked: str, once: bool = False) -> Found | None:
+        """What the journal has for something the body asks for; it may be that it must happen `once`."""
         source = self.delivery.replay or self.delivery.offers
         if source is None:
             return None
@@ -362,17 +361,19 @@ class Drive:
             if not source.lenient(path):
                 self.hold("mismatch", f"{mismatch}. {WAYS_ON}", path)
                 raise Suspended from None
-            self._reset(source, path, str(mismatch))
+            self._reset(source, path, str(mismatch), once)
             return None
         if found is None and self.delivery.replay is not None:
             self.asked_anew.append(path)
         if found is not None and found.ask.lenient and found.settle and found.settle.kind == "drop":
-            self._reset(source, path, "the code may not give it up any more")
+            self._reset(source, path, "the code may not give it up any more", once)
             return None
         return found
 
-    def _reset(self, source: Replay, path: str, because: str) -> None:
+    def _reset(self, source: Replay, path: str, because: str, once: bool = False) -> None:
         """What is recorded at a path does not count any more: it is run again."""
+        if once and source.begun(path).in_doubt:
+            self.unclear.add(path)
         self.outdate(source.asked_at(path))
         seq = self.note("path_reset", path, {"because": because})
         self._resets.append((path, seq))
@@ -427,11 +428,17 @@ class Drive:
         """Whether this is the only run that is driven, and its body has no second task."""
         return len(self.host.drives) == len(self.delivery.tasks) == 1
 
-    async def turn_live(self, doubtful: str | None = None) -> None:
+    async def doubt(self, path: str) -> None:
+        """Hold the run for a step that may have happened, when the replay is over; never returns."""
+        if self.delivery.replay is not None:
+            self.doubts.append(path)
+            await self.delivery.awaited(self.delivery.live())
+        self._hold_in_doubt(path)
+        raise Suspended
+
+    async def turn_live(self) -> None:
         """Wait until the replay is over, and while the run is paused."""
         if self.delivery.replay is not None:
-            if doubtful is not None:
-                self.doubts.append(doubtful)
             await self.delivery.awaited(self.delivery.live())
         self.delivery.stir()
         while self.barrier is not None:
@@ -511,6 +518,10 @@ class Drive:
         return self.note("workflow_resumed", "", resumed(self.run.run_id, limits, with_changes), urgent=True)
 
 
+DOUBT = (
+    "{path} was started, must happen at most once, and nobody knows whether it did. Say"
+    " skip('{path}', output) if it happened, retry('{path}') to run it again, or fail('{path}')."
+)
 WAYS_ON = "Restore the code and resume the run, or resume it with_changes=True, or fork it."
 
 

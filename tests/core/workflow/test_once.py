@@ -1,10 +1,13 @@
 """Steps that must happen at most once: when nobody knows whether they did, a person decides."""
 
+import asyncio
+
 import pytest
 
 from core.workflow.support import Latch, at_gate, photographed, types, until, within
 from nerve import FunctionNode, Session
 from nerve.core.workflow import WorkflowState
+from nerve.engine import delivery
 from nerve.errors import RunHeld
 
 
@@ -199,3 +202,78 @@ async def test_a_decision_to_run_it_again_counts_for_one_attempt_only(in_doubt, 
         assert (await within(again.wait()))[0] is True
         assert third.inputs == [{"amount": 5}]
     latch.open.set()
+
+
+# -- changed code ------------------------------------------------------------------------------
+
+
+async def pay_later(ctx):
+    await ctx.run("new")
+    return await pay(ctx)
+
+
+async def pay_more(ctx):
+    paid = await ctx.run("payment", {"amount": 6}, effect="once")
+    return [paid["success"], paid["output"], paid.get("error")]
+
+
+async def gives_up(ctx):
+    task = asyncio.create_task(ctx.run("payment", {"amount": 5}, effect="once"))
+    await ctx.run("new")
+    task.cancel()
+    await asyncio.wait([task])
+    return await ctx.gate("Continue?")
+
+
+async def gives_up_no_more(ctx):
+    await ctx.run("new")
+    return await pay(ctx)
+
+
+@pytest.fixture(params=[pay_later, pay_more, gives_up_no_more])
+async def changed(request, file, monkeypatch):
+    """A run in doubt that was resumed with changed code, and the input that it has for the payment now."""
+    monkeypatch.setattr(delivery, "PATIENCE", 0.3)
+    body = gives_up if request.param is gives_up_no_more else pay
+    latch = Latch()
+    async with bank(file, latch) as session:
+        FunctionNode("new", session, latch.leaf if body is pay else lambda context: None)
+        session.workflow(body, id="changing")
+        run = await session.start("changing")
+        await (latch.entered.wait() if body is pay else at_gate(run))
+    latch = Latch()
+    latch.open.set()
+    async with bank(file, latch) as session:
+        FunctionNode("new", session, lambda context: None)
+        session.workflow(request.param, id="changing")
+        await session.recover()
+        run = session.get_workflow_run(run.run_id)
+        if body is gives_up:
+            await run.answer("yes")
+        with pytest.raises(RunHeld, match="mismatch"):
+            await within(run.wait())
+        await run.resume(with_changes=True)
+        yield run, latch, {"amount": 6 if request.param is pay_more else 5}
+
+
+async def test_changed_code_does_not_run_what_may_have_happened_without_asking(changed):
+    run, latch, _ = changed
+    with pytest.raises(RunHeld, match="in doubt"):
+        await within(run.wait())
+    assert (latch.inputs, run.held["path"]) == ([], "/payment")
+
+
+async def test_with_changed_code_a_person_says_it_happened(changed):
+    run, latch, _ = changed
+    await until(lambda: run.held)
+    await run.skip("/payment", {"receipt": 7})
+    assert await within(run.wait()) == [True, {"receipt": 7}, None]
+    assert latch.inputs == []
+
+
+async def test_with_changed_code_a_person_says_run_it_again(changed):
+    run, latch, asked = changed
+    await until(lambda: run.held)
+    await run.retry("/payment")
+    assert await within(run.wait()) == [True, asked, None]
+    assert latch.inputs == [asked]

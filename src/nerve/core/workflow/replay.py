@@ -84,6 +84,12 @@ class Found:
     settle: Record | None
     retries: list[dict[str, Any]] = field(default_factory=list)
 
+    @property
+    def in_doubt(self) -> bool:
+        """Whether it was begun, since somebody last said to run it, and nobody knows what became of it."""
+        known = self.settle is not None and self.settle.kind == "settle"
+        return not known and not (self.retries and self.retries[-1].get("again"))
+
 
 class Replay:
     """The records a body must go through again; those below a settled path count as made."""
@@ -150,11 +156,16 @@ class Replay:
         ask = self._asks.get(path)
         if ask is None:
             return None
-        data = ask.data
-        if data.get("hash") != digest:
-            raise Mismatch(path, recorded(data), asked)
+        found = self.begun(path)
+        if found.data.get("hash") != digest:
+            raise Mismatch(path, recorded(found.data), asked)
         ask.done = True
-        return Found(ask, data, self._ends.get(path), self._retries.get(path, []))
+        return found
+
+    def begun(self, path: str) -> Found:
+        """What is recorded for a path, whatever it was asked with."""
+        ask = self._asks[path]
+        return Found(ask, ask.data, self._ends.get(path), self._retries.get(path, []))
 
     def lenient(self, path: str) -> bool:
         """Whether what is recorded there is an offer only, and may be run again."""
