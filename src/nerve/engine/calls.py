@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 
 ONE_TRY = Retry(attempts=1)
 
+DOUBT = (
+    "{path} was started, must happen at most once, and nobody knows whether it did. Say"
+    " skip('{path}', output) if it happened, retry('{path}') to run it again, or fail('{path}')."
+)
+
 SHARE = 0.002
 """Seconds a run that is alone may keep the loop before everybody else on it has a turn."""
 
@@ -45,6 +50,8 @@ class Calls:
         self.leaves: dict[str, LeafRuntime] = {}
         """What they see of the engine."""
         self.clocks: dict[str, Clock] = {}
+        self.undecided: dict[str, asyncio.Future[Result | None]] = {}
+        """Steps of which somebody must say whether they have happened, by their paths."""
         self._shared = 0.0
 
     async def call(self, call: Call) -> Result:
@@ -202,10 +209,30 @@ class Calls:
                 await asyncio.sleep(delay)
             number += 1
             result = await attempt(call.node, context, call.policy, runtime.hear)
-            if not retry.again(result, number):
+            if result.settled == "timeout" and call.policy.effect == "once":
+                if (decided := await self._decision(call)) is not None:
+                    return decided
+                delay = 0.0
+            elif retry.again(result, number):
+                delay = retry.pause(number, drive.random(f"{call.path}~{number}"))
+            else:
                 return self._accounted(call, runtime, result)
-            delay = retry.pause(number, drive.random(f"{call.path}~{number}"))
             drive.note("node_retrying", call.path, retrying(call.node_id, number, retry, delay, result))
+
+    async def _decision(self, call: Call) -> Result | None:
+        """What a person says became of a step that must happen once and was cut off; None is run it again."""
+        drive, path = self._drive, call.path
+        decision: asyncio.Future[Result | None] = drive.loop.create_future()
+        self.undecided[path] = decision
+        try:
+            with self.unhurried(path):
+                while not decision.done():
+                    ways: list[asyncio.Future[Any]] = [decision]
+                    ways.append(drive.hold_open("in doubt", DOUBT.format(path=path), path))
+                    await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            del self.undecided[path]
+        return decision.result()
 
     def _accounted(self, call: Call, runtime: LeafRuntime, result: Result) -> Result:
         """A step that was not let to say what it took: what it had noted of it counts."""

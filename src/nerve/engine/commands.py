@@ -288,6 +288,8 @@ class Commands:
             self._engine.ready(run)
             if drive is None:
                 await self._decided(run, held["path"], decision, value)
+            elif (undecided := drive.calls.undecided.get(held["path"])) is not None:
+                undecided.set_result(outcome_of(decision, value))
             elif decision != "retry":
                 raise RuntimeError(
                     f"Cannot {decision}: the run is held for its {held['reason']}. {held['message']}"
@@ -306,8 +308,7 @@ class Commands:
     async def _decided(self, run: WorkflowRun, path: str, decision: str, value: Any) -> None:
         """Write what a person has decided, unless it is written and a crash kept the run from going on."""
         data: dict[str, Any] = {}
-        if decision != "retry":
-            result = Result.ok(value) if decision == "skip" else Result.failed(str(value), "DeclaredFailed")
+        if (result := outcome_of(decision, value)) is not None:
             data = {"node_id": path, "success": result.success, "result": result, "decided": decision}
         if (before := self._decision(run, path)) is not None:
             if before != decode(encode(data, deep=AROUND)):
@@ -362,6 +363,13 @@ class Commands:
 
 def is_for_budget(held: Mapping[str, Any] | None) -> bool:
     return held is not None and held["reason"] == "budget"
+
+
+def outcome_of(decision: str, value: Any) -> Result | None:
+    """What became of a step, as a person has decided; nothing yet if it is to be run again."""
+    if decision == "retry":
+        return None
+    return Result.ok(value) if decision == "skip" else Result.failed(str(value), "DeclaredFailed")
 
 
 def cancelled(run: WorkflowRun, reason: str, killed: list[str]) -> dict[str, Any]:

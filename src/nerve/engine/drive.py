@@ -21,7 +21,7 @@ from nerve.core.workflow.replay import ROOT, Found, Mismatch, Outdated, Record, 
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import WorkflowState
 from nerve.engine.budgets import Budgets
-from nerve.engine.calls import Calls
+from nerve.engine.calls import DOUBT, Calls
 from nerve.engine.delivery import Delivery
 from nerve.engine.emits import Emits
 from nerve.engine.facts import Facts
@@ -323,12 +323,18 @@ class Drive:
     def hold_for_budget(self, spent: Spent, path: str) -> None:
         """Let nothing new begin until the budget is raised; what runs is finished and recorded."""
         if self.barrier is None:
-            self.barrier = self.loop.create_future()
             limit = {} if spent.limit is None else {"limit": spent.limit}
-            self._held("budget", str(spent), path, purse=spent.purse.run or "day", **limit)
-            self._note_held()
+            self.hold_open("budget", str(spent), path, purse=spent.purse.run or "day", **limit)
             if spent.purse.run is None:
                 self.host.budgets.held_for_day()
+
+    def hold_open(self, reason: str, text: str, path: str, **more: Any) -> asyncio.Future[None]:
+        """Let nothing new begin until somebody decides, unless that is so already; done when it goes on."""
+        if self.barrier is None:
+            self.barrier = self.loop.create_future()
+            self._held(reason, text, path, **more)
+            self._note_held()
+        return self.barrier
 
     def _write_failed(self, error: NerveError) -> None:
         reason = "storage_full" if isinstance(error, StoreFull) else "storage"
@@ -518,10 +524,6 @@ class Drive:
         return self.note("workflow_resumed", "", resumed(self.run.run_id, limits, with_changes), urgent=True)
 
 
-DOUBT = (
-    "{path} was started, must happen at most once, and nobody knows whether it did. Say"
-    " skip('{path}', output) if it happened, retry('{path}') to run it again, or fail('{path}')."
-)
 WAYS_ON = "Restore the code and resume the run, or resume it with_changes=True, or fork it."
 
 

@@ -1,11 +1,12 @@
 """Steps that must happen at most once: when nobody knows whether they did, a person decides."""
 
 import asyncio
+import threading
 
 import pytest
 
 from core.workflow.support import Latch, at_gate, photographed, types, until, within
-from nerve import FunctionNode, Session
+from nerve import FunctionNode, Retry, Session
 from nerve.core.workflow import WorkflowState
 from nerve.engine import delivery
 from nerve.errors import RunHeld
@@ -277,3 +278,110 @@ async def test_with_changed_code_a_person_says_run_it_again(changed):
     await run.retry("/payment")
     assert await within(run.wait()) == [True, asked, None]
     assert latch.inputs == [asked]
+
+
+# -- cut off while the process lives -----------------------------------------------------------
+
+
+class Till:
+    """A sync payment that takes longer than it may, unless it is quick now."""
+
+    def __init__(self):
+        self.begun, self.let_through, self.quick = [], threading.Event(), False
+
+    def pay(self, context):
+        self.begun.append(context.input)
+        if not self.quick:
+            self.let_through.wait(10)
+        return "receipt"
+
+
+@pytest.fixture
+async def cut_off(session):
+    """A run whose payment ran out of time while its thread still runs, and a step beside it that runs on."""
+    till, beside = Till(), Latch()
+    FunctionNode("payment", session, till.pay)
+    FunctionNode("beside", session, beside.leaf)
+
+    @session.workflow
+    async def both(ctx):
+        retry = Retry(attempts=3, delay=0.001)
+        paying = ctx.run("payment", 5, effect="once", timeout=0.05, retry=retry)
+        results = await asyncio.gather(paying, ctx.run("beside", 1))
+        return [results[0]["success"], results[0]["output"], results[1]["output"]]
+
+    run = await session.start("both")
+    await until(lambda: run.held)
+    yield run, till, beside
+    till.let_through.set()
+
+
+async def test_a_payment_that_ran_out_of_time_is_in_doubt_and_not_tried_again(cut_off):
+    run, till, _ = cut_off
+    with pytest.raises(RunHeld, match="in doubt"):
+        await within(run.wait())
+    assert (till.begun, run.held["path"], run.state) == ([5], "/payment", WorkflowState.HELD)
+    with pytest.raises(RuntimeError, match="Cannot resume: /payment"):
+        await run.resume()
+
+
+async def test_what_runs_beside_it_is_finished_and_recorded(cut_off):
+    run, _, beside = cut_off
+    beside.open.set()
+    await until(lambda: "node_completed" in types(run))
+    assert run.state is WorkflowState.HELD
+
+
+@pytest.mark.parametrize(
+    ("how", "told", "times"),
+    [("skip", [True, 7], 1), ("fail", [False, None], 1), ("retry", [True, "receipt"], 2)],
+)
+async def test_a_person_decides_of_what_ran_out_of_time(cut_off, how, told, times):
+    run, till, beside = cut_off
+    beside.open.set()
+    till.quick = True
+    match how:
+        case "skip":
+            await run.skip("/payment", 7)
+        case "fail":
+            await run.fail("/payment", "no")
+        case "retry":
+            await run.retry("/payment")
+    assert await within(run.wait()) == [*told, 1]
+    assert (len(till.begun), beside.inputs) == (times, [1])
+
+
+async def test_it_is_in_doubt_again_when_the_next_attempt_runs_out_of_time_too(cut_off):
+    run, till, beside = cut_off
+    beside.open.set()
+    await run.retry("/payment")
+    await until(lambda: len(till.begun) == 2 and run.held)
+    await run.skip("/payment", 7)
+    assert await within(run.wait()) == [True, 7, 1]
+
+
+async def test_what_ran_out_of_time_stays_in_doubt_over_a_restart(file):
+    async def hasty(ctx):
+        paid = await ctx.run("payment", 5, effect="once", timeout=0.01)
+        return [paid["success"], paid["output"]]
+
+    latch = Latch()
+    async with bank(file, latch) as session:
+        session.workflow(hasty)
+        run = await session.start("hasty")
+        await until(lambda: run.held)
+    latch = Latch()
+    async with bank(file, latch) as session:
+        session.workflow(hasty)
+        await session.recover()
+        run = session.get_workflow_run(run.run_id)
+        assert run.held["reason"] == "in doubt"
+        await run.skip("/payment", 7)
+        assert await within(run.wait()) == [True, 7]
+        assert latch.inputs == []
+
+
+async def test_a_run_in_doubt_of_what_ran_out_of_time_can_be_stopped(cut_off):
+    run, _, _ = cut_off
+    assert sorted(await within(run.stop("enough"))) == ["/beside", "/payment"]
+    assert run.state is WorkflowState.CANCELLED
