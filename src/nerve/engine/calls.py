@@ -144,7 +144,7 @@ class Calls:
     def _started(self, call: Call, role: Role, text: str, hashed: str) -> Awaitable[None] | None:
         """Note that the call has started; only what must not happen twice waits for the disk."""
         drive = self._drive
-        extra = f'"child":"{drive.host.child_id(drive.run.run_id, call.path)}",' if role == "workflow" else ""
+        extra = f'"child":"{drive.child_id(call.path)}",' if role == "workflow" else ""
         data = records.started(call, role, text, hashed, extra)
         type = "step_started" if call.step else "node_started"
         seq = drive.journal.note(type, call.path, data, urgent=False)
@@ -173,7 +173,7 @@ class Calls:
         if call.policy.idle_timeout is not None:
             return Result.failed("idle_timeout is for nodes; give a workflow a timeout", "ValueError")
         drive = self._drive
-        if not drive.is_live and not drive.host.child_ended(drive.run.run_id, call.path, number):
+        if not drive.is_live and not drive.host.child_ended(drive.child_id(call.path, number)):
             await drive.turn_live()
         return await drive.host.run_child(drive, call, number)
 
@@ -250,7 +250,7 @@ class Calls:
         """What a child run took that the body gave up; the day has it from the child's own journal."""
         drive = self._drive
         used = drive.purses.taken_by_child(call.path)
-        return {"run_id": drive.host.child_id(drive.run.run_id, call.path), "usage": used or None}
+        return {"run_id": drive.child_id(call.path), "usage": used or None}
 
     async def _so_far(self, call: Call, found: Found) -> tuple[int, float]:
         """Attempts made before the engine died, and what is left of the pause behind the last one."""

@@ -37,8 +37,10 @@ async def run_child(engine: LocalEngine, parent: Drive, call: Call, attempt: int
     lineage = [*parent.start.get("lineage", []), parent.run.workflow_id]
     if refusal := refused(workflow.name, lineage, parent.limits.depth):
         return refusal
-    run_id = child_id(parent.run.run_id, call.path, attempt)
+    run_id = parent.child_id(call.path, attempt)
     row = engine.store.run(run_id)
+    if row is None and parent.changed:
+        await engine.stop_children(parent.run.run_id, "its parent asks for another", call.path)
     try:
         child = engine.take_up(row) if row is not None else made(parent, workflow, call, run_id)
     except ValueError as error:
@@ -66,7 +68,7 @@ async def run_child(engine: LocalEngine, parent: Drive, call: Call, attempt: int
 
 def earlier(engine: LocalEngine, parent: Drive, path: str, attempt: int) -> list[WorkflowRun]:
     """The runs of the attempts before: what they took counts as well."""
-    rows = (engine.store.run(child_id(parent.run.run_id, path, number)) for number in range(1, attempt))
+    rows = (engine.store.run(parent.child_id(path, number)) for number in range(1, attempt))
     return [engine.handle(row) for row in rows if row is not None]
 
 

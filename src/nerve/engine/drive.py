@@ -22,13 +22,14 @@ from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import WorkflowState
 from nerve.engine.budgets import Budgets
 from nerve.engine.calls import DOUBT, Calls
+from nerve.engine.children import child_id
 from nerve.engine.delivery import Delivery
 from nerve.engine.emits import Emits
 from nerve.engine.facts import Facts
 from nerve.engine.journal import Journal
 from nerve.engine.lending import Lending
 from nerve.engine.purses import Purses
-from nerve.engine.records import lenient_upto, resets_in, resumed, settle_key, tally
+from nerve.engine.records import call_key, lenient_upto, resets_in, resumed, settle_key, tally
 from nerve.engine.spending import Day, Spent
 from nerve.engine.tasks import OWNER
 from nerve.engine.waits import Waits
@@ -60,8 +61,8 @@ class Host(Protocol):
     def day(self) -> Day | None: ...
     @property
     def budgets(self) -> Budgets: ...
-    def child_id(self, parent: str, path: str) -> str: ...
-    def child_ended(self, parent: str, path: str, attempt: int) -> bool: ...
+    def child_ended(self, run_id: str) -> bool: ...
+    async def stop_children(self, run_id: str, reason: str, path: str | None = None) -> None: ...
     async def run_child(self, parent: Drive, call: Call, attempt: int) -> Result: ...
     def child_asked(self, run_id: str) -> bool: ...
     def parked(self, drive: Drive) -> None: ...
@@ -99,6 +100,8 @@ class Drive:
         self.loop = asyncio.get_running_loop()
         self._scope = contextvars.copy_context()
         self._resets = resets_in(past)
+        self.changed = bool(past) and lenient_upto(past) > 0
+        """Whether there may be child runs that the code does not ask for any more."""
         replay = Replay(past[1:], lenient_upto(past)) if len(past) > 1 else None
         self.delivery = Delivery(
             replay if replay and not replay.finished else None, self.stuck, self._may_go_live
@@ -197,6 +200,8 @@ class Drive:
         self.waits.disarm()
         for child in list(self.run._children.values()):
             await child.stop("its parent has ended")
+        if self.changed:
+            await self.host.stop_children(self.run.run_id, "its parent has ended")
         if len(self.delivery.tasks) > 1:
             await self.cancel_tasks(but=self.main)
         self.emits.write_kept()
@@ -471,6 +476,10 @@ class Drive:
         while (free := path if number == 1 else f"{path}[{number}]") in taken or free in self.run._gates:
             number += 1
         return free
+
+    def child_id(self, path: str, attempt: int = 1) -> str:
+        """The child run of a call; another one after the call was reset."""
+        return child_id(self.run.run_id, call_key(path, self._resets), attempt)
 
     def settle_key(self, path: str) -> str:
         return settle_key(path, self._resets) if self._resets else path

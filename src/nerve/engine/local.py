@@ -429,11 +429,8 @@ class LocalEngine:
 
     # -- the rest of what runs and drives ask for ----------------------------------------------
 
-    def child_id(self, parent: str, path: str) -> str:
-        return children.child_id(parent, path)
-
-    def child_ended(self, parent: str, path: str, attempt: int) -> bool:
-        row = self.store.run(children.child_id(parent, path, attempt))
+    def child_ended(self, run_id: str) -> bool:
+        row = self.store.run(run_id)
         return row is not None and WorkflowState(row.state) in FINAL
 
     async def run_child(self, parent: Drive, call: Call, attempt: int) -> Result:
@@ -441,6 +438,12 @@ class LocalEngine:
 
     def child_asked(self, run_id: str) -> bool:
         return children.asked(self.store, run_id)
+
+    async def stop_children(self, run_id: str, reason: str, path: str | None = None) -> None:
+        """Stop the open children of a run, or those that were called at a path."""
+        for row in self.open_children(run_id):
+            if path is None or decode(self.store.events(row.run, 0, 1)[0].data).get("parent_path") == path:
+                await self.commands.stop(self.handle(row), reason)
 
     def open_children(self, run_id: str) -> list[RunRow]:
         return [row for row in self.store.runs(session=self._name, states=OPEN) if row.parent == run_id]

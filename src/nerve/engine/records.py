@@ -110,6 +110,14 @@ def resets_in(rows: Iterable[Row]) -> list[tuple[str, int]]:
     return [(row.path, row.seq) for row in rows if row.type == "path_reset"]
 
 
+def call_key(path: str, resets: Sequence[tuple[str, int]]) -> str:
+    """What a child run is called after: the place of the call, and its last reset."""
+    for place, seq in reversed(resets):
+        if within(path, place):
+            return f"{path}#{seq}"
+    return path
+
+
 def settle_key(path: str, resets: Sequence[tuple[str, int]]) -> str:
     """A path settles once, and once more after each reset of it, or of something in it."""
     for place, seq in reversed(resets):

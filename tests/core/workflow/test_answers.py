@@ -164,7 +164,7 @@ async def changed_meanwhile(file, name, body=None):
 
 
 @pytest.mark.parametrize("restart", [False, True])
-@pytest.mark.parametrize("body", [by_gate, by_node, by_leaf, by_fallback])
+@pytest.mark.parametrize("body", KINDS)
 async def test_changed_code_that_runs_a_step_before_the_gate_again_asks_again(file, body, restart):
     run_id = await changed_meanwhile(file, "changing", body)
     session, seen = versioned(file, "v2", body)

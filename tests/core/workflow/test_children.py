@@ -6,6 +6,7 @@ import pytest
 
 from core.workflow.support import Latch, at_gate, counted, data_of, photographed, types, until, within
 from nerve import FunctionNode, Graph, Limits, Retry, Session
+from nerve.core.nodes.control import GateNode
 from nerve.core.workflow import Workflow, WorkflowState
 from nerve.errors import RunHeld, WorkflowFailed
 
@@ -457,3 +458,104 @@ async def test_a_bounded_or_repeated_child_goes_on_after_a_restart(file, policy)
         assert await within(run.next_gate())
         await run.answer("yes")
         assert await within(run.wait()) == "yes"
+
+
+# -- a child that is asked for otherwise -------------------------------------------------------
+
+
+def asking(file, version, waits):
+    """A parent whose child is given the version, as a function and as a graph."""
+    session = Session("test", file)
+    seen = counted(session, "work")
+
+    @session.workflow
+    async def child(ctx):
+        done = (await ctx.run("work", ctx.input))["output"]
+        if waits:
+            await ctx.gate("In the child?")
+        return done
+
+    @session.workflow
+    async def function(ctx):
+        done = await ctx.run_workflow("child", version)
+        await ctx.gate("In the parent?")
+        return done
+
+    graph = Graph("graph", session)
+    graph.add_step(session.workflows["child"], "child", input_fn=lambda up: version)
+    graph.add_step(GateNode("ask", session, "In the parent?"), depends_on=["child"], input_fn=lambda up: 0)
+    graph.add_step_ref("work", depends_on=["child", "ask"], input_fn=lambda up: up["child"]["output"])
+    session.register_workflow(graph)
+    return session, seen
+
+
+async def answered(run, prompt):
+    await until(lambda: [gate.prompt for gate in run.pending_gates] == [prompt])
+    await run.answer("yes")
+
+
+@pytest.mark.parametrize("name", ["function", "graph"])
+@pytest.mark.parametrize("waits", [False, True])
+async def test_a_child_that_changed_code_asks_for_with_another_input_is_another_run(file, name, waits):
+    session, _ = asking(file, 1, waits)
+    async with session:
+        run = await session.start(name)
+        await until(lambda: run.pending_gates)
+        await at_gate(run)
+    session, seen = asking(file, 2, waits)
+    async with session:
+        await session.recover()
+        run = session.get_workflow_run(run.run_id)
+        if not waits:
+            await run.answer("yes")
+        await until(lambda: run.held)
+        await run.resume(with_changes=True)
+        if waits:
+            await answered(run, "In the child?")
+        await answered(run, "In the parent?")
+        assert await within(run.wait()) == 2
+        assert seen == ([2] if name == "function" else [2, 2])
+        states = sorted(row.state for row in session.engine.store.runs() if row.parent == run.run_id)
+        assert states == (["cancelled", "completed"] if waits else ["completed", "completed"])
+
+
+async def test_an_open_child_that_a_fork_asks_for_with_another_input_is_another_run(session):
+    seen = counted(session, "work")
+
+    @session.workflow
+    async def child(ctx):
+        await ctx.gate("In the child?")
+        return (await ctx.run("work", ctx.input))["output"]
+
+    @session.workflow
+    async def parent(ctx):
+        return await ctx.run_workflow("child", ctx.input)
+
+    run = await session.start("parent", 1)
+    await at_gate(run)
+    fork = await session.fork(run.run_id, input=2)
+    await at_gate(fork)
+    await fork.answer("yes")
+    assert await within(fork.wait()) == 2
+    assert (seen, run.state) == ([2], WorkflowState.WAITING)
+    assert [row.state for row in session.engine.store.runs() if row.parent == fork.run_id] != ["waiting"]
+    await run.answer("yes")
+    assert await within(run.wait()) == 1
+
+
+async def test_children_that_changed_code_does_not_ask_for_any_more_end_with_their_parent(file):
+    async def fewer(ctx):
+        return "none"
+
+    async with family(file) as session:
+        run = await session.start("parent")
+        await at_gate(run)
+    session = Session("test", file)
+    session.workflow(ask), session.workflow(fewer, id="parent")
+    async with session:
+        await session.recover()
+        run = session.get_workflow_run(run.run_id)
+        await until(lambda: run.held)
+        await run.resume(with_changes=True)
+        assert await within(run.wait()) == "none"
+        assert child_of(session, run).state is WorkflowState.CANCELLED
