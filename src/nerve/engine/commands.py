@@ -16,6 +16,7 @@ from nerve.core.workflow.state import GateInfo, WorkflowState
 from nerve.engine.drive import Drive
 from nerve.engine.journal import Journal
 from nerve.engine.records import resets_in, resumed, settle_key, start_of
+from nerve.engine.tasks import apart
 from nerve.engine.waits import answered, open_in, received
 from nerve.errors import NerveError
 from nerve.store.port import ReplyRow
@@ -37,6 +38,7 @@ class Commands:
     def __init__(self, engine: LocalEngine) -> None:
         self._engine = engine
         self._locks: WeakKeyDictionary[WorkflowRun, asyncio.Lock] = WeakKeyDictionary()
+        self._stops: set[asyncio.Task[list[str]]] = set()
 
     @asynccontextmanager
     async def _turn(self, run: WorkflowRun) -> AsyncIterator[Drive | None]:
@@ -50,10 +52,26 @@ class Commands:
             yield drive
 
     async def stop(self, run: WorkflowRun, reason: str) -> list[str]:
-        """End a run and its children; says what was running."""
+        """End a run and its children; says what was running. It is done, also when nobody waits for it."""
         driving = self._engine.drives.get(run.run_id)
         if driving is not None and asyncio.current_task() in driving.delivery.tasks:
             raise RuntimeError("a run cannot stop itself; return or raise instead")
+        stopping = apart(self._stop(run, reason))
+        self._stops.add(stopping)
+        stopping.add_done_callback(self._stopped)
+        return await asyncio.shield(stopping)
+
+    def _stopped(self, done: asyncio.Task[list[str]]) -> None:
+        self._stops.discard(done)
+        if not done.cancelled():
+            done.exception()  # whoever still waits for it is told; there may be nobody
+
+    async def stops(self) -> None:
+        """Return when every stop that has begun is over."""
+        while self._stops:
+            await asyncio.wait(self._stops)
+
+    async def _stop(self, run: WorkflowRun, reason: str) -> list[str]:
         async with self._turn(run) as drive:
             if run.is_complete or run._state is WorkflowState.PENDING:
                 return []

@@ -144,6 +144,7 @@ class LocalEngine:
 
     async def close(self) -> None:
         """Park every run where it is, and let go of the store; `recover()` goes on from there."""
+        await self.commands.stops()
         self.closed = True
         drives = list(self.drives.values())
         for drive in drives:

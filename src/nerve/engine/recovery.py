@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+from nerve.core.values import decode
+from nerve.core.workflow.replay import DROPS, without_reset
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import FINAL, WorkflowState
 from nerve.engine.tasks import apart
@@ -62,6 +64,8 @@ class Recovery:
         engine = self._engine
         self.left_alone = []
         rows = [row for row in engine.store.runs(states=OPEN) if row.run not in engine.drives]
+        dropped: dict[str, set[str]] = {}
+        rows = [row for row in rows if not await self._given_up(row, dropped)]
         times = engine.store.resumes() if rows else {}
         suspects = {row.run: row for row in rows if times.get(row.run) and row.state in GOES_ON}
         held = [row for row in suspects.values() if times[row.run] >= CRASHES]
@@ -78,6 +82,25 @@ class Recovery:
             runs += [run for row in later if (run := self._handle(row)) is not None]
             self._suspects = apart(self._one_by_one(sorted(later, key=lambda row: times[row.run])))
         return runs
+
+    async def _given_up(self, row: RunRow, dropped: dict[str, set[str]]) -> bool:
+        """Stop a child run that its parent had given up before the process ended; whether it was one.
+
+        `dropped` has what each parent has given up, as far as it was read already.
+        """
+        engine = self._engine
+        if row.parent is None or not engine.owns(row):
+            return False
+        try:
+            place = decode(engine.store.events(row.run, 0, 1)[0].data).get("parent_path")
+            if row.parent not in dropped:
+                dropped[row.parent] = given_up(engine.store.events(row.parent))
+            if place not in dropped[row.parent]:
+                return False
+            await engine.commands.stop(engine.handle(row), "the parent gave it up")
+        except (ValueError, StoreError) as error:
+            self._leave(row, error)
+        return True
 
     async def _one_by_one(self, rows: Iterable[RunRow]) -> None:
         """Take up runs in turn. Who did no harm while it was alone is not blamed for what comes after it."""
@@ -191,3 +214,8 @@ class Recovery:
                 self._engine.store.resumed(runs)
             except StoreError as error:
                 log.warning("runs stay under suspicion: %s", error)
+
+
+def given_up(past: list[Row]) -> set[str]:
+    """The paths of what a body had asked for and given up."""
+    return {row.path for row in without_reset(list(past)) if row.type in DROPS}

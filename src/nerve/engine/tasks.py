@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from contextvars import Context, ContextVar, copy_context
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeVar, cast
+
+T = TypeVar("T")
 
 
 class Owner(Protocol):
@@ -44,7 +46,7 @@ def outside() -> Context:
     return context
 
 
-def apart(coro: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+def apart(coro: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     """A task that belongs to no body, whoever's context it is created in."""
     return outside().run(asyncio.create_task, coro)
 

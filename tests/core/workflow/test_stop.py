@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from core.workflow.support import Latch, at_gate, data_of, types, until, within
+from core.workflow.support import Latch, at_gate, counted, data_of, photographed, types, until, within
 from nerve import BashNode, FunctionNode, Limits, Session
 from nerve.core.workflow import WorkflowState
 from nerve.errors import RunHeld
@@ -226,3 +226,135 @@ async def test_a_stop_during_recovery_ends_the_run(file):
         (run,) = await session.recover()
         await within(run.stop("enough"))
         assert run.state is WorkflowState.CANCELLED
+
+
+# -- a stop that is itself given up ------------------------------------------------------------
+
+
+class Tidy:
+    """A leaf that takes a while to tidy up when it is cancelled."""
+
+    def __init__(self):
+        self.entered, self.cancelled, self.tidied = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def leaf(self, context):
+        self.entered.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.cancelled.set()
+            await self.tidied.wait()
+
+
+async def test_a_stop_goes_on_to_its_end_when_whoever_asked_for_it_is_cancelled(session):
+    tidy = Tidy()
+    FunctionNode("slow", session, tidy.leaf)
+
+    @session.workflow
+    async def body(ctx):
+        await ctx.run("slow")
+
+    run = await session.start("body")
+    await tidy.entered.wait()
+    stopping = asyncio.create_task(run.stop("enough"))
+    await tidy.cancelled.wait()
+    stopping.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await stopping
+    assert run.state is WorkflowState.STOPPING
+    tidy.tidied.set()
+    await until(lambda: run.is_complete)
+    assert (run.state, types(run)[-1]) == (WorkflowState.CANCELLED, "workflow_cancelled")
+    assert await within(run.stop()) == []
+
+
+async def test_a_step_that_has_its_run_stopped_ends_with_it(session):
+    @session.node
+    async def killer(context):
+        await asyncio.create_task(session.get_workflow_run(context.run_id).stop("I say so"))
+
+    @session.workflow
+    async def body(ctx):
+        await ctx.run("killer")
+
+    run = await session.start("body")
+    await until(lambda: run.is_complete)
+    assert (run.state, run.to_info().error) == (WorkflowState.CANCELLED, "I say so")
+
+
+def giving_up(file, tidy):
+    session = Session("test", file)
+    FunctionNode("slow", session, tidy.leaf)
+    again = counted(session, "more")
+
+    @session.workflow
+    async def child(ctx):
+        await ctx.run("slow")
+        await ctx.run("more")
+
+    @session.workflow
+    async def parent(ctx):
+        task = asyncio.create_task(ctx.run_workflow("child"))
+        await tidy.entered.wait()
+        for _ in range(2):
+            task.cancel()
+            await tidy.cancelled.wait()
+        await asyncio.wait([task])
+        return await ctx.gate("Continue?")
+
+    return session, again
+
+
+def child_in(session):
+    (row,) = [row for row in session.engine.store.runs() if row.parent is not None]
+    return session.get_workflow_run(row.run)
+
+
+async def test_a_child_that_is_given_up_twice_is_stopped(file):
+    tidy = Tidy()
+    session, _ = giving_up(file, tidy)
+    async with session:
+        run = await session.start("parent")
+        await until(lambda: run.pending_gate)
+        tidy.tidied.set()
+        await until(lambda: child_in(session).is_complete)
+        assert child_in(session).state is WorkflowState.CANCELLED
+        await run.answer("yes")
+        assert await within(run.wait()) == "yes"
+
+
+async def test_a_child_that_was_given_up_when_the_process_died_is_stopped_by_the_next(file, tmp_path):
+    tidy = Tidy()
+    session, _ = giving_up(file, tidy)
+    async with session:
+        run = await session.start("parent")
+        await at_gate(run)
+        copy = photographed(file, tmp_path / "crashed")
+        tidy.tidied.set()
+    after = Tidy()
+    after.tidied.set()
+    session, again = giving_up(copy, after)
+    async with session:
+        await session.recover()
+        await until(lambda: child_in(session).is_complete)
+        assert child_in(session).state is WorkflowState.CANCELLED
+        assert (after.entered.is_set(), again) == (False, [])
+
+
+async def test_a_session_is_closed_when_a_stop_that_has_begun_is_over(file):
+    tidy = Tidy()
+    async with Session("test", file) as session:
+        FunctionNode("slow", session, tidy.leaf)
+
+        @session.workflow
+        async def body(ctx):
+            await ctx.run("slow")
+
+        run = await session.start("body")
+        await tidy.entered.wait()
+        stopping = asyncio.create_task(run.stop("enough"))
+        await tidy.cancelled.wait()
+        tidy.tidied.set()
+    await stopping
+    async with Session("test", file) as session:
+        assert session.get_workflow_run(run.run_id).state is WorkflowState.CANCELLED
