@@ -256,6 +256,10 @@ async def test_a_finished_run_is_retried_from_its_first_failure_and_forked(api: 
     same = await api.fork(run=again.run_id, at="/moody")
     assert (await over(api, same.run_id)).input == "a"
     assert (await refusal(api.fork(run=again.run_id, at="/nowhere"))).code == "refused"
+    assert (await refusal(api.fork(run=again.run_id, overrides={"/nowhere": {}}))).code == "refused"
+    raised = await api.fork(run=again.run_id, limits={"steps": 77})
+    events = (await api.events(run=raised.run_id)).events
+    assert events[0].data["limits"]["steps"] == 77
 
 
 async def test_a_text_is_routed_to_a_workflow_and_started(api: Api) -> None:

@@ -235,6 +235,8 @@ def test_a_failed_run_is_tried_again_and_forked(do, project: Path) -> None:
     done = do("fork", "f", "--at", "/two", "--json")
     assert done.json["state"] == "completed"
     assert "--override x is not of the form" in do("fork", "f", "--override", "x").err
+    done = do("fork", "f", "--at", "/two", "--limit", "steps=1", "--json")
+    assert (done.code, "steps=1" in done.json["error"]) == (1, True)
 
 
 def test_looking_at_a_run(do) -> None:

@@ -167,7 +167,7 @@ async def stop(session: Session, asked: models.Stop) -> models.RunTold:
 async def fork(session: Session, asked: models.Fork) -> models.RunTold:
     run = found(session, asked.run)
     changed = {"input": asked.input} if "input" in asked.model_fields_set else {}
-    options = {"overrides": asked.overrides, "key": asked.key, **changed}
+    options = {"overrides": asked.overrides, "limits": asked.limits, "key": asked.key, **changed}
     return run_told(await session.fork(run.run_id, asked.at, **options))
 
 

@@ -136,6 +136,9 @@ class Fork(OneRun, Command):
     input: Any = None
     """A new input; without it, the same as before."""
     overrides: dict[str, dict[str, Any]] = {}
+    """Settings of steps under their paths; those steps are run again."""
+    limits: dict[str, float | dict[str, float]] = {}
+    """What is raised: limits of the run by their names, or those of a step under its path."""
 
 
 class Skip(OneRun, Command):

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 from nerve.api import ApiError
 from nerve.api.models import GateTold
 from nerve.cli.answers import name_of, names_of
+from nerve.cli.bounds import bounds
 from nerve.cli.common import DEFAULT, Common, Door, Run, answering, command
 from nerve.cli.exits import COMPLETED
 from nerve.cli.flags import Many
@@ -208,6 +209,7 @@ def fork(
     at: str | None = None,
     input: str | None = None,
     override: Many = (),
+    limit: Many = (),
     key: Key = None,
     wait: Wait = False,
     common: Common = DEFAULT,
@@ -221,11 +223,15 @@ def fork(
     input
         The new input of that step, or of the workflow: JSON, or a text.
     override
-        PATH:NAME=VALUE changes a setting of a step; can be given several times.
+        PATH:NAME=VALUE changes a setting of a step, which is run again; can be given several times.
+    limit
+        NAME=NUMBER raises a limit of the run, /STEP:NAME=NUMBER that of a step; can be given several times.
     """
     changed: dict[str, Any] = {} if input is None else {"input": anything(input)}
     if override:
         changed["overrides"] = overrides(override)
+    if limit:
+        changed["limits"] = bounds(limit)
 
     async def do(door: Door) -> int:
         told = await door.client.fork(run=run, at=at, key=key, **changed)

@@ -176,5 +176,5 @@ def message(name: str, limits: Limits, path: str, elapsed: float = 0.0) -> str:
     written = f"{OF_STEPS[name]} in the file, " if name in OF_STEPS else ""
     return (
         f"{told} The run reached its limit {name}={value:g} at {path or '/'}; raise it with"
-        f" {written}Limits({name}=…) on the workflow, or session.start(limits=…)"
+        f" {written}Limits({name}=…) on the workflow, session.start(limits=…), or session.fork(limits=…)"
     )

@@ -6,8 +6,11 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from nerve.core.limits import raised
+from nerve.core.suggest import suggest
 from nerve.core.values import AROUND, decode, encode
 from nerve.core.workflow.replay import ASKS, CONTROL, DROPS, ROOT, answers, is_child, without, without_reset
 from nerve.core.workflow.replay import Row as AnyRow
@@ -16,6 +19,7 @@ from nerve.core.workflow.state import WorkflowState
 from nerve.engine.children import child_id
 from nerve.engine.commands import ignore
 from nerve.engine.journal import Journal
+from nerve.engine.records import limits_of, raised_for_steps
 from nerve.engine.waits import OPENS
 from nerve.store.port import Row, RunRow
 
@@ -28,20 +32,29 @@ UNCHANGED: Any = ...
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """From where on a fork goes its own way: from a path, and from the start if its input is another."""
+    """From where on a fork goes its own way: from paths, and from the start if its input is another."""
 
-    at: str | None = None
+    paths: tuple[str, ...] = ()
     anew: bool = False
 
     def reached(self, past: Iterable[AnyRow]) -> float:
-        """The number of the event with which the path was first reached; what came before is kept."""
-        if self.at is None:
-            return float("inf")
+        """The number of the event with which one of the paths was first reached; what came before is kept."""
         asks = [row for row in past if row.type in ASKS]
-        if not any(row.path == self.at for row in asks):
-            known = sorted({row.path for row in asks})
-            raise ValueError(f"the run has no path '{self.at}'. It has: {', '.join(known) or 'none yet'}")
-        return next(row.seq for row in past if row.path == self.at)
+        known = sorted({row.path for row in asks})
+        for path in self.paths:
+            if path not in known:
+                meant = suggest(path, known) or f". It has: {', '.join(known) or 'none yet'}"
+                raise ValueError(f"the run has no path '{path}'{meant}")
+        return min((row.seq for row in asks if row.path in self.paths), default=float("inf"))
+
+
+def checked(overrides: Any) -> dict[str, dict[str, Any]]:
+    """Overrides as they are given to a fork, if they have the shape of some."""
+    given: dict[Any, Any] = dict(overrides) if isinstance(overrides, Mapping) else {None: overrides}
+    if not all(isinstance(path, str) and isinstance(fields, Mapping) for path, fields in given.items()):
+        such = "{'/build': {'command': 'make'}}"
+        raise ValueError(f"overrides are settings of steps by their paths, such as {such}, not {overrides!r}")
+    return {path: dict(fields) for path, fields in given.items()}
 
 
 async def fork(
@@ -51,6 +64,7 @@ async def fork(
     input: Any,
     overrides: Mapping[str, Mapping[str, Any]],
     key: str | None = None,
+    limits: Mapping[str, Any] = MappingProxyType({}),
 ) -> WorkflowRun:
     """Start a run that takes over what `source` has settled, and goes its own way from the path `at` on."""
     row = engine.store.run(source)
@@ -58,14 +72,15 @@ async def fork(
     if row is None or not past:
         raise ValueError(f"Workflow run '{source}' not found")
     start = decode(past[0].data)
-    changed = {path: dict(fields) for path, fields in overrides.items()}
+    changed = checked(overrides)
     if input is not UNCHANGED and at is not None:
         changed.setdefault(at, {})["input"] = input
     given = input if input is not UNCHANGED and at is None else start["input"]
     run = WorkflowRun(engine.workflow(row), given, start["params"], about=about_of(start))
     anew = encode(given, canonical=True) != encode(start["input"], canonical=True)
     new = {"overrides": {**start.get("overrides", {}), **changed}} | ({"key": key} if key is not None else {})
-    await asyncio.gather(*copy(engine, row, past, run, Cut(at, anew), new))
+    cut = Cut(tuple(dict.fromkeys([*([at] if at is not None else []), *changed])), anew)
+    await asyncio.gather(*copy(engine, row, past, run, cut, {"at": at, **new}, limits))
     engine.revive(run)
     return run
 
@@ -91,6 +106,7 @@ def copy(
     run: WorkflowRun,
     cut: Cut,
     new: dict[str, Any],
+    limits: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[asyncio.Future[None]]:
     """Note the journals of a fork and of the child runs it has yet to hear from, for one commit."""
     rows = kept(past, cut, engine.child_asked)
@@ -99,7 +115,8 @@ def copy(
         "run_id": run.run_id,
         "input": run._input,
         "definition": run.workflow.definition()[0],
-        "forked_from": {"run": row.run, "at": cut.at, "copied": len(rows) + 1},
+        "forked_from": {"run": row.run, "at": new.pop("at", None), "copied": len(rows) + 1},
+        **bounds(past, limits),
         **new,
     }
     run._state, run._started_at = WorkflowState.RUNNING, datetime.now(UTC)
@@ -140,6 +157,16 @@ def copy_child(engine: LocalEngine, row: RunRow, parent: str, path: str) -> list
     return copy(engine, row, past, child, Cut(), {"parent": parent})
 
 
+def bounds(past: list[Row], limits: Mapping[str, Any]) -> dict[str, Any]:
+    """The limits of a run and of its steps, as they were raised last, and as they are raised now."""
+    own, steps = raised(limits)
+    of_steps = raised_for_steps(past)
+    for path, more in steps.items():
+        of_steps[path] = {**of_steps.get(path, {}), **more}
+    made: dict[str, Any] = {"limits": limits_of(past).raised(own).to_dict()}
+    return made | ({"raised": of_steps} if of_steps else {})
+
+
 def about_of(start: Mapping[str, Any]) -> dict[str, Any]:
     """A fork is found by the same names, and hears the same signals."""
     return {name: start[name] for name in ("label", "branch", "conversation") if name in start}
@@ -159,15 +186,15 @@ def renamed(row: Row, before: str, now: str) -> Row:
 def kept(rows: Iterable[AnyRow], cut: Cut, asked: Callable[[str], bool]) -> list[Row]:
     """The rows that a fork takes over, numbered from 2.
 
-    Left out are what lies at or below the path, how the nodes around it ended, whatever was not
-    settled, every timer and signal that was opened after the path was first reached, and every answer
+    Left out are what lies at or below the paths, how the nodes around them ended, whatever was not
+    settled, every timer and signal that was opened after one was first reached, and every answer
     that came after it, with how the nodes around the gate ended: an answer counts only for what was shown.
     """
     past = [row for row in without_reset(list(rows)) if not row.type.startswith("workflow_")]
-    at, reached = cut.at, cut.reached(past)
+    reached = cut.reached(past)
     late = {row.path for row in past if row.type in WAITS and row.seq > reached}
     outdated = [place for seq, place in answers(past, asked) if seq > (0 if cut.anew else reached)]
-    past = without(past, [*outdated, *([at] if at is not None else [])])
+    past = without(past, [*outdated, *cut.paths])
     ended = {row.path for row in past if row.settles and row.type not in DROPS and row.settles != ROOT}
     given_up = {row.path for row in past if row.type in DROPS}
 

@@ -456,10 +456,11 @@ class LocalEngine:
         input: Any,
         overrides: Mapping[str, Mapping[str, Any]],
         key: str | None = None,
+        limits: Mapping[str, Any] | None = None,
     ) -> WorkflowRun:
         if key is not None and (row := self.store.run_by_key(self._name, key)) is not None:
             return self.take_up(fork.same_source(self, key, row, source))
-        return await fork.fork(self, source, at, input, overrides, key)
+        return await fork.fork(self, source, at, input, overrides, key, limits or {})
 
     def rows(self, run_id: str, after: int = 0, limit: int | None = None) -> Iterable[Row]:
         return self.store.events(run_id, after, limit)

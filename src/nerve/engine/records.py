@@ -185,6 +185,8 @@ def raised_for_steps(past: Iterable[Row]) -> dict[str, dict[str, Any]]:
     """What the budgets of steps were raised to, by their paths."""
     made: dict[str, dict[str, Any]] = {}
     for row in past:
+        if row.type == "workflow_started" and '"raised"' in row.data:
+            made |= decode(row.data).get("raised", {})
         if row.type == "workflow_resumed" and '"limits"' in row.data:
             for path, more in raised(decode(row.data)["limits"])[1].items():
                 made[path] = {**made.get(path, {}), **more}

@@ -5,9 +5,10 @@ import asyncio
 import pytest
 
 from core.workflow.support import Latch, at_gate, counted, types, until, within
-from nerve import FunctionNode, Graph, Session
+from nerve import BashNode, FunctionNode, Graph, Limits, MockNode, Session
 from nerve.core.nodes.control import MapNode
 from nerve.core.workflow import WorkflowState
+from nerve.errors import LimitReached
 
 
 async def three(ctx):
@@ -253,8 +254,6 @@ async def test_a_fork_of_a_fork_keeps_both_changes(session, steps):
 
 
 async def test_overrides_change_settings_of_a_step(session):
-    from nerve import BashNode
-
     BashNode("shell", session, "echo one")
 
     @session.workflow
@@ -329,3 +328,129 @@ async def test_many_forks_of_one_run_at_once(session, steps):
     forks = await asyncio.gather(*(session.fork(run.run_id, at="/c", input=n) for n in range(10)))
     assert await asyncio.gather(*(fork.wait() for fork in forks)) == list(range(10))
     assert steps["a"] == [1]
+
+
+# -- limits ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def long(session):
+    seen = counted(session, "step")
+
+    @session.workflow(limits=Limits(steps=3))
+    async def long(ctx):
+        for number in range(5):
+            await ctx.run("step", number)
+        return "done"
+
+    return seen
+
+
+async def test_a_fork_of_a_run_that_a_limit_has_failed_goes_on_with_a_higher_one(session, long):
+    run = await session.start("long")
+    with pytest.raises(LimitReached):
+        await run.wait()
+    fork = await session.fork(run.run_id)
+    with pytest.raises(LimitReached):
+        await within(fork.wait())
+    fork = await session.fork(run.run_id, limits={"steps": 10})
+    assert await within(fork.wait()) == "done"
+    assert long == [0, 1, 2, 3, 4]
+    again = await session.fork(fork.run_id, at="/step[5]")
+    assert await within(again.wait()) == "done"
+
+
+async def test_a_fork_has_the_limits_as_they_were_last_raised(session):
+    usage = {"output": "done", "attributes": {"usage": {"tokens": 600}}}
+    MockNode("agent", session, [usage])
+
+    @session.workflow(limits=Limits(tokens=1000))
+    async def costly(ctx):
+        for _ in range(3):
+            await ctx.run("agent")
+        return "all done"
+
+    run = await session.start("costly")
+    await until(lambda: run.held)
+    await run.resume(limits={"tokens": 5000, "/agent": {"tokens": 700}})
+    assert await within(run.wait()) == "all done"
+    fork = await session.fork(run.run_id, at="/agent[3]")
+    assert await within(fork.wait()) == "all done"
+    start = fork.events[0].data
+    assert (start["limits"]["tokens"], start["raised"]) == (5000, {"/agent": {"tokens": 700}})
+
+
+async def test_limits_that_are_none_are_refused_before_anything_is_forked(session, long):
+    run = await session.start("long")
+    with pytest.raises(LimitReached):
+        await run.wait()
+    with pytest.raises(ValueError, match="there is no limit 'stepps'"):
+        await session.fork(run.run_id, limits={"stepps": 10})
+    assert len(session.list_workflow_runs()) == 1
+
+
+# -- overrides ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def shells(session):
+    """A run of a graph in a function, both with commands."""
+    graph = Graph("graph", session)
+    graph.add_step(BashNode("first", session, "echo one"), "first")
+    graph.add_step(BashNode("second", session, "cat; echo two"), "second", depends_on=["first"])
+    before = counted(session, "before")
+
+    @session.workflow
+    async def body(ctx):
+        await ctx.run("before", 1)
+        return (await ctx.run_graph("graph"))["output"]
+
+    run = await session.start("body")
+    assert await within(run.wait()) == "one\ntwo\n"
+    return run, before
+
+
+async def test_an_override_in_a_graph_that_was_settled_runs_that_step_again_and_what_follows(session, shells):
+    run, before = shells
+    fork = await session.fork(run.run_id, overrides={"/graph/first": {"command": "echo uno"}})
+    assert await within(fork.wait()) == "uno\ntwo\n"
+    assert before == [1]
+    fork = await session.fork(run.run_id, overrides={"/graph/second": {"command": "echo due"}})
+    assert await within(fork.wait()) == "due\n"
+
+
+async def test_an_override_of_a_path_that_is_not_there_is_refused(session, shells):
+    run, _ = shells
+    with pytest.raises(ValueError, match=r"no path '/graph/frist'\. Did you mean '/graph/first'\?"):
+        await session.fork(run.run_id, overrides={"/graph/frist": {"command": "echo uno"}})
+    with pytest.raises(ValueError, match=r"no path '/x'\. It has: /before, /graph"):
+        await session.fork(run.run_id, overrides={"/x": {"command": "echo uno"}})
+
+
+@pytest.mark.parametrize(
+    "wrong", [5, ["/graph"], {"/graph/first": 5}, {"/graph/first": ["command"]}, {1: {}}]
+)
+async def test_overrides_of_another_shape_are_refused_with_a_sentence(session, shells, wrong):
+    run, _ = shells
+    with pytest.raises(ValueError, match="overrides are settings of steps by their paths, such as"):
+        await session.fork(run.run_id, overrides=wrong)
+    assert len(session.list_workflow_runs()) == 1
+
+
+# -- names -------------------------------------------------------------------------------------
+
+
+async def test_a_tilde_in_a_name_does_not_make_it_a_part_of_another_step(session):
+    names = ["a", "a~b", "a~timeout", "~", "a%7Eb", "b"]
+    graph = Graph("graph", session)
+    seen = {name: counted(session, f"node{number}") for number, name in enumerate(names)}
+    for number, name in enumerate(names):
+        graph.add_step_ref(f"node{number}", name)
+    session.register_workflow(graph)
+    run = await session.start("graph", 1)
+    await within(run.wait())
+    paths = [event.path for event in run.events if event.event_type == "step_started"]
+    assert paths == ["/a", "/a%7Eb", "/a%7Etimeout", "/%7E", "/a%257Eb", "/b"]
+    fork = await session.fork(run.run_id, at="/a")
+    await within(fork.wait())
+    assert {name: len(inputs) for name, inputs in seen.items()} == {name: 1 + (name == "a") for name in names}

@@ -84,6 +84,11 @@ class ExecutionContext:
         """The path of the next thing of that name in here; taking it is what numbers it."""
         return take(self.path, self._counts, name)
 
+    def take_own(self, name: str) -> str:
+        """The path of the next thing in here that nobody has named; no name can be taken for it."""
+        count = self._counts[f"~{name}"] = self._counts.get(f"~{name}", 0) + 1
+        return f"{self.path}/~{name}" if count == 1 else f"{self.path}/~{name}[{count}]"
+
     def aside(self, name: str) -> str:
         """The path of the next thing of that name beside here: what lies below a leaf is over when it is."""
         count = self._counts[f"~{name}"] = self._counts.get(f"~{name}", 0) + 1
@@ -130,10 +135,10 @@ class ExecutionContext:
         return self.runtime.now(self.path)
 
     def random(self) -> float:
-        return self.runtime.random(self.take("~random"))
+        return self.runtime.random(self.take_own("random"))
 
     def new_id(self) -> str:
-        return self.runtime.new_id(self.take("~id"))
+        return self.runtime.new_id(self.take_own("id"))
 
 
 def take(parent: str, counts: dict[str, int], name: str) -> str:
@@ -144,9 +149,9 @@ def take(parent: str, counts: dict[str, int], name: str) -> str:
 
 
 def escape(name: str) -> str:
-    """A name that cannot be taken for a path of its own."""
-    if "/" in name or "[" in name or "%" in name:
-        return name.replace("%", "%25").replace("/", "%2F").replace("[", "%5B")
+    """A name that cannot be taken for a path of its own, or for what stands beside a path."""
+    if "/" in name or "[" in name or "%" in name or "~" in name:
+        return name.replace("%", "%25").replace("/", "%2F").replace("[", "%5B").replace("~", "%7E")
     return name
 
 

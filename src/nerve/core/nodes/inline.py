@@ -34,7 +34,7 @@ async def again(
 
     `take` gives the paths of both: below what is settled as a whole, beside what is not.
     """
-    take = take or (lambda name: context.take(f"~{name}"))
+    take = take or context.take_own
     retry = policy.retry or ONE_TRY
     number = 0
     while True:

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from nerve.core.event import Sink
-from nerve.core.limits import Limits
+from nerve.core.limits import Limits, raised
 from nerve.core.misfits import check_name, is_whole
 from nerve.core.nodes.base import ControlNode, Node
 from nerve.core.nodes.context import ExecutionContext
@@ -292,13 +292,19 @@ class Session:
         input: Any = ...,
         overrides: Mapping[str, Mapping[str, Any]] | None = None,
         key: str | None = None,
+        *,
+        limits: Limits | Mapping[str, Any] | None = None,
     ) -> WorkflowRun:
         """A new run that takes over what `run_id` has settled, and goes its own way from the path `at` on.
 
         `input` is the new input of the step at `at`, or of the workflow when there is no `at`;
-        `overrides` changes settings of steps by their paths. The same `key` gives the same run.
+        `overrides` changes settings of steps by their paths, and those are run again. It has the limits of
+        the other as they were last raised, and as `limits` raises them: of the run, or of a step by its
+        path. The same `key` gives the same run.
         """
-        return await self.engine.fork(self._full_id(run_id), at, input, overrides or {}, key)
+        given = limits.to_dict() if isinstance(limits, Limits) else dict(limits or {})
+        raised(given)
+        return await self.engine.fork(self._full_id(run_id), at, input, overrides or {}, key, given)
 
     def get_workflow_run(self, run_id: str) -> WorkflowRun | None:
         """A run by its id or any unique beginning of it."""

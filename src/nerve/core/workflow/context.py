@@ -176,7 +176,7 @@ class WorkflowContext:
     def timeout(self, seconds: float) -> AbstractAsyncContextManager[None]:
         """Bound what is inside; TimeoutError when the time runs out, again at the same point on replay."""
         self._attached()
-        return bounded(self.execution.wait, self.execution.take("~timeout"), seconds)
+        return bounded(self.execution.wait, self.execution.take_own("timeout"), seconds)
 
     def _call(
         self,
