@@ -55,6 +55,7 @@ async def run_child(engine: LocalEngine, parent: Drive, call: Call, attempt: int
         for number, each in enumerate(before, 1):
             parent.purses.own.under_way[f"{call.path}~{number}"] = engine.budgets.of(each.run_id)
         while not child.is_complete:
+            parent.waits.tick()
             parent.run._notify()
             await child._change()
     except asyncio.CancelledError:
@@ -63,6 +64,7 @@ async def run_child(engine: LocalEngine, parent: Drive, call: Call, attempt: int
         raise
     finally:
         parent.run._children.pop(call.path, None)
+        parent.waits.tick()
     return result_of(child, before)
 
 

@@ -265,6 +265,7 @@ class Waits:
             run._state = state
             self._drive.journal.row_changed()
         self.tick()
+        run._notify()
 
     @property
     def for_others(self) -> bool:
@@ -310,10 +311,12 @@ class Waits:
     # -- how long the run may take, not counting the time it waits -----------------------------
 
     def tick(self) -> None:
-        """Count the time while the run is running, and only then."""
+        """Count the time while the run is running, and does not only wait for children that wait."""
         drive = self._drive
-        bound, running = drive.limits.wall_time, drive.run._state is WorkflowState.RUNNING
-        if bound is None or running == (self._since is not None):
+        if (bound := drive.limits.wall_time) is None:
+            return
+        running = not drive.detached and drive.run.state is WorkflowState.RUNNING
+        if running == (self._since is not None):
             return
         now = drive.loop.time()
         if self._since is not None:

@@ -1,6 +1,7 @@
 """Limits: how far a run may go, what it may spend, and where to raise it."""
 
 import asyncio
+import time
 
 import pytest
 
@@ -314,3 +315,30 @@ async def test_parallel_calls_beyond_the_budget_wait_until_it_is_raised(session)
     assert seen == [0]
     await run.resume(limits={"tokens": 1000})
     assert await within(run.wait()) == 3
+
+
+async def test_the_time_a_child_waits_for_a_person_does_not_count_for_its_parents(session):
+    latch = Latch()
+    FunctionNode("slow", session, latch.leaf)
+
+    @session.workflow
+    async def child(ctx):
+        await ctx.gate("Continue?")
+        await ctx.run("slow")
+
+    @session.workflow
+    async def between(ctx):
+        return await ctx.run_workflow("child")
+
+    @session.workflow(limits=Limits(wall_time=0.3))
+    async def parent(ctx):
+        return await ctx.run_workflow("between")
+
+    run = await session.start("parent")
+    await until(lambda: run.pending_gates)
+    began = time.monotonic()
+    await until(lambda: time.monotonic() > began + 0.5)
+    assert run.state is WorkflowState.WAITING
+    await run.answer("yes")
+    with pytest.raises(LimitReached, match="wall_time"):
+        await within(run.wait())
