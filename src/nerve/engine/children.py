@@ -17,6 +17,8 @@ from nerve.core.workflow.replay import is_child
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import WorkflowState
 from nerve.core.workflow.workflow import Workflow
+from nerve.engine.records import call_key, resets_in
+from nerve.engine.waits import asked_in
 from nerve.store.port import Store
 
 if TYPE_CHECKING:
@@ -79,6 +81,18 @@ def asked(store: Store, run_id: str) -> bool:
     past = store.events(run_id)
     gates = any(row.type == "gate_waiting" for row in past)
     return gates or any(asked(store, decode(row.data)["child"]) for row in past if is_child(row))
+
+
+def open_in(engine: LocalEngine, run_id: str) -> dict[str, WorkflowRun]:
+    """The children that a run which nobody drives has not heard from, by the paths of their calls."""
+    past = engine.store.events(run_id)
+    called = {path: row for path, row in asked_in(past).items() if is_child(row)}
+    found: dict[str, WorkflowRun] = {}
+    for path in called:
+        key, attempt = call_key(path, resets_in(past)), 1
+        while (row := engine.store.run(child_id(run_id, key, attempt))) is not None:
+            found[path], attempt = engine.handle(row), attempt + 1
+    return {path: child for path, child in found.items() if not child.is_complete}
 
 
 def refused(name: str, lineage: list[str], depth: int) -> Result | None:

@@ -318,6 +318,8 @@ class Drive:
     def _may_go_live(self) -> bool:
         if not self.doubts:
             self.emits.write_kept()
+            if (offers := self.delivery.offers) is not None:
+                self._void(offers, offers.unasked(), "the code does not ask for it now")
             return True
         self._hold_in_doubt(self.doubts[0])
         return False
@@ -396,10 +398,15 @@ class Drive:
         Those that the body has not heard by now do not count, and are asked for again.
         """
         source = self.delivery.replay or self.delivery.offers
-        if source is None or not (places := source.unheard(after, self.host.child_asked)):
+        if source is not None:
+            places = source.unheard(after, self.host.child_asked)
+            self._void(source, places, "something before it is run again: an answer is for what was shown")
+
+    def _void(self, source: Replay, places: list[str], because: str) -> None:
+        """What is recorded at places, and how what is around them ended, does not count any more."""
+        if not places:
             return
         for place in places:
-            because = "something before it is run again, and an answer counts only for what was shown"
             self._resets.append((place, self.note("path_reset", place, {"because": because})))
             self.waits.forget(place)
         source.reopen(places)

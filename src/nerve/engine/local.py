@@ -45,6 +45,9 @@ KEEP_PARKED = 256
 LOOKED_AT = 50
 """Runs that are over, beside those that are open, in which limits of providers are looked for."""
 
+ALONE = (WorkflowState.PENDING, WorkflowState.WAITING)
+"""States in which a run that nobody drives waits for no child."""
+
 ABOUT = ("label", "branch", "conversation")
 """What a run may be given to be found by, beside its input."""
 
@@ -439,6 +442,12 @@ class LocalEngine:
 
     def child_asked(self, run_id: str) -> bool:
         return children.asked(self.store, run_id)
+
+    def children_of(self, run: WorkflowRun) -> Mapping[str, WorkflowRun]:
+        """The children that a run waits for, by the paths of their calls, also if nobody drives it."""
+        if run._children or run.run_id in self.drives or run._state in (*FINAL, *ALONE):
+            return run._children
+        return children.open_in(self, run.run_id)
 
     async def stop_children(self, run_id: str, reason: str, path: str | None = None) -> None:
         """Stop the open children of a run, or those that were called at a path."""

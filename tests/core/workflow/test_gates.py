@@ -6,7 +6,7 @@ from hashlib import sha256
 import apsw
 import pytest
 
-from core.workflow.support import Latch, at_gate, data_of, photographed, types, until, within
+from core.workflow.support import Latch, at_gate, counted, data_of, photographed, types, until, within
 from nerve import FunctionNode, Graph, Session
 from nerve.core.nodes.control import GateNode, ParallelNode
 from nerve.core.workflow import WorkflowState
@@ -393,3 +393,123 @@ async def test_a_form_is_told_with_the_gate_and_its_answer_is_an_object_also_aft
         (run,) = await session.recover()
         await run.answer("yes")
         assert await within(run.wait()) == "3"
+
+
+# -- which gates are open ----------------------------------------------------------------------
+
+
+def family_of(file, number=1):
+    session = Session("test", file)
+
+    @session.workflow
+    async def child(ctx):
+        await ctx.run("work", ctx.input)
+        return await ctx.gate(f"Child {ctx.input}?")
+
+    @session.workflow
+    async def parent(ctx):
+        return await asyncio.gather(*(ctx.run_workflow("child", n) for n in range(number)))
+
+    return session
+
+
+async def test_the_gates_of_children_are_told_and_answered_by_a_parent_that_was_paused_before_a_restart(file):
+    async with family_of(file) as session:
+        counted(session, "work")
+        run = await session.start("parent")
+        await until(lambda: run.pending_gates)
+        await run.pause()
+    async with family_of(file) as session:
+        counted(session, "work")
+        await session.recover()
+        run = session.get_workflow_run(run.run_id)
+        assert [(gate.path, gate.prompt) for gate in run.pending_gates] == [("/child/gate", "Child 0?")]
+        await run.answer("yes")
+        assert (run.pending_gates, run.state) == ([], WorkflowState.PAUSED)
+        await run.resume()
+        assert await within(run.wait()) == ["yes"]
+
+
+async def test_the_gates_of_children_are_told_in_the_order_of_their_opening_also_after_a_restart(file):
+    latches = [Latch() for _ in range(3)]
+    async with family_of(file, 3) as session:
+        FunctionNode("work", session, lambda context: latches[context.input].leaf(context))
+        run = await session.start("parent")
+        for opened, number in enumerate((2, 0, 1), 1):
+            latches[number].open.set()
+            await until(lambda opened=opened: len(run.pending_gates) == opened)
+        told = [gate.prompt for gate in run.pending_gates]
+        assert told == ["Child 2?", "Child 0?", "Child 1?"]
+    async with family_of(file, 3) as session:
+        FunctionNode("work", session, lambda context: latches[context.input].leaf(context))
+        await session.recover()
+        run = session.get_workflow_run(run.run_id)
+        await until(lambda: len(run.pending_gates) == 3)
+        assert [gate.prompt for gate in run.pending_gates] == told
+        await run.stop()
+
+
+async def sleeps(ctx):
+    await ctx.run("work", 1)
+    await ctx.sleep(1000)
+    return await ctx.gate("Delete everything?")
+
+
+async def asks(ctx):
+    await ctx.run("work", 1)
+    return await ctx.gate("Delete everything?")
+
+
+async def sleeps_shortly(ctx):
+    await ctx.run("work", 1)
+    await ctx.sleep(0.01)
+    return await ctx.gate("Delete everything?")
+
+
+@pytest.mark.parametrize("restart", [False, True])
+async def test_a_gate_that_changed_code_does_not_ask_for_now_is_not_open(file, restart):
+    async with Session("test", file) as session:
+        counted(session, "work")
+        session.workflow(asks, id="body")
+        run = await session.start("body")
+        await at_gate(run)
+    async with Session("test", file) as session:
+        counted(session, "work")
+        session.workflow(sleeps, id="body")
+        await session.recover()
+        run = session.get_workflow_run(run.run_id)
+        await run.pause()
+        await run.resume()
+        await until(lambda: run.held)
+        await run.resume(with_changes=True)
+        await until(lambda: "timer_started" in types(run))
+        assert (run.pending_gates, dict(run.view.gates)) == ([], {})
+        with pytest.raises(RuntimeError, match="No gate pending"):
+            await run.answer("yes")
+        if not restart:
+            return
+    async with Session("test", file) as session:
+        counted(session, "work")
+        session.workflow(sleeps, id="body")
+        await session.recover()
+        assert session.get_workflow_run(run.run_id).pending_gates == []
+
+
+async def test_a_gate_that_changed_code_asks_for_later_is_open_then(file):
+    async with Session("test", file) as session:
+        counted(session, "work")
+        session.workflow(asks, id="body")
+        run = await session.start("body")
+        await at_gate(run)
+    async with Session("test", file) as session:
+        counted(session, "work")
+        session.workflow(sleeps_shortly, id="body")
+        await session.recover()
+        run = session.get_workflow_run(run.run_id)
+        await run.pause()
+        await run.resume()
+        await until(lambda: run.held)
+        await run.resume(with_changes=True)
+        await until(lambda: types(run).count("gate_waiting") == 2)
+        await run.answer("yes")
+        assert await within(run.wait()) == "yes"

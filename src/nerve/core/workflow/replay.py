@@ -226,6 +226,12 @@ class Replay:
         places = [place for seq, place in self._answers if seq > after and not self._heard(place)]
         return list(dict.fromkeys(places))
 
+    def unasked(self) -> list[str]:
+        """The gates that are open and that the body has not asked for again."""
+        asks = [record for record in self._asks.values() if record.lenient and not record.done]
+        gates = [record.row.path for record in asks if record.row.type == "gate_waiting"]
+        return [path for path in gates if path not in self._ends]
+
     def _heard(self, place: str) -> bool:
         """Whether the body has come to what is recorded at a place, or to the end of what is around it."""
         over = next((self._ends[path] for path in (*ancestors(place), place) if path in self._ends), None)

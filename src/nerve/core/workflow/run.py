@@ -54,6 +54,7 @@ class Engine(Protocol):
     def ready(self, run: WorkflowRun) -> None: ...
     def rows(self, run_id: str, after: int = 0, limit: int | None = None) -> Iterable[Row]: ...
     def open_gates(self, run_id: str) -> dict[str, GateInfo]: ...
+    def children_of(self, run: WorkflowRun) -> Mapping[str, WorkflowRun]: ...
     async def start(self, run: WorkflowRun) -> None: ...
     async def shown(self, run: WorkflowRun) -> None: ...
 
@@ -153,9 +154,9 @@ class WorkflowRun:
     def pending_gates(self) -> list[GateInfo]:
         """The open gates in the order of their opening, those of child runs under their paths."""
         gates = list(self._gates.values())
-        for path, child in self._children.items():
+        for path, child in self._engine.children_of(self).items():
             gates += [below(gate, path) for gate in child.pending_gates]
-        return gates
+        return sorted(gates, key=lambda gate: gate.created_at)
 
     @property
     def pending_gate(self) -> GateInfo | None:
@@ -316,7 +317,7 @@ class WorkflowRun:
     def _owned_gates(self, prefix: str = "") -> Iterable[tuple[WorkflowRun, GateInfo, str]]:
         for gate in self._gates.values():
             yield self, gate, prefix + gate.path
-        for path, child in self._children.items():
+        for path, child in self._engine.children_of(self).items():
             yield from child._owned_gates(prefix + path)
 
     async def signal(self, label: str, value: Any = None, key: str | None = None) -> int:
