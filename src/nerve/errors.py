@@ -24,6 +24,8 @@ Suspended (BaseException) the body leaves memory; passes through a user's `excep
 
 from __future__ import annotations
 
+import os
+
 
 class NerveError(Exception):
     """Anything Nerve itself reports."""
@@ -88,8 +90,12 @@ class StoreLocked(StoreError):
     """Another process owns the file."""
 
     def __init__(self, file: str, pid: int | None) -> None:
-        owner = f"process {pid}" if pid else "another process"
-        super().__init__(f"{file} is in use by {owner}. Stop it, or use another file.")
+        if pid == os.getpid():
+            text = f"{file} is in use by this process: close the session that has it, or use another file."
+        else:
+            owner = f"process {pid}" if pid else "another process"
+            text = f"{file} is in use by {owner}. Stop it, or use another file."
+        super().__init__(text)
         self.file, self.pid = file, pid
 
 

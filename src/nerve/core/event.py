@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Protocol
 
+from nerve.core.checks import told
+
 log = logging.getLogger("nerve")
 
 
@@ -179,6 +181,13 @@ class EventSink(Protocol):
 
 
 Sink = EventSink | Callable[[WorkflowEvent], Any]
+
+
+def checked(sink: Sink) -> Sink:
+    """A sink as it may be given; ValueError for what cannot be told anything."""
+    if not callable(sink) and not callable(getattr(sink, "emit", None)):
+        raise ValueError(f"event_sink is a function of an event, or has an emit, not {told(sink)}")
+    return sink
 
 
 def deliver(sink: Sink, event: WorkflowEvent) -> Any:

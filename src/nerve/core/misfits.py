@@ -25,15 +25,6 @@ def is_whole(text: str) -> bool:
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def check_name(kind: str, name: Any) -> str:
-    """A name as it may be given; ValueError says what is wrong with it."""
-    if not isinstance(name, str):
-        raise ValueError(f"the name of {kind} is text, not {name!r} of type {type(name).__name__}")
-    if not is_whole(name):
-        raise ValueError(f"the name {name!r} of {kind} has half of a surrogate pair; give it another")
-    return name
-
-
 def readable(error: str) -> str:
     """The text of an error, which is told whatever is in it."""
     more = len(error) - LONGEST

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from nerve.core.checks import a_count, a_number
 from nerve.core.limits import Limits, of_step
 from nerve.core.result import Result
 
@@ -32,12 +33,9 @@ class Retry:
     on: tuple[str, ...] | Callable[[Result], bool] = ()
 
     def __post_init__(self) -> None:
-        if self.attempts < 1:
-            raise ValueError(
-                f"Retry.attempts is the number of tries and must be at least 1, not {self.attempts}"
-            )
-        if self.delay < 0 or self.factor < 0 or self.cap < 0 or self.jitter < 0:
-            raise ValueError(f"delay, factor, cap and jitter of Retry must not be negative: {self}")
+        a_count("attempts of Retry, the number of tries,", self.attempts, 1)
+        for name in ("delay", "factor", "cap", "jitter"):
+            a_number(f"{name} of Retry", getattr(self, name))
         if isinstance(self.on, str | type) or not (
             callable(self.on) or all(isinstance(name, str) for name in self.on)
         ):
@@ -88,9 +86,8 @@ class Policy:
         if self.retry is not None and not isinstance(self.retry, Retry):
             raise ValueError(f"retry is a Retry, such as Retry(attempts=3), not {self.retry!r}")
         for name in ("timeout", "idle_timeout"):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, str) or value < 0):
-                raise ValueError(f"{name} is a number of seconds and must not be negative, got {value!r}")
+            if (value := getattr(self, name)) is not None:
+                a_number(f"{name}, in seconds,", value)
         if self.on_error not in (None, "fail", "skip") and not hasattr(self.on_error, "execute"):
             raise ValueError(f"on_error is 'fail', 'skip' or a node, not {self.on_error!r}")
         if self.effect not in (None, "repeat", "once"):

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
+from nerve.core.checks import a_name
 from nerve.core.event import Sink, is_reserved
-from nerve.core.misfits import check_name
 from nerve.core.nodes.base import Names, Node, policy_for
 from nerve.core.nodes.direct import DirectRuntime
 from nerve.core.nodes.inline import inlined
@@ -121,7 +121,7 @@ class ExecutionContext:
 
     def emit(self, event_type: str, data: dict[str, Any] | None = None) -> None:
         """Tell watchers something; safe from the thread of a sync function too."""
-        check_name("an event", event_type)
+        a_name("an event", event_type)
         if is_reserved(event_type):
             raise ValueError(f"'{event_type}' is written by the engine only; emit another name")
         self.runtime.emit(self.path, event_type, data or {})

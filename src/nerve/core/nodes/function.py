@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from nerve.core.checks import a_function
 from nerve.core.nodes.attempt import is_cancelled
 from nerve.core.nodes.base import Names, Node
 from nerve.core.nodes.context import ExecutionContext
@@ -24,8 +25,8 @@ class FunctionNode(Node):
     def __init__(
         self, id: str | None, session: Names | None, fn: Callable[[ExecutionContext], Any], **policy: Any
     ) -> None:
+        self.fn = a_function(f"fn of '{id}'", fn)
         super().__init__(id, session, **policy)
-        self.fn = fn
         self._is_async = inspect.iscoroutinefunction(fn)
 
     async def execute(self, context: ExecutionContext) -> Result:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from nerve.core.misfits import check_name
+from nerve.core.checks import a_function, a_name, a_node
 from nerve.core.nodes.base import ControlNode, Names, Node
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.policy import NO_POLICY, Policy
@@ -87,7 +87,11 @@ class Graph(ControlNode):
         **policy: Any,
     ) -> Graph:
         """Add a node as a step. `input_fn` gets {"input": the graph's input, dependency: its Result}."""
-        return self._add(node, step_id or node.id, depends_on, input_fn, policy)
+        name = step_id if step_id is not None else getattr(node, "id", None)
+        what = f"step '{name}' of graph '{self.id}'"
+        if isinstance(node, str):
+            raise ValueError(f"{what} is a node, not the name '{node}'; say add_step_ref('{node}')")
+        return self._add(a_node(what, node), name, depends_on, input_fn, policy)
 
     def add_step_ref(
         self,
@@ -114,16 +118,22 @@ class Graph(ControlNode):
         input_fn: InputFn | None,
         policy: Mapping[str, Any],
     ) -> Graph:
-        if not step_id:
+        if step_id is None or step_id == "":
             raise ValueError(f"a step of graph '{self.id}' needs a step_id, because its node has no id")
-        check_name(f"a step of graph '{self.id}'", step_id)
+        a_name(f"a step of graph '{self.id}'", step_id)
         if step_id in self._steps:
             raise ValueError(f"graph '{self.id}' already has a step '{step_id}'")
         if isinstance(depends_on, str):
             raise ValueError(f"depends_on of step '{step_id}' must be a list of step ids, not a string")
-        self._steps[step_id] = Step(
-            step_id, self.session, given, list(depends_on), input_fn, Policy.of(**dict(policy))
-        )
+        before = list(depends_on)
+        if input_fn is not None:
+            a_function(f"input_fn of step '{step_id}'", input_fn)
+            if "input" in before:
+                raise ValueError(
+                    f"input_fn of step '{step_id}' cannot tell the step 'input' from the graph's own input:"
+                    " give that step another step_id"
+                )
+        self._steps[step_id] = Step(step_id, self.session, given, before, input_fn, Policy.of(**dict(policy)))
         return self
 
     def _last(self) -> list[str]:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from nerve.core.checks import a_mapping
 from nerve.core.nodes.base import Node
 from nerve.core.workflow.workflow import Workflow
 
@@ -215,7 +216,7 @@ def installing(name: str) -> str:
 
 def check_start(session: Session, workflow: Workflow, params: Mapping[str, Any] | None) -> dict[str, Any]:
     """The parameters of a run that may start: inputs as declared, and every name in it known."""
-    checked = workflow.check_params(params or {})
+    checked = workflow.check_params({} if params is None else a_mapping("params", params))
     if workflow.kind in NOTATIONS and (why := session.config.refusal(workflow.name)):
         raise ValueError(why)
     check_names(session, workflow)

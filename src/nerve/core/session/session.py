@@ -10,9 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from nerve.core.checks import a_name, a_node
 from nerve.core.event import Sink
 from nerve.core.limits import Limits, raised
-from nerve.core.misfits import check_name, is_whole
+from nerve.core.misfits import is_whole
 from nerve.core.nodes.base import ControlNode, Node
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.function import FunctionNode
@@ -168,6 +169,7 @@ class Session:
 
     def register_workflow(self, graph: Node, description: str = "", limits: Limits | None = None) -> Workflow:
         """Make a graph, or any other node, startable as a workflow under its own id."""
+        a_node("what is registered as a workflow", graph)
         if graph.id is None:
             raise ValueError("a node needs an id to be registered as a workflow")
         known = self.workflows.get(graph.id)
@@ -267,10 +269,10 @@ class Session:
             raise ValueError(f"Workflow '{workflow_id}' not found{suggest(workflow_id, self.workflows)}")
         params = loading.check_start(self, workflow, params)
         given = {"label": label, "branch": branch, "conversation": conversation}
-        about = {name: check_name(f"a {name}", value) for name, value in given.items() if value is not None}
+        about = {name: a_name(f"a {name}", value) for name, value in given.items() if value is not None}
         run = WorkflowRun(workflow, input, params, event_sink, limits=limits, about=about)
         if key is not None:
-            return await self.engine.start_keyed(run, check_name("a key", key))
+            return await self.engine.start_keyed(run, a_name("a key", key))
         await self.engine.start(run)
         return run
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from nerve.core.checks import a_mapping, a_name, told
 from nerve.core.gates import check_choices
 from nerve.core.limits import Limits
-from nerve.core.misfits import check_name
 from nerve.core.nodes.base import Names, Node, policy_for
 from nerve.core.nodes.bound import bounded
 from nerve.core.nodes.context import ExecutionContext, recovering
@@ -94,7 +94,10 @@ class WorkflowContext:
     def run_parallel(self, calls: Iterable[tuple[str, Any]]) -> Coroutine[Any, Any, list[Result]]:
         """Execute several nodes side by side. Gives their Results in order and never raises."""
         made: list[Awaitable[Result]] = []
-        for node_id, given in calls:
+        for call in calls:
+            if not isinstance(call, tuple | list) or len(call) != 2:
+                raise ValueError(f"run_parallel takes pairs (name of a node, input), not {told(call)}")
+            node_id, given = call
             try:
                 made.append(enter(self._call(self._find(node_id), node_id, given)))
             except ValueError as error:
@@ -108,8 +111,9 @@ class WorkflowContext:
         workflow = self.session.get_workflow(workflow_id) if self.session else None
         if workflow is None:
             raise ValueError(f"Workflow '{workflow_id}' not found{self._suggest('workflows', workflow_id)}")
+        given = {} if params is None else dict(a_mapping(f"params of '{workflow_id}'", params))
         call = self._call(workflow, workflow_id, input)
-        call.params = params or {}
+        call.params = given
         return child_value(call)
 
     def gate(
@@ -144,9 +148,9 @@ class WorkflowContext:
     ) -> Coroutine[Any, Any, Any]:
         """Wait for a signal, which may be there already; gives its value. Without a key, any key will do."""
         self._attached()
-        check_name("a signal", label)
+        a_name("a signal", label)
         if key is not None:
-            check_name("a signal's key", key)
+            a_name("a signal's key", key)
         return answered(self.execution, Signal(self.execution.take(label), label, key, timeout))
 
     def assert_fact(self, fact: Any) -> Coroutine[Any, Any, None]:
@@ -190,15 +194,26 @@ class WorkflowContext:
         policy = policy_for(node, policy)
         return Call(self.execution.take(name), node, name, input, policy, False, context)
 
-    def _find(self, node_id: str) -> Node:
+    def _find(self, node_id: Any) -> Node:
         session = self.session
+        if not isinstance(node_id, str):
+            name = getattr(node_id, "id", None)
+            instead = f"; say ctx.run({name!r})" if name else ""
+            raise ValueError(f"ctx.run takes the name of a node, not {told(node_id)}{instead}")
         node: Node | None = (session.get_node(node_id) or session.get_graph(node_id)) if session else None
         if node is None:
             raise ValueError(f"Node '{node_id}' not found in session{self._suggest('nodes', node_id)}")
         return node
 
     def _suggest(self, kind: str, name: str) -> str:
-        return suggest(name, getattr(self.session, kind)) if self.session else ""
+        session = self.session
+        if session is None:
+            return ""
+        if kind == "nodes" and session.get_workflow(name) is not None:
+            return f". It is a workflow: say ctx.run_workflow('{name}')"
+        if kind != "nodes" and (session.get_node(name) or session.get_graph(name)) is not None:
+            return f". It is a node: say ctx.run('{name}')"
+        return suggest(str(name), getattr(session, kind))
 
     def _attached(self) -> WorkflowRun:
         if self._run is None:

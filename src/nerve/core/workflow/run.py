@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-from nerve.core.event import SAID, SHOWN, Sink, WorkflowEvent, shortened
+from nerve.core.event import SAID, SHOWN, Sink, WorkflowEvent, checked, shortened
 from nerve.core.gates import taken
 from nerve.core.limits import Limits, raised
 from nerve.core.values import LARGEST, decode, encode
@@ -78,7 +78,7 @@ class WorkflowRun:
         self._workflow = workflow
         self._input, self._params = input, dict(params or {})
         self._about = dict(about or {})
-        self._sinks: list[Sink] = [event_sink] if event_sink is not None else []
+        self._sinks: list[Sink] = [checked(event_sink)] if event_sink is not None else []
         self._limits = workflow.limits if limits is None else Limits.of(limits)
         self._state = WorkflowState.PENDING
         self._started_at: datetime | None = None

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
+from nerve.core.checks import a_count, a_mapping, a_name, a_node, one_of
 from nerve.core.nodes.base import ControlNode
 from nerve.core.result import Result
 
 OnMax = Literal["fail", "return"]
 OnBodyFailure = Literal["stop", "continue"]
 
-__all__ = ["ControlNode", "OnBodyFailure", "OnMax", "as_list", "ask", "at_least", "body_failed", "loop_over"]
+__all__ = [
+    "ControlNode",
+    "OnBodyFailure",
+    "OnMax",
+    "as_list",
+    "ask",
+    "at_least",
+    "body_failed",
+    "check_loop",
+    "loop_over",
+    "named_nodes",
+]
 
 
 def ask(owner: ControlNode, what: str, fn: Callable[..., Any], *arguments: Any) -> Any:
@@ -39,9 +51,23 @@ def as_list(value: Any) -> list[Any]:
 
 
 def at_least(least: int, owner: str, name: str, value: int) -> int:
-    if value < least:
-        raise ValueError(f"{name} of '{owner}' must be at least {least}, got {value}")
-    return value
+    return a_count(f"{name} of '{owner}'", value, least)
+
+
+def check_loop(owner: str, body: Any, on_max: str, on_body_failure: str) -> None:
+    """What all loops are given."""
+    a_node(f"body of '{owner}'", body)
+    one_of(f"on_max of '{owner}'", on_max, get_args(OnMax))
+    one_of(f"on_body_failure of '{owner}'", on_body_failure, get_args(OnBodyFailure))
+
+
+def named_nodes(owner: str, what: str, given: Any) -> dict[str, Any]:
+    """Nodes by the names that they have in a control node."""
+    made = dict(a_mapping(f"{what} of '{owner}'", given))
+    for name, node in made.items():
+        a_name(f"a part of '{owner}'", name)
+        a_node(f"{name!r} of '{owner}'", node)
+    return made
 
 
 def body_failed(owner: ControlNode, result: Result, done: int) -> Result:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from nerve.core.checks import a_function, a_node
 from nerve.core.nodes.base import Names, Node
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.control.base import ControlNode, ask
@@ -23,8 +24,10 @@ class BranchNode(ControlNode):
         else_branch: Node | None = None,
         **policy: Any,
     ) -> None:
+        self.condition = a_function(f"condition of '{id}'", condition)
+        self.then_branch = a_node(f"then_branch of '{id}'", then_branch)
+        self.else_branch = None if else_branch is None else a_node(f"else_branch of '{id}'", else_branch)
         super().__init__(id, session, **policy)
-        self.condition, self.then_branch, self.else_branch = condition, then_branch, else_branch
 
     def parts(self) -> Iterable[Node]:
         return [branch for branch in (self.then_branch, self.else_branch) if branch is not None]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from nerve.core.checks import a_function
 from nerve.core.nodes.base import Names, Node
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.control.base import (
@@ -15,6 +16,7 @@ from nerve.core.nodes.control.base import (
     ask,
     at_least,
     body_failed,
+    check_loop,
     loop_over,
 )
 from nerve.core.result import Result, output_of
@@ -51,7 +53,11 @@ class LoopNode(ControlNode):
     ) -> None:
         if times is None and until is None:
             raise ValueError(f"LoopNode '{id}' needs times or until, otherwise it has no end")
-        at_least(0, id, "times", times or 0)
+        check_loop(id, body, on_max, on_body_failure)
+        if times is not None:
+            at_least(0, id, "times", times)
+        if until is not None:
+            a_function(f"until of '{id}'", until)
         self.body, self.times, self.until = body, times, until
         self.max_iterations = at_least(0, id, "max_iterations", max_iterations)
         self.accumulate, self.on_max, self.on_body_failure = accumulate, on_max, on_body_failure

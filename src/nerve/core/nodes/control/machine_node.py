@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from nerve.core.checks import a_mapping, a_name, a_node, told
 from nerve.core.nodes.base import Names, Node
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.control.base import ControlNode, ask, at_least
@@ -36,9 +37,14 @@ class MachineNode(ControlNode):
         max_transitions: int = 1000,
         **policy: Any,
     ) -> None:
-        if not states:
+        if not a_mapping(f"states of '{id}'", states):
             raise ValueError(f"MachineNode '{id}' has no states")
         self.states = dict(states)
+        for name, state in self.states.items():
+            a_name(f"a state of '{id}'", name)
+            if not isinstance(state, State):
+                raise ValueError(f"state '{name}' of '{id}' is a State(body, next), not {told(state)}")
+            a_node(f"body of state '{name}' of '{id}'", state.body)
         self.start = start if start is not None else next(iter(self.states))
         self.max_transitions = at_least(1, id, "max_transitions", max_transitions)
         for name in [self.start, *(s.next for s in self.states.values() if isinstance(s.next, str))]:
@@ -47,7 +53,7 @@ class MachineNode(ControlNode):
 
     def _known(self, name: str, machine: str | None) -> str:
         if name not in self.states:
-            raise ValueError(f"machine '{machine}' has no state '{name}'{suggest(name, self.states)}")
+            raise ValueError(f"machine '{machine}' has no state '{name}'{suggest(str(name), self.states)}")
         return name
 
     def parts(self) -> Iterable[Node]:

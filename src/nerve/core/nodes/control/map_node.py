@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
+from nerve.core.checks import a_node
 from nerve.core.nodes.base import Names, Node
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.control.base import ControlNode, as_list, at_least
@@ -31,9 +32,10 @@ class MapNode(ControlNode):
         require: int | None = None,
         **policy: Any,
     ) -> None:
-        at_least(0, id, "require", require or 0)
-        self.body, self.max_parallel = body, at_least(1, id, "max_parallel", max_parallel)
-        self.require = require
+        if require is not None:
+            at_least(0, id, "require", require)
+        self.body = a_node(f"body of '{id}'", body)
+        self.max_parallel, self.require = at_least(1, id, "max_parallel", max_parallel), require
         super().__init__(id, session, **policy)
 
     def parts(self) -> Iterable[Node]:

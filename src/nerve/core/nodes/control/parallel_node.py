@@ -7,7 +7,7 @@ from typing import Any
 
 from nerve.core.nodes.base import Names, Node
 from nerve.core.nodes.context import ExecutionContext
-from nerve.core.nodes.control.base import ControlNode
+from nerve.core.nodes.control.base import ControlNode, at_least, named_nodes
 from nerve.core.nodes.graph import together
 from nerve.core.result import OUTCOMES, Result, census
 
@@ -21,10 +21,11 @@ class ParallelNode(ControlNode):
     def __init__(
         self, id: str, session: Names, branches: Mapping[str, Node], require: int | None = None, **policy: Any
     ) -> None:
-        if require is not None and not 0 <= require <= len(branches):
+        self.branches: dict[str, Node] = named_nodes(id, "branches", branches)
+        if require is not None and at_least(0, id, "require", require) > len(branches):
             raise ValueError(f"require of '{id}' must be from 0 to {len(branches)}, got {require}")
+        self.require = require
         super().__init__(id, session, **policy)
-        self.branches, self.require = dict(branches), require
 
     def parts(self) -> Iterable[Node]:
         return self.branches.values()

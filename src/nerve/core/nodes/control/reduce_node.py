@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from copy import deepcopy
 from typing import Any, ClassVar
 
+from nerve.core.checks import a_function
 from nerve.core.nodes.base import Names, Node
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.control.base import ControlNode, as_list, ask, body_failed
@@ -25,8 +26,10 @@ class ReduceNode(ControlNode):
         initial: Any = None,
         **policy: Any,
     ) -> None:
-        super().__init__(id, session, **policy)
+        if not isinstance(fn, Node):
+            a_function(f"fn of '{id}'", fn)
         self.fn, self.initial = fn, initial
+        super().__init__(id, session, **policy)
 
     def parts(self) -> Iterable[Node]:
         return [self.fn] if isinstance(self.fn, Node) else []

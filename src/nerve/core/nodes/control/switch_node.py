@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from nerve.core.checks import a_function, a_mapping, a_name, a_node
 from nerve.core.nodes.base import Names, Node
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.control.base import ControlNode, ask
@@ -23,8 +24,13 @@ class SwitchNode(ControlNode):
         default: Node | None = None,
         **policy: Any,
     ) -> None:
+        self.key = a_function(f"key of '{id}'", key)
+        self.cases = dict(a_mapping(f"cases of '{id}'", cases))
+        for name, node in self.cases.items():
+            a_name(f"a case of '{id}'", str(name))
+            a_node(f"case {name!r} of '{id}'", node)
+        self.default = None if default is None else a_node(f"default of '{id}'", default)
         super().__init__(id, session, **policy)
-        self.key, self.cases, self.default = key, dict(cases), default
 
     def parts(self) -> Iterable[Node]:
         return [*self.cases.values(), *([self.default] if self.default is not None else [])]

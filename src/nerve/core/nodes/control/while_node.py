@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from nerve.core.checks import a_function
 from nerve.core.nodes.base import Names, Node
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.control.base import (
@@ -15,6 +16,7 @@ from nerve.core.nodes.control.base import (
     ask,
     at_least,
     body_failed,
+    check_loop,
     loop_over,
 )
 from nerve.core.result import Result, output_of
@@ -47,7 +49,8 @@ class WhileNode(ControlNode):
         on_body_failure: OnBodyFailure = "stop",
         **policy: Any,
     ) -> None:
-        self.condition, self.body = condition, body
+        check_loop(id, body, on_max, on_body_failure)
+        self.condition, self.body = a_function(f"condition of '{id}'", condition), body
         self.max_iterations = at_least(0, id, "max_iterations", max_iterations)
         self.on_max, self.on_body_failure = on_max, on_body_failure
         super().__init__(id, session, **policy)
