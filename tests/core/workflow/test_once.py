@@ -6,7 +6,8 @@ import threading
 import pytest
 
 from core.workflow.support import Latch, at_gate, photographed, types, until, within
-from nerve import FunctionNode, Retry, Session
+from nerve import FunctionNode, Graph, MockNode, Retry, Session
+from nerve.core.nodes.control import MapNode
 from nerve.core.workflow import WorkflowState
 from nerve.engine import delivery
 from nerve.errors import RunHeld
@@ -385,3 +386,34 @@ async def test_a_run_in_doubt_of_what_ran_out_of_time_can_be_stopped(cut_off):
     run, _, _ = cut_off
     assert sorted(await within(run.stop("enough"))) == ["/beside", "/payment"]
     assert run.state is WorkflowState.CANCELLED
+
+
+@pytest.mark.parametrize(
+    "give",
+    [
+        lambda session, node: Graph("x", session, effect="once"),
+        lambda session, node: MapNode("x", session, node, effect="once"),
+        lambda session, node: Graph("x", session).add_step(MapNode("m", session, node), effect="once"),
+    ],
+)
+def test_what_only_decides_cannot_be_told_to_happen_once(session, give):
+    with pytest.raises(
+        ValueError, match=r"'[xm]' does nothing itself .* give effect='once' to the steps in it"
+    ):
+        give(session, MockNode("n", session))
+
+
+async def test_a_graph_cannot_be_run_once_by_a_workflow_function(session):
+    Graph("g", session).add_step(MockNode("n", session))
+
+    @session.workflow
+    async def w(ctx):
+        return await ctx.run("g", effect="once")
+
+    with pytest.raises(ValueError, match="'g' does nothing itself"):
+        await within((await session.start("w")).wait())
+
+
+def test_a_leaf_and_a_workflow_may_be_told_to_happen_once(session):
+    child = session.register_workflow(Graph("g", session).add_step(MockNode("n", session, effect="once")))
+    Graph("h", session).add_step(child, effect="once").add_step(MockNode("m", session), effect="once")

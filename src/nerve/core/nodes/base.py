@@ -75,7 +75,7 @@ class Node:
             effect=effect,
             limits=limits,
         )
-        spendable(self, self.policy)
+        fitting(self, self.policy)
         if id is not None and session is not None:
             self._register(id, session)
 
@@ -144,16 +144,21 @@ def policy_of(node: Node) -> Policy:
 
 def policy_for(node: Node, given: Policy) -> Policy:
     """What a call of a node is given, with the node's own policy where nothing is."""
-    return spendable(node, given.over(policy_of(node)))
+    return fitting(node, given.over(policy_of(node)))
 
 
-def spendable(node: Node, policy: Policy) -> Policy:
-    if policy.limits is not None and role_of(node) == "control":
-        name = getattr(node, "id", None) or type(node).__name__
+def fitting(node: Node, policy: Policy) -> Policy:
+    """The policy, if it is one for this node: what only decides neither spends nor does anything itself."""
+    if (policy.limits is None and policy.effect != "once") or role_of(node) != "control":
+        return policy
+    name = getattr(node, "id", None) or type(node).__name__
+    if policy.limits is not None:
         raise ValueError(
             f"'{name}' is no step that spends anything itself; give limits to the agents and workflows in it"
         )
-    return policy
+    raise ValueError(
+        f"'{name}' does nothing itself that could happen twice; give effect='once' to the steps in it"
+    )
 
 
 def role_of(node: Node) -> Role:

@@ -9,7 +9,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from nerve.core.checks import a_function, a_name, a_node
-from nerve.core.nodes.base import ControlNode, Names, Node
+from nerve.core.nodes.base import ControlNode, Names, Node, policy_for
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.policy import NO_POLICY, Policy
 from nerve.core.result import Result, census, output_of
@@ -133,7 +133,10 @@ class Graph(ControlNode):
                     f"input_fn of step '{step_id}' cannot tell the step 'input' from the graph's own input:"
                     " give that step another step_id"
                 )
-        self._steps[step_id] = Step(step_id, self.session, given, before, input_fn, Policy.of(**dict(policy)))
+        own = Policy.of(**dict(policy))
+        if not isinstance(given, str):
+            policy_for(given, own)
+        self._steps[step_id] = Step(step_id, self.session, given, before, input_fn, own)
         return self
 
     def _last(self) -> list[str]:
