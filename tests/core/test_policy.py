@@ -55,13 +55,13 @@ def test_a_success_is_not_tried_again() -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: Retry(0), "attempts of Retry, the number of tries, must be at least 1, got 0"),
+        (lambda: Retry(0), "Retry.attempts, the number of tries, must be at least 1, got 0"),
         (lambda: Retry(on="TimeoutError"), "Retry.on is a tuple of names"),  # type: ignore[arg-type]
         (lambda: Retry(on=TimeoutError), "Retry.on is a tuple of names"),  # type: ignore[arg-type]
-        (lambda: MockNode(timeout=-1), "timeout, in seconds, is a number and must not be negative, got -1"),
+        (lambda: MockNode(timeout=-1), "timeout is a number of seconds and must not be negative, got -1"),
         (
             lambda: MockNode(idle_timeout=-1),
-            "idle_timeout, in seconds, is a number and must not be negative, got -1",
+            "idle_timeout is a number of seconds and must not be negative, got -1",
         ),
         (lambda: MockNode(on_error="ignore"), "on_error is 'fail', 'skip' or a node, not 'ignore'"),
         (lambda: MockNode(effect="twice"), "effect is 'repeat' or 'once', not 'twice'"),

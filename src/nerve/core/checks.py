@@ -46,10 +46,10 @@ def a_count(what: str, given: Any, least: int = 0) -> int:
     return given
 
 
-def a_number(what: str, given: Any) -> float:
-    """A number that is not negative: seconds, a factor."""
+def a_number(what: str, given: Any, of: str = "") -> float:
+    """A number that is not negative: a factor, or a number `of` something."""
     if isinstance(given, bool) or not isinstance(given, int | float) or not given >= 0:
-        raise ValueError(f"{what} is a number and must not be negative, got {given!r}")
+        raise ValueError(f"{what} is a number{of} and must not be negative, got {given!r}")
     return given
 
 

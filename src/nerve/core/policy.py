@@ -33,9 +33,9 @@ class Retry:
     on: tuple[str, ...] | Callable[[Result], bool] = ()
 
     def __post_init__(self) -> None:
-        a_count("attempts of Retry, the number of tries,", self.attempts, 1)
+        a_count("Retry.attempts, the number of tries,", self.attempts, 1)
         for name in ("delay", "factor", "cap", "jitter"):
-            a_number(f"{name} of Retry", getattr(self, name))
+            a_number(f"Retry.{name}", getattr(self, name))
         if isinstance(self.on, str | type) or not (
             callable(self.on) or all(isinstance(name, str) for name in self.on)
         ):
@@ -87,7 +87,7 @@ class Policy:
             raise ValueError(f"retry is a Retry, such as Retry(attempts=3), not {self.retry!r}")
         for name in ("timeout", "idle_timeout"):
             if (value := getattr(self, name)) is not None:
-                a_number(f"{name}, in seconds,", value)
+                a_number(name, value, " of seconds")
         if self.on_error not in (None, "fail", "skip") and not hasattr(self.on_error, "execute"):
             raise ValueError(f"on_error is 'fail', 'skip' or a node, not {self.on_error!r}")
         if self.effect not in (None, "repeat", "once"):

@@ -32,14 +32,23 @@ def always(_: Any) -> bool:
 
 
 CONSTRUCTED: dict[str, tuple[Make, str]] = {
-    "retry 2.5": (lambda s, n: Retry(attempts=2.5), "attempts of Retry.* whole number, not 2.5"),
-    "retry text": (lambda s, n: Retry(attempts="3"), "attempts of Retry.* whole number, not '3' of type str"),
-    "retry none": (lambda s, n: Retry(attempts=0), "attempts of Retry.* at least 1, got 0"),
-    "delay nan": (lambda s, n: Retry(delay=math.nan), "delay of Retry is a number .* got nan"),
-    "delay text": (lambda s, n: Retry(delay="1"), "delay of Retry is a number .* got '1'"),
-    "timeout nan": (lambda s, n: MockNode("x", s, timeout=math.nan), "timeout, in seconds, .* got nan"),
-    "timeout true": (lambda s, n: MockNode("x", s, timeout=True), "timeout, in seconds, .* got True"),
-    "timeout list": (lambda s, n: MockNode("x", s, timeout=[]), r"timeout, in seconds, .* got \[\]"),
+    "retry 2.5": (lambda s, n: Retry(attempts=2.5), "Retry.attempts.* whole number, not 2.5"),
+    "retry text": (lambda s, n: Retry(attempts="3"), "Retry.attempts.* whole number, not '3' of type str"),
+    "retry none": (lambda s, n: Retry(attempts=0), "Retry.attempts.* at least 1, got 0"),
+    "delay nan": (lambda s, n: Retry(delay=math.nan), "Retry.delay is a number .* got nan"),
+    "delay text": (lambda s, n: Retry(delay="1"), "Retry.delay is a number .* got '1'"),
+    "timeout nan": (
+        lambda s, n: MockNode("x", s, timeout=math.nan),
+        "timeout is a number of seconds .* got nan",
+    ),
+    "timeout true": (
+        lambda s, n: MockNode("x", s, timeout=True),
+        "timeout is a number of seconds .* got True",
+    ),
+    "timeout list": (
+        lambda s, n: MockNode("x", s, timeout=[]),
+        r"timeout is a number of seconds .* got \[\]",
+    ),
     "fn": (lambda s, n: FunctionNode("x", s, None), "fn of 'x' is a function, not None"),
     "map body": (lambda s, n: MapNode("x", s, "n"), r"body of 'x' is a node, not 'n' .*session\.find\('n'\)"),
     "map class": (lambda s, n: MapNode("x", s, MockNode), "body of 'x' is a node, not <class"),
@@ -106,7 +115,7 @@ def test_it_is_refused_by_what_takes_it_and_nothing_is_registered(
         (lambda ctx, n: ctx.run_workflow("n"), r"'n' not found.* is a node: say ctx\.run\('n'\)"),
         (lambda ctx, n: ctx.run_workflow("other", 1, [1]), r"params of 'other' is a dict, not \[1\]"),
         (lambda ctx, n: ctx.run_parallel(["n"]), r"takes pairs \(name of a node, input\), not 'n'"),
-        (lambda ctx, n: ctx.run("n", timeout=math.nan), "timeout, in seconds, .* got nan"),
+        (lambda ctx, n: ctx.run("n", timeout=math.nan), "timeout is a number of seconds .* got nan"),
     ],
 )
 async def test_a_context_refuses_it_in_the_call(
