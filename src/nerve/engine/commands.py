@@ -161,6 +161,8 @@ class Commands:
             await self._append(run, "workflow_resumed", data, WorkflowState.RUNNING, reply=reply)
             run._held, run._state = None, WorkflowState.RUNNING
             self._engine.revive(run)
+            if with_changes:
+                run._gates.clear()  # open is what the code asks for now, and that it has yet to say
         await self._go_on_below(run)
 
     async def _go_on_below(self, run: WorkflowRun, but: WorkflowRun | None = None) -> None:
