@@ -1,6 +1,5 @@
 """One process owns a file, and others are told who."""
 
-import os
 import time
 from pathlib import Path
 
