@@ -259,3 +259,34 @@ async def test_a_gate_beside_the_step_that_is_run_again_is_asked_again_if_it_was
         await run.answer("go")
         assert await within(run.wait()) == ["yes, v2 too", "v2"]
         assert seen == ["v2"]
+
+
+async def test_no_gate_is_open_after_a_change_before_the_code_as_it_is_now_has_asked(file):
+    def opened(version):
+        session = Session("test", file)
+        seen = counted(session, "build")
+
+        @session.workflow
+        async def body(ctx):
+            await ctx.run("build", version)
+            return await ctx.gate("Deploy?")
+
+        return session, seen
+
+    session, _ = opened("v1")
+    async with session:
+        run = await session.start("body")
+        await at_gate(run)
+    session, seen = opened("v2")
+    async with session:
+        await session.recover()
+        run = session.get_workflow_run(run.run_id)
+        await run.pause()
+        await run.resume()
+        await until(lambda: run.held)
+        await run.resume(with_changes=True)
+        assert run.pending_gates == []
+        await within(run.next_gate())
+        assert seen == ["v2"]
+        await run.answer("yes")
+        assert await within(run.wait()) == "yes"
