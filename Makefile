@@ -3,8 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
-# More than there are cores: many tests wait for terminals, servers and timers.
-JOBS ?= 4
+JOBS ?= 2
 
 AGENTS := $(VENV)/.agents
 BROWSER := $(VENV)/browser
