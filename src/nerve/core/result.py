@@ -15,7 +15,8 @@ ALWAYS = frozenset({"success", "output", "attributes"})
 Settled = Literal["completed", "error", "timeout"]
 Outcome = Literal["ok", "failed", "skipped", "timed_out", "cancelled"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
-_UNCHANGING = frozenset({str, int, float, bool, type(None)})
+UNCHANGING = frozenset({str, int, float, bool, type(None)})
+"""The types of values that can be shared as they are."""
 
 
 class Result(dict[str, Any]):
@@ -107,14 +108,14 @@ def output_of(value: Any) -> Any:
 
 def own(value: Any) -> Any:
     """The value as JSON gives it back, sharing nothing that can change; Results in it stay Results."""
-    if type(value) in _UNCHANGING:
+    if type(value) in UNCHANGING:
         return value
     if isinstance(value, list | tuple):
-        return [part if type(part) in _UNCHANGING else own(part) for part in value]
+        return [part if type(part) in UNCHANGING else own(part) for part in value]
     if not isinstance(value, dict):
         return decode(encode(value))
     made = {
-        key if type(key) is str else key_text(key): part if type(part) in _UNCHANGING else own(part)
+        key if type(key) is str else key_text(key): part if type(part) in UNCHANGING else own(part)
         for key, part in value.items()
     }
     if not isinstance(value, Result):

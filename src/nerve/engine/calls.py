@@ -14,7 +14,7 @@ from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.direct import here, retrying
 from nerve.core.nodes.inline import again
 from nerve.core.policy import NO_POLICY, Policy, Retry
-from nerve.core.result import Result, own
+from nerve.core.result import UNCHANGING, Result, own
 from nerve.core.runtime import Call
 from nerve.core.values import digest, encode
 from nerve.core.workflow.replay import Found, Outdated
@@ -77,7 +77,7 @@ class Calls:
                 except Outdated:
                     found, settled = drive.look_up(path, hashed, text, once), False
                     begun = found is not None
-            if role == "leaf" and unfit is None:
+            if type(call.input) not in UNCHANGING and role == "leaf" and unfit is None:
                 call.input = own(call.input)
             if found is not None and role != "leaf":
                 drive.delivery.pump()

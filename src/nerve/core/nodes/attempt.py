@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from nerve.core.nodes.base import Node, role_of
 from nerve.core.policy import Policy
-from nerve.core.result import Result, own
-from nerve.core.values import is_plain
+from nerve.core.result import UNCHANGING, Result, own
 
 if TYPE_CHECKING:
     from nerve.core.nodes.context import ExecutionContext
@@ -101,7 +100,7 @@ async def attempt(
 
 
 async def guarded(node: Node, context: ExecutionContext) -> Result:
-    if not is_plain(context.input) and role_of(node) == "leaf":
+    if type(context.input) not in UNCHANGING and role_of(node) == "leaf":
         context = apart(context)
     try:
         return Result.of(await node.execute(context))
