@@ -70,13 +70,10 @@ class Calls:
         try:
             if found is not None and found.settle is not None:
                 settled = True
-                try:
-                    told: Result = await drive.told(found)
-                    drive.threads.note(call.node_id, told)
+                if (told := await self._told(call, found)) is not None:
                     return told
-                except Outdated:
-                    found, settled = drive.look_up(path, hashed, text, once), False
-                    begun = found is not None
+                found, settled = drive.look_up(path, hashed, text, once), False
+                begun = found is not None
             if type(call.input) not in UNCHANGING and role == "leaf" and unfit is None:
                 call.input = own(call.input)
             if found is not None and role != "leaf":
@@ -86,22 +83,13 @@ class Calls:
             elif not drive.is_live:
                 await drive.turn_live()
             if found is None:
-                drive.outdate()
-                if role != "control":
-                    drive.usage.steps += 1
-                if drive.purses.counted or drive.host.day is not None:
-                    drive.check_limits(path)
-                    await self.afford(path, lambda promised: drive.purses.short())
+                if (room := self._counted(path, role)) is not None:
+                    await room
                 begun = True
                 if (written := self._started(call, role, text, hashed)) is not None:
                     await written
             began = time.perf_counter()
-            if unfit is not None:
-                result = Result.raised(unfit)
-            elif role == "leaf":
-                result = await self._leaf(call, found)
-            else:
-                result = await self._part_of_the_body(call, role)
+            result = Result.raised(unfit) if unfit is not None else await self._executed(call, role, found)
             if role == "workflow" and not drive.is_live:
                 await drive.turn_live()
             outcome = self._settle(call, role, result, time.perf_counter() - began)
@@ -118,6 +106,29 @@ class Calls:
                 taken = self._given_up(call) if role == "workflow" else {"usage": self._noted(call)}
                 drive.abandon(path, "node_cancelled", found, settled, taken)
             raise
+
+    async def _told(self, call: Call, found: Found) -> Result | None:
+        """What the journal says came of a call; None if that does not count any more."""
+        try:
+            told: Result = await self._drive.told(found)
+        except Outdated:
+            return None
+        self._drive.threads.note(call.node_id, told)
+        return told
+
+    def _counted(self, path: str, role: Role) -> Awaitable[None] | None:
+        """Count something new; gives what to wait for, where anything is bounded."""
+        drive = self._drive
+        drive.outdate()
+        if role != "control":
+            drive.usage.steps += 1
+        if not drive.purses.counted and drive.host.day is None:
+            return None
+        drive.check_limits(path)
+        return self.afford(path, lambda promised: drive.purses.short())
+
+    def _executed(self, call: Call, role: Role, found: Found | None) -> Awaitable[Result]:
+        return self._leaf(call, found) if role == "leaf" else self._part_of_the_body(call, role)
 
     async def afford(self, path: str, short: Callable[[bool], Spent | None]) -> None:
         """Wait while a budget is spent, or what is left of it is promised to turns under way.
