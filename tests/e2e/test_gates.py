@@ -24,13 +24,9 @@ async def asking(client: Asking, number: int, workflow: str = "ask", **given: An
     return await at_most(32, [lambda: client.start(workflow, wait=True, **given)] * number)
 
 
-@pytest.mark.parametrize(
-    ("number", "patience"), [(100, 3.0), pytest.param(1000, 0.5, marks=pytest.mark.full)]
-)
-async def test_many_gates_are_answered_at_once_over_http_and_the_socket(
-    shared: World, number: int, patience: float
-) -> None:
-    """All are acknowledged in 5 s, 99 of 100 in half a second on a machine at rest, and every run goes on."""
+@pytest.mark.parametrize("number", [100, pytest.param(1000, marks=pytest.mark.full)])
+async def test_many_gates_are_answered_at_once_over_http_and_the_socket(shared: World, number: int) -> None:
+    """All are acknowledged in 5 s, 99 of 100 in half a second, and every run goes on."""
     taken: list[float] = []
 
     async def timed(answering: Any) -> Any:
@@ -58,7 +54,7 @@ async def test_many_gates_are_answered_at_once_over_http_and_the_socket(
         assert {reply.status_code for reply in [*first, *second]} == {200}
         tell(answers=number, seconds=seconds, p99=quantile(taken, 0.99))
         assert seconds <= 5
-        assert quantile(taken, 0.99) <= patience
+        assert quantile(taken, 0.99) <= 0.5
         assert set(await tcp.ended(runs)) == {"you said yes"}
 
 
