@@ -25,6 +25,7 @@ class WorkflowEventType(StrEnum):
     PAUSED = "workflow_paused"
     RESUMED = "workflow_resumed"
     HELD = "workflow_held"
+    CHANGED = "workflow_changed"
 
     NODE_STARTED = "node_started"
     NODE_COMPLETED = "node_completed"
@@ -96,7 +97,7 @@ ALIASES = {
 ENDS = ("workflow_completed", "workflow_failed", "workflow_cancelled")
 """The events with which a run ends."""
 
-_ENGINE_ONLY = ("workflow_", "node_", "step_", "gate_", "timer_", "signal_", "clock_", "path_", "thread_")
+_ENGINE_ONLY = ("workflow_", "node_", "step_", "gate_", "timer_", "signal_", "clock_", "path_")
 
 
 def canonical(name: str) -> str:
@@ -109,6 +110,10 @@ def is_reserved(name: str) -> bool:
 
 
 _NAMES = frozenset(member.value for member in WorkflowEventType)
+
+OF_THE_RUN = frozenset(name for name in _NAMES if name.startswith("workflow_"))
+"""The events that tell of a run itself, and not of anything its body does."""
+
 _OTHERS: dict[str, tuple[str, ...]] = {
     name: tuple(alias for alias, target in ALIASES.items() if target == name) for name in ALIASES.values()
 }

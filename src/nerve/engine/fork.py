@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from nerve.core.event import OF_THE_RUN
 from nerve.core.limits import raised
 from nerve.core.suggest import suggest
 from nerve.core.values import AROUND, decode, encode
@@ -190,7 +191,7 @@ def kept(rows: Iterable[AnyRow], cut: Cut, asked: Callable[[str], bool]) -> list
     settled, every timer and signal that was opened after one was first reached, and every answer
     that came after it, with how the nodes around the gate ended: an answer counts only for what was shown.
     """
-    past = [row for row in without_reset(list(rows)) if not row.type.startswith("workflow_")]
+    past = [row for row in without_reset(list(rows)) if row.type not in OF_THE_RUN]
     reached = cut.reached(past)
     late = {row.path for row in past if row.type in WAITS and row.seq > reached}
     outdated = [place for seq, place in answers(past, asked) if seq > (0 if cut.anew else reached)]

@@ -17,6 +17,7 @@ from nerve.core.values import decode
 from nerve.core.workflow.replay import DROPS, without_reset
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import FINAL, WorkflowState
+from nerve.engine.drive import described
 from nerve.engine.tasks import apart
 from nerve.errors import StoreError
 from nerve.store.port import Row, RunRow
@@ -98,7 +99,7 @@ class Recovery:
             if place not in dropped[row.parent]:
                 return False
             await engine.commands.stop(engine.handle(row), "the parent gave it up")
-        except (ValueError, StoreError) as error:
+        except Exception as error:  # one bad run keeps no other from being taken up
             self._leave(row, error)
         return True
 
@@ -127,7 +128,7 @@ class Recovery:
     def _take_up(self, row: RunRow) -> WorkflowRun | None:
         try:
             return self._engine.take_up(row)
-        except (ValueError, StoreError) as error:
+        except Exception as error:  # one bad run keeps no other from being taken up
             self._leave(row, error)
             return None
 
@@ -135,12 +136,13 @@ class Recovery:
         """The run of a row that is taken up later."""
         try:
             return self._engine.handle(row) if self._engine.owns(row) else None
-        except (ValueError, StoreError):
+        except Exception:  # said when it is taken up
             return None
 
     def _leave(self, row: RunRow, error: Exception) -> None:
-        log.warning("run %s is left alone: %s", row.run, error)
-        self.left_alone.append(LeftAlone(row.run, row.workflow, str(error)))
+        why = str(error) if isinstance(error, ValueError | StoreError) else described(error)
+        log.warning("run %s is left alone: %s", row.run, why)
+        self.left_alone.append(LeftAlone(row.run, row.workflow, why))
 
     async def _quarantine(self, row: RunRow, times: int) -> WorkflowRun | None:
         """Hold a run, without a line of it being executed."""
@@ -151,7 +153,7 @@ class Recovery:
                 " then retry it, or stop it."
             )
             await self._engine.commands.hold(run, "quarantine", message)
-        except (ValueError, StoreError) as error:
+        except Exception as error:  # one bad run keeps no other from being taken up
             self._leave(row, error)
             return None
         log.error("run %s is held: %s", row.run, message)

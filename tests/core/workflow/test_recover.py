@@ -1,6 +1,7 @@
 """Recovery: the body runs again, what is settled is told from the journal, the rest goes on."""
 
 import asyncio
+from contextlib import closing
 from datetime import datetime
 from uuid import UUID
 
@@ -10,6 +11,8 @@ from core.workflow.support import Latch, at_gate, counted, data_of, photographed
 from nerve import FunctionNode, Node, Session
 from nerve.core.workflow import Workflow, WorkflowState
 from nerve.errors import NodeFailed, RunHeld, WorkflowFailed
+from nerve.store.port import Append, Row
+from nerve.store.sqlite import SqliteStore
 
 
 def opened(file, body, *nodes, name="test"):
@@ -577,3 +580,48 @@ async def test_a_workflow_input_that_is_not_json_is_refused_before_anything_is_w
     with pytest.raises(TypeError, match="object"):
         await session.start("look", {"file": object()})
     assert session.list_workflow_runs() == []
+
+
+@pytest.mark.parametrize("name", ["workflow_progress", "step_back", "clock_wise", "thread_begun"])
+async def test_a_name_of_ones_own_that_begins_as_the_engines_do_is_told_once(file, name):
+    async def body(ctx):
+        ctx.emit(name, {"percent": 50})
+        return await ctx.gate("Go on?")
+
+    async with opened(file, body) as session:
+        await at_gate(await session.start("body"))
+    async with opened(file, body) as session:
+        (run,) = await session.recover()
+        await run.answer("yes")
+        assert await within(run.wait()) == "yes"
+        forked = await session.fork(run.run_id)
+        assert await within(forked.wait()) == "yes"
+        assert types(run).count(name) == types(forked).count(name) == 1
+
+
+async def test_what_the_engine_notes_of_a_changed_definition_is_no_name_of_ones_own(session):
+    async def body(ctx):
+        ctx.emit("workflow_changed", {"field": "title"})
+
+    Workflow("body", session, body)
+    with pytest.raises(ValueError, match="'workflow_changed' is written by the engine only"):
+        await (await session.start("body")).wait()
+
+
+async def test_a_run_that_cannot_be_made_sense_of_keeps_no_other_from_being_taken_up(file):
+    latch = Latch()
+
+    async def body(ctx):
+        return (await ctx.run("work", ctx.input))["output"]
+
+    async with opened(file, body, ("work", latch.leaf)) as session:
+        odd, good = await session.start("body", "odd"), await session.start("body", "good")
+        await until(lambda: len(latch.inputs) == 2)
+    with closing(SqliteStore(file)) as store:
+        last = store.events(odd.run_id)[-1].seq
+        store.append([Append(odd.run_id, last, [Row(last + 1, 0.0, "workflow_changed", "", None, "{}")])])
+    async with opened(file, body, ("work", latch.leaf)) as session:
+        assert [run.run_id for run in await session.recover()] == [good.run_id]
+        [left] = session.engine.left_alone
+        assert left.run == odd.run_id
+        assert left.reason.startswith("KeyError: 'definition'")

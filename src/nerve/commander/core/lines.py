@@ -23,7 +23,7 @@ SYMBOLS = {
     "held": ("⏸", "red"),
     "stopping": ("✗", "yellow"),
 }
-OURS = {*(each.value for each in WorkflowEventType), "workflow_changed"}
+OURS = {each.value for each in WorkflowEventType}
 """Names of events that have a meaning of their own; any other is the workflow's."""
 LONGEST = 200
 """Characters of what a workflow emitted that stand on its line."""

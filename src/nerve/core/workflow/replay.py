@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from nerve.core.event import OF_THE_RUN
 from nerve.core.values import decode, encode
 from nerve.errors import NerveError
 
@@ -138,7 +139,7 @@ class Replay:
             record = Record(row.seq, "settle", row.path, row)
             self._ends[row.path] = record
             return record
-        if row.type in NOT_THE_BODY or row.type.startswith("workflow_") or row.path in leaves:
+        if row.type in NOT_THE_BODY or row.type in OF_THE_RUN or row.path in leaves:
             return None
         place = (row.path, row.type)
         counts[place] = counts.get(place, 0) + 1
