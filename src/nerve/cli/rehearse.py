@@ -216,7 +216,7 @@ class StubBuilder(Builder):
             times: int | None = self.rehearsal.attempt(
                 name, lambda: times_of(spec.times, sight), cast("int | None", 1)
             )
-            bound = spec.max_iterations if times is None else max(times, 1)
+            bound = spec.max_iterations if times is None else None
             until = None if times is not None and times < 2 else finished
             node = LoopNode(name, NOWHERE, body, times, until, bound, spec.accumulate, "return")
             return Entry(Turns(inlined(node), body), sight["given"])

@@ -224,7 +224,7 @@ class Builder:
 
         def make(sight: Sight) -> Entry:
             times = times_of(spec.times, sight)
-            bound = spec.max_iterations if times is None else max(times, 1)
+            bound = spec.max_iterations if times is None else None
             node = LoopNode(name, NOWHERE, body, times, finished, bound, spec.accumulate, spec.on_max)
             return Entry(Turns(inlined(node), body), sight["given"])
 

@@ -97,3 +97,13 @@ async def test_it_emits_its_iterations_with_the_bound(session: Session) -> None:
         {"loop_id": "loop", "iteration": 0, "max": 2},
         {"loop_id": "loop", "iteration": 1, "max": 2},
     ]
+
+
+async def test_times_are_the_bound_where_no_other_is_given(session: Session) -> None:
+    result = await executed(LoopNode("loop", session, MockNode("body", session, ["a"] * 101), times=101))
+    assert result["attributes"] == {"iterations": 101, "exited_early": True}
+
+
+async def test_without_times_there_are_a_hundred_at_most(session: Session) -> None:
+    loop = LoopNode("loop", session, MockNode("body", session, ["a"] * 101), until=lambda _: False)
+    assert (await executed(loop))["attributes"] == {"iterations": 100, "exited_early": False}

@@ -21,6 +21,9 @@ from nerve.core.nodes.control.base import (
 )
 from nerve.core.result import Result, output_of
 
+MANY = 100
+"""How often a body is executed at most, where nobody says how often."""
+
 
 @dataclass(slots=True)
 class LoopState:
@@ -35,7 +38,8 @@ class LoopNode(ControlNode):
     """Executes `body` `times` times, or until `until(state)` holds, each time with the output before.
 
     The output is that of the last time, with `accumulate=True` the list of all Results.
-    `max_iterations`, `on_max` and `on_body_failure` are those of a WhileNode.
+    `max_iterations` bounds it, at 100 where there is no `times`; `on_max` and `on_body_failure` are those of
+    a WhileNode.
     """
 
     def __init__(
@@ -45,7 +49,7 @@ class LoopNode(ControlNode):
         body: Node,
         times: int | None = None,
         until: Callable[[LoopState], bool] | None = None,
-        max_iterations: int = 100,
+        max_iterations: int | None = None,
         accumulate: bool = False,
         on_max: OnMax = "return",
         on_body_failure: OnBodyFailure = "stop",
@@ -59,6 +63,8 @@ class LoopNode(ControlNode):
         if until is not None:
             a_function(f"until of '{id}'", until)
         self.body, self.times, self.until = body, times, until
+        if max_iterations is None:
+            max_iterations = MANY if times is None else times
         self.max_iterations = at_least(0, id, "max_iterations", max_iterations)
         self.accumulate, self.on_max, self.on_body_failure = accumulate, on_max, on_body_failure
         super().__init__(id, session, **policy)
