@@ -26,6 +26,13 @@ class Result(dict[str, Any]):
     """How the call ended: the node returned, raised, or ran out of time."""
     cause: BaseException | None = None
     """The exception itself, in the process where it was raised."""
+    allowed: float | None = None
+    """The seconds that it ran out of, if it did."""
+
+    def ended_as(self, other: Result) -> Result:
+        """This result, said to have come about as another one did."""
+        self.settled, self.cause, self.allowed = other.settled, other.cause, other.allowed
+        return self
 
     @classmethod
     def ok(cls, output: Any = None, attributes: Mapping[str, Any] | None = None) -> Result:
@@ -121,8 +128,7 @@ def own(value: Any) -> Any:
     if not isinstance(value, Result):
         return made
     result = Result(made)
-    result.settled, result.cause = value.settled, value.cause
-    return result
+    return result.ended_as(value)
 
 
 def census(results: Mapping[str, Result] | Sequence[Result]) -> dict[str, Any]:

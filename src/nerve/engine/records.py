@@ -39,7 +39,7 @@ def ended(call: Call, result: Result, seconds: float) -> tuple[str, str, Result]
         text, kept = written(Result.raised(error))
     success = kept["success"]
     step = f'"step_id":{quote(call.path.rsplit("/", 1)[-1])},' if call.step else ""
-    why = "" if success else reasons(call, kept)
+    why = "" if success else reasons(kept)
     data = (
         f'{{"node_id":{quote(call.node_id)},"success":{"true" if success else "false"}'
         f',"duration_ms":{seconds * 1000:.3f},{step}{why}"result":{text}}}'
@@ -59,16 +59,14 @@ def written(result: Result) -> tuple[str, Result]:
         except NotJson:
             pass  # said below with its place
     text = encode(result)
-    kept = Result(decode(text))
-    kept.settled, kept.cause = result.settled, result.cause
-    return text, kept
+    return text, Result(decode(text)).ended_as(result)
 
 
-def reasons(call: Call, result: Result) -> str:
+def reasons(result: Result) -> str:
     """Why a call failed, as its event says it."""
     text = f'"error":{encode(result.error)},"error_type":{quote(result.error_type)},'
     if result.settled == "timeout":
-        text += f'"timeout":{encode(call.policy.timeout or call.policy.idle_timeout)},'
+        text += f'"timeout":{encode(result.allowed)},'
     return text
 
 

@@ -335,3 +335,16 @@ async def test_a_leaf_that_is_cancelled_itself_is_cancelled(
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+@everywhere
+@pytest.mark.parametrize(
+    ("bounds", "ran_out"),
+    [({"timeout": 0}, 0), ({"timeout": 60, "idle_timeout": 0.02}, 0.02), ({"idle_timeout": 0}, 0)],
+)
+async def test_a_step_that_ran_out_of_time_says_of_which(
+    session: Session, in_a_run: bool, bounds: dict[str, float], ran_out: float
+) -> None:
+    graph = Graph("g", session).add_step(never(session), step_id="s", **bounds)
+    [event] = of_type(await gone_through(session, graph, in_a_run), "step_failed")
+    assert event["timeout"] == ran_out

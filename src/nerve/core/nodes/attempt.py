@@ -133,9 +133,7 @@ def apart(context: ExecutionContext) -> ExecutionContext:
 
 
 def timed_out(policy: Policy, idle: bool) -> Result:
-    if idle:
-        result = Result.failed(f"silent for {policy.idle_timeout:g} s", "TimeoutError")
-    else:
-        result = Result.failed(f"timed out after {policy.timeout:g} s", "TimeoutError")
-    result.settled = "timeout"
+    seconds, what = (policy.idle_timeout, "silent for") if idle else (policy.timeout, "timed out after")
+    result = Result.failed(f"{what} {seconds:g} s", "TimeoutError")
+    result.settled, result.allowed = "timeout", seconds
     return result

@@ -185,7 +185,7 @@ def settled_event(
     if not result.success:
         data |= {"error": result.error, "error_type": result.error_type}
     if result.settled == "timeout":
-        data["timeout"] = call.policy.timeout if call.policy.timeout is not None else call.policy.idle_timeout
+        data["timeout"] = result.allowed
     if call.step:
         return "step_completed" if result.success else "step_failed", data
     return {"error": "node_error", "timeout": "node_timeout"}.get(result.settled, "node_completed"), data
