@@ -54,7 +54,7 @@ class Drawing:
     def __init__(self, draw: st.DrawFn) -> None:
         self._draw, self._ids = draw, count(1)
         self._left = 9
-        self.side_by_side = self.in_graph = False
+        self.side_by_side = self.in_graph = self.in_map = False
 
     def pick(self, choices: Any) -> Any:
         return self._draw(st.sampled_from(list(choices)))
@@ -120,7 +120,9 @@ class Drawing:
         return {"kind": "emit", "id": self.id(), "event": "progress", "data": {"given": "{{ given }}"}}
 
     def told(self) -> Spec:
-        """A fact is asserted, found, perhaps retracted, and then not found."""
+        """A fact is asserted, found, perhaps retracted, and then not found; in a map, the items would race."""
+        if self.in_map:
+            return self.untold()
         id, own = self.id(), "{{ run.id }}"
         fact = ["note", id, {"run": own, "at": "{{ given }}"}]
         look = {"kind": "wait", "any": [{"fact": ["note", id, {"run": own}]}], "test": True}
@@ -180,7 +182,9 @@ class Drawing:
         }
 
     def map(self, depth: int) -> Spec:
+        before, self.in_map = self.in_map, True
         body = self.beside(lambda: self.node(depth))
+        self.in_map = before
         return {
             "kind": "map",
             "id": self.id(),
