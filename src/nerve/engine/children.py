@@ -19,7 +19,7 @@ from nerve.core.workflow.state import WorkflowState
 from nerve.core.workflow.workflow import Workflow
 from nerve.engine.records import call_key, resets_in
 from nerve.engine.waits import asked_in
-from nerve.store.port import Store
+from nerve.store.port import Row, Store
 
 if TYPE_CHECKING:
     from nerve.engine.drive import Drive
@@ -47,7 +47,8 @@ async def run_child(engine: LocalEngine, parent: Drive, call: Call, attempt: int
         child = engine.take_up(row) if row is not None else made(parent, workflow, call, run_id)
     except ValueError as error:
         return Result.raised(error)
-    parent.run._children[call.path] = child
+    if not child.is_complete:
+        parent.run._children[call.path] = child
     try:
         if row is None:
             await engine.start(child, parent=parent.run.run_id, parent_path=call.path, lineage=lineage)
@@ -65,7 +66,8 @@ async def run_child(engine: LocalEngine, parent: Drive, call: Call, attempt: int
             await child.stop("the parent gave it up")
         raise
     finally:
-        parent.run._children.pop(call.path, None)
+        if parent.run._children.get(call.path) is child:
+            del parent.run._children[call.path]
         parent.waits.tick()
     return result_of(child, before)
 
@@ -83,9 +85,8 @@ def asked(store: Store, run_id: str) -> bool:
     return gates or any(asked(store, decode(row.data)["child"]) for row in past if is_child(row))
 
 
-def open_in(engine: LocalEngine, run_id: str) -> dict[str, WorkflowRun]:
-    """The children that a run which nobody drives has not heard from, by the paths of their calls."""
-    past = engine.store.events(run_id)
+def open_in(engine: LocalEngine, run_id: str, past: Sequence[Row]) -> dict[str, WorkflowRun]:
+    """The children that a run has called and not heard from, by the paths of their calls."""
     called = {path: row for path, row in asked_in(past).items() if is_child(row)}
     found: dict[str, WorkflowRun] = {}
     for path in called:

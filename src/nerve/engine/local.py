@@ -306,6 +306,8 @@ class LocalEngine:
         past = past or self.store.events(run.run_id)
         drive = Drive(self, run, start_of(past), limits_of(past), past)
         self._own(drive)
+        # Its code asks for them again, unless it has changed; until then they are there all the same.
+        run._children = {} if drive.changed else children.open_in(self, run.run_id, past)
         definition = self.definition(run.workflow)
         if definition.hash != drive.start.get("definition"):
             drive.start["definition"] = definition.hash
@@ -447,7 +449,7 @@ class LocalEngine:
         """The children that a run waits for, by the paths of their calls, also if nobody drives it."""
         if run._children or run.run_id in self.drives or run._state in (*FINAL, *ALONE):
             return run._children
-        return children.open_in(self, run.run_id)
+        return children.open_in(self, run.run_id, self.store.events(run.run_id))
 
     async def stop_children(self, run_id: str, reason: str, path: str | None = None) -> None:
         """Stop the open children of a run, or those that were called at a path."""

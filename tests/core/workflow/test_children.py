@@ -559,3 +559,30 @@ async def test_children_that_changed_code_does_not_ask_for_any_more_end_with_the
         await run.resume(with_changes=True)
         assert await within(run.wait()) == "none"
         assert child_of(session, run).state is WorkflowState.CANCELLED
+
+
+async def test_the_gate_of_a_child_is_there_before_its_parent_has_come_to_it_again(file):
+    latch = Latch()
+
+    def opened():
+        session = family(file)
+        FunctionNode("work", session, latch.leaf)
+
+        @session.workflow
+        async def busy(ctx):
+            answer, _ = await asyncio.gather(ctx.run_workflow("ask"), ctx.run("work"))
+            return answer
+
+        return session
+
+    async with opened() as session:
+        run = await session.start("busy")
+        await at_gate(run)
+        await latch.entered.wait()
+    latch.open.set()
+    async with opened() as session:
+        runs = await session.recover()
+        (run,) = (run for run in runs if run.workflow_id == "busy")
+        assert [gate.path for gate in run.pending_gates] == ["/ask/gate"]
+        await run.answer("yes")
+        assert await within(run.wait()) == "yes"
