@@ -20,6 +20,12 @@ REST = 8
 A finished task wakes whoever waits for it within two or three turns, and finishing counts as activity.
 """
 
+RESTLESS = 1000
+"""Turns after which a body counts as at rest though a task of it is about to run: it may be spinning."""
+
+LOOKED_AT = 100
+"""How many tasks are looked at one by one; where there are more, the turns alone have to do."""
+
 PATIENCE = 10.0
 """Seconds a body may take on its own, on replay, before something recorded is asked for again."""
 
@@ -166,7 +172,14 @@ class Delivery:
             future.set_result(outcome)
 
     def _at_rest(self) -> bool:
-        return (self.blocked == 1 and len(self.tasks) == 1) or self._turns >= REST
+        return (self.blocked == 1 and len(self.tasks) == 1) or self._is_quiet()
+
+    def _is_quiet(self) -> bool:
+        if self._turns < REST:
+            return False
+        if len(self.tasks) > LOOKED_AT or self._turns >= RESTLESS:
+            return True
+        return not any(map(is_woken, self.tasks))
 
     def _tick_soon(self) -> None:
         self._ticking = True
@@ -184,10 +197,10 @@ class Delivery:
         if obstacle is None:
             self._go_live()
         elif obstacle.lenient or (obstacle.kind == "ask" and 0 < len(self.tasks) == self.blocked):
-            if self._turns < REST:
-                self._tick_soon()
-            else:
+            if self._is_quiet():
                 self._stuck(obstacle)
+            else:
+                self._tick_soon()
         elif obstacle.kind != "settle" and self._watch is None:
             delay = self.patience + self.replay.took(obstacle)
             self._watch = self._loop.call_later(delay, self._look_again, obstacle)
@@ -226,3 +239,9 @@ class Delivery:
         ordered = self.replay.ordered() if self.replay is not None else set()
         for seq in [seq for seq in self._recorded if seq not in ordered]:
             self._queue.append((0, *self._recorded.pop(seq), False))
+
+
+def is_woken(task: asyncio.Future[Any]) -> bool:
+    """Whether a task is about to run; asyncio has no public way to ask."""
+    awaited: asyncio.Future[Any] | None = getattr(task, "_fut_waiter", None)
+    return awaited is None or awaited.done()

@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import closing
 from datetime import datetime
+from itertools import pairwise
 from uuid import UUID
 
 import pytest
@@ -625,3 +626,78 @@ async def test_a_run_that_cannot_be_made_sense_of_keeps_no_other_from_being_take
         [left] = session.engine.left_alone
         assert left.run == odd.run_id
         assert left.reason.startswith("KeyError: 'definition'")
+
+
+def through_workers(out):
+    """A way for a value from task to task, and the tasks."""
+    queues = [asyncio.Queue() for _ in range(20)]
+
+    async def hand_on(before, after):
+        while True:
+            await after.put(await before.get())
+
+    async def collect():
+        while True:
+            out.append(await queues[-1].get())
+
+    workers = [asyncio.create_task(hand_on(*pair)) for pair in pairwise(queues)]
+    return queues[0].put, [*workers, asyncio.create_task(collect())]
+
+
+def after_many_turns(out):
+    async def send(value):
+        for _ in range(50):
+            await asyncio.sleep(0)
+        out.append(value)
+
+    return send, []
+
+
+@pytest.mark.parametrize("way", [through_workers, after_many_turns])
+async def test_what_one_outcome_sets_off_is_over_before_the_next_is_told(file, way):
+    done = []
+
+    async def first(context):
+        return "A"
+
+    async def second(context):
+        await until(lambda: done)
+        return "B"
+
+    async def body(ctx):
+        send, workers = way(done)
+
+        async def long_way():
+            await send((await ctx.run("first"))["output"])
+
+        async def short_way():
+            done.append((await ctx.run("second"))["output"])
+
+        await asyncio.gather(long_way(), short_way())
+        await ctx.gate("Go on?")
+        for worker in workers:
+            worker.cancel()
+        return done
+
+    for part in ("start", "recover"):
+        done.clear()
+        async with opened(file, body, ("first", first), ("second", second)) as session:
+            if part == "start":
+                await at_gate(await session.start("body"))
+            else:
+                (run,) = await session.recover()
+                await run.answer("yes")
+                assert await within(run.wait()) == ["A", "B"]
+
+
+async def test_a_body_that_never_rests_is_told_all_the_same(session):
+    counted(session, "work")
+
+    async def body(ctx):
+        task = asyncio.create_task(ctx.run("work", "done"))
+        while not task.done():  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        return task.result()["output"]
+
+    Workflow("body", session, body)
+    assert await within((await session.start("body")).wait()) == "done"

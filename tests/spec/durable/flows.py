@@ -120,7 +120,7 @@ class Drawing:
         return {"kind": "emit", "id": self.id(), "event": "progress", "data": {"given": "{{ given }}"}}
 
     def told(self) -> Spec:
-        """A fact is asserted, found, perhaps retracted, and then not found; in a map, the items would race."""
+        """A fact is asserted, found, perhaps retracted, and then not found; items of a map would race."""
         if self.in_map:
             return self.untold()
         id, own = self.id(), "{{ run.id }}"
