@@ -62,9 +62,9 @@ class Calls:
         text, unfit = as_json(call.input)
         hashed, role = digest(text), role_of(call.node)
         once = call.policy.effect == "once" and role == "leaf"
-        found = drive.look_up(path, hashed, text, once) if drive.delivery.remembers else None
+        found = drive.look_up(path, hashed, text) if drive.delivery.remembers else None
         begun, settled = found is not None, False
-        if path in drive.unclear:  # written together with the reset: it must not be forgotten in between
+        if once and not begun and path in drive.unclear:
             self._started(call, role, text, hashed)
             await drive.doubt(path)
         try:
@@ -72,7 +72,7 @@ class Calls:
                 settled = True
                 if (told := await self._told(call, found)) is not None:
                     return told
-                found, settled = drive.look_up(path, hashed, text, once), False
+                found, settled = drive.look_up(path, hashed, text), False
                 begun = found is not None
             if type(call.input) not in UNCHANGING and role == "leaf" and unfit is None:
                 call.input = own(call.input)

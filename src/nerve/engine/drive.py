@@ -17,7 +17,7 @@ from nerve.core.runtime import Call, Wait
 from nerve.core.threads import Threads
 from nerve.core.values import AROUND, decode, encode, is_plain, mended
 from nerve.core.workflow.context import WorkflowContext
-from nerve.core.workflow.replay import ROOT, Found, Mismatch, Outdated, Record, Replay
+from nerve.core.workflow.replay import ROOT, Found, Mismatch, Outdated, Record, Replay, unclear
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import WorkflowState
 from nerve.engine.budgets import Budgets
@@ -90,8 +90,6 @@ class Drive:
         self.verdict: Exception | None = None
         self.barrier: asyncio.Future[None] | None = None
         self.doubts: list[str] = []
-        self.unclear: set[str] = set()
-        """Paths that are asked for otherwise than before, must happen once, and may have happened."""
         self.asked_anew: list[str] = []
         """Paths that the body asks for on replay and the journal does not have."""
         forked = "forked_from" in start
@@ -102,6 +100,8 @@ class Drive:
         self._resets = resets_in(past)
         self.changed = bool(past) and lenient_upto(past) > 0
         """Whether there may be child runs that the code does not ask for any more."""
+        self.unclear = unclear(past) if self.changed else set()
+        """Leaves that may have happened, also where what is recorded of them does not count any more."""
         replay = Replay(past[1:], lenient_upto(past)) if len(past) > 1 else None
         self.delivery = Delivery(
             replay if replay and not replay.finished else None, self.stuck, self._may_go_live
@@ -363,8 +363,8 @@ class Drive:
         """Whether what the body does now says nothing about the run any more."""
         return self.detached or self.host.shutting_down
 
-    def look_up(self, path: str, hashed: str, asked: str, once: bool = False) -> Found | None:
-        """What the journal has for something the body asks for; it may be that it must happen `once`."""
+    def look_up(self, path: str, hashed: str, asked: str) -> Found | None:
+        """What the journal has for something the body asks for."""
         source = self.delivery.replay or self.delivery.offers
         if source is None:
             return None
@@ -374,19 +374,17 @@ class Drive:
             if not source.lenient(path):
                 self.hold("mismatch", f"{mismatch}. {WAYS_ON}", path)
                 raise Suspended from None
-            self._reset(source, path, str(mismatch), once)
+            self._reset(source, path, str(mismatch))
             return None
         if found is None and self.delivery.replay is not None:
             self.asked_anew.append(path)
         if found is not None and found.ask.lenient and found.settle and found.settle.kind == "drop":
-            self._reset(source, path, "the code may not give it up any more", once)
+            self._reset(source, path, "the code may not give it up any more")
             return None
         return found
 
-    def _reset(self, source: Replay, path: str, because: str, once: bool = False) -> None:
+    def _reset(self, source: Replay, path: str, because: str) -> None:
         """What is recorded at a path does not count any more: it is run again."""
-        if once and source.begun(path).in_doubt:
-            self.unclear.add(path)
         self.outdate(source.asked_at(path))
         seq = self.note("path_reset", path, {"because": because})
         self._resets.append((path, seq))

@@ -13,14 +13,24 @@ from nerve.core.event import OF_THE_RUN
 from nerve.core.limits import raised
 from nerve.core.suggest import suggest
 from nerve.core.values import AROUND, decode, encode
-from nerve.core.workflow.replay import ASKS, CONTROL, DROPS, ROOT, answers, is_child, without, without_reset
+from nerve.core.workflow.replay import (
+    ASKS,
+    CONTROL,
+    DROPS,
+    ROOT,
+    answers,
+    is_child,
+    unclear,
+    without,
+    without_reset,
+)
 from nerve.core.workflow.replay import Row as AnyRow
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import WorkflowState
 from nerve.engine.children import child_id
 from nerve.engine.commands import ignore
 from nerve.engine.journal import Journal
-from nerve.engine.records import limits_of, raised_for_steps
+from nerve.engine.records import limits_of, raised_for_steps, step_of
 from nerve.engine.waits import OPENS
 from nerve.store.port import Row, RunRow
 
@@ -116,7 +126,12 @@ def copy(
         "run_id": run.run_id,
         "input": run._input,
         "definition": run.workflow.definition()[0],
-        "forked_from": {"run": row.run, "at": new.pop("at", None), "copied": len(rows) + 1},
+        "forked_from": {
+            "run": row.run,
+            "at": new.pop("at", None),
+            "copied": len(rows) + 1,
+            **doubts(past, cut),
+        },
         **bounds(past, limits),
         **new,
     }
@@ -156,6 +171,12 @@ def copy_child(engine: LocalEngine, row: RunRow, parent: str, path: str) -> list
         about=about_of(start),
     )
     return copy(engine, row, past, child, Cut(), {"parent": parent})
+
+
+def doubts(past: Iterable[AnyRow], cut: Cut) -> dict[str, list[str]]:
+    """The leaves of which nobody knows whether they happened; to name one is to say that it is run again."""
+    found = sorted(path for path in unclear(past) if step_of(path) not in cut.paths)
+    return {"unclear": found} if found else {}
 
 
 def bounds(past: list[Row], limits: Mapping[str, Any]) -> dict[str, Any]:

@@ -40,6 +40,8 @@ DROPS = frozenset({"node_cancelled", "gate_cancelled", "timer_cancelled", "signa
 NOT_THE_BODY = frozenset({"node_retrying", "path_reset"})
 CONTROL = '{"control":true'
 """How the data of the start of a control node begins: what is emitted at its path, the body emits."""
+AGAIN = '"again":true'
+"""What the data of a `node_retrying` has in it if a person said to run the step again."""
 COMPARED = ("prompt", "choices", "options", "seconds", "label", "key")
 """What of a wait must be the same on replay."""
 ROOT = "/"
@@ -282,6 +284,24 @@ def acts(row: Row) -> bool:
 def is_child(row: Row) -> bool:
     """Whether the row says that a child run was asked for."""
     return row.type in ASKS and '"child":' in row.data.partition('"hash"')[0]
+
+
+def unclear(rows: Iterable[Row]) -> set[str]:
+    """The leaves that were begun, since somebody last said to run them, and nobody knows what became of them.
+
+    What a run was forked from may have begun some, too; what is reset later is not known better by that.
+    """
+    found: set[str] = set()
+    for row in rows:
+        if row.type == "workflow_started" and '"unclear"' in row.data:
+            found |= set((decode(row.data).get("forked_from") or {}).get("unclear", ()))
+        elif row.type == "node_retrying":
+            (found.discard if AGAIN in row.data else found.add)(row.path)
+        elif acts(row) and not row.data.startswith(CONTROL):
+            found.add(row.path)
+        elif row.settles and row.type not in DROPS:
+            found.discard(row.path)
+    return found
 
 
 def below(path: str, leaves: set[str]) -> bool:
