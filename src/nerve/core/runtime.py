@@ -94,6 +94,9 @@ class Runtime(Protocol):
     def wait(self, wait: Wait) -> Awaitable[Any]:
         """The value the wait was settled with; `TimeoutError` when its time ran out."""
 
+    def cut_off(self, place: str) -> str | None:
+        """The path of a step at a place or in there that must happen once, was begun, and was given up."""
+
     def emit(self, place: str, type: str, data: dict[str, Any]) -> None:
         """A fact for watchers."""
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from nerve.core.nodes.attempt import Clock, above, attempt, guarded, heard, stopped
+from nerve.core.nodes.attempt import Clock, CutOff, above, attempt, guarded, heard, stopped
 from nerve.core.nodes.base import Role, role_of
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.direct import here, retrying
@@ -52,6 +52,7 @@ class Calls:
         self.clocks: dict[str, Clock] = {}
         self.undecided: dict[str, asyncio.Future[Result | None]] = {}
         """Steps of which somebody must say whether they have happened, by their paths."""
+        self.cut = CutOff()
         self._shared = 0.0
 
     async def call(self, call: Call) -> Result:
@@ -102,6 +103,8 @@ class Calls:
                 self._shared = time.perf_counter()
             return outcome
         except asyncio.CancelledError:
+            if begun and once:
+                self.cut.note(path)
             if begun:
                 taken = self._given_up(call) if role == "workflow" else {"usage": self._noted(call)}
                 drive.abandon(path, "node_cancelled", found, settled, taken)

@@ -120,6 +120,9 @@ class Drive:
     def wait(self, wait: Wait) -> Awaitable[Any]:
         return self.waits.wait(wait)
 
+    def cut_off(self, place: str) -> str | None:
+        return self.calls.cut.within(place)
+
     def emit(self, place: str, type: str, data: dict[str, Any]) -> None:
         self.emits.emit(place, type, data)
 

@@ -382,6 +382,32 @@ async def test_what_ran_out_of_time_stays_in_doubt_over_a_restart(file):
         assert latch.inputs == []
 
 
+async def test_what_was_cut_off_by_what_is_around_it_is_not_tried_again_over_a_restart(file):
+    def project(latch):
+        session = Session("test", file)
+        pay = FunctionNode("payment", session, latch.leaf, effect="once")
+        Graph("graph", session, timeout=0.05, retry=Retry(attempts=3, delay=0)).add_step(pay, "pay")
+
+        @session.workflow
+        async def order(ctx):
+            with pytest.raises(TimeoutError) as caught:
+                await ctx.run("graph", 5)
+            return [str(caught.value), await ctx.gate("Continue?")]
+
+        return session
+
+    latch = Latch()
+    async with project(latch) as session:
+        await at_gate(await session.start("order"))
+    again = Latch()
+    async with project(again) as session:
+        (run,) = await session.recover()
+        await run.answer("yes")
+        told, answer = await within(run.wait())
+    assert told.startswith("node 'graph' timed out after 0.05 s; /graph/pay must happen at most once")
+    assert (answer, latch.inputs, again.inputs) == ("yes", [5], [])
+
+
 async def test_a_run_in_doubt_of_what_ran_out_of_time_can_be_stopped(cut_off):
     run, _, _ = cut_off
     assert sorted(await within(run.stop("enough"))) == ["/beside", "/payment"]

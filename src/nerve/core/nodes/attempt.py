@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from nerve.core.nodes.context import ExecutionContext
 
 
+UNKNOWN = "must happen at most once, and it is not known whether it did; it is not tried again"
+
+
 class Stoppable(Protocol):
     """A clock that can stand still."""
 
@@ -130,6 +133,29 @@ def apart(context: ExecutionContext) -> ExecutionContext:
         return context.with_input(own(context.input))
     except (TypeError, ValueError, RecursionError):
         return context  # without a run there may be values that cannot be copied
+
+
+class CutOff:
+    """The steps that must happen at most once and were begun, and that nobody let come to their end."""
+
+    def __init__(self) -> None:
+        self._paths: list[str] = []
+
+    def note(self, path: str) -> None:
+        self._paths.append(path)
+
+    def within(self, place: str) -> str | None:
+        """The first at a place, or in what is there."""
+        return next((path for path in self._paths if f"{path}/".startswith(f"{place}/")), None)
+
+
+def unsure(result: Result, path: str) -> Result:
+    """A failure after which nobody knows whether the step at a path has happened."""
+    if UNKNOWN in (result.error or ""):
+        return result
+    told = Result({**result, "error": f"{result.error}; {path} {UNKNOWN}"})
+    told.settled, told.cause = result.settled, result.cause
+    return told
 
 
 def timed_out(policy: Policy, idle: bool) -> Result:

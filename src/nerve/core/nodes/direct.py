@@ -15,7 +15,8 @@ from uuid import uuid4
 
 from nerve.core.event import Sink, WorkflowEvent, deliver, log
 from nerve.core.gates import gate_id, waiting
-from nerve.core.nodes.attempt import Clock, above, attempt, heard, stopped
+from nerve.core.nodes.attempt import Clock, CutOff, above, attempt, heard, stopped, unsure
+from nerve.core.nodes.base import role_of
 from nerve.core.policy import Retry
 from nerve.core.result import Result
 from nerve.core.runtime import Call, Gate, Signal, Timer, Wait, Words
@@ -43,6 +44,7 @@ class DirectRuntime:
         self._home = home or here()
         self._shown: asyncio.Future[None] | None = None
         self._clocks: dict[str, Clock] = {}
+        self._cut = CutOff()
 
     @cached_property
     def threads(self) -> Threads:
@@ -97,13 +99,29 @@ class DirectRuntime:
 
         while True:
             number += 1
-            result = await attempt(call.node, context, call.policy, hear)
-            self._clocks.pop(call.path, None)
+            try:
+                result = await attempt(call.node, context, call.policy, hear)
+            except asyncio.CancelledError:
+                self._note_cut_off(call)
+                raise
+            finally:
+                self._clocks.pop(call.path, None)
+            if result.settled == "timeout":
+                self._note_cut_off(call)
+            if not result.success and (cut := self.cut_off(call.path)) is not None:
+                return unsure(result, cut)
             if not retry.again(result, number):
                 return result
             pause = retry.pause(number, random())
             self._tell(call.path, "node_retrying", retrying(call.node_id, number, retry, pause, result))
             await asyncio.sleep(pause)
+
+    def _note_cut_off(self, call: Call) -> None:
+        if call.policy.effect == "once" and role_of(call.node) == "leaf":
+            self._cut.note(call.path)
+
+    def cut_off(self, place: str) -> str | None:
+        return self._cut.within(place)
 
     async def wait(self, wait: Wait) -> Any:
         if isinstance(wait, Timer):

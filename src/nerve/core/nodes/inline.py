@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from nerve.core.nodes.attempt import guarded, timed_out
+from nerve.core.nodes.attempt import guarded, timed_out, unsure
 from nerve.core.nodes.bound import bounded
 from nerve.core.policy import Policy, Retry
 from nerve.core.result import Result
@@ -40,6 +40,8 @@ async def again(
     while True:
         number += 1
         result = await within(context, policy, once(number), take)
+        if not result.success and (cut := context.runtime.cut_off(context.path)) is not None:
+            return unsure(result, cut)
         if not retry.again(result, number):
             return result
         pause = retry.pause(number, context.runtime.random(f"{context.path}~{number}"))

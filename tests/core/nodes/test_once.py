@@ -1,0 +1,91 @@
+"""Steps that must happen at most once, without a run: nobody can be asked, so they are not tried again."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from core.nodes.support import executed, of_type, ran, watched
+from nerve import ExecutionContext, FunctionNode, Session
+from nerve.core.nodes import Graph, MockNode, Retry
+from nerve.core.nodes.control import LoopNode, ParallelNode
+from nerve.core.nodes.inline import inlined
+from nerve.core.policy import Policy
+from nerve.core.runtime import Call
+
+AGAIN = Retry(attempts=3, delay=0)
+UNKNOWN = "must happen at most once, and it is not known whether it did; it is not tried again"
+
+
+class Bank:
+    """A payment that never comes to its end, and how often it was begun."""
+
+    def __init__(self, session: Session, **policy: Any) -> None:
+        self.begun = 0
+        self.node = FunctionNode("pay", session, self.pay, effect="once", **policy)
+
+    async def pay(self, context: ExecutionContext) -> None:
+        self.begun += 1
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(
+    ("bound", "why"), [("timeout", "timed out after 0.01 s"), ("idle_timeout", "silent for 0.01 s")]
+)
+async def test_a_payment_that_ran_out_of_time_is_not_tried_again_and_says_why(
+    session: Session, bound: str, why: str
+) -> None:
+    bank = Bank(session, retry=AGAIN, **{bound: 0.01})
+    result, events = await watched(Graph("g", session).add_step(bank.node, "step"))
+    [failed] = of_type(events, "step_failed")
+    assert (bank.begun, result.success, failed["error_type"]) == (1, False, "TimeoutError")
+    assert failed["error"] == f"{why}; /step {UNKNOWN}"
+    assert of_type(events, "node_retrying") == []
+
+
+async def test_what_is_around_it_is_not_tried_again_either(session: Session) -> None:
+    bank = Bank(session, timeout=0.01)
+    loop = LoopNode("loop", session, bank.node, times=2, retry=AGAIN)
+    result = await executed(Graph("g", session, retry=AGAIN).add_step(loop, "loop"))
+    assert (bank.begun, result.success) == (1, False)
+    assert result.error is not None
+    assert result.error.count(UNKNOWN) == 1
+
+
+@pytest.mark.parametrize("in_a_run", [True, False])
+async def test_what_cut_it_off_is_not_tried_again_and_says_why(session: Session, in_a_run: bool) -> None:
+    bank = Bank(session)
+    pair = ParallelNode("pair", session, {"a": bank.node, "b": MockNode()}, timeout=0.05, retry=AGAIN)
+    graph = Graph("g", session).add_step(pair, "pair")
+    events = (await ran(session, graph)).events if in_a_run else (await watched(graph))[1]
+    [failed] = of_type(events, "step_failed")
+    assert bank.begun == 1
+    assert failed["error"] == f"timed out after 0.05 s; /pair/a {UNKNOWN}"
+
+
+async def test_what_is_part_of_a_body_is_not_tried_again_when_it_was_cut_off(session: Session) -> None:
+    bank = Bank(session)
+    loop = LoopNode("loop", session, bank.node, times=1)
+    policy = Policy(timeout=0.05, retry=AGAIN)
+    result = await inlined(Call("/loop", loop, "loop", None, policy, context=ExecutionContext(session)))
+    assert (bank.begun, result.error) == (1, f"timed out after 0.05 s; /loop/loop {UNKNOWN}")
+
+
+async def test_a_payment_that_failed_in_time_is_tried_again(session: Session) -> None:
+    pay = MockNode("pay", session, [OSError("gone"), "fine"], effect="once", retry=AGAIN, timeout=5)
+    result = await executed(Graph("g", session).add_step(pay))
+    assert (result["output"], len(pay.calls)) == ("fine", 2)
+
+
+async def test_what_must_not_happen_once_is_tried_again_when_it_ran_out_of_time(session: Session) -> None:
+    begun: list[Any] = []
+
+    async def slow_at_first(context: ExecutionContext) -> str:
+        begun.append(context.input)
+        if len(begun) == 1:
+            await asyncio.Event().wait()
+        return "fine"
+
+    node = FunctionNode("slow", session, slow_at_first, retry=AGAIN, timeout=0.05)
+    assert (await executed(Graph("g", session).add_step(node)))["output"] == "fine"
+    assert len(begun) == 2
