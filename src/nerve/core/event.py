@@ -70,6 +70,7 @@ class WorkflowEventType(StrEnum):
 
     CLOCK_READ = "clock_read"
     PATH_RESET = "path_reset"
+    CHILD_STOPPED = "child_stopped"
 
     @classmethod
     def _missing_(cls, value: object) -> WorkflowEventType | None:
@@ -97,7 +98,7 @@ ALIASES = {
 ENDS = ("workflow_completed", "workflow_failed", "workflow_cancelled")
 """The events with which a run ends."""
 
-_ENGINE_ONLY = ("workflow_", "node_", "step_", "gate_", "timer_", "signal_", "clock_", "path_")
+_ENGINE_ONLY = ("workflow_", "node_", "step_", "gate_", "timer_", "signal_", "clock_", "path_", "child_")
 
 
 def canonical(name: str) -> str:

@@ -106,6 +106,9 @@ class RunView:
             self.nodes[event.path].thread_running = event.data["thread"] == "running"
         elif event.event_type == "path_reset":
             self._reset(event.path)
+        elif event.event_type == "child_stopped" and event.seq > self._copied:
+            self.usage.spend(event.data["usage"])
+            self.ledger.settled(event.path, event.data)
         self._restate()
         return self
 

@@ -43,6 +43,7 @@ async def run_child(engine: LocalEngine, parent: Drive, call: Call, attempt: int
     row = engine.store.run(run_id)
     if row is None and parent.changed:
         await engine.stop_children(parent.run.run_id, "its parent asks for another", call.path)
+        parent.purses.stopped(call.path)
     try:
         child = engine.take_up(row) if row is not None else made(parent, workflow, call, run_id)
     except ValueError as error:
@@ -76,6 +77,14 @@ def earlier(engine: LocalEngine, parent: Drive, path: str, attempt: int) -> list
     """The runs of the attempts before: what they took counts as well."""
     rows = (engine.store.run(parent.child_id(path, number)) for number in range(1, attempt))
     return [engine.handle(row) for row in rows if row is not None]
+
+
+def attempts(store: Store, run_id: str, key: str) -> list[str]:
+    """The child runs of a call, by what they are called after, the first attempt first."""
+    found: list[str] = []
+    while store.run(each := child_id(run_id, key, len(found) + 1)) is not None:
+        found.append(each)
+    return found
 
 
 def asked(store: Store, run_id: str) -> bool:
@@ -134,6 +143,14 @@ def result_of(child: WorkflowRun, before: Sequence[WorkflowRun] = ()) -> Result:
     return Result.failed(
         child._error or "failed", child._error_type or "WorkflowFailed", attributes=attributes
     )
+
+
+def taken_by(engine: LocalEngine, run_id: str) -> dict[str, Any]:
+    """What a run has used that was stopped, also in steps that were cut off, and of which models."""
+    row = engine.store.run(run_id)
+    models = {} if row is None else taken([engine.handle(row).view]).get("models")
+    used: dict[str, Any] = engine.budgets.of(run_id).taken().to_dict()
+    return {**used, "models": models} if models else used
 
 
 def taken(views: Sequence[RunView]) -> dict[str, Any]:

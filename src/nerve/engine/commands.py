@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -77,14 +77,24 @@ class Commands:
                 return []
             if drive is not None:
                 return await self._stop_driven(drive, reason)
-            for child in self._open_children(run):
+            stopped = self._open_children(run)
+            for child in stopped:
                 await self.stop(child, reason)
             data = cancelled(run, reason, [])
-            await self._append(run, "workflow_cancelled", data, WorkflowState.CANCELLED, ROOT)
+            await self._append(
+                run, "workflow_cancelled", data, WorkflowState.CANCELLED, ROOT, also=self._took(stopped)
+            )
             run._gates.clear()
             run._error = reason or None
             self._engine.ended(run, WorkflowState.CANCELLED)
             return []
+
+    def _took(self, children: Iterable[WorkflowRun]) -> list[tuple[str, dict[str, Any]]]:
+        """Where child runs were called, and what they took."""
+        ids = [child.run_id for child in children]
+        places = {each: start_of(self._engine.store.events(each, 0, 1))["parent_path"] for each in ids}
+        used = {each: self._engine.taken_by(each) for each in ids}
+        return [(places[each], {"run_id": each, "usage": used[each]}) for each in ids if used[each]]
 
     async def _stop_driven(self, drive: Drive, reason: str) -> list[str]:
         run = drive.run
@@ -94,6 +104,7 @@ class Commands:
         for path, child in list(run._children.items()):
             killed += [path + inner for inner in await child.stop(reason)]
         await drive.cancel_tasks()
+        drive.purses.stopped()
         data = encode(cancelled(run, reason, killed), deep=None)
         if (error := await drive.write_end("workflow_cancelled", data, WorkflowState.CANCELLED)) is not None:
             raise error
@@ -359,8 +370,9 @@ class Commands:
         settles: str | None = None,
         path: str = "",
         reply: ReplyRow | None = None,
+        also: Sequence[tuple[str, Mapping[str, Any]]] = (),
     ) -> None:
-        """Add an event to the journal of a run that nobody drives."""
+        """Add an event to the journal of a run that nobody drives, and before it what children took."""
         engine = self._engine
         if (leaving := engine.leaving.get(run.run_id)) is not None:
             await asyncio.wait([leaving])
@@ -376,6 +388,8 @@ class Commands:
         )
         journal.row_changed()
         key = settle_key(settles, resets_in(past)) if settles not in (None, ROOT) else settles
+        for place, told in also:
+            journal.note("child_stopped", place, encode(told, deep=AROUND), urgent=False)
         seq = journal.note(type, path, encode(data, deep=AROUND), key)
         journal.keep(reply)
         await journal.written_upto(seq)

@@ -62,6 +62,8 @@ class Host(Protocol):
     @property
     def budgets(self) -> Budgets: ...
     def child_ended(self, run_id: str) -> bool: ...
+    def attempts(self, run_id: str, key: str) -> list[str]: ...
+    def taken_by(self, run_id: str) -> dict[str, Any]: ...
     async def stop_children(self, run_id: str, reason: str, path: str | None = None) -> None: ...
     async def run_child(self, parent: Drive, call: Call, attempt: int) -> Result: ...
     def child_asked(self, run_id: str) -> bool: ...
@@ -81,6 +83,8 @@ class Drive:
     ) -> None:
         self.host, self.run, self.start, self.limits = host, run, start, limits
         self.overrides: dict[str, dict[str, Any]] = start.get("overrides") or {}
+        self.changed = bool(past) and lenient_upto(past) > 0
+        """Whether there may be child runs that the code does not ask for any more."""
         self.usage = tally(past)
         self.purses = Purses(self, past)
         self.detached = False
@@ -98,8 +102,6 @@ class Drive:
         self.loop = asyncio.get_running_loop()
         self._scope = contextvars.copy_context()
         self._resets = resets_in(past)
-        self.changed = bool(past) and lenient_upto(past) > 0
-        """Whether there may be child runs that the code does not ask for any more."""
         self.unclear = unclear(past) if self.changed else set()
         """Leaves that may have happened, also where what is recorded of them does not count any more."""
         replay = Replay(past[1:], lenient_upto(past)) if len(past) > 1 else None
@@ -208,6 +210,7 @@ class Drive:
         if len(self.delivery.tasks) > 1:
             await self.cancel_tasks(but=self.main)
         self.emits.write_kept()
+        self.purses.stopped()
         if await self.write_end(type, data, state) is not None:
             return
         run = self.run
@@ -389,9 +392,12 @@ class Drive:
     def _reset(self, source: Replay, path: str, because: str) -> None:
         """What is recorded at a path does not count any more: it is run again."""
         self.outdate(source.asked_at(path))
-        seq = self.note("path_reset", path, {"because": because})
-        self._resets.append((path, seq))
+        self._note_reset(path, because)
         source.forget(path)
+
+    def _note_reset(self, path: str, because: str) -> None:
+        self._resets.append((path, self.note("path_reset", path, {"because": because})))
+        self.purses.replaced(path)
 
     def outdate(self, after: float = 0) -> None:
         """Something is run that is not recorded: answers behind it were for what was shown then.
@@ -408,7 +414,7 @@ class Drive:
         if not places:
             return
         for place in places:
-            self._resets.append((place, self.note("path_reset", place, {"because": because})))
+            self._note_reset(place, because)
             self.waits.forget(place)
         source.reopen(places)
         self.delivery.reordered()

@@ -17,6 +17,7 @@ from nerve.core.workflow.replay import (
     ASKS,
     CONTROL,
     DROPS,
+    NOT_THE_BODY,
     ROOT,
     answers,
     is_child,
@@ -221,7 +222,7 @@ def kept(rows: Iterable[AnyRow], cut: Cut, asked: Callable[[str], bool]) -> list
     given_up = {row.path for row in past if row.type in DROPS}
 
     def takes_over(row: AnyRow) -> bool:
-        if row.type in DROPS or row.type in ("node_retrying", "path_reset") or row.path in late:
+        if row.type in DROPS or row.type in NOT_THE_BODY or row.path in late:
             return False
         if row.type not in ASKS or row.path in ended or row.data.startswith(CONTROL):
             return True

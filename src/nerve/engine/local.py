@@ -239,7 +239,7 @@ class LocalEngine:
         if timer := self._timers.pop(drive.run.run_id, None):
             timer.cancel()
         if (parent := self.drives.get(drive.start.get("parent", ""))) is not None:
-            parent.purses.own.under_way[drive.start["parent_path"]] = drive.purses.own
+            parent.purses.began(drive.run.run_id, drive.start["parent_path"], drive.purses.own)
 
     def dropped(self, drive: Drive) -> None:
         """A run is not driven any more; what it still has to write is on its way."""
@@ -438,6 +438,12 @@ class LocalEngine:
     def child_ended(self, run_id: str) -> bool:
         row = self.store.run(run_id)
         return row is not None and WorkflowState(row.state) in FINAL
+
+    def attempts(self, run_id: str, key: str) -> list[str]:
+        return children.attempts(self.store, run_id, key)
+
+    def taken_by(self, run_id: str) -> dict[str, Any]:
+        return children.taken_by(self, run_id)
 
     async def run_child(self, parent: Drive, call: Call, attempt: int) -> Result:
         return await children.run_child(self, parent, call, attempt)

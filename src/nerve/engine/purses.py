@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nerve.core.limits import Limits, Usage, raised
-from nerve.engine.records import raised_for_steps, step_of, under_way
+from nerve.core.workflow.replay import within
+from nerve.engine.records import Called, called, raised_for_steps, step_of, under_way
 from nerve.engine.spending import Purse, Spent, Stake, spent
 from nerve.store.port import Row
 
@@ -23,6 +24,10 @@ class Purses:
         self.own = run_purse(drive.run.run_id, drive.limits, drive.usage, drive.start)
         for path, used in under_way(past).items() if past else ():
             self._stake(path, used)
+        self._replaced: dict[str, str] = {}
+        """The places of child runs that do not count any more, by their ids; what they took does."""
+        if drive.changed:
+            self._children(called(past))
         self.look()
 
     def look(self) -> None:
@@ -129,6 +134,45 @@ class Purses:
             usage.add(self.own.under_way[name].taken())
         return usage.to_dict()
 
+    def _children(self, calls: Called) -> None:
+        """Count the child runs that the run has not heard from, whether it asks for them again or not."""
+        host, run_id = self._drive.host, self._drive.run.run_id
+        for path, key in calls.open.items():
+            *before, last = host.attempts(run_id, key) or [""]
+            for number, each in enumerate(before, 1):
+                self.own.under_way[f"{path}~{number}"] = host.budgets.of(each)
+            if last:
+                self.own.under_way[path] = host.budgets.of(last)
+        for path, key in calls.replaced:
+            for each in host.attempts(run_id, key):
+                if each not in calls.counted:
+                    self._replaced[each] = path
+                    self.own.under_way[each] = host.budgets.of(each)
+
+    def began(self, run_id: str, path: str, purse: Purse) -> None:
+        """A child run is driven; it may be one that does not count any more."""
+        self.own.under_way[run_id if run_id in self._replaced else path] = purse
+
+    def replaced(self, place: str) -> None:
+        """What is at a place does not count any more; what child runs took there does."""
+        for name, each in list(self.own.under_way.items()):
+            if isinstance(each, Purse) and each.run is not None and within(name, place):
+                self._replaced[each.run] = call_of(name)
+                self.own.under_way[each.run] = self.own.under_way.pop(name)
+
+    def stopped(self, path: str | None = None) -> None:
+        """Note what child runs took that were stopped: those replaced at a path, or all there are."""
+        for name, each in list(self.own.under_way.items()):
+            if not isinstance(each, Purse) or each.run is None:
+                continue
+            place = self._replaced.get(name)
+            if path is None or place == path:
+                del self.own.under_way[name]
+                if used := self._drive.host.taken_by(each.run):
+                    self.own.usage.spend(used)
+                    told = {"run_id": each.run, "usage": used}
+                    self._drive.note("child_stopped", place or call_of(name), told)
+
     def _give_back(self, path: str) -> None:
         for name in self._names(path):
             del self.own.under_way[name]
@@ -144,6 +188,12 @@ class Purses:
 def run_purse(run_id: str, limits: Limits, usage: Usage, start: Mapping[str, Any]) -> Purse:
     whose = "the run's budget" if start.get("parent") is None else "the budget of the child run"
     return Purse(limits, usage, whose, "resume(limits=…)", run_id)
+
+
+def call_of(name: str) -> str:
+    """The path of a call, by the name of what is under way there: attempts before the last are numbered."""
+    path, _, number = name.rpartition("~")
+    return path if number.isdigit() else name
 
 
 def usage_of(used: Mapping[str, Any]) -> Usage:

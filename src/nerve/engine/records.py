@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -11,7 +12,7 @@ from nerve.core.nodes.base import Role
 from nerve.core.result import Result, Settled
 from nerve.core.runtime import Call
 from nerve.core.values import decode, encode, is_plain
-from nerve.core.workflow.replay import ASKS, CONTROL, Row, within
+from nerve.core.workflow.replay import ASKS, CONTROL, Row, is_child, within
 from nerve.errors import NotJson
 
 _SETTLED: dict[str, Settled] = {"node_error": "error", "node_timeout": "timeout"}
@@ -146,7 +147,37 @@ def tally(rows: Sequence[Row]) -> Usage:
                 usage.errors += 1
             if row.seq > taken and '"usage"' in row.data:
                 usage.spend(decode(row.data).get("result", {}).get("attributes", {}).get("usage"))
+        elif row.type == "child_stopped" and row.seq > taken:
+            usage.spend(decode(row.data)["usage"])
     return usage
+
+
+@dataclass(slots=True)
+class Called:
+    """The calls of child runs that were not heard from, by their paths and what the runs are called after."""
+
+    open: dict[str, str] = field(default_factory=dict)
+    replaced: list[tuple[str, str]] = field(default_factory=list)
+    """Those that do not count any more: another run is asked for instead, or none."""
+    counted: set[str] = field(default_factory=set)
+    """The runs of which it was noted what they took."""
+
+
+def called(rows: Iterable[Row]) -> Called:
+    """What a journal has of child runs."""
+    found, resets = Called(), list[tuple[str, int]]()
+    for row in rows:
+        if is_child(row):
+            found.open[row.path] = call_key(row.path, resets)
+        elif row.settles:
+            found.open.pop(row.path, None)
+        elif row.type == "child_stopped":
+            found.counted.add(decode(row.data)["run_id"])
+        elif row.type == "path_reset":
+            resets.append((row.path, row.seq))
+            gone = [path for path in found.open if within(path, row.path)]
+            found.replaced += [(path, found.open.pop(path)) for path in gone]
+    return found
 
 
 def under_way(rows: Iterable[Row]) -> dict[str, Mapping[str, Any]]:

@@ -37,7 +37,7 @@ class Row(Protocol):
 
 ASKS = frozenset({"node_started", "step_started", "gate_waiting", "timer_started", "signal_waiting"})
 DROPS = frozenset({"node_cancelled", "gate_cancelled", "timer_cancelled", "signal_cancelled"})
-NOT_THE_BODY = frozenset({"node_retrying", "path_reset"})
+NOT_THE_BODY = frozenset({"node_retrying", "path_reset", "child_stopped"})
 CONTROL = '{"control":true'
 """How the data of the start of a control node begins: what is emitted at its path, the body emits."""
 AGAIN = '"again":true'

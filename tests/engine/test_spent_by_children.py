@@ -1,0 +1,162 @@
+"""What child runs took that were stopped or replaced: it is spent, and counts for their parents."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.workflow.support import at_gate, photographed, until, within
+from nerve import MockNode, Session, WorkflowRun
+from nerve.engine.records import tally
+from nerve.errors import RunHeld
+
+PAID = {"output": "done", "attributes": {"usage": {"tokens": 600, "model": "m"}}}
+
+
+async def child(ctx: Any) -> Any:
+    for _ in range(3):
+        await ctx.run("agent", ctx.input)
+        await ctx.gate("Go on?")
+
+
+async def asks_with_one(ctx: Any) -> Any:
+    return await ctx.run_workflow("child", 1)
+
+
+async def asks_with_two(ctx: Any) -> Any:
+    return await ctx.run_workflow("child", 2)
+
+
+async def asks_no_more(ctx: Any) -> Any:
+    return (await ctx.run("other"))["output"]
+
+
+async def grandparent(ctx: Any) -> Any:
+    calling = asyncio.create_task(ctx.run_workflow("parent"))
+    await asyncio.wait([calling])
+    await ctx.gate("And now?")
+
+
+def project(file: Path | None, parent: Any, **limits: Any) -> Session:
+    session = Session("test", file)
+    MockNode("agent", session, [PAID])
+    MockNode("other", session, ["other"])
+    session.workflow(child)
+    session.workflow(parent, id="parent", limits=limits or None)
+    session.workflow(grandparent)
+    return session
+
+
+def taken(run: WorkflowRun) -> int:
+    """What a run has taken with all that is under way in it."""
+    assert run._engine is not None
+    return int(run._engine.budgets.of(run.run_id).taken().tokens)
+
+
+def told(run: WorkflowRun) -> tuple[int, int]:
+    """What the journal of a run says that it took, to those who go on with it and to those who look at it."""
+    assert run._engine is not None
+    return int(tally(list(run._engine.rows(run.run_id))).tokens), int(run.view.usage.tokens)
+
+
+async def left_at_its_gate(file: Path, **limits: Any) -> None:
+    async with project(file, asks_with_one, **limits) as session:
+        await at_gate(await session.start("parent"))
+
+
+async def changed(session: Session) -> WorkflowRun:
+    """The run of the parent, which may go on with the code that it has now."""
+    await session.recover()
+    run = next(run for run in session.list_workflow_runs() if run.workflow_id == "parent")
+    run = session.get_workflow_run(run.run_id)
+    with pytest.raises(RunHeld, match="mismatch"):
+        await within(run.wait())
+    await run.resume(with_changes=True)
+    return run
+
+
+async def test_what_a_child_took_counts_when_changed_code_asks_for_another(file: Path) -> None:
+    await left_at_its_gate(file)
+    async with project(file, asks_with_two) as session:
+        run = await changed(session)
+        await at_gate(run)
+        assert (taken(run), told(run)) == (1200, (600, 600))
+        assert run.view.ledger.by_step() == {"/child": {"tokens": 600}}
+    async with project(file, asks_with_two) as session:
+        await session.recover()
+        run = session.get_workflow_run(run.run_id)
+        await at_gate(run)
+        assert (taken(run), told(run)) == (1200, (600, 600))
+        for _ in range(3):
+            await at_gate(run)
+            await run.answer("yes")
+        await within(run.wait())
+        assert told(run) == (2400, 2400)
+
+
+async def test_a_budget_is_spent_by_the_child_that_was_replaced_too(file: Path) -> None:
+    await left_at_its_gate(file, tokens=1000)
+    async with project(file, asks_with_two, tokens=1000) as session:
+        run = await changed(session)
+        await at_gate(run)
+        await run.answer("yes")
+        await until(lambda: run.held)
+        assert "tokens used: 1200 of 1000" in run.held["message"]
+
+
+async def test_a_crash_after_the_child_was_stopped_changes_nothing(file: Path, tmp_path: Path) -> None:
+    await left_at_its_gate(file)
+    copies: list[Path] = []
+
+    def crash(_: WorkflowRun, events: list[Any]) -> None:
+        if any(event.event_type == "workflow_cancelled" for event in events):
+            copies.append(photographed(file, tmp_path / "crashed"))
+
+    async with project(file, asks_with_two) as session:
+        session.engine.watchers.append(crash)
+        await at_gate(await changed(session))
+    async with project(copies[0], asks_with_two) as session:
+        await session.recover()
+        run = next(run for run in session.list_workflow_runs() if run.workflow_id == "parent")
+        run = session.get_workflow_run(run.run_id)
+        await at_gate(run)
+        assert (taken(run), told(run)) == (1200, (600, 600))
+
+
+async def test_what_a_child_took_counts_that_the_code_does_not_ask_for_any_more(file: Path) -> None:
+    await left_at_its_gate(file)
+    async with project(file, asks_no_more) as session:
+        run = await changed(session)
+        assert await within(run.wait()) == "other"
+        assert told(run) == (600, 600)
+
+
+@pytest.mark.parametrize("driven", [True, False])
+async def test_what_a_child_took_counts_when_it_is_stopped_with_its_parent(file: Path, driven: bool) -> None:
+    session = project(file, asks_with_one)
+    async with session:
+        run = await session.start("grandparent")
+        await at_gate(run)
+        if driven:
+            await run.stop("enough")
+            assert told(run) == (600, 600)
+    if not driven:
+        async with project(file, asks_with_one) as session:
+            run = session.get_workflow_run(run.run_id)
+            await run.stop("enough")
+            assert told(run) == (600, 600)
+
+
+async def test_what_a_grandchild_took_counts_when_its_parent_was_stopped(file: Path) -> None:
+    async with project(file, asks_with_one) as session:
+        run = await session.start("grandparent")
+        await at_gate(run)
+        parent = next(run for run in session.list_workflow_runs() if run.workflow_id == "parent")
+        await session.get_workflow_run(parent.run_id).stop("enough")
+        await until(lambda: run.pending_gate and run.pending_gate.prompt == "And now?")
+        assert (taken(run), told(run)) == (600, (600, 600))
+        await run.stop()
+        assert told(run) == (600, 600)
