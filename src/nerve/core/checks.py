@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import math
+import os
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from nerve.core.misfits import is_whole
@@ -15,6 +17,27 @@ def a_name(what: str, given: Any) -> str:
         raise ValueError(f"the name of {what} is text, not {told(given)}")
     if not is_whole(given):
         raise ValueError(f"the name {given!r} of {what} has half of a surrogate pair; give it another")
+    return given
+
+
+def a_text(what: str, given: Any) -> str:
+    if not isinstance(given, str):
+        raise ValueError(f"{what} is text, not {told(given)}")
+    return given
+
+
+def texts(what: str, given: Any) -> list[str]:
+    """A list of texts; a text alone is none."""
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise ValueError(f"{what} is a list of texts, not {told(given)}")
+    if wrong := [each for each in given if not isinstance(each, str)]:
+        raise ValueError(f"{what} is a list of texts, not one with {told(wrong[0])} in it")
+    return list(given)
+
+
+def a_folder(what: str, given: Any) -> str | os.PathLike[str]:
+    if not isinstance(given, str | os.PathLike):
+        raise ValueError(f"{what} is the path of a folder, not {told(given)}")
     return given
 
 
@@ -51,6 +74,14 @@ def a_number(what: str, given: Any, of: str = "") -> float:
     if isinstance(given, bool) or not isinstance(given, int | float) or not given >= 0:
         raise ValueError(f"{what} is a number{of} and must not be negative, got {given!r}")
     return given
+
+
+def a_time(what: str, given: Any) -> float:
+    """Seconds that are over some day."""
+    if a_number(what, given, " of seconds") == math.inf:
+        raise ValueError(f"{what} is a number of seconds and must be finite, got {given!r}")
+    seconds: float = given
+    return seconds
 
 
 def one_of(what: str, given: Any, known: Collection[str]) -> Any:

@@ -7,6 +7,7 @@ from hashlib import sha256
 from json import JSONDecodeError
 from typing import Any
 
+from nerve.core.checks import a_mapping, a_time, texts
 from nerve.core.runtime import Gate
 from nerve.core.schemas import endless, flaw_of, problem_of
 from nerve.core.values import beyond, inexact, read_json
@@ -37,6 +38,18 @@ def waiting(gate: Gate, identity: str, deadline: float | None) -> dict[str, Any]
         "deadline": deadline,
     }
     return data | {name: value for name, value in optional.items() if value is not None}
+
+
+def check_gate(of: str, timeout: Any, options: Any, choices: Any, form: Any) -> None:
+    """Raise ValueError for what a gate cannot have, and say what is wrong `of` which."""
+    if timeout is not None:
+        a_time(f"timeout of {of}", timeout)
+    for name, given in (("options", options), ("choices", choices)):
+        if given is not None and given not in ([], ""):  # that there are none is said of choices below
+            texts(f"{name} of {of}", given)
+    if form is not None:
+        a_mapping(f"form of {of}", form)
+    check_choices(choices, form)
 
 
 def check_choices(choices: object, form: Mapping[str, Any] | None = None) -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
+
+from nerve.core.checks import told
 
 DEPTH = 16
 BUDGETS = ("tokens", "cost", "turns", "agents")
 """What is spent: a run whose budget is used up is held, and goes on when it is raised."""
 OF_STEP = ("tokens", "cost", "turns")
 """The budgets that a single step can have."""
+BROKEN = ("wall_time", "cost")
+"""The limits that need not be whole numbers."""
 _UNBOUNDED = (None,) * 7
 
 
@@ -36,14 +41,22 @@ class Limits:
     def __post_init__(self) -> None:
         for name in self.__slots__:
             value = getattr(self, name)
-            if value is not None and (isinstance(value, bool | str) or not value >= 0):
-                raise ValueError(f"the limit {name} must be a number that is not negative, not {value!r}")
+            if value is None and name != "depth":
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+                none = "" if name == "depth" else "; None is no limit"
+                raise ValueError(
+                    f"the limit {name} must be a number that is not negative, not {told(value)}{none}"
+                )
+            if name not in BROKEN and value != int(value):
+                raise ValueError(f"the limit {name} must be a whole number, not {told(value)}")
 
     @classmethod
     def of(cls, given: Limits | Mapping[str, Any] | None) -> Limits:
         """Limits as people give them: as they are, as a mapping, or none."""
         if given is None or isinstance(given, Limits):
             return given or cls()
+        a_limit(given)
         if unknown := [name for name in given if name not in cls.__slots__]:
             raise ValueError(f"there is no limit '{unknown[0]}'. There are: {', '.join(cls.__slots__)}")
         return cls(**given)
@@ -74,6 +87,12 @@ class Limits:
         return {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
 
 
+def a_limit(given: Any) -> None:
+    """Raise ValueError for what has no limits by their names."""
+    if not isinstance(given, Mapping):
+        raise ValueError(f"limits are Limits(…) or a dict such as {{'steps': 100}}, not {told(given)}")
+
+
 def of_step(given: Limits | Mapping[str, Any] | None) -> Limits | None:
     """The budget of one step as people give it; ValueError for what a step cannot have."""
     if given is None:
@@ -86,7 +105,8 @@ def of_step(given: Limits | Mapping[str, Any] | None) -> Limits | None:
 
 def raised(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """What is to be raised, checked: the limits of a run, and those of its steps by their paths."""
-    steps = {name: value for name, value in given.items() if name.startswith("/")}
+    a_limit(given)
+    steps = {name: value for name, value in given.items() if str(name).startswith("/")}
     for path, value in steps.items():
         if not isinstance(value, Mapping):
             raise ValueError(
@@ -172,9 +192,9 @@ def message(name: str, limits: Limits, path: str, elapsed: float = 0.0) -> str:
     """What is said to whoever reaches a limit; `elapsed` are the seconds of running, without waits."""
     value = getattr(limits, name)
     shown = value * 1000 if name == "wall_time" else value
-    told = TOLD[name].format(f"{shown:g}", f"{elapsed * 1000:.0f}")
+    said = TOLD[name].format(f"{shown:g}", f"{elapsed * 1000:.0f}")
     written = f"{OF_STEPS[name]} in the file, " if name in OF_STEPS else ""
     return (
-        f"{told} The run reached its limit {name}={value:g} at {path or '/'}; raise it with"
+        f"{said} The run reached its limit {name}={value:g} at {path or '/'}; raise it with"
         f" {written}Limits({name}=…) on the workflow, session.start(limits=…), or session.fork(limits=…)"
     )

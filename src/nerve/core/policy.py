@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from nerve.core.checks import a_count, a_number
+from nerve.core.checks import a_count, a_number, a_time
 from nerve.core.limits import Limits, of_step
 from nerve.core.result import Result
 
@@ -36,9 +36,8 @@ class Retry:
         a_count("Retry.attempts, the number of tries,", self.attempts, 1)
         for name in ("delay", "factor", "cap", "jitter"):
             a_number(f"Retry.{name}", getattr(self, name))
-        if isinstance(self.on, str | type) or not (
-            callable(self.on) or all(isinstance(name, str) for name in self.on)
-        ):
+        named = isinstance(self.on, Collection) and all(isinstance(name, str) for name in self.on)
+        if isinstance(self.on, str | type) or not (callable(self.on) or named):
             raise ValueError(
                 f"Retry.on is a tuple of names such as ('TimeoutError',), or a function of the failed result,"
                 f" not {self.on!r}"
@@ -87,7 +86,7 @@ class Policy:
             raise ValueError(f"retry is a Retry, such as Retry(attempts=3), not {self.retry!r}")
         for name in ("timeout", "idle_timeout"):
             if (value := getattr(self, name)) is not None:
-                a_number(name, value, " of seconds")
+                a_time(name, value)
         if self.on_error not in (None, "fail", "skip") and not hasattr(self.on_error, "execute"):
             raise ValueError(f"on_error is 'fail', 'skip' or a node, not {self.on_error!r}")
         if self.effect not in (None, "repeat", "once"):

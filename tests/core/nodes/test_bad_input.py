@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from core.workflow.support import within
-from nerve import FunctionNode, Graph, MockNode, Retry, Session, WorkflowContext
+from nerve import BashNode, FunctionNode, Graph, Limits, MockNode, Retry, Session, Workflow, WorkflowContext
 from nerve.core.nodes.control import (
     BranchNode,
+    GateNode,
     LoopNode,
     MachineNode,
     MapNode,
@@ -49,6 +50,74 @@ CONSTRUCTED: dict[str, tuple[Make, str]] = {
         lambda s, n: MockNode("x", s, timeout=[]),
         r"timeout is a number of seconds .* got \[\]",
     ),
+    "timeout inf": (lambda s, n: MockNode("x", s, timeout=math.inf), "timeout is .* must be finite, got inf"),
+    "retry on": (lambda s, n: Retry(on=5), "Retry.on is a tuple of names .* not 5"),
+    "step limits": (lambda s, n: MockNode("x", s, limits=5), r"limits are Limits\(…\) or a dict .* not 5"),
+    "command": (lambda s, n: BashNode("x", s, 5), "command of 'x' is text, not 5 of type int"),
+    "command list": (
+        lambda s, n: BashNode("x", s, ["ls"]),
+        r"command of 'x' is text, not \['ls'\] of type list",
+    ),
+    "cwd": (
+        lambda s, n: BashNode("x", s, "ls", cwd=5),
+        "cwd of 'x' is the path of a folder, not 5 of type int",
+    ),
+    "env": (lambda s, n: BashNode("x", s, "ls", env=["A=1"]), r"env of 'x' is a dict, not \['A=1'\]"),
+    "env value": (
+        lambda s, n: BashNode("x", s, "ls", env={"A": 1}),
+        "'A' in env of 'x' is text, not 1 of type",
+    ),
+    "env name": (lambda s, n: BashNode("x", s, "ls", env={1: "A"}), "a name in env of 'x' is text, not 1 of"),
+    "responses": (lambda s, n: MockNode("x", s, 5), "responses of 'x' is a list .* not 5 of type int"),
+    "response": (lambda s, n: MockNode("x", s, "yes"), "responses of 'x' is a list .* not 'yes' of type str"),
+    "prompt": (lambda s, n: GateNode("x", s, 5), "prompt of 'x' is text, or a function .* not 5 of type int"),
+    "no prompt": (lambda s, n: GateNode("x", s, None), "prompt of 'x' is text, or a function .* not None"),
+    "options": (
+        lambda s, n: GateNode("x", s, "?", 5),
+        "options of 'x' is a list of texts, not 5 of type int",
+    ),
+    "options text": (
+        lambda s, n: GateNode("x", s, "?", "yes"),
+        "options of 'x' is a list of texts, not 'yes'",
+    ),
+    "option": (
+        lambda s, n: GateNode("x", s, "?", ["a", 5]),
+        "options of 'x' is a list of texts, not .* with 5",
+    ),
+    "choices": (lambda s, n: GateNode("x", s, "?", choices=5), "choices of 'x' is a list of texts, not 5"),
+    "form": (lambda s, n: GateNode("x", s, "?", form=5), "form of 'x' is a dict, not 5"),
+    "gate timeout": (
+        lambda s, n: GateNode("x", s, "?", timeout="3"),
+        "timeout of 'x' is a number of .* got '3'",
+    ),
+    "gate negative": (lambda s, n: GateNode("x", s, "?", timeout=-1), "timeout of 'x' .* negative, got -1"),
+    "validator": (lambda s, n: GateNode("x", s, "?", validator=5), "validator of 'x' is a function, not 5"),
+    "workflow fn": (lambda s, n: s.workflow(5, id="x"), "fn of workflow 'x' is a function, not 5"),
+    "workflow body": (lambda s, n: Workflow("x", s, body=5), "body of workflow 'x' is a node, not 5"),
+    "workflow limits": (
+        lambda s, n: s.workflow(always, limits=5),
+        r"limits are Limits\(…\) or a dict .* not 5",
+    ),
+    "limit text": (lambda s, n: Limits(steps="3"), "the limit steps must be a number .* not '3' of type str"),
+    "limit list": (
+        lambda s, n: Limits(steps=[3]),
+        r"the limit steps must be a number .* not \[3\] of type list",
+    ),
+    "limit true": (lambda s, n: Limits(errors=True), "the limit errors must be a number .* not True of type"),
+    "limit nan": (lambda s, n: Limits(wall_time=math.nan), "the limit wall_time must be a number .* not nan"),
+    "limit inf": (
+        lambda s, n: Limits(cost=math.inf),
+        "the limit cost must be a number .* not inf .*None is no limit",
+    ),
+    "limit negative": (lambda s, n: Limits(wall_time=-1), "the limit wall_time must be a number .* not -1"),
+    "limit half": (lambda s, n: Limits(steps=2.5), "the limit steps must be a whole number, not 2.5"),
+    "limit depth": (lambda s, n: Limits(depth=None), "the limit depth must be a number .* not None"),
+    "budget": (lambda s, n: Session(budget=5), r"limits are Limits\(…\) or a dict .* not 5"),
+    "name": (lambda s, n: Session(5), "the name of a session is text, not 5"),
+    "store": (lambda s, n: Session(store=5), "store is the path of a file, a store, or None, not 5"),
+    "project": (lambda s, n: Session(project=5), "project is the path of a folder, not 5"),
+    "providers": (lambda s, n: Session(providers=["x"]), r"providers is a dict, not \['x'\]"),
+    "slots": (lambda s, n: Session(slots=5), "slots is a dict, not 5"),
     "fn": (lambda s, n: FunctionNode("x", s, None), "fn of 'x' is a function, not None"),
     "map body": (lambda s, n: MapNode("x", s, "n"), r"body of 'x' is a node, not 'n' .*session\.find\('n'\)"),
     "map class": (lambda s, n: MapNode("x", s, MockNode), "body of 'x' is a node, not <class"),
@@ -116,6 +185,18 @@ def test_it_is_refused_by_what_takes_it_and_nothing_is_registered(
         (lambda ctx, n: ctx.run_workflow("other", 1, [1]), r"params of 'other' is a dict, not \[1\]"),
         (lambda ctx, n: ctx.run_parallel(["n"]), r"takes pairs \(name of a node, input\), not 'n'"),
         (lambda ctx, n: ctx.run("n", timeout=math.nan), "timeout is a number of seconds .* got nan"),
+        (lambda ctx, n: ctx.sleep("3"), "seconds of a sleep is a number of seconds .* got '3'"),
+        (lambda ctx, n: ctx.sleep(math.nan), "seconds of a sleep is a number of seconds .* got nan"),
+        (lambda ctx, n: ctx.sleep(math.inf), "seconds of a sleep .* must be finite, got inf"),
+        (lambda ctx, n: ctx.sleep(-1), "seconds of a sleep .* must not be negative, got -1"),
+        (lambda ctx, n: ctx.sleep(True), "seconds of a sleep is a number of seconds .* got True"),
+        (lambda ctx, n: ctx.gate(5), "prompt of a gate is text, not 5 of type int"),
+        (lambda ctx, n: ctx.gate("?", "3"), "timeout of a gate is a number of seconds .* got '3'"),
+        (lambda ctx, n: ctx.gate("?", choices=5), "choices of a gate is a list of texts, not 5"),
+        (lambda ctx, n: ctx.gate("?", options="yes"), "options of a gate is a list of texts, not 'yes'"),
+        (lambda ctx, n: ctx.gate("?", form=[1]), r"form of a gate is a dict, not \[1\]"),
+        (lambda ctx, n: ctx.wait_signal("s", timeout="3"), "timeout of a signal is a number of .* got '3'"),
+        (lambda ctx, n: ctx.timeout("3"), "seconds of a timeout is a number of seconds .* got '3'"),
     ],
 )
 async def test_a_context_refuses_it_in_the_call(
@@ -142,13 +223,37 @@ async def test_a_context_refuses_it_in_the_call(
         ({"params": [1]}, r"params is a dict, not \[1\]"),
         ({"event_sink": 5}, "event_sink is a function of an event, or has an emit, not 5"),
         ({"label": 5}, "the name of a label is text, not 5"),
+        ({"key": 5}, "the name of a key is text, not 5"),
+        ({"limits": 5}, r"limits are Limits\(…\) or a dict such as .* not 5 of type int"),
+        ({"limits": {"steps": "3"}}, "the limit steps must be a number .* not '3' of type str"),
+        ({"limits": {1: 3}}, "there is no limit '1'"),
+        ({"workflow_id": 5}, "the name of a workflow is text, not 5"),
     ],
 )
 async def test_a_run_is_not_started_with_it(session: Session, given: dict[str, Any], said: str) -> None:
     MockNode("n", session)
     with pytest.raises(ValueError, match=said):
-        await session.start("n", **given)
+        await session.start(**{"workflow_id": "n", **given})
     assert session.list_workflow_runs() == []
+
+
+async def test_a_run_is_not_started_with_an_input_that_json_cannot_carry(session: Session) -> None:
+    MockNode("n", session)
+    with pytest.raises(TypeError, match="input"):
+        await session.start("n", {"when": object()})
+    assert session.list_workflow_runs() == []
+
+
+@pytest.mark.parametrize("limits", [5, [1], "steps=3"])
+async def test_a_run_is_not_forked_or_gone_on_with_limits_that_are_none(
+    session: Session, limits: Any
+) -> None:
+    MockNode("n", session)
+    run = await session.start("n")
+    await within(run.wait())
+    for done in (lambda: session.fork(run.run_id, limits=limits), lambda: run.resume(limits=limits)):
+        with pytest.raises(ValueError, match=r"limits are Limits\(…\) or a dict such as"):
+            await done()
 
 
 def test_the_input_of_a_graph_is_not_hidden_by_a_step_of_that_name(session: Session) -> None:

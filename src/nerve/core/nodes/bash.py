@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from nerve.core.checks import a_folder, a_mapping, a_text
 from nerve.core.nodes.base import Names, Node
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.result import Result
@@ -33,8 +34,12 @@ class BashNode(Node):
         env: Mapping[str, str] | None = None,
         **policy: Any,
     ) -> None:
+        if command is not None:
+            a_text(f"command of '{id}'", command)
+        if cwd is not None:
+            a_folder(f"cwd of '{id}'", cwd)
+        self.command, self.cwd, self.env = command, cwd, variables(f"env of '{id}'", env)
         super().__init__(id, session, **policy)
-        self.command, self.cwd, self.env = command, cwd, dict(env or {})
 
     async def execute(self, context: ExecutionContext) -> Result:
         try:
@@ -66,6 +71,15 @@ class BashNode(Node):
         if given is not None and len(given) < ENV_LIMIT and b"\0" not in given:
             extra["NERVE_INPUT"] = os.fsdecode(given)
         return child_env(extra)
+
+
+def variables(what: str, given: Any) -> dict[str, str]:
+    """Variables of an environment, as people give them."""
+    made = {} if given is None else dict(a_mapping(what, given))
+    for name, value in made.items():
+        a_text(f"a name in {what}", name)
+        a_text(f"{name!r} in {what}", value)
+    return made
 
 
 def as_bytes(value: Any) -> bytes:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from nerve.core.checks import told
 from nerve.core.nodes.base import Names, Node
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.result import Result
@@ -23,6 +24,10 @@ class MockNode(Node):
         responses: Iterable[Any] = (),
         **policy: Any,
     ) -> None:
+        if isinstance(responses, str | bytes | Mapping) or not isinstance(responses, Iterable):
+            raise ValueError(
+                f"responses of '{id}' is a list of what it gives, one after the other, not {told(responses)}"
+            )
         super().__init__(id, session, **policy)
         self.responses = list(responses)
         self.calls: list[Any] = []

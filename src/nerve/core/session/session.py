@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from nerve.core.checks import a_name, a_node
+from nerve.core.checks import a_folder, a_mapping, a_name, a_node, told
 from nerve.core.event import Sink
 from nerve.core.limits import Limits, raised
 from nerve.core.misfits import is_whole
@@ -61,8 +61,12 @@ class Session:
         slots: Mapping[str, int] | None = None,
         budget: Limits | Mapping[str, Any] | None = None,
     ) -> None:
-        self.name = name
-        self.providers: dict[str, Provider] = dict(providers or {})
+        self.name = a_name("a session", name)
+        self.providers: dict[str, Provider] = dict(a_mapping("providers", providers or {}))
+        if project is not None:
+            a_folder("project", project)
+        if store is not None and not isinstance(store, str | os.PathLike) and not hasattr(store, "append"):
+            raise ValueError(f"store is the path of a file, a store, or None, not {told(store)}")
         self.project = Path(project if project is not None else ".")
         self.nodes: dict[str, Any] = {}
         self.graphs: dict[str, Any] = {}
@@ -70,7 +74,7 @@ class Session:
         self._one_steps: dict[str, OneStep] = {}
         self._budget = None if budget is None else Limits.of(budget)
         self._own_budget = budget is not None
-        self._slots = dict(slots or {})
+        self._slots = dict(a_mapping("slots", slots or {}))
         self._accounts: Accounts | None = None
         self._agents: dict[str, Any] = {}
         self._space: Space | None = None
@@ -264,7 +268,7 @@ class Session:
 
         `label` is a name for the run, by which signals are scoped; `conversation` is the one it belongs to.
         """
-        workflow = self.startable(workflow_id)
+        workflow = self.startable(a_name("a workflow", workflow_id))
         if workflow is None:
             raise ValueError(f"Workflow '{workflow_id}' not found{suggest(workflow_id, self.workflows)}")
         params = loading.check_start(self, workflow, params)
@@ -304,7 +308,7 @@ class Session:
         the other as they were last raised, and as `limits` raises them: of the run, or of a step by its
         path. The same `key` gives the same run.
         """
-        given = limits.to_dict() if isinstance(limits, Limits) else dict(limits or {})
+        given = limits.to_dict() if isinstance(limits, Limits) else {} if limits is None else limits
         raised(given)
         return await self.engine.fork(self._full_id(run_id), at, input, overrides or {}, key, given)
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from nerve.core.checks import a_mapping, a_name, told
-from nerve.core.gates import check_choices
+from nerve.core.checks import a_mapping, a_name, a_text, a_time, told
+from nerve.core.gates import check_gate
 from nerve.core.limits import Limits
 from nerve.core.nodes.base import Names, Node, policy_for
 from nerve.core.nodes.bound import bounded
@@ -130,7 +130,8 @@ class WorkflowContext:
         `choices` are the only answers taken, `options` are hints, `form` is a JSON Schema the answer fits.
         """
         self._attached()
-        check_choices(choices, form)
+        a_text("prompt of a gate", prompt)
+        check_gate("a gate", timeout, options, choices, form)
         path = self.execution.take("gate")
         return answered(self.execution, Gate(path, prompt, choices, options, timeout, form=form))
 
@@ -141,6 +142,7 @@ class WorkflowContext:
 
     def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
         """Wait for a time, across restarts; a time that has passed meanwhile is over at once."""
+        a_time("seconds of a sleep", seconds)
         return answered(self.execution, Timer(self.execution.take("sleep"), seconds))
 
     def wait_signal(
@@ -151,6 +153,8 @@ class WorkflowContext:
         a_name("a signal", label)
         if key is not None:
             a_name("a signal's key", key)
+        if timeout is not None:
+            a_time("timeout of a signal", timeout)
         return answered(self.execution, Signal(self.execution.take(label), label, key, timeout))
 
     def assert_fact(self, fact: Any) -> Coroutine[Any, Any, None]:
@@ -180,6 +184,7 @@ class WorkflowContext:
     def timeout(self, seconds: float) -> AbstractAsyncContextManager[None]:
         """Bound what is inside; TimeoutError when the time runs out, again at the same point on replay."""
         self._attached()
+        a_time("seconds of a timeout", seconds)
         return bounded(self.execution.wait, self.execution.take_own("timeout"), seconds)
 
     def _call(

@@ -242,7 +242,7 @@ class WorkflowRun:
         With `with_changes` a run that is held because its code changed goes on with the new code:
         what it asks for differently is run again. `reply` is kept by the store, in the same transaction.
         """
-        given = limits.to_dict() if isinstance(limits, Limits) else dict(limits or {})
+        given = limits.to_dict() if isinstance(limits, Limits) else {} if limits is None else limits
         raised(given)
         await self._engine.commands.resume(self, given, with_changes, reply)
 

@@ -10,6 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from nerve.core.checks import a_function, a_node
 from nerve.core.limits import Limits
 from nerve.core.nodes.base import Names, Node, Role, role_of
 from nerve.core.nodes.context import ExecutionContext
@@ -47,6 +48,10 @@ class Workflow(Node):
     ) -> None:
         if (fn is None) == (body is None):
             raise ValueError(f"workflow '{id}' needs a function or a body, and not both")
+        if fn is not None:
+            a_function(f"fn of workflow '{id}'", fn)
+        if body is not None:
+            a_node(f"body of workflow '{id}'", body)
         self._fn, self._body = fn, body
         self._description = description or inspect.cleandoc(
             fn.__doc__ or "" if fn else getattr(body, "description", "")

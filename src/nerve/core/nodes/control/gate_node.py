@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from nerve.core.gates import check_choices, taken
+from nerve.core.checks import a_function, told
+from nerve.core.gates import check_gate, taken
 from nerve.core.nodes.base import Names
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.control.base import ControlNode, ask, at_least
@@ -40,12 +41,16 @@ class GateNode(ControlNode):
         auto_answer: str | None = None,
         **policy: Any,
     ) -> None:
+        if not callable(prompt) and not isinstance(prompt, str):
+            raise ValueError(f"prompt of '{id}' is text, or a function of the input, not {told(prompt)}")
+        if validator is not None:
+            a_function(f"validator of '{id}'", validator)
+        check_gate(f"'{id}'", timeout, options, choices, form)
         self.prompt, self.timeout, self.validator = prompt, timeout, validator
         self.options = list(options) if options is not None else None
         self.choices = list(choices) if choices is not None else None
         self.attempts, self.auto_answer = at_least(1, id, "attempts", attempts), auto_answer
         self.form = form
-        check_choices(choices, form)
         if auto_answer is not None:
             taken(auto_answer, self.choices, form)
         super().__init__(id, session, **policy)
