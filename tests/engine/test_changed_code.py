@@ -10,6 +10,7 @@ import pytest
 
 from core.workflow.support import Latch, at_gate, counted, types, until, within
 from nerve import FunctionNode, Graph, Session
+from nerve.core.runtime import Signal
 from nerve.engine import delivery
 from nerve.errors import RunHeld
 
@@ -181,3 +182,58 @@ async def test_a_graph_with_another_input_in_a_fork_is_run_again_as_a_whole(file
         assert await within(runs[fork.run_id].wait()) == 2
         assert await within(runs[run.run_id].wait()) == 1
         assert first == []
+
+
+# -- a wait for something else -----------------------------------------------------------------
+
+
+def asks_with(form: Any) -> Any:
+    async def body(ctx):
+        return await ctx.gate("Which?", form=form)
+
+    return body
+
+
+def waits_for(*pattern: Any) -> Any:
+    async def body(ctx):
+        await ctx.gate("Begin?")
+        return await ctx.execution.wait(Signal("/seen", "", patterns={"seen": pattern}))
+
+    return body
+
+
+async def held_with(file: Path, body: Any) -> str:
+    """What a run says that is taken up with another body, and answered."""
+    session, _ = opened(file, body)
+    async with session:
+        await session.recover()
+        (info,) = session.list_workflow_runs()
+        run = session.get_workflow_run(info.run_id)
+        await run.resume()
+        with pytest.raises(RunHeld, match="mismatch") as caught:
+            await within(run.wait())
+        return caught.value.message
+
+
+async def test_a_gate_with_another_form_holds_the_run_and_both_forms_are_told(file: Path) -> None:
+    session, _ = opened(file, asks_with({"type": "string"}))
+    async with session:
+        run = await session.start("body")
+        await at_gate(run)
+        await run.pause()
+    told = await held_with(file, asks_with({"type": "object"}))
+    assert '"form":{"type":"string"}' in told.partition("the code asks for")[0]
+    assert '"form":{"type":"object"}' in told.partition("the code asks for")[2]
+
+
+async def test_a_wait_for_another_fact_holds_the_run_and_both_patterns_are_told(file: Path) -> None:
+    session, _ = opened(file, waits_for("price", "?x"))
+    async with session:
+        run = await session.start("body")
+        await at_gate(run)
+        await run.answer("yes")
+        await until(lambda: "signal_waiting" in types(run))
+        await run.pause()
+    told = await held_with(file, waits_for("cost", "?x"))
+    assert '"price"' in told.partition("the code asks for")[0]
+    assert '"cost"' in told.partition("the code asks for")[2]

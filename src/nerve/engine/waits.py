@@ -13,7 +13,7 @@ from nerve.core.gates import gate_id, waiting
 from nerve.core.limits import message
 from nerve.core.runtime import Gate, Signal, Timer, Wait
 from nerve.core.values import decode, digest, encode
-from nerve.core.workflow.replay import ASKS, CONTROL, ROOT, Found, Outdated, acts, below, within
+from nerve.core.workflow.replay import ASKS, CONTROL, ROOT, Found, Outdated, acts, below, compared, within
 from nerve.core.workflow.state import GateInfo, WorkflowState
 from nerve.engine.facts import patterns_of
 from nerve.engine.guards import Guard, goes_on, is_around
@@ -130,8 +130,8 @@ class Waits:
     def _opened(self, wait: Wait, hashed: str, found: Found | None) -> OpenWait:
         drive, run = self._drive, self._drive.run
         if found is None:
-            taken = {gate.gate_id for gate in run._gates.values()}
-            data = opening(wait, run.run_id, taken, deadline_of(wait))
+            identity = self._free_id(wait.path) if isinstance(wait, Gate) else ""
+            data = opening(wait, identity, deadline_of(wait))
             drive.note(OPENS[kind_of(wait)], wait.path, data | {"hash": hashed}, urgent=True)
         else:
             data = found.data
@@ -154,6 +154,13 @@ class Waits:
         elif opened.deadline is not None:
             self._arm(opened, again=found is not None)
         return opened
+
+    def _free_id(self, path: str) -> str:
+        """What a new gate is called: as short as no open one is called already."""
+        run = self._drive.run
+        taken = {gate.gate_id for gate in run._gates.values()}
+        lengths = (length for length in range(8, 65, 4) if gate_id(run.run_id, path, length) not in taken)
+        return gate_id(run.run_id, path, next(lengths, 64))
 
     def _arm(self, opened: OpenWait, again: bool) -> None:
         wait = opened.wait
@@ -344,14 +351,7 @@ def keeps_waiting(opened: OpenWait) -> bool:
 
 def content(wait: Wait) -> dict[str, Any]:
     """What of a wait must be the same on replay."""
-    if isinstance(wait, Gate):
-        asked = {"prompt": wait.prompt, "choices": wait.choices, "options": wait.options}
-        return asked | ({"form": wait.form} if wait.form is not None else {})
-    if isinstance(wait, Timer):
-        return {"seconds": wait.seconds}
-    if wait.patterns is not None:
-        return {"patterns": {which: list(pattern) for which, pattern in wait.patterns.items()}}
-    return {"label": wait.label, "key": wait.key}
+    return compared(opening(wait, "", None))
 
 
 def received(asked: Mapping[str, Any], seen: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
@@ -369,17 +369,17 @@ def deadline_of(wait: Wait) -> float | None:
     return None if seconds is None else time.time() + seconds
 
 
-def opening(wait: Wait, run_id: str, taken: set[str], deadline: float | None) -> dict[str, Any]:
+def opening(wait: Wait, identity: str, deadline: float | None) -> dict[str, Any]:
     """The data of the event that says the wait is open."""
     if isinstance(wait, Gate):
-        return waiting(wait, free_gate_id(run_id, wait.path, taken), deadline)
-    guard = {"guard": True} if isinstance(wait, Timer) and wait.guard else {}
-    return content(wait) | {"deadline": deadline} | guard
-
-
-def free_gate_id(run_id: str, path: str, taken: set[str]) -> str:
-    lengths = (length for length in range(8, 65, 4) if gate_id(run_id, path, length) not in taken)
-    return gate_id(run_id, path, next(lengths, 64))
+        return waiting(wait, identity, deadline)
+    if isinstance(wait, Timer):
+        guard = {"guard": True} if wait.guard else {}
+        return {"seconds": wait.seconds, "deadline": deadline} | guard
+    if wait.patterns is not None:
+        patterns = {which: list(pattern) for which, pattern in wait.patterns.items()}
+        return {"patterns": patterns, "deadline": deadline}
+    return {"label": wait.label, "key": wait.key, "deadline": deadline}
 
 
 def answered(gate: GateInfo, answer: Any, by: str) -> tuple[dict[str, Any], Any]:

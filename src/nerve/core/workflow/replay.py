@@ -7,7 +7,7 @@ everything that was recorded before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -42,8 +42,8 @@ CONTROL = '{"control":true'
 """How the data of the start of a control node begins: what is emitted at its path, the body emits."""
 AGAIN = '"again":true'
 """What the data of a `node_retrying` has in it if a person said to run the step again."""
-COMPARED = ("prompt", "choices", "options", "seconds", "label", "key")
-"""What of a wait must be the same on replay."""
+COMPARED = ("prompt", "choices", "options", "form", "seconds", "label", "key", "patterns")
+"""What of a wait must be the same on replay; the rest may change."""
 ROOT = "/"
 
 
@@ -273,7 +273,12 @@ def recorded(data: dict[str, Any]) -> str:
     """What of an event's data is compared with what is asked for."""
     if "input" in data:
         return encode(data["input"], canonical=True, deep=None)
-    return encode({name: data[name] for name in COMPARED if name in data}, canonical=True, deep=None)
+    return encode(compared(data), canonical=True, deep=None)
+
+
+def compared(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What of the data of a wait must be the same on replay."""
+    return {name: data[name] for name in COMPARED if name in data}
 
 
 def acts(row: Row) -> bool:
