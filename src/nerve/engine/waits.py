@@ -73,12 +73,19 @@ class Waits:
             opened = self._opened(wait, digest(asked), found)
             return await drive.delivery.awaited(opened.future)
         except asyncio.CancelledError:
-            settled = opened is not None and wait.path not in self._open
+            settled = self._is_settled(wait.path, found, opened)
             if not drive.detached:
                 self._close(wait.path)
             if opened is not None or found is not None:
                 drive.abandon(wait.path, f"{kind_of(wait)}_cancelled", found, settled)
             raise
+
+    def _is_settled(self, path: str, found: Found | None, opened: OpenWait | None) -> bool:
+        """Whether a wait that the body gives up was settled before, and the body was only not told yet."""
+        if opened is not None:
+            return path not in self._open
+        early = self._early.pop(path, None) is not None
+        return early or (found is not None and found.settle is not None)
 
     async def beside(self, gate: Gate) -> Any:
         """A gate that a leaf opens in the middle of what it does; the body knows nothing of it."""
