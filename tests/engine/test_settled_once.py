@@ -1,15 +1,20 @@
-"""A wait settles once, whoever is about to settle it: a person, a fact, the clock, or the body that gives it up."""
+"""A wait settles once, whoever is about to: a person, a fact, the clock, or the body that gives it up."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from core.workflow.support import photographed, within
-from nerve import FunctionNode, Session, WorkflowRun
+from core.workflow.support import photographed, types, until, within
+from nerve import FunctionNode, Session, WorkflowRun, WorkflowState
+from nerve.engine import writer
+from nerve.errors import StoreFull
+from nerve.store.sqlite import SqliteStore
 
 # -- given up after it was answered ------------------------------------------------------------
 
@@ -104,3 +109,131 @@ async def test_a_wait_that_was_settled_and_not_yet_given_up_when_the_process_end
             for again in await session.recover():
                 assert await within(again.wait()) == ["fine", "fine"]
                 assert done == ["/check[2]"]
+
+
+# -- settled while the run is taken up ---------------------------------------------------------
+
+TURNS = 12
+"""After that many turns of the loop a run that is resumed has been replayed."""
+
+
+async def work_then_listen(ctx):
+    await ctx.run("check")
+    return await ctx.wait_signal("go", key=ctx.input)
+
+
+async def paused(file: Path, workflow: Any, number: int) -> None:
+    """Leave a number of runs that wait, and pause."""
+    session, _ = opened(file, workflow)
+    async with session:
+        for each in range(number):
+            run = await session.start(workflow.__name__, str(each), key=str(each))
+            await until(lambda run=run: run.state is WorkflowState.WAITING)
+            await run.pause()
+
+
+async def after(turns: int, command: Any, *args: Any) -> Any:
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    return await command(*args)
+
+
+@pytest.mark.parametrize("first", range(0, TURNS, 2))
+async def test_a_signal_settles_a_wait_once_whenever_it_comes_while_the_run_is_taken_up(
+    file: Path, first: int
+) -> None:
+    await paused(file, work_then_listen, TURNS)
+    session, _ = opened(file, work_then_listen)
+    async with session:
+        await session.recover()
+        for second in range(TURNS):
+            run = await session.start("work_then_listen", str(second), key=str(second))
+            resumed = after(first, run.resume)
+            await asyncio.gather(resumed, after(second, session.signal, "go", str(second), "v"))
+            assert (second, types(run).count("signal_received")) == (second, 1)
+            assert await within(run.wait()) == "v"
+
+
+async def work_then_ask(ctx):
+    await ctx.run("check")
+    return await ctx.gate("Which?", timeout=60)
+
+
+@pytest.mark.parametrize("first", range(0, TURNS, 3))
+async def test_of_answers_that_come_while_the_run_is_taken_up_one_counts_and_the_others_are_told(
+    file: Path, first: int
+) -> None:
+    await paused(file, work_then_ask, TURNS)
+    session, _ = opened(file, work_then_ask)
+    async with session:
+        await session.recover()
+        for second in range(TURNS):
+            run = await session.start("work_then_ask", str(second), key=str(second))
+            said = [after(turns, run.answer, turns) for turns in (first, second, second + 2, second + 4)]
+            outcomes = await asyncio.gather(run.resume(), *said, return_exceptions=True)
+            refused = [outcome for outcome in outcomes if outcome is not None]
+            assert all(isinstance(outcome, RuntimeError) for outcome in refused), refused
+            assert (len(refused), types(run).count("gate_answered")) == (3, 1)
+            assert await within(run.wait()) in (first, second, second + 2, second + 4)
+
+
+class Disk(SqliteStore):
+    """Facts are written when they are let, or refused when there is no room for them."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__(file)
+        self.begun, self.go, self.room = threading.Event(), threading.Event(), True
+
+    def append(self, batch: Any, patience: float = 30.0) -> Any:
+        if not any(part.facts for part in batch):
+            return super().append(batch, patience)
+        self.begun.set()
+        assert self.go.wait(5)
+        return super().append(batch, patience) if self.room else [StoreFull("no room")] * len(batch)
+
+
+async def looked_too_early(disk: Disk) -> tuple[Session, WorkflowRun, asyncio.Task[None]]:
+    """A run that looks for a signal which is in sight, and not on disk."""
+    ready = asyncio.Event()
+
+    async def listen(ctx):
+        await ready.wait()
+        return await ctx.wait_signal("go")
+
+    session = Session("test", disk)
+    session.workflow(listen)
+    run = await session.start("listen")
+    asserting = asyncio.create_task(session.signal("go", None, "v"))
+    await until(disk.begun.is_set)
+    ready.set()
+    await until(lambda: run.state is WorkflowState.WAITING)
+    return session, run, asserting
+
+
+@pytest.fixture
+def disk(file: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
+    monkeypatch.setattr(writer, "INLINE_SYNC", 0.0)
+    disk = Disk(file)
+    yield disk
+    disk.go.set()
+
+
+async def test_a_fact_that_is_in_sight_settles_a_wait_when_it_is_on_disk(disk: Disk) -> None:
+    session, run, asserting = await looked_too_early(disk)
+    async with session:
+        disk.go.set()
+        await within(asserting)
+        assert types(run).count("signal_received") == 1
+        assert await within(run.wait()) == "v"
+
+
+async def test_a_fact_that_could_not_be_written_has_settled_no_wait(disk: Disk) -> None:
+    session, run, asserting = await looked_too_early(disk)
+    async with session:
+        disk.room = False
+        disk.go.set()
+        with pytest.raises(StoreFull):
+            await within(asserting)
+        disk.room = True
+        await session.signal("go", None, "w")
+        assert await within(run.wait()) == "w"

@@ -17,9 +17,9 @@ from nerve.engine.drive import Drive
 from nerve.engine.journal import Journal
 from nerve.engine.records import resets_in, resumed, settle_key, start_of
 from nerve.engine.tasks import apart
-from nerve.engine.waits import answered, open_in, received
+from nerve.engine.waits import answered, no_gate, open_in, received
 from nerve.errors import NerveError
-from nerve.store.port import ReplyRow
+from nerve.store.port import ReplyRow, Row
 
 if TYPE_CHECKING:
     from nerve.engine.local import LocalEngine
@@ -45,11 +45,21 @@ class Commands:
         """Have a run to oneself; gives its drive, if anybody drives it."""
         self._engine.attend()
         async with self._locks.setdefault(run, asyncio.Lock()):
-            while (drive := self._engine.drives.get(run.run_id)) is not None and drive.detached:
-                await run._change()
+            drive = await self._driven(run)
             if self._engine.closed:
                 raise RuntimeError("the session is closed")
             yield drive
+
+    async def _driven(self, run: WorkflowRun) -> Drive | None:
+        """Who drives a run, when whoever is about to leave it has left and written everything."""
+        while True:
+            drive, leaving = self._engine.drives.get(run.run_id), self._engine.leaving.get(run.run_id)
+            if drive is not None and drive.detached:
+                await run._change()
+            elif drive is None and leaving is not None and not leaving.done():
+                await asyncio.wait([leaving])
+            else:
+                return drive
 
     async def stop(self, run: WorkflowRun, reason: str) -> list[str]:
         """End a run and its children; says what was running. It is done, also when nobody waits for it."""
@@ -221,12 +231,14 @@ class Commands:
         """A run that is not in memory is rebuilt for its answer, unless it is paused or held."""
         async with self._turn(run) as drive:
             if run.is_complete:
-                raise RuntimeError(f"run '{run.run_id}' has no open gate: it is {run.state.value}")
+                raise no_gate(run, gate)
             if drive is None and run._state in RUNS:
                 drive = self._engine.revive(run)
             if drive is not None:
                 await drive.journal.written_upto(drive.waits.answer(gate, answer, by))
                 return
+            if gate.path not in self._waits(run, drive):
+                raise no_gate(run, gate)
             data, _ = answered(gate, answer, by)
             await self._append(run, "gate_answered", data, run._state, gate.path, gate.path, gate.reply)
 
@@ -235,18 +247,17 @@ class Commands:
         async with self._turn(run) as drive:
             if run.is_complete or run._state is WorkflowState.PENDING:
                 return 0
-            paths = set(self._recorded_signals(run, label, key))
-            if drive is not None:
-                paths = (paths | set(drive.waits.signals(label, key))) - drive.waits.settled
+            paths = self._waiting_for(run, drive, label, key)
             data = {"label": label, "key": key, "value": decode(encode(value))}
             if paths and drive is None and run._state in RUNS:
                 drive = self._engine.revive(run)
-            for path in sorted(paths):
-                if drive is not None:
-                    seq = drive.waits.settle(path, "signal_received", data, data["value"])
-                    await drive.journal.written_upto(seq)
-                else:
-                    await self._append(run, "signal_received", data, run._state, path, path)
+            if drive is not None:
+                for path in paths:  # in one go: nobody else settles one of them in between
+                    drive.waits.settle(path, "signal_received", data, data["value"])
+                await drive.journal.written_upto(drive.journal.seq)
+                return len(paths)
+            for path in paths:
+                await self._append(run, "signal_received", data, run._state, path, path)
             return len(paths)
 
     def came(self, run_id: str, path: str, seen: Mapping[str, Any]) -> Awaitable[None]:
@@ -266,26 +277,27 @@ class Commands:
         async with self._turn(run) as drive:
             if run.is_complete:
                 return
-            waits = open_in(self._engine.store.events(run_id))
-            if path not in waits or (drive is not None and path in drive.waits.settled):
-                return
-            data, outcome = received(decode(waits[path].data), seen)
-            if drive is None and run._state in RUNS:
-                drive = self._engine.revive(run)
-            if drive is not None:
-                seq = drive.waits.settle(path, "signal_received", data, outcome)
-                await drive.journal.written_upto(seq)
-            else:
-                await self._append(run, "signal_received", data, run._state, path, path)
+            asked = self._waits(run, drive).get(path)
+            if asked is not None:
+                data, outcome = received(decode(asked.data), seen)
+                if drive is None and run._state not in RUNS:
+                    await self._append(run, "signal_received", data, run._state, path, path)
+                    return
+                drive = drive or self._engine.revive(run)
+                drive.waits.settle(path, "signal_received", data, outcome)
+            if drive is not None:  # which may have settled it by itself, and not have written that yet
+                await drive.journal.written_upto(drive.journal.seq)
 
-    def _recorded_signals(self, run: WorkflowRun, label: str, key: str | None) -> list[str]:
-        waits = {
-            path: decode(row.data)
-            for path, row in open_in(self._engine.store.events(run.run_id)).items()
-            if row.type == "signal_waiting"
-        }
-        asked = [(path, data) for path, data in waits.items() if "label" in data]
-        return [path for path, data in asked if data["label"] == label and data["key"] in (None, key)]
+    def _waits(self, run: WorkflowRun, drive: Drive | None) -> dict[str, Row]:
+        """The waits that are open, by all that has happened to a run, whether or not it is on disk yet."""
+        return open_in(drive.rows() if drive is not None else self._engine.store.events(run.run_id))
+
+    def _waiting_for(self, run: WorkflowRun, drive: Drive | None, label: str, key: str | None) -> list[str]:
+        """The paths of the open waits that a signal settles."""
+        rows = [row for row in self._waits(run, drive).values() if row.type == "signal_waiting"]
+        asked = [(row.path, decode(row.data)) for row in rows]
+        named = [(path, data["key"]) for path, data in asked if data.get("label") == label]
+        return sorted(path for path, wanted in named if wanted in (None, key))
 
     async def steer(
         self, run: WorkflowRun, text: str, path: str | None, by: str, saying: Saying | None = None
@@ -374,8 +386,6 @@ class Commands:
     ) -> None:
         """Add an event to the journal of a run that nobody drives, and before it what children took."""
         engine = self._engine
-        if (leaving := engine.leaving.get(run.run_id)) is not None:
-            await asyncio.wait([leaving])
         past = engine.store.events(run.run_id)
         start = start_of(past)
         journal = Journal(

@@ -485,7 +485,7 @@ class Drive:
 
     def free_path(self, path: str) -> str:
         """A path for something a leaf asks for: after a restart it may ask for more than it did."""
-        taken = {row.path for row in self.host.store.events(self.run.run_id) if row.path.startswith(path)}
+        taken = {row.path for row in self.rows() if row.path.startswith(path)}
         number = 1
         while (free := path if number == 1 else f"{path}[{number}]") in taken or free in self.run._gates:
             number += 1
@@ -508,6 +508,12 @@ class Drive:
                 raise
             text = encode(mended(data), deep=AROUND)
         return self.journal.note(type, path, text, settles, urgent=urgent)
+
+    def rows(self) -> list[Row]:
+        """Everything that has happened to the run, whether or not it is on disk yet."""
+        unwritten = self.journal.unwritten
+        kept = self.host.store.events(self.run.run_id)
+        return [*(row for row in kept if not unwritten or row.seq < unwritten[0].seq), *unwritten]
 
     def _written(self, rows: list[Row]) -> None:
         self.delivery.committed = self.journal.committed

@@ -36,6 +36,8 @@ class Pending:
     changes: list[Change]
     reply: ReplyRow | None = None
     kept: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    seen: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
+    """Who has looked and seen one of them: the run, the path of the wait, and what it is told."""
 
 
 class Facts:
@@ -91,6 +93,8 @@ class Facts:
             return
         for pending in taken:
             self.space.tell(pending.changes[-1].version)
+            for run_id, path, told in pending.seen:
+                self._settle(run_id, path, told)
             settling, self._settling = self._settling, []
             apart(settled(pending.kept, settling))
         self._tell()
@@ -163,16 +167,29 @@ class Facts:
     # -- waiting -------------------------------------------------------------------------------
 
     def look(self, run_id: str, path: str, patterns: Patterns) -> dict[str, Any] | None:
-        """What settles a wait now; if there is nothing, the wait is woken when it comes."""
+        """What settles a wait now; if there is nothing, the wait is woken when it comes, and is on disk."""
+        first: tuple[Pending, dict[str, Any]] | None = None
         for which, pattern in patterns.items():
             for fact, captures in self.space.find(list(pattern)):
-                return seen(which, fact.record, captures)
+                told = seen(which, fact.record, captures)
+                if (pending := self._unwritten(fact)) is None:
+                    return told
+                first = first or (pending, told)
+        if first is not None:
+            first[0].seen.append((run_id, path, first[1]))
         watched = self._watched.setdefault(run_id, {})
         if path not in watched:
             watched[path] = [
                 self.space.watch(list(pattern), partial(self._came, run_id, path, which))
                 for which, pattern in patterns.items()
             ]
+        return None
+
+    def _unwritten(self, fact: Fact) -> Pending | None:
+        """The change that a fact comes from, if that is not on disk yet."""
+        for pending in (*self._taken, *self._pending):
+            if pending.changes[0].version <= fact.version <= pending.changes[-1].version:
+                return pending
         return None
 
     def forget(self, run_id: str, path: str | None = None) -> None:
@@ -188,8 +205,12 @@ class Facts:
 
     def _came(self, run_id: str, path: str, which: str, change: Change) -> None:
         if change.kind == "asserted":
+            self._settle(run_id, path, seen(which, change.fact.record, change.captures))
+
+    def _settle(self, run_id: str, path: str, told: dict[str, Any]) -> None:
+        """Settle a wait, unless something else has."""
+        if path in self._watched.get(run_id, {}):
             self.forget(run_id, path)
-            told = seen(which, change.fact.record, change.captures)
             self._settling.append(self._engine.commands.came(run_id, path, told))
 
 

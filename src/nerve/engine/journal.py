@@ -52,6 +52,11 @@ class Journal:
             (self._writer.now if urgent else self._writer.later)(self)
         return self.seq
 
+    @property
+    def unwritten(self) -> list[Row]:
+        """What was noted and is not on disk, as far as is known."""
+        return [*self._taken, *self._buffer]
+
     def write_at_once(self) -> int:
         """Write now, as there is nobody to share a commit with; the number up to which all is on disk."""
         if self._broken is None:

@@ -14,6 +14,7 @@ from nerve.core.limits import message
 from nerve.core.runtime import Gate, Signal, Timer, Wait
 from nerve.core.values import decode, digest, encode
 from nerve.core.workflow.replay import ASKS, CONTROL, ROOT, Found, Outdated, acts, below, compared, within
+from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import GateInfo, WorkflowState
 from nerve.engine.facts import patterns_of
 from nerve.engine.guards import Guard, goes_on, is_around
@@ -49,11 +50,6 @@ class Waits:
         self._clock: asyncio.TimerHandle | None = None
         self._ran = 0.0
         self._since: float | None = None
-
-    @property
-    def settled(self) -> set[str]:
-        """Paths that were settled before the replay has come to them."""
-        return set(self._early)
 
     async def wait(self, wait: Wait) -> Any:
         drive = self._drive
@@ -104,7 +100,7 @@ class Waits:
     def withdraw(self, path: str) -> None:
         """The gates that a leaf had opened are over: it begins again and asks for itself."""
         drive = self._drive
-        for place, row in asked_in(drive.host.store.events(drive.run.run_id)).items():
+        for place, row in asked_in(drive.rows()).items():
             if place.startswith(f"{path}/") and row.type == "gate_waiting":
                 drive.note("gate_cancelled", place, {}, drive.settle_key(place))
                 drive.run._gates.pop(place, None)
@@ -218,14 +214,19 @@ class Waits:
         self._drive.delivery.pump()
 
     def answer(self, gate: GateInfo, answer: Any, by: str) -> int:
-        """Settle a gate; the number of the event that says so."""
+        """Settle a gate; the number of the event that says so. RuntimeError if it is over."""
         seq = self.settle(gate.path, "gate_answered", *answered(gate, answer, by))
+        if seq is None:
+            raise no_gate(self._drive.run, gate)
         self._drive.journal.keep(gate.reply)
         return seq
 
-    def settle(self, path: str, type: str, data: dict[str, Any], outcome: Any) -> int:
-        """Settle a wait that is open, or that the replay has yet to come to."""
-        drive, opened = self._drive, self._close(path)
+    def settle(self, path: str, type: str, data: dict[str, Any], outcome: Any) -> int | None:
+        """Settle a wait that is open, or that the replay has yet to come to; None if it is over already."""
+        drive = self._drive
+        if path not in self._open and path not in open_in(drive.rows()):
+            return None
+        opened = self._close(path)
         drive.journal.row_changed()
         seq = drive.note(type, path, data, drive.settle_key(path), urgent=True)
         if opened is None:
@@ -254,17 +255,6 @@ class Waits:
             self._drive.host.facts.forget(self._drive.run.run_id, path)
         self.restate()
         return opened
-
-    def signals(self, label: str, key: str | None) -> list[str]:
-        """The paths of the open waits that this signal settles."""
-        return [
-            path
-            for path, opened in self._open.items()
-            if isinstance(opened.wait, Signal)
-            and opened.wait.patterns is None
-            and opened.wait.label == label
-            and opened.wait.key in (None, key)
-        ]
 
     def restate(self) -> None:
         """Waiting or running, by what is open."""
@@ -394,6 +384,12 @@ def answered(gate: GateInfo, answer: Any, by: str) -> tuple[dict[str, Any], Any]
     value = decode(encode(answer))
     key = {"key": gate.key} if gate.key is not None else {}
     return {**named(gate), "answer": value, "response": value, "by": by, **gate.about, **key}, value
+
+
+def no_gate(run: WorkflowRun, gate: GateInfo) -> RuntimeError:
+    """Why an answer comes too late."""
+    told = run.state.value if run.is_complete else f"not asking at {gate.path} any more"
+    return RuntimeError(f"run '{run.run_id}' has no open gate '{gate.gate_id}': it is {told}")
 
 
 def named(gate: GateInfo) -> dict[str, Any]:
