@@ -322,21 +322,22 @@ class Commands:
         """Say what became of the path a run is held at, and go on."""
         async with self._turn(run) as drive:
             if run._state is not WorkflowState.HELD:
-                raise RuntimeError(f"Cannot {decision} a path of a run in state {run.state.value}")
+                told = (
+                    f"run '{run.run_id}' is {run.state.value}, and only a held run is in doubt about a step"
+                )
+                raise RuntimeError(f"Cannot {decision}: {told}")
             held = run._held or {}
+            undecided = drive.calls.undecided.get(held["path"]) if drive is not None else None
+            doubt = held["reason"] == "in doubt" and (drive is None or undecided is not None)
+            if not doubt and (path or decision != "retry"):
+                raise undecidable(run, path or held["path"], decision)
             if path and path != held["path"]:
                 raise ValueError(f"run '{run.run_id}' is held at '{held['path'] or '/'}', not at '{path}'")
-            if not held["path"] and decision != "retry":
-                raise RuntimeError(f"Cannot {decision}: {held['message']}")
             self._engine.ready(run)
-            if drive is None:
-                await self._decided(run, held["path"], decision, value)
-            elif (undecided := drive.calls.undecided.get(held["path"])) is not None:
+            if doubt and undecided is not None:
                 undecided.set_result(outcome_of(decision, value))
-            elif decision != "retry":
-                raise RuntimeError(
-                    f"Cannot {decision}: the run is held for its {held['reason']}. {held['message']}"
-                )
+            elif doubt:
+                await self._decided(run, held["path"], decision, value)
             await self._resume(run, drive, {}, reply=reply)
 
     async def hold(self, run: WorkflowRun, reason: str, message: str) -> None:
@@ -359,7 +360,7 @@ class Commands:
                 raise RuntimeError(f"Cannot {decision} '{path}': {told}. Say the same again")
         elif data:
             await self._append(run, "node_completed", data, WorkflowState.HELD, path, path)
-        elif path:
+        else:
             data = {"node_id": path, "attempt": 1, "again": True, "recovered": True, "delay": 0.0}
             await self._append(run, "node_retrying", data, WorkflowState.HELD, None, path)
 
@@ -407,6 +408,17 @@ class Commands:
 
 def is_for_budget(held: Mapping[str, Any] | None) -> bool:
     return held is not None and held["reason"] == "budget"
+
+
+def undecidable(run: WorkflowRun, path: str, decision: str) -> RuntimeError:
+    """Why nobody can say what became of a path, and what can be done instead."""
+    held = run._held or {}
+    why = f"run '{run.run_id}' is held ({held['reason']}). {held['message']}"
+    if held["reason"] == "in doubt":
+        why = f"the code of run '{run.run_id}' has given it up meanwhile. Retry the run without a path."
+    return RuntimeError(
+        f"Cannot {decision} '{path or '/'}': only a step that is in doubt can be decided, and {why}"
+    )
 
 
 def outcome_of(decision: str, value: Any) -> Result | None:

@@ -34,7 +34,7 @@ from nerve.engine.spending import Day, Spent
 from nerve.engine.tasks import OWNER
 from nerve.engine.waits import Waits
 from nerve.engine.writer import Writer
-from nerve.errors import LimitReached, NerveError, NotJson, Rejected, StoreFull, Suspended
+from nerve.errors import Conflict, LimitReached, NerveError, NotJson, Rejected, StoreFull, Suspended
 from nerve.store.port import Row, RunRow, Store
 
 STUBBORN = 5.0
@@ -318,7 +318,7 @@ class Drive:
         self.hold(
             "mismatch",
             f"{what}: the journal has {obstacle.row.type} (event {obstacle.seq}), {now}. {WAYS_ON}",
-            what,
+            obstacle.row.path,
         )
 
     def _may_go_live(self) -> bool:
@@ -350,8 +350,7 @@ class Drive:
         return self.barrier
 
     def _write_failed(self, error: NerveError) -> None:
-        reason = "storage_full" if isinstance(error, StoreFull) else "storage"
-        self._held(reason, f"{error} Resume the run when it can be written again.", "")
+        self._held(*why_unwritten(error), "")
         self.suspend()
         self.run._forget_gates()
         self._cancel_all()
@@ -553,7 +552,17 @@ class Drive:
         return self.note("workflow_resumed", "", resumed(self.run.run_id, limits, with_changes), urgent=True)
 
 
+GOES_BACK = "Resume the run: it goes on from what is in its journal."
 WAYS_ON = "Restore the code and resume the run, or resume it with_changes=True, or fork it."
+
+
+def why_unwritten(error: NerveError) -> tuple[str, str]:
+    """The reason and the message of a hold for something that could not be written."""
+    told = str(error) if str(error).endswith(".") else f"{error}."
+    if isinstance(error, Conflict):
+        return "conflict", f"{told} What the run did after that is not written. {GOES_BACK}"
+    reason = "storage_full" if isinstance(error, StoreFull) else "storage"
+    return reason, f"{told} Resume the run when it can be written again."
 
 
 def described(error: BaseException) -> str:

@@ -136,8 +136,8 @@ class Replay:
             self._ends[row.path] = record
             return record
         if row.settles:
-            if row.settles == ROOT or row.path in dropped:
-                return None
+            if row.settles == ROOT or row.path in dropped or row.path not in self._asks:
+                return None  # what was never asked for, nobody can be told
             record = Record(row.seq, "settle", row.path, row)
             self._ends[row.path] = record
             return record

@@ -1,0 +1,134 @@
+"""What a person can decide about a held run: what is in doubt, and nothing else."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.workflow.support import at_gate, counted, types, until, within
+from nerve import Session, WorkflowRun
+from nerve.core.values import encode
+from nerve.errors import Conflict, RunHeld
+from nerve.store.port import Append, Row
+
+
+def told(emits: bool = True, given: int = 1, prompt: str = "Go?") -> Any:
+    """A body that tells something, runs a step and asks, or does one of it otherwise."""
+
+    async def body(ctx):
+        if emits:
+            ctx.emit("searched", {"n": 1})
+        first = await ctx.run("a", given)
+        answer = await ctx.gate(prompt)
+        return [first.output, answer, (await ctx.run("a", 9)).output]
+
+    return body
+
+
+def opened(file: Path, body: Any) -> Session:
+    session = Session("test", file)
+    counted(session, "a")
+    session.workflow(body, id="body")
+    return session
+
+
+async def taken_up(session: Session) -> WorkflowRun:
+    await session.recover()
+    (info,) = session.list_workflow_runs()
+    found = session.get_workflow_run(info.run_id)
+    assert found is not None
+    return found
+
+
+async def answered(file: Path) -> None:
+    """Leave a run that has an answer, and has not gone on."""
+    async with opened(file, told()) as session:
+        run = await session.start("body")
+        await at_gate(run)
+    async with opened(file, told()) as session:
+        run = await taken_up(session)
+        await run.pause()
+        await run.answer("yes")
+
+
+def written_beside(run: WorkflowRun, type: str, path: str, settles: str | None, data: str) -> None:
+    """Append an event that nobody who drives the run knows of."""
+    last = run.events[-1].seq
+    row = Row(last + 1, time.time(), type, path, settles, data)
+    assert list(run._engine.store.append([Append(run.run_id, last, [row])])) == [None]
+
+
+CHANGES = {"/": told(emits=False), "/a": told(given=2), "/gate": told(prompt="Really?")}
+
+
+@pytest.mark.parametrize("decision", ["skip", "fail", "retry"])
+@pytest.mark.parametrize("place", CHANGES)
+async def test_what_the_code_asks_for_otherwise_cannot_be_decided_and_is_told_what_can_be_done(
+    file: Path, place: str, decision: str
+) -> None:
+    await answered(file)
+    async with opened(file, CHANGES[place]) as session:
+        run = await taken_up(session)
+        await run.resume()
+        with pytest.raises(RunHeld, match="mismatch"):
+            await within(run.wait())
+        assert run.held["path"] == place.rstrip("/")
+        await until(lambda: "workflow_held" in types(run))
+        before = types(run)
+        with pytest.raises(RuntimeError) as caught:
+            await getattr(run, decision)(place)
+        for part in (f"Cannot {decision} '{place}'", "mismatch", "Restore the code and resume the run"):
+            assert part in str(caught.value)
+        assert (types(run), run.state.value) == (before, "held")
+    async with opened(file, told()) as session:
+        run = await taken_up(session)
+        await run.resume()
+        assert await within(run.wait()) == [1, "yes", 9]
+
+
+async def test_a_retry_that_names_no_path_goes_on_and_writes_nothing_about_a_step(file: Path) -> None:
+    await answered(file)
+    async with opened(file, CHANGES["/gate"]) as session:
+        run = await taken_up(session)
+        await run.resume()
+        with pytest.raises(RunHeld, match="mismatch"):
+            await within(run.wait())
+    async with opened(file, told()) as session:
+        run = await taken_up(session)
+        await run.retry()
+        assert await within(run.wait()) == [1, "yes", 9]
+        assert "node_retrying" not in types(run)
+
+
+async def test_a_journal_that_settles_what_was_never_asked_for_goes_on(file: Path) -> None:
+    await answered(file)
+    async with opened(file, told()) as session:
+        run = await taken_up(session)
+        decided = {"node_id": "/ searched", "success": True, "result": {"success": True, "output": 1}}
+        data = encode(decided | {"decided": "skip"})
+        written_beside(run, "node_completed", "/ searched", "/ searched", data)
+        await run.resume()
+        assert await within(run.wait()) == [1, "yes", 9]
+
+
+async def test_a_run_that_somebody_else_wrote_to_is_held_says_so_and_goes_on_when_resumed(file: Path) -> None:
+    async with opened(file, told()) as session:
+        run = await session.start("body")
+        await at_gate(run)
+        written_beside(run, "node_retrying", "/a", None, encode({"attempt": 1, "delay": 0.0}))
+        with pytest.raises(Conflict):
+            await run.answer("no")
+        with pytest.raises(RunHeld) as caught:
+            await within(run.wait())
+        assert caught.value.reason == "conflict"
+        assert caught.value.message.endswith(
+            "is taken, the journal has 6 events already. What the run did after that is not written."
+            " Resume the run: it goes on from what is in its journal."
+        )
+        await run.resume()
+        await at_gate(run)
+        await run.answer("yes")
+        assert await within(run.wait()) == [1, "yes", 9]
