@@ -137,6 +137,12 @@ def beyond(value: int) -> str:
     return f"the number {told} is beyond ±2^53, where not every reader is exact; write it as text"
 
 
+def check_exact(value: Any) -> None:
+    """Raise NotJson for a value from outside with a whole number that not every reader takes for the same."""
+    if (number := inexact(value)) is not None:
+        raise NotJson(beyond(number))
+
+
 def is_plain(value: Any) -> bool:
     """Whether decoding its text would give nothing but the value again."""
     return type(value) in _KEPT

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from nerve.core.values import EXACT, beyond, encode, inexact
+from nerve.core.values import EXACT, check_exact, encode
 from nerve.errors import NotJson
 
 Json = Any
@@ -33,8 +33,7 @@ def plain(value: Json, depth: int = 0) -> Json:
 
 
 def integer(value: int) -> int:
-    if inexact(value) is not None:
-        raise NotJson(beyond(value))
+    check_exact(value)
     return int(value)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,13 +15,15 @@ from nerve.dataspace.observers import Observation
 from nerve.engine.projection import Projection
 from nerve.engine.tasks import apart
 from nerve.engine.writer import Outcome
-from nerve.errors import NerveError
+from nerve.errors import JournalBroken, NerveError
 from nerve.store.port import Append, FactRow, ReplyRow, Row
 
 if TYPE_CHECKING:
     from nerve.core.workflow.run import WorkflowRun
     from nerve.core.workflow.workflow import Workflow
     from nerve.engine.local import LocalEngine
+
+log = logging.getLogger("nerve")
 
 Saying = Callable[[list[Change]], ReplyRow]
 """What is said of changes, to be written with them."""
@@ -159,10 +162,20 @@ class Facts:
         """From the first look on, what can be read of runs and workflows is among the facts."""
         engine = self._engine
         if not self._projection.begun:
-            self._projection.begin(
-                (engine.handle(row), engine.store.events(row.run)) for row in engine.recent()
-            )
+            self._projection.begin(self._past())
         self._projection.define(engine.workflows())
+
+    def _past(self) -> Iterator[tuple[WorkflowRun, Iterable[Row]]]:
+        """What the journals say; one that cannot be read hides no other."""
+        engine = self._engine
+        for row in engine.recent():
+            try:
+                past = engine.store.events(row.run)
+                run = engine.handle(row, past)
+            except JournalBroken as error:
+                log.warning("run %s is not among the facts: %s", row.run, error)
+            else:
+                yield run, past
 
     # -- waiting -------------------------------------------------------------------------------
 

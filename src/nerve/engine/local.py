@@ -406,11 +406,11 @@ class LocalEngine:
         if run._sinks:
             self._show.show(run, rows)
         if self._facts is not None:
-            self._facts.shown(run, rows)
+            shown_to(self._facts.shown, run, rows)
         if self.watchers:
             events = [run._event(row) for row in rows]
             for watch in self.watchers:
-                watch(run, events)
+                shown_to(watch, run, events)
 
     def defined(self, workflow: Workflow) -> None:
         """There is a new workflow: whoever watches may see it."""
@@ -550,6 +550,14 @@ async def leave(drive: Drive) -> None:
     await drive.cancel_tasks()
     with contextlib.suppress(NerveError):
         await drive.journal.written_upto(drive.journal.seq)
+
+
+def shown_to(watch: Callable[[WorkflowRun, list[Any]], None], run: WorkflowRun, seen: list[Any]) -> None:
+    """What is on disk goes on, whoever of those who watch cannot take it in."""
+    try:
+        watch(run, seen)
+    except Exception:
+        log.exception("what run %s has written could not be shown", run.run_id)
 
 
 def same_workflow(key: str, found: WorkflowRun, asked: WorkflowRun) -> WorkflowRun:

@@ -20,6 +20,8 @@ from nerve.dataspace.known import (
     workflow_log,
     workflow_state,
 )
+from nerve.dataspace.plain import plain
+from nerve.errors import NotJson
 from nerve.store.port import Row
 
 LINES = 1000
@@ -63,6 +65,8 @@ STATUS = {
 STARTS = ("node_started", "step_started")
 OVER = ("completed", "failed", "cancelled")
 WAITS = ("gate_waiting", "signal_waiting", "timer_started")
+WITHIN = 3
+"""How deep in its record something stands that a run was given or waits for."""
 
 
 @dataclass(slots=True)
@@ -210,7 +214,7 @@ class Projection:
             state.enters(row.path, decode(row.data)["state"])
         elif row.type in WAITS and '"guard":true' not in row.data:
             state.goes_to(row.path)
-            state.awaits[row.path] = awaited(row)
+            state.awaits[row.path] = readable(awaited(row))
         elif row.type == "path_reset":
             state.awaits = {path: told for path, told in state.awaits.items() if not within(path, row.path)}
         elif row.settles:
@@ -263,9 +267,18 @@ class Told(dict[str, Any]):
 
 
 def instance_of(run: WorkflowRun) -> Record:
-    context = {**run._params, **({"input": run.input} if run.input is not None else {})}
+    given = {**run._params, **({"input": run.input} if run.input is not None else {})}
+    context = {name: readable(value) for name, value in given.items()}
     made = workflow_instance(run.workflow_id, run.label, run.branch, context)
     return Record(made.label, made.fields, {**made.named, "run": run.run_id})
+
+
+def readable(value: Any) -> Any:
+    """A value as a fact has it; a journal may have others, and in the place of those stands why."""
+    try:
+        return plain(value, WITHIN)
+    except NotJson as error:
+        return f"({error})"
 
 
 def awaited(row: Row) -> Any:

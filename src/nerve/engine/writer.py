@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -11,6 +12,8 @@ from typing import Protocol
 
 from nerve.errors import NerveError, StoreBusy, StoreFailed
 from nerve.store.port import Append, Store
+
+log = logging.getLogger("nerve")
 
 LAZY = 0.02
 """Seconds that a record nobody waits for may stay in memory."""
@@ -118,13 +121,20 @@ class Writer:
         self._hand_over(authors, batch)
 
     def _collect(self) -> tuple[list[Author], list[Append]]:
-        authors, batch = [], []
+        authors, batch, failed = list[Author](), list[Append](), dict[Author, Outcome]()
         for author in self._dirty:
-            append = author.take()
+            try:
+                append = author.take()
+            except Exception as error:
+                log.exception("what is to be written could not be put together")
+                failed[author] = StoreFailed(f"{type(error).__name__}: {error}")
+                continue
             if append is not None:
                 authors.append(author)
                 batch.append(append)
         self._dirty.clear()
+        for author, outcome in failed.items():
+            tell(author, outcome)
         return authors, batch
 
     def _commit(self, batch: list[Append], patience: float) -> list[Outcome]:
@@ -163,7 +173,7 @@ class Writer:
     def _done(self, authors: list[Author], outcomes: list[Outcome]) -> None:
         self._in_flight, self._since = False, None
         for author, outcome in zip(authors, outcomes, strict=True):
-            author.written(outcome)
+            tell(author, outcome)
         if self._dirty and not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._flush)
@@ -172,6 +182,14 @@ class Writer:
     def _rest(self) -> None:
         if not self._dirty and not self._in_flight:
             self._idle.set()
+
+
+def tell(author: Author, outcome: Outcome) -> None:
+    """What one author does with the news keeps the others from none of theirs."""
+    try:
+        author.written(outcome)
+    except Exception:
+        log.exception("what was written could not be taken in")
 
 
 def work(jobs: SimpleQueue[Callable[[], None] | None]) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from engine.conftest import until
 from nerve import FunctionNode, Session, WorkflowContext
 from nerve.core.workflow import WorkflowState
 from nerve.dataspace import Lagged, Record
+from nerve.errors import NotJson
 from nerve.spec.source import Unreadable
 from nerve.testing import ScriptedProvider
 
@@ -580,3 +583,95 @@ async def test_a_wait_that_nothing_came_to_is_in_the_log() -> None:
         await run.wait()
     told = [fact.record.get("message") for fact in session.dataspace.facts("workflow/log")]
     assert "/listen/fact received nothing in time" in told
+
+
+# -- values that no fact can have ------------------------------------------------------------------
+
+
+def nested(deep: int) -> Any:
+    return [] if deep == 1 else [nested(deep - 1)]
+
+
+@pytest.mark.parametrize("deep", [61, 62, 64, 99])
+async def test_a_run_whose_input_no_fact_can_have_is_one_all_the_same_and_harms_no_other(deep: int) -> None:
+    session = on()
+
+    @session.workflow
+    async def gives(ctx: WorkflowContext) -> Any:
+        return ctx.input
+
+    session.dataspace.facts()
+    given = nested(deep)
+    runs = await asyncio.gather(*(session.start("gives", each) for each in (given, "a", given, "b")))
+    assert [await ended(run) for run in runs] == [given, "a", given, "b"]
+    told = {fact.record.get("run"): fact.record for fact in session.dataspace.facts("workflow-instance")}
+    assert list(told) == [run.run_id for run in runs]
+    inputs = [told[run.run_id].get("context")["input"] for run in runs]
+    assert inputs[1::2] == ["a", "b"]
+    assert inputs[0] == (
+        given if deep == 61 else "(a value nested more than 64 deep is refused; make it flatter)"
+    )
+    assert [states(session, run)[0] for run in runs] == ["completed"] * 4
+
+
+async def test_a_run_whose_input_no_fact_can_have_hides_no_other_after_a_restart(tmp_path: Path) -> None:
+    async with on(tmp_path / "nerve.db") as session:
+        ids = [(await session.start("listens", each)).run_id for each in (nested(70), "a")]
+    async with on(tmp_path / "nerve.db") as session:
+        found = session.dataspace.facts("workflow-instance")
+        assert [fact.record.get("run") for fact in found] == ids
+
+
+async def test_a_journal_that_was_changed_keeps_no_other_run_from_being_a_fact(tmp_path: Path) -> None:
+    file = tmp_path / "nerve.db"
+    async with on(file) as session:
+        ids = [(await session.start("listens", each)).run_id for each in "ab"]
+    db = apsw.Connection(str(file))
+    db.execute("UPDATE events SET data = '{}' WHERE run = ? AND seq = 1", (ids[0],))
+    db.close()
+    async with on(file) as session:
+        for _ in range(2):
+            found = session.dataspace.facts("workflow-instance")
+            assert [fact.record.get("run") for fact in found] == ids[1:]
+
+
+async def test_a_child_run_may_be_given_a_number_that_no_fact_can_have() -> None:
+    session = on()
+
+    @session.workflow
+    async def parent(ctx: WorkflowContext) -> Any:
+        return await ctx.run_workflow("child", 2**60)
+
+    @session.workflow
+    async def child(ctx: WorkflowContext) -> Any:
+        return ctx.input
+
+    session.dataspace.facts()
+    assert await ended(await session.start("parent")) == 2**60
+    (fact,) = session.dataspace.facts("(workflow-instance :definition child)")
+    assert "beyond ±2^53" in fact.record.get("context")["input"]
+
+
+async def test_what_a_run_waits_for_may_be_nested_as_deep_as_a_file() -> None:
+    session = on()
+    wait = {"kind": "wait", "any": [{"fact": ["note", nested(59)]}]}
+    session.load(json.dumps({"name": "patient", "body": wait}), "json")
+    session.dataspace.facts()
+    run = await session.start("patient")
+    await until(lambda: run.state is WorkflowState.WAITING)
+    await session.dataspace.assert_fact(["note", nested(59)])
+    await ended(run)
+    assert states(session, run)[0] == "completed"
+
+
+@pytest.mark.parametrize("number", [2**60, -(2**53) - 1])
+async def test_no_run_is_started_with_a_number_that_not_every_reader_takes_for_the_same(number: int) -> None:
+    session = on()
+    said = f"the number {number} is beyond ±2\\^53, where not every reader is exact; write it as text"
+    for given in ({"input": [number]}, {"params": {"key": {"x": number}}}):
+        with pytest.raises(NotJson, match=said):
+            await session.start("listens", **given)
+    run = await session.start("listens", 2**53)
+    with pytest.raises(NotJson, match=said):
+        await session.fork(run.run_id, input=number)
+    assert len(session.list_workflow_runs()) == 1

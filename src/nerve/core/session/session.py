@@ -19,7 +19,7 @@ from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.function import FunctionNode
 from nerve.core.nodes.graph import suggest
 from nerve.core.session import loading
-from nerve.core.values import encode
+from nerve.core.values import check_exact, encode
 from nerve.core.workflow.context import WorkflowContext
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.standing import OneStep
@@ -271,6 +271,7 @@ class Session:
         workflow = self.startable(a_name("a workflow", workflow_id))
         if workflow is None:
             raise ValueError(f"Workflow '{workflow_id}' not found{suggest(workflow_id, self.workflows)}")
+        check_exact([input, params])
         params = loading.check_start(self, workflow, params)
         given = {"label": label, "branch": branch, "conversation": conversation}
         about = {name: a_name(f"a {name}", value) for name, value in given.items() if value is not None}
@@ -310,6 +311,7 @@ class Session:
         """
         given = limits.to_dict() if isinstance(limits, Limits) else {} if limits is None else limits
         raised(given)
+        check_exact([input, overrides])
         return await self.engine.fork(self._full_id(run_id), at, input, overrides or {}, key, given)
 
     def get_workflow_run(self, run_id: str) -> WorkflowRun | None:
