@@ -197,6 +197,54 @@ async def test_a_subscription_has_many_replies_on_a_connection_that_stays_open(a
     assert reply["success"]
 
 
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"run_id": 5},
+        {"run_id": ["x"]},
+        {"run_id": ""},
+        {"after": "abc"},
+        {"after": -1},
+        {"after": [1]},
+        {"after": 2**60},
+        {"after": 1.5},
+    ],
+)
+async def test_a_subscription_to_what_cannot_be_has_one_reply(api: Api, params: dict[str, Any]) -> None:
+    run = await at_gate(api)
+    command = {"type": "subscribe_workflow", "params": {"run_id": run} | params, "request_id": 1}
+    [reply] = [reply async for reply in replies(api, command)]
+    assert (reply["success"], reply["code"], reply["request_id"]) == (False, "bad_request", 1)
+
+
+@pytest.mark.parametrize(
+    ("type", "params"),
+    [
+        ("start_workflow", {"workflow_id": "hello", "wait": "false"}),
+        ("start_workflow", {"workflow_id": "hello", "wait": 0}),
+        ("start_workflow", {"workflow_id": "hello", "wait": []}),
+        ("start_workflow", {"workflow_id": "hello", "params": []}),
+        ("start_workflow", {"workflow_id": "hello", "params": ""}),
+        ("start_workflow", {"workflow_id": "hello", "key": ""}),
+        ("stop_workflow", {"run_id": "x", "reason": 0}),
+        ("ANSWER_GATE", {"run_id": "x", "answer": 1, "reason": []}),
+    ],
+)
+async def test_what_a_command_is_given_is_read_as_the_operation_does(
+    api: Api, type: str, params: dict[str, Any]
+) -> None:
+    assert (await handle(api, {"type": type, "params": params}))["code"] == "bad_request"
+    assert api.session.list_workflow_runs() == []
+
+
+async def test_what_a_command_is_not_given_may_be_null(api: Api) -> None:
+    nothing = dict.fromkeys(("input", "params", "wait", "key"))
+    assert (await do(api, "start_workflow", workflow_id="hello", **nothing))["status"] == "started"
+    reply = await handle(api, {"type": "LIST_WORKFLOWS", "params": None})
+    assert reply["success"]
+    assert (await handle(api, {"type": "LIST_WORKFLOWS", "params": []}))["code"] == "bad_request"
+
+
 def test_who_may_give_a_command_is_what_the_operation_says() -> None:
     scopes = {
         name: scope_of({"type": name}) for name in ("execute_workflow", "ANSWER_GATE", "list_workflows", "?")

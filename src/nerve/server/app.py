@@ -15,6 +15,7 @@ from starlette.websockets import WebSocket
 from nerve.api import Api, ApiError
 from nerve.server.auth import Auth
 from nerve.server.lines import Lines
+from nerve.server.protocol import STOPPING
 from nerve.server.routes import ways
 from nerve.server.seed_routes import seed_ways
 from nerve.server.stream import HEARTBEAT, Streams
@@ -32,7 +33,6 @@ HEADERS = {
     "x-content-type-options": "nosniff",
 }
 SOCKET = "/ws"
-STOPPING = ApiError("busy", "the server stops; runs go on with the next one", "Ask again when it is back.")
 ROUTES = "See the routes: GET /api/openapi.json"
 HTTP_CODES = {404: "not_found", 405: "not_allowed"}
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from nerve.api import OPERATIONS, Api, ApiError
+from nerve.api import OPERATIONS, Api, ApiError, errors
 from nerve.api.models import GateTold, RunTold
 from nerve.api.operations import Scope
+from nerve.api.reading import read as read_asked
 from nerve.core.nodes.graph import suggest
+
+log = logging.getLogger("nerve")
 
 
 class CommandType(StrEnum):
@@ -43,16 +47,10 @@ RUNS = 1000
 
 async def execute_workflow(api: Api, params: Params) -> dict[str, Any]:
     """Start a run. With `wait`, return when it has ended, or has a gate that somebody must answer."""
-    waits = bool(params.get("wait", False))
-    run = await api.start(
-        workflow=needed(params, "workflow_id"),
-        input=params.get("input"),
-        params=params.get("params") or {},
-        key=params.get("key"),
-        wait=waits,
-    )
+    asked = taken(params, "input", "params", "key", "wait")
+    run = await api.start(workflow=needed(params, "workflow_id"), **asked)
     told: dict[str, Any] = {"run_id": run.run_id, "workflow_id": run.workflow, "state": run.state}
-    if not waits:
+    if not asked.get("wait"):
         return told | {"status": "started"}
     if run.state == "completed":
         told["result"] = run.result
@@ -74,19 +72,15 @@ async def get_workflow_run(api: Api, params: Params) -> dict[str, Any]:
 
 async def list_workflow_runs(api: Api, params: Params) -> dict[str, Any]:
     """The runs, the last one last."""
-    asked = {name: params[given] for given, name in FILTERS.items() if params.get(given) is not None}
-    found = await api.runs(**asked, limit=RUNS)
+    found = await api.runs(**taken(params, "state", workflow="workflow_id"), limit=RUNS)
     return {"runs": [run_told(run) for run in reversed(found.runs)], "more": found.more}
-
-
-FILTERS = {"workflow_id": "workflow", "state": "state"}
 
 
 async def answer_gate(api: Api, params: Params) -> dict[str, Any]:
     """Answer the open gate of a run, or the one that is named."""
     answer = params["input"] if "input" in params else needed(params, "answer")
-    asked = {"run": needed(params, "run_id"), "gate": params.get("gate_id"), "answer": answer}
-    given = await api.answer(**asked, key=params.get("key"), reason=params.get("reason") or "")
+    asked = taken(params, "key", "reason", gate="gate_id")
+    given = await api.answer(run=needed(params, "run_id"), answer=answer, **asked)
     return {"success": True, "status": "input_sent", "run_id": given.run_id, "gate_id": given.gate_id}
 
 
@@ -101,22 +95,22 @@ async def workflow_input(api: Api, params: Params) -> dict[str, Any]:
 
 
 async def cancel_workflow(api: Api, params: Params) -> dict[str, Any]:
-    reason = params.get("reason") or ""
-    run = await api.stop(run=needed(params, "run_id"), reason=reason, key=params.get("key"))
+    run = await api.stop(run=needed(params, "run_id"), **taken(params, "reason", "key"))
     return done(run, "stopped")
 
 
 async def pause_workflow(api: Api, params: Params) -> dict[str, Any]:
-    return done(await api.pause(run=needed(params, "run_id"), key=params.get("key")), "paused")
+    return done(await api.pause(run=needed(params, "run_id"), **taken(params, "key")), "paused")
 
 
 async def resume_workflow(api: Api, params: Params) -> dict[str, Any]:
-    return done(await api.resume(run=needed(params, "run_id"), key=params.get("key")), "resumed")
+    return done(await api.resume(run=needed(params, "run_id"), **taken(params, "key")), "resumed")
 
 
 async def subscribe_workflow(api: Api, params: Params) -> AsyncIterator[dict[str, Any]]:
     """The events of a run, and then as they come, until it has ended."""
-    async for event in api.hub.watch(needed(params, "run_id"), after=params.get("after") or 0):
+    asked: Any = read_asked(OPERATIONS["events"], {"run": needed(params, "run_id"), **taken(params, "after")})
+    async for event in api.hub.watch(asked.run, asked.after):
         yield event.model_dump(mode="json")
 
 
@@ -167,19 +161,19 @@ async def handle(api: Api, command: Mapping[str, Any]) -> dict[str, Any]:
 
 async def replies(api: Api, command: Mapping[str, Any]) -> AsyncIterator[dict[str, Any]]:
     """The same for a connection that stays open: a subscription has a reply for every event, too."""
-    try:
-        subscribes = read(api, command)[0] is CommandType.SUBSCRIBE_WORKFLOW
-    except ApiError:
-        subscribes = False
-    if not subscribes:
+    if not is_subscription(command):
         yield await handle(api, command)
         return
     try:
-        async for event in subscribe_workflow(api, command.get("params") or {}):
+        async for event in subscribe_workflow(api, read(api, command)[1]):
             yield same_request(command, {"success": True, "event": event})
         yield same_request(command, {"success": True, "data": {"status": "ended"}})
-    except ApiError as error:
-        yield same_request(command, failed(error))
+    except Exception as error:
+        yield same_request(command, failed(foreseen(error)))
+
+
+def is_subscription(command: Mapping[str, Any]) -> bool:
+    return str(command.get("type")).upper() == CommandType.SUBSCRIBE_WORKFLOW.name
 
 
 def scope_of(command: Mapping[str, Any]) -> Scope:
@@ -199,7 +193,7 @@ def read(api: Api, command: Mapping[str, Any]) -> tuple[CommandType, Params]:
         hint = suggest(str(command.get("type")).upper(), [name.upper() for name in known])
         told = f"there is no command '{command.get('type')}'{hint}"
         raise ApiError("bad_request", told, f"There are: {', '.join(known)}.") from None
-    params = command.get("params") or {}
+    params = {} if command.get("params") is None else command["params"]
     if not isinstance(params, Mapping):
         raise ApiError("bad_request", f"{kind}: params must be an object")
     takes = COMMANDS[kind].takes
@@ -216,6 +210,20 @@ def needed(params: Params, name: str) -> Any:
     if params.get(name) is None and not (name == "answer" and name in params):
         raise ApiError("bad_request", f"Missing required parameter: {name}")
     return params[name]
+
+
+def taken(params: Params, *names: str, **others: str) -> dict[str, Any]:
+    """What is given of these, and of others under the names that the api has for them; null is nothing."""
+    given = {name: name for name in names} | others
+    return {name: params[said] for name, said in given.items() if params.get(said) is not None}
+
+
+def foreseen(error: Exception) -> ApiError:
+    """Why something was not done; what nobody foresaw is in the log."""
+    why = errors.told(error)
+    if why.code == "internal":
+        log.error("a command failed", exc_info=error)
+    return why
 
 
 def failed(error: ApiError) -> dict[str, Any]:

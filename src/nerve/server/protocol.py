@@ -11,6 +11,8 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from nerve.api.errors import ApiError
+
 CONNECTIONS = 256
 HEAD_SECONDS = 10.0
 """In which the head of a request must have come."""
@@ -27,10 +29,14 @@ FULL = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: cl
 SLOW = b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
+STOPPING = ApiError("busy", "the server stops; runs go on with the next one", "Ask again when it is back.")
+
+
 class Connection(H11Protocol):
     """One connection of HTTP."""
 
     _slow: asyncio.TimerHandle | None = None
+    _lines: Any = None
     _upgraded = False
     _unread = 0
 
@@ -76,10 +82,16 @@ class Connection(H11Protocol):
         """No request of HTTP begins like that: what comes are lines of JSON."""
         self._unwatch()
         app: Any = self.config.app
-        lines = app.lines.protocol(self.connection_lost)
-        lines.connection_made(self.transport)
-        self.transport.set_protocol(lines)
-        lines.data_received(data)
+        self._lines = app.lines.protocol(self.connection_lost)
+        self._lines.connection_made(self.transport)
+        self.transport.set_protocol(self._lines)
+        self._lines.data_received(data)
+
+    def shutdown(self) -> None:
+        if self._lines is not None:
+            self._lines.stop()
+        else:
+            super().shutdown()
 
     @property
     def _idle(self) -> bool:
