@@ -86,6 +86,12 @@ async def test_all_runs_are_followed_until_one_has_seen_enough(served: Served) -
         ({"op": "run", "args": {"run": "nobody"}}, "not_found"),
         ({"op": "subscribe", "args": {"run": "nobody"}}, "not_found"),
         ({"op": "subscribe", "args": {"x": 1}}, "bad_request"),
+        ({"op": "subscribe", "args": {"run": ["x"]}}, "bad_request"),
+        ({"op": "subscribe", "args": {"run": ""}}, "bad_request"),
+        ({"op": "subscribe", "args": {"run": "x", "after": "abc"}}, "bad_request"),
+        ({"op": "subscribe", "args": {"after": [1]}}, "bad_request"),
+        ({"op": "subscribe", "args": {"after": True}}, "bad_request"),
+        ({"op": "unsubscribe", "args": {"id": {"x": []}}}, "not_found"),
     ],
 )
 async def test_what_is_wrong_is_said_and_the_talk_goes_on(
@@ -98,13 +104,59 @@ async def test_what_is_wrong_is_said_and_the_talk_goes_on(
         assert "result" in await ask(socket, "runs")
 
 
-@pytest.mark.parametrize(("sent", "code"), [("no json", 1003), (b"bytes", 1003), ("x" * 2_000_000, 1009)])
-async def test_what_cannot_be_a_message_ends_the_talk(served: Served, sent: str | bytes, code: int) -> None:
+@pytest.mark.parametrize("id", [1, "1", None, 1.5, [1], {"x": "é"}, True])
+async def test_what_is_followed_comes_with_the_id_it_was_asked_for_with(served: Served, id: Any) -> None:
+    async with dial(served, served.tokens["admin"]) as socket:
+        run = (await ask(socket, "start", workflow="ask", wait=True))["result"]["run_id"]
+        assert await ask(socket, "subscribe", id=id, run=run) == {"id": id, "result": {"done": True}}
+        assert json.loads(await socket.recv())["id"] == id
+        await served.api.perform("stop", {"run": run})
+        while "end" not in (told := json.loads(await socket.recv())):
+            assert told["id"] == id
+        assert told == {"id": id, "end": True}
+
+
+async def test_a_number_and_its_text_are_two_ids(served: Served) -> None:
+    async with dial(served, served.tokens["admin"]) as socket:
+        run = (await ask(socket, "start", workflow="hello", wait=True))["result"]["run_id"]
+        for id in (1, "1"):
+            await socket.send(json.dumps({"id": id, "op": "subscribe"}))
+        await until(lambda: len(served.api.hub._watchers) == 2)
+        for id, code in (("1", None), ("1", "not_found"), (1, None)):
+            await socket.send(json.dumps({"id": "u", "op": "unsubscribe", "args": {"id": id}}))
+            while (told := json.loads(await socket.recv()))["id"] != "u":
+                pass
+            assert told.get("error", {}).get("code") == code
+        assert (await ask(socket, "run", run=run))["result"]["state"] == "completed"
+
+
+@pytest.mark.parametrize(
+    ("sent", "code"), [("no json", "bad_request"), ("[]", "bad_request"), (b"x", "unsupported")]
+)
+async def test_what_is_no_message_is_said_and_what_is_at_work_is_replied_to(
+    served: Served, sent: str | bytes, code: str
+) -> None:
+    go = asyncio.Event()
+
+    @served.api.session.workflow
+    async def slow(context: Any) -> None:
+        await go.wait()
+
+    async with dial(served, served.tokens["admin"]) as socket:
+        await socket.send(json.dumps({"id": 1, "op": "start", "args": {"workflow": "slow", "wait": True}}))
+        await socket.send(sent)
+        told = json.loads(await socket.recv())
+        assert (told["id"], told["error"]["code"]) == (None, code)
+        go.set()
+        assert json.loads(await socket.recv())["result"]["state"] == "completed"
+
+
+async def test_what_is_too_large_for_a_message_ends_the_talk(served: Served) -> None:
     async with dial(served, served.tokens["admin"]) as socket:
         with pytest.raises(ConnectionClosed) as closed:
-            await to_the_end(socket, sent)
+            await to_the_end(socket, "x" * 2_000_000)
         assert closed.value.rcvd is not None
-        assert closed.value.rcvd.code == code
+        assert closed.value.rcvd.code == 1009
     async with dial(served, served.tokens["admin"]) as socket:
         assert "result" in await ask(socket, "runs")
 

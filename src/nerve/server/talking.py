@@ -12,10 +12,13 @@ from starlette.websockets import WebSocketDisconnect
 
 from nerve.api import OPERATIONS, Api, ApiError
 from nerve.api.operations import Scope
+from nerve.api.reading import read
 from nerve.api.scopes import scope_of
+from nerve.core.values import encode
 from nerve.server.auth import Auth, need
 from nerve.server.body import read_object
 from nerve.server.callers import asking
+from nerve.server.commands import foreseen
 from nerve.server.following import Follow, Said, follow_all
 
 if TYPE_CHECKING:
@@ -71,11 +74,16 @@ class Talk:
         self._api, self._caller, self._socket = api, caller, socket
         self._room = asyncio.Semaphore(AT_ONCE)
         self._followed: dict[str, asyncio.Task[None]] = {}
+        """By the text of its id as JSON: 1 is not "1"."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def listen(self) -> None:
         while True:
-            asked = await heard(self._socket)
+            try:
+                asked = await heard(self._socket)
+            except ApiError as error:
+                await self._say({"id": None, "error": error.to_dict()})
+                continue
             await self._room.acquire()
             self._begin(self._work(asked)).add_done_callback(lambda _: self._room.release())
 
@@ -96,8 +104,8 @@ class Talk:
         id = asked.get("id")
         try:
             await self._say({"id": id, "result": await self._done(asked)})
-        except ApiError as error:
-            await self._say({"id": id, "error": error.to_dict()})
+        except Exception as error:
+            await self._say({"id": id, "error": foreseen(error).to_dict()})
 
     async def _done(self, asked: dict[str, Any]) -> Any:
         op, args = asked.get("op"), asked.get("args", {})
@@ -105,39 +113,45 @@ class Talk:
             raise ApiError("bad_request", "that is no message", SHAPE)
         match op:
             case "subscribe":
-                return await self._subscribe(str(asked.get("id")), **taken(args, "run", "after"))
+                return await self._subscribe(asked.get("id"), **taken(args, "run", "after"))
             case "unsubscribe":
                 return self._unsubscribe(**taken(args, "id"))
         if op in OPERATIONS:
             need(self._caller, scope_of(OPERATIONS[op], args))
         return (await self._api.perform(op, args)).model_dump(mode="json")
 
-    async def _subscribe(self, id: str, run: str = "", after: str = "") -> Any:
+    async def _subscribe(self, id: Any, run: Any = None, after: Any = "") -> Any:
         """Follow a run, or all; what comes carries the id of this message."""
         need(self._caller, "read")
-        if id in self._followed:
-            raise ApiError("conflict", f"'{id}' follows something already", "Use another id.")
+        name, mark = encode(id, canonical=True), mark_of(after)
+        if name in self._followed:
+            raise ApiError("conflict", f"{name} follows something already", "Use another id.")
         if len(self._followed) >= AT_ONCE:
             raise ApiError("too_many", f"{AT_ONCE} streams are followed already", "Unsubscribe from one.")
-        said = (await Follow.of(self._api, run, after)).all() if run else follow_all(self._api, after)
+        if run is None:
+            said = follow_all(self._api, mark)
+        else:
+            read(OPERATIONS["run"], {"run": run})
+            said = (await Follow.of(self._api, run, mark)).all()
         following = self._begin(self._follow(id, said))
-        self._followed[id] = following
-        following.add_done_callback(lambda _: self._followed.pop(id, None))
+        self._followed[name] = following
+        following.add_done_callback(lambda _: self._followed.pop(name, None))
         return {"done": True}
 
-    def _unsubscribe(self, id: str = "") -> Any:
-        if (following := self._followed.get(id)) is None:
-            raise ApiError("not_found", f"nothing is followed under '{id}'")
+    def _unsubscribe(self, id: Any = None) -> Any:
+        name = encode(id, canonical=True)
+        if (following := self._followed.get(name)) is None:
+            raise ApiError("not_found", f"nothing is followed under {name}", "Give the id of a subscription.")
         following.cancel()
         return {"done": True}
 
-    async def _follow(self, id: str, said: AsyncGenerator[Said, None]) -> None:
+    async def _follow(self, id: Any, said: AsyncGenerator[Said, None]) -> None:
         try:
             async for each in said:
                 await self._say({"id": id, "event": each.kind, "data": each.data, "mark": each.mark})
             await self._say({"id": id, "end": True})
-        except ApiError as error:
-            await self._say({"id": id, "end": True, "error": error.to_dict()})
+        except Exception as error:
+            await self._say({"id": id, "end": True, "error": foreseen(error).to_dict()})
         finally:
             await said.aclose()
 
@@ -156,11 +170,18 @@ async def heard(socket: WebSocket) -> dict[str, Any]:
         raise WebSocketDisconnect from None
 
 
-def taken(args: dict[str, Any], *names: str) -> dict[str, str]:
-    """The arguments of what only sockets have; numbers may be written as such."""
+def taken(args: dict[str, Any], *names: str) -> dict[str, Any]:
+    """The arguments of what only sockets have."""
     if wrong := [name for name in args if name not in names]:
         raise ApiError("bad_request", f"'{wrong[0]}' is not known", f"It takes: {', '.join(names)}.")
-    return {name: str(value) for name, value in args.items() if value is not None}
+    return {name: value for name, value in args.items() if value is not None}
+
+
+def mark_of(after: Any) -> str:
+    """What one comes back with; a number may be written as such."""
+    if isinstance(after, bool) or not isinstance(after, str | int):
+        raise ApiError("bad_request", "subscribe: after: it is the mark of an event", "Send it as it came.")
+    return str(after)
 
 
 async def last_word(socket: WebSocket, error: ApiError) -> None:
