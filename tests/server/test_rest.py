@@ -98,6 +98,16 @@ async def test_json_that_cannot_be_meant_is_refused(
     assert (await client.get("/api/runs")).json()["runs"] == []
 
 
+@pytest.mark.parametrize(
+    ("text", "status"), [(b"", 200), (b" \t\r\n", 200), (b"\x0c", 400), (b"\x0b\x0c", 400)]
+)
+async def test_only_what_json_takes_for_white_is_an_empty_body(
+    client: httpx2.AsyncClient, text: bytes, status: int
+) -> None:
+    json = {"Content-Type": "application/json"}
+    assert (await client.post("/api/reload", content=text, headers=json)).status_code == status
+
+
 async def test_a_body_without_a_length_is_bounded_while_it_is_read(client: httpx2.AsyncClient) -> None:
     async def endless():
         for _ in range(100):

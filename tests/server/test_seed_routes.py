@@ -3,7 +3,8 @@
 import httpx2
 import pytest
 
-from server.conftest import Served
+from nerve.server import conversation
+from server.conftest import Served, until
 
 
 @pytest.mark.requirement("S0-61")
@@ -62,3 +63,46 @@ async def test_a_message_does_only_what_who_sends_it_may(served: Served, text: s
     for scope, status in (("run", 403), ("admin", 200)):
         async with served.client(scope) as client:
             assert (await client.post("/test/message", json=given)).status_code == status
+
+
+KEY = {"Idempotency-Key": "once"}
+
+
+@pytest.mark.parametrize("params", [{}, {"key": "once"}])
+async def test_the_key_of_a_command_may_be_a_header(
+    served: Served, client: httpx2.AsyncClient, params: dict[str, str]
+) -> None:
+    given = {"type": "EXECUTE_WORKFLOW", "params": {"workflow_id": "hello", **params}}
+    replies = [(await client.post("/api/command", json=given, headers=KEY)).json() for _ in range(2)]
+    assert len({each["data"]["run_id"] for each in replies}) == 1
+    assert len(served.api.session.list_workflow_runs()) == 1
+    other = await client.post("/api/command", json=given, headers={"Idempotency-Key": "twice"})
+    assert (other.status_code == 400) is bool(params)
+    for kind, status in (("LIST_WORKFLOWS", 200), ("nothing", 400)):
+        assert (await client.post("/api/command", json={"type": kind}, headers=KEY)).status_code == status
+
+
+@pytest.mark.parametrize("way", ["header", "body"])
+async def test_a_message_with_a_key_is_heard_once(
+    served: Served, client: httpx2.AsyncClient, way: str
+) -> None:
+    async def say(text: str) -> httpx2.Response:
+        given = {"conversationId": "c", "message": text} | ({"key": "once"} if way == "body" else {})
+        return await client.post("/test/message", json=given, headers=KEY if way == "header" else {})
+
+    first, again = await say("hello you"), await say("hello you")
+    assert first.status_code == 200
+    assert again.json() == first.json()
+    assert len(served.api.session.list_workflow_runs()) == 1
+    assert (await say("hello me")).status_code == 409
+
+
+async def test_an_answer_in_a_conversation_with_a_key_counts_once(
+    served: Served, client: httpx2.AsyncClient
+) -> None:
+    await client.post("/test/message", json={"conversationId": "c", "message": "ask"})
+    await until(lambda: bool(conversation.open_gates(served.api, "c")))
+    given = {"conversationId": "c", "message": "/answer yes"}
+    first, again = [await client.post("/test/message", json=given, headers=KEY) for _ in range(2)]
+    assert first.json()["messages"][-1]["text"] == "Answered: yes"
+    assert again.json() == first.json()

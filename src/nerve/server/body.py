@@ -38,7 +38,13 @@ async def read_body(request: Request) -> dict[str, Any]:
         raise ApiError("bad_request", "the body broke off") from None
     if text and not kind:
         raise ApiError("unsupported", "the type of the body is missing", FIX)
-    return read_object(bytes(text)) if text.strip() else {}
+    return read_object(bytes(text)) if text.strip(b" \t\r\n") else {}
+
+
+def add_key(given: dict[str, Any], field: str, key: str | None) -> None:
+    """The header Idempotency-Key is the same as the key in the body."""
+    if key is not None and given.setdefault(field, key) != key:
+        raise ApiError("bad_request", "the Idempotency-Key and the key in the body differ", "Send one.")
 
 
 def too_large() -> ApiError:

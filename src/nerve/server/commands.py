@@ -12,6 +12,7 @@ from nerve.api.models import GateTold, RunTold
 from nerve.api.operations import Scope
 from nerve.api.reading import read as read_asked
 from nerve.core.nodes.graph import suggest
+from nerve.server.body import add_key
 
 log = logging.getLogger("nerve")
 
@@ -210,6 +211,19 @@ def needed(params: Params, name: str) -> Any:
     if params.get(name) is None and not (name == "answer" and name in params):
         raise ApiError("bad_request", f"Missing required parameter: {name}")
     return params[name]
+
+
+def keyed(command: dict[str, Any], key: str | None) -> dict[str, Any]:
+    """A command with the key that came beside it, if it takes one."""
+    try:
+        takes = COMMANDS[CommandType(str(command.get("type")))].takes
+    except ValueError:
+        takes = ()
+    params = {} if command.get("params") is None else command["params"]
+    if "key" in takes and isinstance(params, dict):
+        add_key(params, "key", key)
+        return command | {"params": params}
+    return command
 
 
 def taken(params: Params, *names: str, **others: str) -> dict[str, Any]:

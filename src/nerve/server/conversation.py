@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Any, NamedTuple
 
-from nerve.api import OPERATIONS, Api, ApiError
+from nerve.api import Api, ApiError, Operation, models
+from nerve.api.once import done_once
 from nerve.api.reading import read
 from nerve.core.workflow import GateInfo
 from nerve.engine.recovery import OPEN
@@ -33,16 +35,45 @@ class Message(NamedTuple):
         return {"role": self.role, "text": self.text, "at": at, "run_id": self.run}
 
 
-async def message(api: Api, conversation: str, text: str) -> list[Message]:
+class Heard(models.Command):
+    """What a user writes."""
+
+    conversation: models.Name
+    text: models.Text
+
+
+class Answered(models.Told):
+    """What is said in a conversation."""
+
+    messages: list[dict[str, Any]]
+
+
+MESSAGE = Operation("message", Heard, Answered, "run", "POST", "/test/message", "Hear what a user writes.")
+
+
+async def heard(api: Api, conversation: str, text: str, key: str | None) -> Answered:
+    """Take in what a user writes, once if there is a key, and say what is answered at once."""
+    asked = read(MESSAGE, {"text": text, "conversation": conversation, "key": key})
+    own = None if key is None else sha256(f"message {key}".encode()).hexdigest()
+
+    async def hear(*_: Any) -> Answered:
+        return Answered(messages=[each.to_dict() for each in await message(api, conversation, text, own)])
+
+    told = await done_once(api.session, MESSAGE, asked, hear)
+    assert isinstance(told, Answered)
+    return told
+
+
+async def message(api: Api, conversation: str, text: str, key: str | None = None) -> list[Message]:
     """Take in what a user writes; gives that, and what is answered at once."""
-    read(OPERATIONS["route"], {"text": text, "conversation": conversation})
+    read(MESSAGE, {"text": text, "conversation": conversation})
     seen = len(said(api, conversation))
-    if (reply := await command(api, conversation, text)) is not None:
+    if (reply := await command(api, conversation, text, key)) is not None:
         for role, each in (("user", text), ("assistant", reply)):
             await asyncio.to_thread(api.session.engine.store.add_message, conversation, role, each)
         return said(api, conversation)[seen:]
     try:
-        await api.route(text=text, conversation=conversation, start=True)
+        await api.route(text=text, conversation=conversation, start=True, key=key)
     except ApiError:
         # The conversation says why a run could not be started.
         if len(said(api, conversation)) == seen:
@@ -50,13 +81,13 @@ async def message(api: Api, conversation: str, text: str) -> list[Message]:
     return said(api, conversation)[seen:]
 
 
-async def command(api: Api, conversation: str, text: str) -> str | None:
+async def command(api: Api, conversation: str, text: str, key: str | None = None) -> str | None:
     """What is said to a command about workflows and runs; None for any other text."""
     words = text.split()
     if words[:1] == ["/help"]:
         return f"{HELP}\n\nRuns:\n  {ANSWER} - Answer what a run of this conversation waits for"
     if words[:1] == ["/answer"]:
-        return await answered(api, conversation, text.split(maxsplit=1)[1:])
+        return await answered(api, conversation, text.split(maxsplit=1)[1:], key)
     if words[:1] != ["/workflow"]:
         return None
     if words[1:] in (["list"], ["ls"], ["reload"]) and (trouble := missing(api)):
@@ -69,7 +100,7 @@ async def command(api: Api, conversation: str, text: str) -> str | None:
     return answer.text if answer is not None else None
 
 
-async def answered(api: Api, conversation: str, given: list[str]) -> str:
+async def answered(api: Api, conversation: str, given: list[str], key: str | None = None) -> str:
     """Answer a gate of the runs of a conversation, and say what came of it."""
     gates = open_gates(api, conversation)
     name, _, rest = given[0].strip().partition(" ") if given else ("", "", "")
@@ -84,7 +115,7 @@ async def answered(api: Api, conversation: str, given: list[str]) -> str:
         return f"Usage: {ANSWER}\n\nOpen gates:\n{waiting}"
     text = rest.strip() if named else given[0].strip()
     try:
-        await api.answer(gate=meant[0].gate_id, answer=text)
+        await api.answer(gate=meant[0].gate_id, answer=text, key=key)
     except ApiError as error:
         return f"{error.message}. {error.fix}".rstrip()
     return f"Answered: {text}"

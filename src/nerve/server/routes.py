@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 from nerve.api import OPERATIONS, Api, ApiError, Operation
 from nerve.api.scopes import scope_of
 from nerve.server.auth import Auth, need
-from nerve.server.body import read_body
+from nerve.server.body import add_key, read_body
 from nerve.server.callers import asking
 from nerve.server.openapi import document
 from nerve.server.stream import Streams
@@ -87,9 +87,8 @@ async def asked_in_body(request: Request, operation: Operation) -> dict[str, Any
     if request.query_params:
         raise ApiError("bad_request", "a command takes no parameters in the address", "Put them in the body.")
     given = with_path(request, await read_body(request))
-    key, field = request.headers.get("idempotency-key"), operation.asks.keyed_by
-    if key is not None and field and given.setdefault(field, key) != key:
-        raise ApiError("bad_request", "the Idempotency-Key and the key in the body differ", "Send one.")
+    if operation.asks.keyed_by:
+        add_key(given, operation.asks.keyed_by, request.headers.get("idempotency-key"))
     return given
 
 

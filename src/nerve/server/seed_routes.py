@@ -14,6 +14,7 @@ from nerve.server import commands, conversation
 from nerve.server.auth import need
 from nerve.server.body import read_body
 from nerve.server.callers import asking
+from nerve.server.routes import asked_in_body
 from nerve.server.way import Way
 
 if TYPE_CHECKING:
@@ -22,13 +23,14 @@ if TYPE_CHECKING:
 
 def seed_ways(api: Api) -> list[Way]:
     async def command(request: Request) -> Response:
-        given = await read_body(request)
+        given = commands.keyed(await read_body(request), request.headers.get("idempotency-key"))
         need(request.scope["nerve.caller"], commands.scope_of(given))
         reply = await commands.handle(api.asked_by(asking(request.scope)), given)
         return JSONResponse(reply, STATUS[reply["code"]] if "code" in reply else 200)
 
     async def message(request: Request) -> Response:
-        given = await read_body(request)
+        given = await asked_in_body(request, conversation.MESSAGE)
+        key = given.pop("key", None)
         asked = [given.pop(name, None) for name in ("conversationId", "message")]
         if given or not all(isinstance(each, str) for each in asked):
             fix = 'Send {"conversationId": "…", "message": "…"}'
@@ -37,8 +39,8 @@ def seed_ways(api: Api) -> list[Way]:
             need(request.scope["nerve.caller"], OPERATIONS["reload"].scope)
         if asked[1].split()[:1] == ["/answer"]:
             need(request.scope["nerve.caller"], OPERATIONS["answer"].scope)
-        said = await conversation.message(api.asked_by(asking(request.scope)), *asked)
-        return JSONResponse({"messages": [each.to_dict() for each in said]})
+        said = await conversation.heard(api.asked_by(asking(request.scope)), asked[0], asked[1], key)
+        return JSONResponse(said.model_dump(mode="json"))
 
     async def messages(request: Request) -> Response:
         mode: Any = request.query_params.get("mode", "batch")
