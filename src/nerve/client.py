@@ -17,10 +17,12 @@ from urllib.parse import quote
 
 from nerve.api import models
 from nerve.api.callers import person
-from nerve.api.errors import STATUS, ApiError
+from nerve.api.errors import STATUS, ApiError, told
 from nerve.api.operations import OPERATIONS, Operation
 from nerve.api.reading import read
 from nerve.core.event import ENDS
+from nerve.core.values import encode, read_json
+from nerve.errors import NerveError, NotJson
 from nerve.places import Places, secret
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ SILENCE = 60.0
 PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0)
 """Seconds between the attempts to reach a server that is gone; the last again and again."""
 LARGEST = 64 * 2**20
+DEEPEST = 64
+"""How deep what a server is sent may be nested."""
 
 T = TypeVar("T", bound=models.Told)
 
@@ -69,8 +73,8 @@ class Call(Generic[T]):
 
     def __get__(self, client: Client, owner: type[Client]) -> Callable[..., Awaitable[T]]:
         async def call(**given: Any) -> T:
-            told: Any = await client.perform(self.name, given)
-            return told  # type: ignore[no-any-return]
+            reply: Any = await client.perform(self.name, given)
+            return reply  # type: ignore[no-any-return]
 
         call.__name__, call.__doc__ = self.name, self.__doc__
         return call
@@ -152,6 +156,7 @@ class Client:
         operation = OPERATIONS.get(name)
         if operation is None:
             raise ApiError("not_found", f"there is no operation '{name}'")
+        check_sendable(given)
         return await self._line.perform(operation, given)
 
     def watch(self, run: str | None = None, after: int = 0) -> AsyncGenerator[models.EventTold]:
@@ -199,13 +204,13 @@ def server_of(folder: Path) -> Where | None:
 def about_server(places: Places) -> dict[str, Any] | None:
     """What the server of a project says of itself, if it is ours and its process is there."""
     try:
-        told = json.loads(secret(places.server))
-        if places.links or told["pid"] <= 0:
+        about = json.loads(secret(places.server))
+        if places.links or about["pid"] <= 0:
             return None
-        os.kill(told["pid"], 0)
+        os.kill(about["pid"], 0)
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
-    return dict(told)
+    return dict(about)
 
 
 class Direct:
@@ -266,10 +271,10 @@ class Wire:
     async def perform(self, operation: Operation, given: dict[str, Any]) -> models.Told:
         import httpx2
 
-        asked = read(operation, given).model_dump(mode="json", exclude_unset=True)
+        asked = read(operation, given).model_dump(exclude_unset=True)
         if (key := operation.asks.keyed_by) and asked.get(key) is None:
             asked[key] = secrets.token_hex(16)
-        path = operation.path.format(**{name: quote(str(value), safe="") for name, value in asked.items()})
+        path = operation.path.format(**{name: in_path(str(value)) for name, value in asked.items()})
         rest = {name: value for name, value in asked.items() if f"{{{name}}}" not in operation.path}
         body: dict[str, Any] = {"json": rest} if operation.changes else {"params": in_query(rest)}
         if asked.get("wait") or operation.name == "route":  # which may be an agent's to decide
@@ -282,7 +287,12 @@ class Wire:
             raise unreachable(str(error) or type(error).__name__) from error
         if response.status_code >= 400:
             raise error_in(response)
-        return operation.tells.model_validate_json(response.content)
+        try:
+            return operation.tells.model_validate_json(response.content)
+        except ValueError:
+            raise ApiError(
+                "internal", f"{operation.name}: what the server said is no reply to that"
+            ) from None
 
     async def _asked(self, method: str, path: str, body: dict[str, Any]) -> httpx2.Response:
         """Ask, and once more over a new connection if the old one breaks.
@@ -304,7 +314,7 @@ class Wire:
     async def watch(self, run: str | None, after: int) -> AsyncGenerator[models.EventTold]:
         import httpx2
 
-        path = "/events" if run is None else f"/events/workflow/{quote(run, safe='')}"
+        path = "/events" if run is None else f"/events/workflow/{in_path(run)}"
         last, failures, since = str(after) if after else "", 0, now()
         while True:
             why = "the stream ended"
@@ -376,15 +386,36 @@ def connections(where: Where, timeout: float, via: str | None = None) -> httpx2.
     )
 
 
-def in_query(asked: dict[str, Any]) -> dict[str, str]:
-    """What is asked for as the parameters of a query, which are texts; so are patterns then."""
-    from nerve.dataspace import Pattern
+def check_sendable(given: dict[str, Any]) -> None:
+    """Refuse what no server would take, so that the same is taken whatever is between."""
+    try:
+        read_json(encode(given, deep=None), DEEPEST)
+    except (NotJson, ValueError) as error:
+        raise ApiError("bad_request", f"that is no JSON: {error}", "Give plain data.") from None
 
+
+def in_path(name: str) -> str:
+    """A name as one part of a path; clients and servers take dots alone for another path."""
+    return quote(name, safe="") if name.strip(".") else name.replace(".", "%2E")
+
+
+def in_query(asked: dict[str, Any]) -> dict[str, str]:
+    """What is asked for as the parameters of a query, which are texts."""
     return {
-        name: str(Pattern.of(value)) if isinstance(value, list) else str(value)
+        name: pattern_text(value) if name == "pattern" else str(value)
         for name, value in asked.items()
         if value is not None
     }
+
+
+def pattern_text(value: Any) -> str:
+    """A pattern as text; ApiError if it is none."""
+    from nerve.dataspace import Pattern
+
+    try:
+        return value if isinstance(value, str) else str(Pattern.of(value))
+    except (NerveError, ValueError, TypeError) as error:
+        raise told(error) from None
 
 
 def event_in(sent: httpx2.ServerSentEvent) -> models.EventTold | None:
@@ -398,8 +429,8 @@ def event_in(sent: httpx2.ServerSentEvent) -> models.EventTold | None:
 def error_in(response: httpx2.Response) -> ApiError:
     """Why a server did not do something."""
     try:
-        told = response.json()
-        return ApiError.read(told.get("error", told))
+        said = response.json()
+        return ApiError.read(said.get("error", said))
     except (ValueError, AttributeError):
         code = next((code for code, status in STATUS.items() if status == response.status_code), "internal")
         return ApiError(code, f"the server said {response.status_code}: {response.text[:200]}")

@@ -5,6 +5,7 @@ import json
 import os
 import socket
 from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,81 @@ async def test_errors_are_the_same_everywhere(client: Client) -> None:
     assert error.value.code == "bad_request"
     with pytest.raises(ApiError, match="not found"):
         await anext(client.watch("gone"))
+
+
+def nested(deep: int) -> object:
+    value: list[object] = []
+    for _ in range(deep - 1):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (float("nan"), "the number nan at {} cannot be written as JSON"),
+        (float("inf"), "the number inf at {} cannot be written as JSON"),
+        ({1, 2}, "a value of type set at {} cannot be written as JSON"),
+        (b"x", "a value of type bytes at {} cannot be written as JSON"),
+        (Path("x"), "a value of type PosixPath at {} cannot be written as JSON"),
+        ({"x": [datetime.now(UTC)]}, r"a value of type datetime at {}.x\[0\] cannot be written as JSON"),
+        ({1: "a", "1": "b"}, "a key is given twice"),
+        (
+            2**60,
+            "1152921504606846976 is beyond ±2\\^53, where not every reader is exact; write it as text",
+        ),
+        ([-(2**53) - 1], "the number -9007199254740993 is beyond"),
+        (nested(64), "it is nested more than 64 deep"),
+        (nested(3000), "nested more than"),
+    ],
+    ids=["nan", "inf", "set", "bytes", "path", "time", "twice", "large", "small", "deep", "very deep"],
+)
+async def test_what_is_no_json_is_refused_alike_everywhere(client: Client, value: object, said: str) -> None:
+    for operation, field, other in (
+        (client.start, "input", {"workflow": "hello"}),
+        (client.signal, "value", {"label": "x"}),
+        (client.answer, "answer", {"run": "x"}),
+        (client.assert_fact, "fact", {}),
+    ):
+        with pytest.raises(ApiError, match=said.format(field)) as error:
+            await operation(**other, **{field: value})
+        assert (error.value.code, error.value.fix) == ("bad_request", "Give plain data.")
+    assert (await client.runs()).runs == []
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, 2**53, 1.5, (1, 2), {1: 2}, nested(63), "\x00é", {"": []}],
+    ids=["nothing", "large", "half", "tuple", "key", "deep", "text", "empty"],
+)
+async def test_what_is_json_arrives_alike_everywhere(client: Client, value: object) -> None:
+    run = await client.start(workflow="hello", input=value)
+    assert (await client.run(run=run.run_id)).input == json.loads(json.dumps(value))
+
+
+@pytest.mark.parametrize("pattern", [5, {"a": 1}, [], [5], "(x", "", True])
+async def test_what_is_no_pattern_is_refused_alike_everywhere(
+    client: Client, api: Api, pattern: object
+) -> None:
+    with pytest.raises(ApiError) as here:
+        await api.facts(pattern=pattern)
+    with pytest.raises(ApiError) as there:
+        await client.facts(pattern=pattern)
+    assert there.value.to_dict() == here.value.to_dict()
+
+
+@pytest.mark.parametrize("name", [".", "..", "...", "a/..", "%2E%2E", "?", "#", " ", "é"])
+async def test_a_run_of_any_name_is_found_everywhere(client: Client, name: str) -> None:
+    run = await client.start(workflow="asks", label=name, wait=True)
+    assert (await client.run(run=name)).run_id == run.run_id
+    assert (await client.events(run=name)).events[0].run_id == run.run_id
+    watching = client.watch(name)
+    assert (await anext(watching)).run_id == run.run_id
+    await watching.aclose()
+    assert (await client.stop(run=name)).state == "cancelled"
+    with pytest.raises(ApiError, match="not found") as error:
+        await client.workflow(workflow=name)
+    assert error.value.message == f"Workflow '{name}' not found"
 
 
 async def test_facts_go_in_and_out_as_text_and_as_json(client: Client) -> None:
