@@ -13,7 +13,7 @@ from cyclopts import App, CycloptsError, UnusedCliTokensError
 
 from nerve import __version__
 from nerve.cli.exits import FAILED, INTERRUPTED, REFUSED
-from nerve.cli.usage import UsageError
+from nerve.cli.usage import UsageError, stopped
 from nerve.cli.verbs import VERBS, WORKFLOW, Verb
 from nerve.errors import NerveError
 
@@ -128,6 +128,10 @@ def wrong_with(error: Exception) -> Wrong:
             told = [problem.to_dict() for problem in problems]
             fix = next((problem.fix for problem in problems if problem.fix), CHECK)
             return Wrong(REFUSED, "refused", text, text, fix, told)
+        case NerveError() if isinstance(code := getattr(error, "code", None), str):
+            message, fix = getattr(error, "message", str(error)), getattr(error, "fix", "")
+            exit = REFUSED if code == "bad_request" else FAILED
+            return Wrong(exit, code, message, f"nerve: {stopped(message)} {stopped(fix)} [{code}]", fix)
         case NerveError():
             return failed(str(error))
         case OSError():

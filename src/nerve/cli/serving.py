@@ -11,6 +11,7 @@ from cyclopts import Parameter, validators
 from nerve.cli.common import Files, Flag
 from nerve.cli.flags import Many
 from nerve.cli.providing import provide
+from nerve.errors import StoreError
 
 if TYPE_CHECKING:
     from nerve.core.session import Session
@@ -51,6 +52,7 @@ def serve(
     quiet
         Say nothing on standard error but errors.
     """
+    from nerve.api import ApiError, errors
     from nerve.server.serve import serve as run_server
 
     def prepare(session: Session) -> None:
@@ -64,9 +66,15 @@ def serve(
         if not quiet:
             print("\n".join(lines(serving)), file=sys.stderr, flush=True)
 
-    return run_server(
-        ".", host, port, hosts=name, wide=wide, idle=idle, modules=modules, prepare=prepare, ready=ready
-    )
+    try:
+        return run_server(
+            ".", host, port, hosts=name, wide=wide, idle=idle, modules=modules, prepare=prepare, ready=ready
+        )
+    except StoreError as error:
+        raise errors.told(error) from error
+    except OSError as error:
+        told = f"{error.filename or 'the system'}: {error.strerror or error}"
+        raise ApiError("refused", told, "Put that right, and start it again.") from error
 
 
 def lines(serving: Serving) -> list[str]:

@@ -12,9 +12,15 @@ from pathlib import Path
 
 from nerve.errors import NerveError
 
+PORTS = 65535
+
 
 class Unsafe(NerveError):
-    """Something is not as it must be for the server to start; the message says what to do."""
+    """Something is not as it must be for the server to start; the fix says what to do about it."""
+
+    def __init__(self, message: str, fix: str, code: str = "refused") -> None:
+        super().__init__(f"{message}. {fix}")
+        self.message, self.fix, self.code = message, fix, code
 
 
 def is_loopback(host: str) -> bool:
@@ -26,12 +32,18 @@ def is_loopback(host: str) -> bool:
 
 def bind_tcp(host: str, port: int, wide: bool = False) -> socket.socket:
     """A socket on this machine only; on others only if that was asked for in so many words."""
+    if not 0 <= port <= PORTS:
+        fix = f"Give --port a number from 0 to {PORTS}; 0 is any that is free"
+        raise Unsafe(f"{port} is no port", fix, "bad_request")
     if not wide and not is_loopback(host):
-        raise Unsafe(
-            f"{host} can be reached from other machines, and what is sent there can be read on the way. "
-            "Listen on 127.0.0.1, or say that it is meant (wide)"
-        )
-    family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        told = f"{host} can be reached from other machines, and what is sent there can be read on the way"
+        fix = "Listen on 127.0.0.1 (--host), or say that it is meant (--wide)"
+        raise Unsafe(told, fix, "bad_request")
+    try:
+        family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except (OSError, UnicodeError):
+        told = f"'{host}' is no address of this machine"
+        raise Unsafe(told, "Give --host one that is, such as 127.0.0.1", "bad_request") from None
     bound = socket.socket(family, kind, proto)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -39,7 +51,10 @@ def bind_tcp(host: str, port: int, wide: bool = False) -> socket.socket:
         bound.listen()  # two may have the same address until one of them listens
     except OSError as error:
         bound.close()
-        raise Unsafe(f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}") from None
+        told = f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}"
+        taken = error.errno == errno.EADDRINUSE
+        fix = "Give another one: --port, or --host"
+        raise Unsafe(told, fix, "conflict" if taken else "refused") from None
     return bound
 
 
@@ -53,13 +68,14 @@ def bind_unix(path: Path) -> socket.socket:
         bound.bind(os.fspath(path))
     except OSError as error:
         bound.close()
-        raise Unsafe(f"cannot listen on {path}: {error.strerror or error}") from None
+        told = f"cannot listen on {path}: {error.strerror or error}"
+        raise Unsafe(told, "Let this user write into that folder") from None
     finally:
         os.umask(before)
     found = path.lstat()
     if not stat.S_ISSOCK(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o177:
         bound.close()
-        raise Unsafe(f"{path} is not as it was made: somebody else writes into that folder")
+        raise Unsafe(f"{path} is not as it was made", "See who else writes into that folder")
     bound.listen()  # from here on nobody takes it for one that was left behind
     return bound
 
@@ -70,11 +86,11 @@ def private_folder(folder: Path) -> Path:
         folder.mkdir(mode=0o700, parents=True)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode):
-        raise Unsafe(f"{folder} is not a folder. Remove it")
+        raise Unsafe(f"{folder} is not a folder", "Remove it")
     if found.st_uid != os.getuid():
-        raise Unsafe(f"{folder} belongs to somebody else. Remove it")
+        raise Unsafe(f"{folder} belongs to somebody else", "Remove it")
     if found.st_mode & 0o077:
-        raise Unsafe(f"others can look into {folder}. Look what is in it, then: chmod 700 {folder}")
+        raise Unsafe(f"others can look into {folder}", f"Look what is in it, then: chmod 700 {folder}")
     return folder
 
 
@@ -85,8 +101,9 @@ def remove_stale(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(found.st_mode) or found.st_uid != os.getuid():
-        raise Unsafe(f"{path} is in the way, and is no socket of ours. Look what it is, and remove it")
+        raise Unsafe(f"{path} is in the way, and is no socket of ours", "Look what it is, and remove it")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         if asking.connect_ex(os.fspath(path)) != errno.ECONNREFUSED:
-            raise Unsafe(f"a server is listening on {path} already")
+            told = f"a server is listening on {path} already"
+            raise Unsafe(told, "Ask that one, or stop it first", "conflict")
     path.unlink()

@@ -112,7 +112,8 @@ async def _serve(
     ready: Callable[[Serving], None] | None,
 ) -> None:
     if places.elsewhere:
-        raise Unsafe(places.elsewhere)
+        wrong, _, fix = places.elsewhere.rpartition(". ")
+        raise Unsafe(wrong, fix)
     path = places.socket
     with stopping() as stop, contextlib.ExitStack() as bound:
         tcp = bound.enter_context(where.bind())

@@ -40,8 +40,8 @@ def token(path: Path) -> str:
 def kept(path: Path) -> str:
     found = path.lstat()
     if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise Unsafe(f"others can read or change {path}. Remove it: a new one is made")
+        raise Unsafe(f"others can read or change {path}", "Remove it: a new one is made")
     text = path.read_text(encoding="ascii", errors="replace").strip()
     if not TOKEN.fullmatch(text):
-        raise Unsafe(f"there is no token in {path}. Remove it: a new one is made")
+        raise Unsafe(f"there is no token in {path}", "Remove it: a new one is made")
     return text
