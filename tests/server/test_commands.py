@@ -233,7 +233,9 @@ async def test_a_subscription_to_what_cannot_be_has_one_reply(api: Api, params: 
 async def test_what_a_command_is_given_is_read_as_the_operation_does(
     api: Api, type: str, params: dict[str, Any]
 ) -> None:
-    assert (await handle(api, {"type": type, "params": params}))["code"] == "bad_request"
+    reply = await handle(api, {"type": type, "params": params})
+    assert reply["code"] == "bad_request"
+    assert reply["fix"] == f"It takes: {', '.join(COMMANDS[CommandType(type)].takes)}."
     assert api.session.list_workflow_runs() == []
 
 

@@ -51,12 +51,12 @@ def too_large() -> ApiError:
     return ApiError("too_large", f"a body may have {LARGEST} bytes", "Send less, or put it into a file.")
 
 
-def read_object(text: bytes | str) -> dict[str, Any]:
+def read_object(text: bytes | str, fix: str = FIX) -> dict[str, Any]:
     """A JSON object in which nothing is said twice and nothing is endless."""
     try:
         value = read_json(text, DEEPEST)
     except ValueError as error:
-        raise ApiError("bad_request", f"that is no JSON: {error}", FIX) from None
+        raise ApiError("bad_request", f"that is no JSON: {error}", fix) from None
     if not isinstance(value, dict):
-        raise ApiError("bad_request", "the body is not an object", FIX)
+        raise ApiError("bad_request", "that is not an object", fix)
     return value

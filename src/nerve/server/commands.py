@@ -156,7 +156,7 @@ async def handle(api: Api, command: Mapping[str, Any]) -> dict[str, Any]:
         kind, params = read(api, command)
         reply = {"success": True, "data": await COMMANDS[kind].does(api, params)}
     except ApiError as error:
-        reply = failed(error)
+        reply = failed(renamed(error, command))
     return same_request(command, reply)
 
 
@@ -170,7 +170,7 @@ async def replies(api: Api, command: Mapping[str, Any]) -> AsyncIterator[dict[st
             yield same_request(command, {"success": True, "event": event})
         yield same_request(command, {"success": True, "data": {"status": "ended"}})
     except Exception as error:
-        yield same_request(command, failed(foreseen(error)))
+        yield same_request(command, failed(renamed(foreseen(error), command)))
 
 
 def is_subscription(command: Mapping[str, Any]) -> bool:
@@ -205,6 +205,16 @@ def read(api: Api, command: Mapping[str, Any]) -> tuple[CommandType, Params]:
     if session not in (None, "default", api.session.name):
         raise ApiError("not_found", f"Session '{session}' not found", f"There is: {api.session.name}.")
     return kind, params
+
+
+def renamed(error: ApiError, command: Mapping[str, Any]) -> ApiError:
+    """An error about what an operation takes, with the names under which a command takes it."""
+    if error.fix.startswith("It takes: "):
+        takes = COMMANDS[CommandType(str(command["type"]))].takes
+        return ApiError(
+            error.code, error.message, f"It takes: {', '.join(takes) or 'nothing'}.", error.details
+        )
+    return error
 
 
 def needed(params: Params, name: str) -> Any:

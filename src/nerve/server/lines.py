@@ -23,6 +23,9 @@ AT_ONCE = 64
 GRACE = 2.0
 """Seconds in which commands may end when the server stops."""
 
+FIRST = 'First send {"token": "TOKEN"}'
+SHAPE = 'Send {"type": "LIST_WORKFLOWS", "params": {}}, each command on a line of its own.'
+
 Given = Mapping[str, Any]
 
 
@@ -44,7 +47,7 @@ class Lines:
         working: dict[asyncio.Task[None], Given] = {}
         try:
             async with asyncio.timeout(FIRST_SECONDS):
-                caller = self._introduced(read_object(await line_of(reader)))
+                caller = self._introduced(read_object(await line_of(reader), FIRST))
             api = self._api.asked_by(beside(caller, pid_of(writer.transport)))
             await say(writer, {"success": True})
             while await room(working, left) and (line := await next_line(reader, writer)):
@@ -144,7 +147,7 @@ async def next_line(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) 
 
 async def object_in(line: bytes, writer: asyncio.StreamWriter) -> dict[str, Any] | None:
     try:
-        return read_object(line)
+        return read_object(line, SHAPE)
     except ApiError as error:
         await say(writer, commands.failed(error))
         return None

@@ -163,7 +163,7 @@ class Talk:
 async def heard(socket: WebSocket) -> dict[str, Any]:
     """The next message."""
     try:
-        return read_object(await socket.receive_text())
+        return read_object(await socket.receive_text(), SHAPE)
     except (KeyError, TypeError):
         raise ApiError("unsupported", "a message is text", SHAPE) from None
     except RuntimeError:  # a reply found him gone
