@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import tempfile
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 from textual.widgets import Input
 
@@ -20,10 +22,30 @@ from nerve.commander.core.history import History
 from nerve.commander.tui.app import CommanderApp
 
 if TYPE_CHECKING:
+    from textual.message_pump import MessagePump
     from textual.pilot import Pilot
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 WIDE, SMALL = (100, 30), (60, 16)
+TURNS = 5
+"""Turns of the loop in which nothing happens, until nothing will: a task may be between two queues."""
+
+
+def at_rest(pump: MessagePump) -> bool:
+    """Whether a widget waits for somebody to tell it something."""
+    queue = pump._message_queue
+    return pump._closed or (queue.empty() and bool(queue.ready_event._waiters))
+
+
+async def wait_until_quiet(app: CommanderApp) -> None:
+    """Return when no widget has anything to do; Textual's own wait looks at the time that the process uses."""
+    quiet = 0
+    async with asyncio.timeout(30):
+        while quiet < TURNS:
+            await asyncio.sleep(0)
+            pumps = [pump for each in app.screen_stack for pump in each.walk_children(with_self=True)]
+            over = app._exit or app._exception_event.is_set()
+            quiet = quiet + 1 if over or all(map(at_rest, [app, *pumps])) else 0
 
 
 @dataclass
@@ -69,10 +91,15 @@ async def shown(
 ) -> AsyncIterator[Screen]:
     controller = Scripted(desk)
     app = CommanderApp(controller, History(entries=past), clock)
-    async with app.run_test(size=size) as pilot:
-        screen = Screen(app, pilot, controller)
-        await screen.settle()
-        yield screen
+
+    async def idle(*_: float) -> None:
+        await wait_until_quiet(app)
+
+    with patch("textual.app.wait_for_idle", idle), patch("textual.pilot.wait_for_idle", idle):
+        async with app.run_test(size=size) as pilot:
+            screen = Screen(app, pilot, controller)
+            await screen.settle()
+            yield screen
 
 
 def difference(app: CommanderApp, name: str) -> str:
