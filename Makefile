@@ -8,6 +8,9 @@ JOBS ?= 2
 AGENTS := $(VENV)/.agents
 BROWSER := $(VENV)/browser
 
+# Tests that are not kept compiled are compiled by each worker of each run, which takes ten seconds.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: env browser demo test test-agents test-full check format schemas bench clean
 
 env: $(STAMP)

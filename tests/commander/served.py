@@ -83,11 +83,10 @@ async def end_server(folder: Path, number: int = signal.SIGTERM) -> None:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and was not taken leave of does not."""
+    """Whether a process runs; one that has ended and that its parent has not taken leave of does not."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
         return False
-    return True

@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+from nerve.server import running
 from nerve.server.serve import Serving, serve
 
 
@@ -13,4 +14,5 @@ def ready(serving: Serving) -> None:
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
+    running.GRACE = 1  # that requests may end is tested in a second as well as in five
     sys.exit(serve(folder, port=0, ready=ready))

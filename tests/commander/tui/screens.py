@@ -38,7 +38,7 @@ def at_rest(pump: MessagePump) -> bool:
 
 
 async def wait_until_quiet(app: CommanderApp) -> None:
-    """Return when no widget has anything to do; Textual's own wait looks at the time that the process uses."""
+    """Return when no widget has anything to do. Textual waits for a while in which little is computed."""
     quiet = 0
     async with asyncio.timeout(30):
         while quiet < TURNS:
