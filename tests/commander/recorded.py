@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from commander.tui.screens import without_waiting
 from nerve.api import Api
 from nerve.client import Client
 from nerve.commander import WorkflowController
@@ -86,7 +87,8 @@ async def recorded(folder: Path) -> str:
                         app.frame()
 
             async def enter(text: str) -> None:
-                await pilot.press(*text, "enter")
+                with without_waiting(app):
+                    await pilot.press(*text, "enter")
 
             def ended(workflow: str) -> bool:
                 return any(card.workflow == workflow and card.ended for card in app.desk.runs.values())

@@ -6,8 +6,8 @@ import asyncio
 import os
 import re
 import tempfile
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -46,6 +46,17 @@ async def wait_until_quiet(app: CommanderApp) -> None:
             pumps = [pump for each in app.screen_stack for pump in each.walk_children(with_self=True)]
             over = app._exit or app._exception_event.is_set()
             quiet = quiet + 1 if over or all(map(at_rest, [app, *pumps])) else 0
+
+
+@contextmanager
+def without_waiting(app: CommanderApp) -> Iterator[None]:
+    """Have whoever presses keys wait until all is done, and no longer."""
+
+    async def idle(*_: float) -> None:
+        await wait_until_quiet(app)
+
+    with patch("textual.app.wait_for_idle", idle), patch("textual.pilot.wait_for_idle", idle):
+        yield
 
 
 @dataclass
@@ -91,11 +102,7 @@ async def shown(
 ) -> AsyncIterator[Screen]:
     controller = Scripted(desk)
     app = CommanderApp(controller, History(entries=past), clock)
-
-    async def idle(*_: float) -> None:
-        await wait_until_quiet(app)
-
-    with patch("textual.app.wait_for_idle", idle), patch("textual.pilot.wait_for_idle", idle):
+    with without_waiting(app):
         async with app.run_test(size=size) as pilot:
             screen = Screen(app, pilot, controller)
             await screen.settle()
