@@ -84,9 +84,10 @@ async def end_server(folder: Path, number: int = signal.SIGTERM) -> None:
 
 def alive(pid: int) -> bool:
     """Whether a process runs; one that has ended and that its parent has not taken leave of does not."""
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return False
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)  # behind the look: one of ours that has ended is not left
+    return state != "Z"

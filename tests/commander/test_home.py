@@ -181,6 +181,7 @@ async def test_a_server_is_started_with_code_and_again_with_the_same_when_it_was
     os.kill(first, signal.SIGKILL)
     while home.where is not None:  # noqa: ASYNC110 - a killed process tells nobody
         await asyncio.sleep(0.01)
+    await end_server(folder)  # take leave of it: other tests look at who has not
     await home.ensure()
     async with home.client() as client:
         assert (await client.start(workflow="parrot", wait=True)).result == "hi"

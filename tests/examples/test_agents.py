@@ -98,7 +98,7 @@ def test_a_run_that_nobody_answers_goes_on_with_the_same_folder(folder: Path) ->
     assert said.endswith(f"\nGo on with: --agent scripted --folder {folder}\n")
     code, said = play(folder, typed="approve\n")
     assert code == 0
-    assert "/dev" not in said
+    assert "/dev" not in said.replace(str(folder), "")
 
 
 def test_a_kill_at_the_gate_loses_nothing(folder: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_kill_at_the_gate_loses_nothing(folder: Path) -> None:
                 break
         process.send_signal(signal.SIGKILL)
     code, said = play(folder, typed="approve\n")
-    assert (code, "/dev" in said) == (0, False)
+    assert (code, "/dev" in said.replace(str(folder), "")) == (0, False)
 
 
 def test_a_program_that_is_not_there_is_named_with_how_to_get_it(folder: Path) -> None:
