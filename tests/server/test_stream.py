@@ -189,7 +189,7 @@ async def test_streams_end_with_the_server(tmp_path: Path) -> None:
         run = await start(client, "ask", wait=True)
         events = stream(client, f"/events/workflow/{run['run_id']}")
         await anext(events)
-        served.server.should_exit = True
+        served.server.leaving.set()
         async with asyncio.timeout(3):
             async for _ in events:
                 pass

@@ -26,7 +26,7 @@ class Server(uvicorn.Server):
 
     def __init__(self, app: App) -> None:
         self.app = app
-        self.listening = asyncio.Event()
+        self.listening, self.leaving = asyncio.Event(), asyncio.Event()
         super().__init__(
             uvicorn.Config(
                 app,
@@ -57,6 +57,14 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         self.listening.set()
 
+    async def main_loop(self) -> None:
+        """Until it is told to leave: uvicorn's own looks only ten times a second whether it was."""
+        ticking = asyncio.create_task(super().main_loop())
+        try:
+            await self.leaving.wait()
+        finally:
+            ticking.cancel()
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self.app.closing.set()
         await super().shutdown(sockets)
@@ -71,5 +79,5 @@ async def running(app: App, sockets: list[socket.socket]) -> AsyncIterator[Serve
         await server.listening.wait()
         yield server
     finally:
-        server.should_exit = True
+        server.leaving.set()
         await serving
