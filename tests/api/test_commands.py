@@ -58,6 +58,38 @@ async def test_a_definition_that_cannot_be_says_where(api: Api) -> None:
     assert error.code == "refused"  # that name is taken by a function
 
 
+async def test_a_definition_is_kept_with_its_key_and_in_force_after_a_restart(api: Api, file: Path) -> None:
+    told = await api.define(source=ASKS, key="k")
+    await api.define(source=ASKS.replace("Asks", "Begs"))
+    await api.session.close()
+    async with Session(store=file) as session:
+        restarted = with_workflows(session)
+        await session.recover()
+        assert await restarted.define(source=ASKS, key="k") == told
+        assert (await restarted.workflow(workflow="written")).description == "Begs in YAML"
+        run = await restarted.start(workflow="written", params={"tone": "Calm"}, wait=True)
+        assert run.gates[0].prompt == "Calm?"
+
+
+async def test_a_definition_that_is_for_one_run_is_not_kept(api: Api, file: Path) -> None:
+    await api.define(source=ASKS, keep=False)
+    assert (await api.workflow(workflow="written")).id == "written"
+    await api.session.close()
+    async with Session(store=file) as session:
+        await session.recover()
+        assert session.get_workflow("written") is None
+
+
+async def test_a_definition_with_the_name_of_a_node_is_refused_and_not_kept(api: Api) -> None:
+    source = "name: careful\nbody: {kind: gate, id: g}\n"
+    for refused in (
+        api.define(source=source),
+        api.assert_fact(fact=["workflow-definition", {"source": source}]),
+    ):
+        assert (await refusal(refused)).code == "refused"
+    assert api.session.engine.facts.kept("workflow-definition") == []
+
+
 async def test_a_run_is_started_and_waited_for(api: Api) -> None:
     run = await api.start(workflow="hello", input="you", label="first", wait=True)
     assert (run.workflow, run.state, run.result, run.label) == ("hello", "completed", "hello you", "first")

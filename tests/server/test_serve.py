@@ -192,3 +192,16 @@ def test_a_wide_bind_does_not_start(tmp_path: Path) -> None:
     with pytest.raises(Unsafe, match="other machines"):
         serve(project(tmp_path), "0.0.0.0", 0)
     assert not (tmp_path / ".nerve" / "nerve.db").exists()
+
+
+async def test_a_workflow_that_was_defined_is_there_after_a_kill(tmp_path: Path) -> None:
+    project(tmp_path, hello=HELLO)
+    given = {"source": HELLO.replace("hello", "later"), "key": "k"}
+    async with program(tmp_path) as served, served.client() as client:
+        told = await client.post("/api/definitions", json=given)
+        assert told.status_code == 200
+        await served.end(signal.SIGKILL)
+    async with program(tmp_path) as served, served.client() as client:
+        assert (await start(client, "later", input="you", wait=True))["result"] == "later you"
+        again = await client.post("/api/definitions", json=given)
+        assert (again.status_code, again.json()) == (200, told.json())

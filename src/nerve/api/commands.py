@@ -45,7 +45,14 @@ RESTS = (WorkflowState.PAUSED, WorkflowState.HELD)
 
 async def define(session: Session, asked: models.Define) -> models.WorkflowTold:
     """A text is never taken for the name of a file."""
-    return workflow_told(loading.define(session, loading.read_text(session, asked.source, asked.notation)))
+    workflow = loading.made(session, loading.read_text(session, asked.source, asked.notation))
+    told, reply = workflow_told(workflow), asked._reply
+    if asked.keep:
+        saying = None if reply is None else lambda _: reply.row(told)
+        await session.dataspace.define(workflow, asked._caller.who, saying)
+    else:
+        loading.put(session, workflow)
+    return told
 
 
 async def start(session: Session, asked: models.Start) -> models.RunTold:

@@ -54,6 +54,8 @@ class Command(Asked):
 class Define(Command):
     source: Text
     notation: Literal["json", "yaml", "lisp"] | None = None
+    keep: bool = True
+    """Whether it stays defined when the server is started again."""
 
 
 class Start(Command):

@@ -100,12 +100,13 @@ def by_code(door: Door, given: str) -> str:
 
 
 async def defined(door: Door, path: Path) -> WorkflowTold:
-    """Define the workflow of a file."""
+    """Define the workflow of a file, for as long as this server runs."""
     Project().target(str(path))  # says what is wrong with the name
     if door.session is not None:
         workflow = door.session.load(path)
         return await door.client.workflow(workflow=workflow.name)
-    return await door.client.define(source=contents(path), notation=SUFFIXES[path.suffix.lower()].name)
+    notation = SUFFIXES[path.suffix.lower()].name
+    return await door.client.define(source=contents(path), notation=notation, keep=False)
 
 
 def typed(workflow: WorkflowTold, pairs: Mapping[str, str | bool]) -> dict[str, Any]:

@@ -24,9 +24,8 @@ def define(file: Annotated[Path, Parameter(name="FILE")], /, *, common: Common =
 
     async def do(door: Door) -> int:
         notation = SUFFIXES[file.suffix.lower()].name
-        asserted = {"source": contents(file), "notation": notation}
-        fact = await door.client.assert_fact(fact=["workflow-definition", asserted])
-        told = await door.client.workflow(workflow=fact.record[-1]["id"])
+        defined = await door.client.define(source=contents(file), notation=notation)
+        told = await door.client.workflow(workflow=defined.id)
         door.tell(told, f"{told.id} defined")
         return COMPLETED
 

@@ -79,12 +79,23 @@ def free(session: Session, given: Read) -> Read:
 
 def define(session: Session, given: Read) -> DefinedWorkflow:
     """Register a workflow, in place of an older one; runs that are open keep what they were started from."""
+    return put(session, made(session, given))
+
+
+def made(session: Session, given: Read) -> DefinedWorkflow:
+    """A workflow that can be registered; ValueError if its id belongs to code."""
     from nerve.spec.workflow import DefinedWorkflow
 
-    if isinstance(session.workflows.get(given.name), DefinedWorkflow):
-        session.delete_workflow(given.name)
-    workflow = DefinedWorkflow(given.spec, session, given.document)
+    if not isinstance(session.workflows.get(given.name), DefinedWorkflow):
+        session.validate_unique_id(given.name, "workflow")
+    workflow = DefinedWorkflow(given.spec, session, given.document, register=False)
     workflow.problems = given.problems
+    return workflow
+
+
+def put(session: Session, workflow: DefinedWorkflow) -> DefinedWorkflow:
+    session.delete_workflow(workflow.name)
+    session.workflows[workflow.name] = workflow
     if session._engine is not None:
         session._engine.defined(workflow)
     return workflow

@@ -12,7 +12,7 @@ from nerve.core.session import loading
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.workflow import Workflow
 from nerve.dataspace import Change, Fact, Pattern, Record, exactly
-from nerve.dataspace.known import DEFINITION, INSTANCE, LOG, STATE
+from nerve.dataspace.known import DEFINITION, INSTANCE, LOG, STATE, workflow_definition
 from nerve.dataspace.observers import Observation
 from nerve.errors import NerveError
 from nerve.spec.workflow import DefinedWorkflow
@@ -46,6 +46,14 @@ class Space:
         """Retract the facts that fit; gives them. Retracting a `workflow-instance` stops its run."""
         return begun(self._retract(Pattern.of(pattern), by, saying))
 
+    def define(
+        self, workflow: DefinedWorkflow, by: str = "", saying: Saying | None = None
+    ) -> asyncio.Task[Change | None]:
+        """Register a workflow that was made, for as long as the fact stays that says so."""
+        assert workflow.document is not None
+        record = workflow_definition(workflow.name, workflow.kind, workflow.document.text)
+        return begun(self._keep(record, workflow, by, saying))
+
     def facts(self, pattern: Any = None) -> list[Fact]:
         """The facts that fit, in the order in which they were asserted; without a pattern, all."""
         return self._session.engine.facts.present(pattern)
@@ -66,10 +74,15 @@ class Space:
 
     async def _define(self, record: Record, by: str, saying: Saying | None) -> Change | None:
         """Define a workflow; what cannot be read, or is not what it says it is, is not asserted."""
-        read = self._read(record)
-        named = Record(DEFINITION, record.fields, {**record.named, "id": read.name})
-        changes = await self._facts.change(asserted=[named], by=by, saying=saying)
-        loading.define(self._session, read)
+        workflow = loading.made(self._session, self._read(record))
+        named = Record(DEFINITION, record.fields, {**record.named, "id": workflow.name})
+        return await self._keep(named, workflow, by, saying)
+
+    async def _keep(
+        self, record: Record, workflow: DefinedWorkflow, by: str, saying: Saying | None
+    ) -> Change | None:
+        changes = await self._facts.change(asserted=[record], by=by, saying=saying)
+        loading.put(self._session, workflow)
         return changes[0] if changes else None
 
     def _read(self, record: Record) -> loading.Read:
@@ -81,8 +94,6 @@ class Space:
         read = loading.read_text(self._session, source, notation)
         if (id := record.get("id")) is not None and id not in (read.name, read.spec.name):
             raise ValueError(f"the workflow-definition '{id}' has the source of '{read.spec.name}'")
-        if not isinstance(self._session.workflows.get(read.name), DefinedWorkflow | None):
-            self._session.validate_unique_id(read.name, "workflow")
         return read
 
     async def _instance(self, record: Record, by: str, saying: Saying | None) -> Change | None:
