@@ -248,3 +248,104 @@ async def test_of_two_starts_at_once_with_one_key_one_is_refused_if_they_differ(
     starts = [api.start(workflow="hello", input=name, key="k") for name in ("a", "b")]
     told = await asyncio.gather(*starts, return_exceptions=True)
     assert [getattr(each, "code", "started") for each in told] == ["started", "conflict"]
+
+
+FIRST = [each for each in COMMANDS if each.name not in ("skip", "steer")]
+
+
+def there(api: Api) -> list[str]:
+    """The runs and facts in the store."""
+    store = api.session.engine.store
+    return [row.run for row in store.runs()] + [row.id for row in store.facts("default")]
+
+
+@pytest.mark.parametrize("operation", FIRST, ids=lambda operation: operation.name)
+async def test_a_key_of_one_command_is_none_for_any_other_also_after_a_restart(
+    api: Api, file: Path, operation: Any
+) -> None:
+    given = await asked(api, operation.name)
+    await api.perform(operation.name, given)
+    others = {
+        other.name: {**await asked(api, other.name), other.asks.keyed_by: given[operation.asks.keyed_by]}
+        for other in FIRST
+        if other is not operation
+    }
+    before = there(api)
+    for _ in range(2):
+        for name, other in others.items():
+            error = await refusal(api.perform(name, other))
+            assert (name, error.code) == (name, "conflict")
+            assert "key 'k'" in error.message
+        assert there(api) == before
+        await api.session.close()
+        api = with_workflows(Session(store=file))
+    await api.session.close()
+
+
+async def test_the_key_of_a_start_that_is_on_its_way_is_none_for_another_command(api: Api) -> None:
+    told = await asyncio.gather(
+        api.start(workflow="ask", key="k"),
+        api.signal(label="go", idempotency_key="k"),
+        api.answer(run="nobody", answer="yes", key="k"),
+        return_exceptions=True,
+    )
+    assert [getattr(each, "code", "done") for each in told] == ["done", "conflict", "conflict"]
+
+
+async def test_one_key_does_not_answer_the_gates_of_two_runs(api: Api) -> None:
+    first, second = [await api.start(workflow="ask", wait=True) for _ in range(2)]
+    told = await api.answer(run=first.run_id, answer="yes", key="k")
+    error = await refusal(api.answer(run=second.run_id, answer="yes", key="k"))
+    assert (error.code, error.details["winner"]["run_id"]) == ("conflict", first.run_id)
+    assert (await api.run(run=second.run_id)).state == "waiting"
+    assert await api.answer(run=first.run_id, answer="yes", key="k") == told
+
+
+async def test_an_answer_that_names_the_beginning_of_a_gate_can_be_repeated(api: Api) -> None:
+    run = await api.start(workflow="ask", wait=True)
+    given = {"run": run.run_id, "gate": run.gates[0].gate_id[:-1], "answer": "yes", "key": "k"}
+    assert await api.answer(**given) == await api.answer(**given)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"label": "b"}, {"label": None}, {"branch": "b"}, {"conversation": "b"}, {"limits": {"steps": 7}}],
+    ids=str,
+)
+async def test_a_key_is_for_one_start_under_one_name(api: Api, file: Path, other: dict[str, Any]) -> None:
+    given = {"workflow": "ask", "label": "a", "branch": "a", "limits": {"steps": 5}, "key": "k"}
+    run = await api.start(**given)
+    await api.session.close()
+    async with Session(store=file) as session:
+        restarted = with_workflows(session)
+        error = await refusal(restarted.start(**{**given, **other}))
+        assert (error.code, error.details) == ("conflict", {"run_id": run.run_id})
+        assert (await restarted.start(**given, wait=True)).run_id == run.run_id
+
+
+async def test_a_parameter_that_is_left_out_is_its_default_and_no_other(api: Api) -> None:
+    await api.define(source=WITH_DEFAULT)
+    run = await api.start(workflow="small", params={"n": "y"}, key="k")
+    assert (await refusal(api.start(workflow="small", key="k"))).details == {"run_id": run.run_id}
+    run = await api.start(workflow="small", key="d")
+    assert (await api.start(workflow="small", params={"n": "x"}, key="d")).run_id == run.run_id
+
+
+async def test_a_fork_that_was_made_before_a_crash_is_not_taken_for_another(
+    api: Api, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def dies(*_: Any) -> None:
+        raise Died
+
+    run = await api.start(workflow="ask", wait=True)
+    with monkeypatch.context() as crash:
+        crash.setattr(once, "write", dies)
+        with pytest.raises(Died):
+            await api.fork(run=run.run_id, key="k")
+    await api.session.close()
+    async with Session(store=file) as session:
+        restarted = with_workflows(session)
+        assert (await refusal(restarted.fork(run=run.run_id, input="other", key="k"))).code == "conflict"
+        forked = await restarted.fork(run=run.run_id, key="k")
+        assert forked.run_id != run.run_id
+        assert len((await restarted.runs()).runs) == 2

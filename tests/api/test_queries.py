@@ -204,10 +204,11 @@ async def test_what_looks_like_sql_is_plain_data_in_every_parameter(api: Api, te
             needed = {"run": kept.run_id} if "run" in fields and field != "run" else {}
             shown = await outcome(api.perform(name, {**needed, field: text}))
             assert shown in ("nothing", "not_found", "bad_request", "refused"), (name, field)
-    marked = await api.start(workflow="ask", label=text, conversation=text, key=text, wait=True)
+    names = {"label": text, "conversation": text, "key": text}
+    marked = await api.start(workflow="ask", **names, wait=True)
     assert [run.run_id for run in (await api.runs(label=text)).runs] == [marked.run_id]
     assert [run.run_id for run in (await api.runs(conversation=text)).runs] == [marked.run_id]
-    assert (await api.start(workflow="ask", key=text)).run_id == marked.run_id
+    assert (await api.start(workflow="ask", **names)).run_id == marked.run_id
     assert (await api.run(run=text)).run_id == marked.run_id
     await api.signal(label=text, key=text, value=text)
     assert (await refusal(api.answer(gate=text, answer=text))).code == "not_found"

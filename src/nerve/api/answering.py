@@ -9,14 +9,17 @@ from weakref import WeakKeyDictionary
 
 from nerve.api import models
 from nerve.api.errors import ApiError
+from nerve.api.once import under_key
 from nerve.api.replies import Reply
 from nerve.api.telling import found
 from nerve.core.gates import taken
 from nerve.core.values import decode, encode
 from nerve.core.workflow import GateInfo, WorkflowRun, WorkflowState
 from nerve.core.workflow.replay import ASKS
+from nerve.core.workflow.run import SHORTEST
 from nerve.core.workflow.state import FINAL
 from nerve.engine.recovery import OPEN
+from nerve.store.port import ReplyRow
 
 if TYPE_CHECKING:
     from nerve.core.session import Session
@@ -27,8 +30,8 @@ LIMIT = 1_000_000
 LOOKED_THROUGH = 1000
 """How many runs are looked through for a gate that is not open any more."""
 
-_on_their_way: WeakKeyDictionary[Session, dict[asyncio.Future[None], str | None]] = WeakKeyDictionary()
-"""The answers that are being written, with their keys."""
+_on_their_way: WeakKeyDictionary[Session, set[asyncio.Future[None]]] = WeakKeyDictionary()
+"""The answers that are being written."""
 
 
 class GateEvent(NamedTuple):
@@ -58,13 +61,23 @@ async def answer(session: Session, asked: models.Answer) -> models.Answered:
     """Answer a gate once; the same key gives the same reply, also after a restart."""
     if len(encode(asked.answer).encode()) > LIMIT:
         raise ApiError("too_large", f"an answer has at most {LIMIT:,} bytes", "Put it into a file.")
-    if asked.key is not None:
-        await written(session, asked.key)
-        if asked.run is None and (kept := kept_with(session, asked.key)) is not None:
+    if asked.key is None:
+        return await settled(session, asked)
+
+    async def once(before: ReplyRow | None) -> models.Answered:
+        kept = None if before is None else models.Answered.model_validate_json(before.reply)
+        if kept is not None and asked.run in (None, kept.run_id):
             return repeated(kept, (kept.gate_id, kept.path, kept.node_id), asked)
+        if asked.run is not None and (told := repeated_in(session, asked.run, kept, asked)) is not None:
+            return told
+        return await settled(session, asked)
+
+    return await under_key(session, "answer", asked.key, once)
+
+
+async def settled(session: Session, asked: models.Answer) -> models.Answered:
+    """Give the answer, and return when it is written."""
     run = found(session, asked.run) if asked.run is not None else run_of_gate(session, asked.gate)
-    if asked.key is not None and (before := answered_with(session, run, asked.key)) is not None:
-        return repeated(before.told(), before.names, asked)
     try:
         owner, gate = run._find_gate(asked.gate)
         asked.answer = taken(asked.answer, gate.choices, gate.form)
@@ -77,25 +90,24 @@ async def answer(session: Session, asked: models.Answer) -> models.Answered:
             about=asked._caller.about() | ({"reason": asked.reason} if asked.reason else {}),
             reply=None if asked.key is None else Reply(session.name, asked.key, "answer").row(told),
         )
-        await on_its_way(session, asked.key, answering)
+        await on_its_way(session, answering)
     except RuntimeError as error:
         await written(session)
         raise refused(session, run, asked, error) from error
     return told
 
 
-async def on_its_way(session: Session, key: str | None, answering: Awaitable[None]) -> None:
+async def on_its_way(session: Session, answering: Awaitable[None]) -> None:
     """Let others wait until this is written; whoever asked may go away meanwhile."""
     task = asyncio.ensure_future(answering)
-    _on_their_way.setdefault(session, {})[task] = key
-    task.add_done_callback(lambda done: _on_their_way[session].pop(done))
+    _on_their_way.setdefault(session, set()).add(task)
+    task.add_done_callback(_on_their_way[session].discard)
     await asyncio.shield(task)
 
 
-async def written(session: Session, key: str | None = None) -> None:
-    """Return when the answers that are on their way are written, or those with this key."""
-    waiting = [task for task, own in _on_their_way.get(session, {}).items() if key in (None, own)]
-    if waiting:
+async def written(session: Session) -> None:
+    """Return when the answers that are on their way are written."""
+    if waiting := list(_on_their_way.get(session, ())):
         await asyncio.wait(waiting)
 
 
@@ -113,25 +125,34 @@ def given(owner: WorkflowRun, gate: GateInfo, asked: models.Answer) -> models.An
     )
 
 
-def kept_with(session: Session, key: str) -> models.Answered | None:
-    """What was said to the answer with a key, in whichever run its gate was."""
-    row = session.engine.store.reply(session.name, key)
-    if row is None:
-        return None
-    name = row.asked.partition(" ")[0]
-    if name != "answer":
-        told = f"key '{key}' was used for another command ({name})"
-        raise ApiError("conflict", told, "Use a new key for a new command.")
-    return models.Answered.model_validate_json(row.reply)
+def repeated_in(
+    session: Session, name: str, kept: models.Answered | None, asked: models.Answer
+) -> models.Answered | None:
+    """The reply to an answer that was given before in a run, or in one that it started."""
+    assert asked.key is not None
+    before = answered_with(session, found(session, name), asked.key)
+    if before is not None and (kept is None or kept.run_id == before.run):
+        return repeated(before.told(), before.names, asked)
+    if kept is not None:
+        raise another(kept, asked)
+    return None
 
 
 def repeated(before: models.Answered, names: Collection[str | None], asked: models.Answer) -> models.Answered:
     """The reply to an answer that was given before; a key is for one answer only."""
-    if (asked.gate is None or asked.gate in names) and same(before.answer, asked.answer):
+    named = asked.gate is None or asked.gate in names
+    if not named and asked.gate is not None and len(asked.gate) >= SHORTEST:
+        named = before.gate_id.startswith(asked.gate)
+    if named and same(before.answer, asked.answer):
         return before
-    raise ApiError(
+    raise another(before, asked)
+
+
+def another(before: models.Answered, asked: models.Answer) -> ApiError:
+    return ApiError(
         "conflict",
-        f"key '{asked.key}' was used for the answer {encode(before.answer, deep=None)}",
+        f"key '{asked.key}' was used for the answer {encode(before.answer, deep=None)}"
+        f" in run '{before.run_id}'",
         "Use a new key for a new answer.",
         {"winner": before.model_dump()},
     )

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from nerve.api import models
 from nerve.api.answering import answer
 from nerve.api.collecting import collect
 from nerve.api.errors import ApiError
+from nerve.api.once import under_key
 from nerve.api.reloading import reload
 from nerve.api.telling import fact_told, found, run_told, workflow_told
+from nerve.core.limits import Limits
 from nerve.core.session import loading
-from nerve.core.values import encode
+from nerve.core.values import decode, encode
 from nerve.core.workflow import WorkflowRun, WorkflowState
 from nerve.dataspace import Change, Record
 from nerve.engine.fork import forked_from
-from nerve.store.port import ReplyRow
+from nerve.store.port import ReplyRow, RunRow
 
 if TYPE_CHECKING:
     from nerve.core.session import Session
@@ -57,38 +60,64 @@ async def define(session: Session, asked: models.Define) -> models.WorkflowTold:
 
 async def start(session: Session, asked: models.Start) -> models.RunTold:
     name = startable(session, asked.workflow)
-    if asked.key is not None:
-        check_key(session, asked.key, name)
-    run = await session.start(
-        name,
-        asked.input,
-        asked.params,
-        asked.key,
-        limits=asked.limits,
-        label=asked.label,
-        branch=asked.branch,
-        conversation=asked.conversation,
-    )
-    if asked.key is not None:
-        check_same(run, asked)
+    about = {"label": asked.label, "branch": asked.branch, "conversation": asked.conversation}
+
+    async def begin(_: object = None) -> WorkflowRun:
+        if asked.key is not None:
+            check_same(session, asked.key, Started(name, asked.input, asked.params, about, asked.limits))
+        return await session.start(
+            name,
+            asked.input,
+            asked.params,
+            asked.key,
+            limits=asked.limits,
+            label=asked.label,
+            branch=asked.branch,
+            conversation=asked.conversation,
+        )
+
+    run = await (begin() if asked.key is None else under_key(session, "start", asked.key, begin))
     if asked.wait:
         await at_rest(session, run)
     return run_told(run)
 
 
-def check_same(run: WorkflowRun, asked: models.Start) -> None:
-    """A key is for one start: what comes with it again is the same; defaults may be added to the inputs."""
-    started = {name: value for name, value in run._params.items() if name in asked.params}
-    if encode([run.input, started], True, None) != encode([asked.input, asked.params], True, None):
-        told = f"key '{asked.key}' is that of run '{run.run_id}', which was started with another input"
-        raise ApiError("conflict", told, "Use a new key for a new run.", {"run_id": run.run_id})
+class Started(NamedTuple):
+    """What a run is started with."""
+
+    workflow: str
+    input: Any
+    params: Mapping[str, Any]
+    about: Mapping[str, str | None]
+    limits: Mapping[str, Any] | None = None
 
 
-def check_key(session: Session, key: str, workflow: str) -> None:
+def check_same(session: Session, key: str, asked: Started) -> None:
+    """A key is for one start: what comes with it again is the same, and what is left out its default."""
     row = session.engine.store.run_by_key(session.name, key)
-    if row is not None and (row.workflow != workflow or forked_from(session.engine, row.run)):
-        told = f"key '{key}' is that of run '{row.run}' of workflow '{row.workflow}'"
+    if row is not None and (wrong := difference(session, row, asked)):
+        told = f"key '{key}' is that of run '{row.run}', which was started with another {wrong}"
         raise ApiError("conflict", told, "Use a new key for a new run.", {"run_id": row.run})
+
+
+def difference(session: Session, row: RunRow, asked: Started) -> str | None:
+    if row.workflow != asked.workflow:
+        return f"workflow, '{row.workflow}'"
+    start = decode(session.engine.store.events(row.run, limit=1)[0].data)
+    workflow = session.engine.handle(row).workflow
+    try:
+        params = workflow.check_params(asked.params)
+    except ValueError:
+        return "input"
+    if not same([start["input"], start["params"]], [asked.input, params]):
+        return "input"
+    if asked.limits is not None and not same(start["limits"], Limits.of(asked.limits).to_dict()):
+        return "limit"
+    return next((name for name, value in asked.about.items() if start.get(name) != value), None)
+
+
+def same(one: Any, other: Any) -> bool:
+    return encode(one, True, None) == encode(other, True, None)
 
 
 def startable(session: Session, name: str) -> str:
@@ -174,8 +203,19 @@ async def stop(session: Session, asked: models.Stop) -> models.RunTold:
 async def fork(session: Session, asked: models.Fork) -> models.RunTold:
     run = found(session, asked.run)
     changed = {"input": asked.input} if "input" in asked.model_fields_set else {}
-    options = {"overrides": asked.overrides, "limits": asked.limits, "key": asked.key, **changed}
-    return run_told(await session.fork(run.run_id, asked.at, **options))
+    options = {"overrides": asked.overrides, "limits": asked.limits, **changed}
+    return await forked(session, run, asked.at, asked, options)
+
+
+async def forked(
+    session: Session, run: WorkflowRun, at: str | None, asked: models.Command, options: Mapping[str, Any]
+) -> models.RunTold:
+    key, store = asked.key, session.engine.store
+    made = None if key is None else store.run_by_key(session.name, key)
+    if made is not None and forked_from(session.engine, made.run) != run.run_id:
+        told = f"key '{key}' is that of run '{made.run}', which is no fork of '{run.run_id}'"
+        raise ApiError("conflict", told, "Use a new key for a new run.", {"run_id": made.run})
+    return run_told(await session.fork(run.run_id, at, key=key, reply=begun(asked), **options))
 
 
 async def retry(session: Session, asked: models.Skip) -> models.RunTold:
@@ -186,7 +226,7 @@ async def retry(session: Session, asked: models.Skip) -> models.RunTold:
     failed = next((node.path for node in run.view.nodes.values() if node.state == "failed"), None)
     if failed is None:
         raise ApiError("conflict", f"nothing has failed in run '{run.run_id}'", "Start it again, or fork it.")
-    return run_told(await session.fork(run.run_id, failed, key=asked.key))
+    return await forked(session, run, failed, asked, {})
 
 
 async def skip(session: Session, asked: models.Skip) -> models.RunTold:
@@ -207,6 +247,10 @@ async def route(session: Session, asked: models.Route) -> models.RouteTold:
     decision = await project_router(session).route(asked.text)
     run = None
     if asked.start:
+        if asked.key is not None and isinstance(decision, Chosen):
+            about = {"conversation": asked.conversation}
+            given = Started(decision.workflow, decision.intent, decision.inputs, about)
+            check_same(session, asked.key, given)
         run = await start_decided(session, decision, asked.conversation, key=asked.key)
     kind: Kind = "question"
     if isinstance(decision, Chosen | Conversation):

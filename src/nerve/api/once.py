@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from nerve.api.errors import ApiError
@@ -14,17 +14,20 @@ from nerve.api.operations import Operation
 from nerve.api.replies import Reply
 from nerve.api.telling import found, run_told
 from nerve.core.values import encode
-from nerve.store.port import Append, ReplyRow
+from nerve.engine.fork import forked_from
+from nerve.store.port import Append, ReplyRow, RunRow
 
 if TYPE_CHECKING:
     from nerve.core.session import Session
 
+T = TypeVar("T")
 Do = Callable[["Session", Any], Awaitable[Told]]
+FIX = "Use a new key for a new command."
 
 OWN = ("start", "answer")
 """What keeps its keys itself: with the run, and with the answer."""
 
-_on_their_way: WeakKeyDictionary[Session, dict[str, asyncio.Task[Told]]] = WeakKeyDictionary()
+_on_their_way: WeakKeyDictionary[Session, dict[str, asyncio.Task[Any]]] = WeakKeyDictionary()
 
 
 async def done_once(session: Session, operation: Operation, asked: Asked, do: Do) -> Told:
@@ -35,16 +38,48 @@ async def done_once(session: Session, operation: Operation, asked: Asked, do: Do
     key = asked.once
     if key is None or operation.name in OWN:
         return await do(session, asked)
+    reply = Reply(session.name, key, fingerprint(operation, asked))
+
+    async def told(before: ReplyRow | None) -> Told:
+        if before is not None:
+            return repeated(session, operation, asked, reply, before)
+        asked._reply = reply
+        return await kept(session, asked, reply, do)
+
+    return await under_key(session, operation.name, key, told)
+
+
+async def under_key(
+    session: Session, name: str, key: str, do: Callable[[ReplyRow | None], Coroutine[Any, Any, T]]
+) -> T:
+    """Do something when nobody else does anything with that key, which must not be another command's.
+
+    It is given what was said to the same command before, if that is kept.
+    """
     flying = _on_their_way.setdefault(session, {})
     while (first := flying.get(key)) is not None:
         await asyncio.wait([first])
-    reply = Reply(session.name, key, fingerprint(operation, asked))
-    if (before := session.engine.store.reply(session.name, key)) is not None:
-        return repeated(session, operation, asked, reply, before)
-    asked._reply = reply
-    task = flying[key] = asyncio.ensure_future(kept(session, asked, reply, do))
+    store = session.engine.store
+    before, run = store.reply(session.name, key), store.run_by_key(session.name, key)
+    check_owner(session, name, key, before, run)
+    if before is not None or run is not None:
+        return await do(before)
+    task = flying[key] = asyncio.ensure_future(do(None))
     task.add_done_callback(lambda _: flying.pop(key))
     return await asyncio.shield(task)  # whoever asked may go away meanwhile
+
+
+def check_owner(session: Session, name: str, key: str, before: ReplyRow | None, run: RunRow | None) -> None:
+    """A key belongs to one command: that which was replied to, or that which made a run with it."""
+    if before is not None:
+        used = before.asked.partition(" ")[0]
+        if used != name:
+            raise ApiError("conflict", f"key '{key}' was used for another command ({used})", FIX)
+    elif run is not None:
+        makers = ("fork", "retry") if forked_from(session.engine, run.run) else ("start", "route")
+        if name not in makers:
+            told = f"key '{key}' is that of run '{run.run}' of workflow '{run.workflow}'"
+            raise ApiError("conflict", told, FIX, {"run_id": run.run})
 
 
 async def kept(session: Session, asked: Asked, reply: Reply, do: Do) -> Told:
@@ -70,9 +105,9 @@ def fingerprint(operation: Operation, asked: Asked) -> str:
 
 def repeated(session: Session, operation: Operation, asked: Asked, reply: Reply, before: ReplyRow) -> Told:
     if before.asked != reply.asked:
-        name = before.asked.partition(" ")[0]
-        told = f"key '{reply.key}' was used for another command ({name})"
-        raise ApiError("conflict", told, "Use a new key for a new command.")
+        told = f"key '{reply.key}' was used for another command ({operation.name})"
+        raise ApiError("conflict", told, FIX)
     if not before.reply and isinstance(asked, OneRun):  # it was done, and then the process died
-        return run_told(found(session, asked.run))
+        made = session.engine.store.run_by_key(session.name, reply.key)
+        return run_told(found(session, asked.run if made is None else made.run))
     return operation.tells.model_validate_json(before.reply)

@@ -33,7 +33,7 @@ from nerve.engine.commands import ignore
 from nerve.engine.journal import Journal
 from nerve.engine.records import limits_of, raised_for_steps, step_of
 from nerve.engine.waits import OPENS
-from nerve.store.port import Row, RunRow
+from nerve.store.port import ReplyRow, Row, RunRow
 
 if TYPE_CHECKING:
     from nerve.engine.local import LocalEngine
@@ -77,6 +77,7 @@ async def fork(
     overrides: Mapping[str, Mapping[str, Any]],
     key: str | None = None,
     limits: Mapping[str, Any] = MappingProxyType({}),
+    reply: ReplyRow | None = None,
 ) -> WorkflowRun:
     """Start a run that takes over what `source` has settled, and goes its own way from the path `at` on."""
     row = engine.store.run(source)
@@ -92,14 +93,14 @@ async def fork(
     anew = encode(given, canonical=True) != encode(start["input"], canonical=True)
     new = {"overrides": {**start.get("overrides", {}), **changed}} | ({"key": key} if key is not None else {})
     cut = Cut(tuple(dict.fromkeys([*([at] if at is not None else []), *changed])), anew)
-    await asyncio.gather(*copy(engine, row, past, run, cut, {"at": at, **new}, limits))
+    await asyncio.gather(*copy(engine, row, past, run, cut, {"at": at, **new}, limits, reply))
     engine.revive(run)
     return run
 
 
 def forked_from(engine: LocalEngine, run: str) -> str | None:
     """The run that a run was forked from."""
-    start = decode(engine.store.events(run)[0].data)
+    start = decode(engine.store.events(run, limit=1)[0].data)
     found: str | None = start.get("forked_from", {}).get("run")
     return found
 
@@ -119,6 +120,7 @@ def copy(
     cut: Cut,
     new: dict[str, Any],
     limits: Mapping[str, Any] = MappingProxyType({}),
+    reply: ReplyRow | None = None,
 ) -> list[asyncio.Future[None]]:
     """Note the journals of a fork and of the child runs it has yet to hear from, for one commit."""
     rows = kept(past, cut, engine.child_asked)
@@ -154,6 +156,7 @@ def copy(
     journal.pin(engine.definition(run.workflow))
     journal.row_changed()
     journal.note("workflow_started", "", encode(start, deep=AROUND))
+    journal.keep(reply)
     for taken in rows:
         journal.note(taken.type, taken.path, taken.data, taken.settles)
     return [*written, journal.written_upto(journal.seq)]

@@ -35,7 +35,7 @@ from nerve.engine.tasks import apart, count_tasks, sentinel
 from nerve.engine.waits import at_work, gate_info, open_in
 from nerve.engine.writer import Writer
 from nerve.errors import NerveError, WorkflowAbsent
-from nerve.store.port import Row, RunRow, Store
+from nerve.store.port import ReplyRow, Row, RunRow, Store
 
 log = logging.getLogger("nerve")
 
@@ -474,10 +474,11 @@ class LocalEngine:
         overrides: Mapping[str, Mapping[str, Any]],
         key: str | None = None,
         limits: Mapping[str, Any] | None = None,
+        reply: ReplyRow | None = None,
     ) -> WorkflowRun:
         if key is not None and (row := self.store.run_by_key(self._name, key)) is not None:
             return self.take_up(fork.same_source(self, key, row, source))
-        return await fork.fork(self, source, at, input, overrides, key, limits or {})
+        return await fork.fork(self, source, at, input, overrides, key, limits or {}, reply)
 
     def rows(self, run_id: str, after: int = 0, limit: int | None = None) -> Iterable[Row]:
         return self.store.events(run_id, after, limit)

@@ -301,18 +301,19 @@ class Session:
         key: str | None = None,
         *,
         limits: Limits | Mapping[str, Any] | None = None,
+        reply: Any = None,
     ) -> WorkflowRun:
         """A new run that takes over what `run_id` has settled, and goes its own way from the path `at` on.
 
         `input` is the new input of the step at `at`, or of the workflow when there is no `at`;
         `overrides` changes settings of steps by their paths, and those are run again. It has the limits of
         the other as they were last raised, and as `limits` raises them: of the run, or of a step by its
-        path. The same `key` gives the same run.
+        path. The same `key` gives the same run; `reply` is kept by the store, in the same transaction.
         """
         given = limits.to_dict() if isinstance(limits, Limits) else {} if limits is None else limits
         raised(given)
         check_exact([input, overrides])
-        return await self.engine.fork(self._full_id(run_id), at, input, overrides or {}, key, given)
+        return await self.engine.fork(self._full_id(run_id), at, input, overrides or {}, key, given, reply)
 
     def get_workflow_run(self, run_id: str) -> WorkflowRun | None:
         """A run by its id or any unique beginning of it."""
