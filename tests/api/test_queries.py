@@ -302,6 +302,57 @@ async def test_labels_and_gates_are_taken_by_their_beginnings_if_only_one_fits(a
     await api.answer(run="feature-42", gate=first.gates[0].gate_id[:4], answer="yes")
 
 
+async def test_a_label_of_several_runs_means_the_one_that_is_open_and_else_none(api: Api) -> None:
+    over = await api.start(workflow="hello", label="dup", wait=True)
+    first = await api.start(workflow="ask", label="dup", wait=True)
+    assert (await api.run(run="dup")).run_id == first.run_id
+    second = await api.start(workflow="ask", label="dup", wait=True)
+    for ask in (
+        api.run(run="dup"),
+        api.events(run="dup"),
+        anext(api.hub.watch("dup")),
+        api.stop(run="dup"),
+        api.pause(run="dup"),
+        api.answer(run="dup", answer="yes"),
+    ):
+        error = await refusal(ask)
+        told = [(run["run_id"], run["state"]) for run in error.details["runs"]]
+        assert (error.code, told) == (
+            "conflict",
+            [(second.run_id, "waiting"), (first.run_id, "waiting")],
+        )
+        assert f"'dup' could be {second.run_id} (waiting, started 20" in error.message
+    assert len((await api.gates()).gates) == 2
+    given = {"run": "dup", "answer": "yes", "key": "k"}
+    await api.stop(run=first.run_id)
+    answered = await api.answer(**given)
+    assert answered.run_id == second.run_id
+    await api.session.get_workflow_run(second.run_id).wait()
+    error = await refusal(api.stop(run="dup"))
+    assert {run["run_id"] for run in error.details["runs"]} == {over.run_id, first.run_id, second.run_id}
+    assert await api.answer(**given) == answered
+
+
+async def test_an_exact_id_counts_more_than_a_label_and_a_label_as_much_as_a_beginning(api: Api) -> None:
+    run = await api.start(workflow="ask", wait=True)
+    other = await api.start(workflow="ask", label=run.run_id, wait=True)
+    assert (await api.run(run=run.run_id)).run_id == run.run_id
+    short = run.run_id[:-1]
+    third = await api.start(workflow="ask", label=short, wait=True)
+    error = await refusal(api.stop(run=short))
+    assert [each["run_id"] for each in error.details["runs"]] == [third.run_id, run.run_id]
+    assert (await api.run(run=other.run_id)).label == run.run_id
+
+
+async def test_a_fork_has_the_label_of_the_run_that_has_ended(api: Api) -> None:
+    run = await api.start(workflow="ask", label="v1", wait=True)
+    await api.stop(run="v1")
+    fork = await api.fork(run="v1")
+    assert (await api.stop(run="v1")).run_id == fork.run_id
+    assert (await refusal(api.run(run="v1"))).code == "conflict"
+    assert (await api.run(run=run.run_id)).label == "v1"
+
+
 def test_every_error_has_a_code_a_sentence_and_a_fix() -> None:
     assert FIXES.keys() == STATUS.keys()
     for code in STATUS:

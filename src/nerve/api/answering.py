@@ -11,7 +11,7 @@ from nerve.api import models
 from nerve.api.errors import ApiError
 from nerve.api.once import under_key
 from nerve.api.replies import Reply
-from nerve.api.telling import found
+from nerve.api.telling import found, goes_by
 from nerve.core.gates import taken
 from nerve.core.values import decode, encode
 from nerve.core.workflow import GateInfo, WorkflowRun, WorkflowState
@@ -130,12 +130,22 @@ def repeated_in(
 ) -> models.Answered | None:
     """The reply to an answer that was given before in a run, or in one that it started."""
     assert asked.key is not None
-    before = answered_with(session, found(session, name), asked.key)
-    if before is not None and (kept is None or kept.run_id == before.run):
+    run = found(session, name) if kept is None else answered_under(session, name, kept)
+    before = None if run is None else answered_with(session, run, asked.key)
+    if before is not None:
         return repeated(before.told(), before.names, asked)
     if kept is not None:
         raise another(kept, asked)
     return None
+
+
+def answered_under(session: Session, name: str, kept: models.Answered) -> WorkflowRun | None:
+    """The run with an answer, or one around it, that goes by a name, whatever else does so by now."""
+    engine = session.engine
+    row = engine.store.run(kept.run_id)
+    while row is not None and not goes_by(row, name):
+        row = engine.store.run(row.parent) if row.parent is not None else None
+    return None if row is None else engine.handle(row)
 
 
 def repeated(before: models.Answered, names: Collection[str | None], asked: models.Answer) -> models.Answered:

@@ -75,7 +75,7 @@ class Start(Command):
 
 class OneRun(Asked):
     run: Name
-    """Its id, any unique beginning of it, or its label."""
+    """Its id, the beginning of it, or its label; of several that go by it, the one that is open."""
 
 
 class OneWorkflow(Asked):

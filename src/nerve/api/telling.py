@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from nerve.core.view import NodeView, RunView
 from nerve.core.workflow import GateInfo, Workflow, WorkflowRun
 from nerve.dataspace import Fact
 from nerve.engine.local import Outcome
+from nerve.engine.recovery import OPEN
 from nerve.errors import JournalBroken
 
 if TYPE_CHECKING:
@@ -25,27 +26,63 @@ AMONG = 5
 
 
 def found(session: Session, name: str) -> WorkflowRun:
-    """A run by its id, any unique beginning of it, or its label."""
+    """The one run that a name means; ApiError if there is none, or if it could be several."""
+    return session.engine.handle(named(session, name))
+
+
+def named(session: Session, name: str) -> RunRow:
+    """A run by its id, by its label or the beginning of its id, or by the beginning of its label.
+
+    Where several go by a name, it means the one that is open, if the others have ended.
+    """
     store = session.engine.store
     exact = store.run(name)
     if exact is not None and exact.session == session.name:
-        return session.engine.handle(exact)
-    rows = store.runs(session=session.name, label=name, newest=1)
-    rows = rows or store.runs(session=session.name, prefix=name, newest=AMONG + 1)
-    if len(rows) > 1:
-        raise ApiError("conflict", several(name, [row.run for row in rows]), "Write more of the id.")
-    if not (rows := rows or labelled(session, name)):
+        return exact
+    for names in ({"label": name}, {"prefix": name}), ({"label": each} for each in one_label(session, name)):
+        if rows := meant(session, list(names)):
+            break
+    else:
         raise ApiError("not_found", f"Workflow run '{name}' not found", "See the list: nerve runs")
-    return session.engine.handle(rows[0])
+    if len(rows) > 1:
+        raise ambiguous(name, rows)
+    return rows[0]
 
 
-def labelled(session: Session, name: str) -> list[RunRow]:
-    """The newest run whose label begins like that, if only one label does."""
-    store = session.engine.store
-    close = store.labels(session.name, name, AMONG + 1)
+def meant(session: Session, names: list[dict[str, Any]]) -> list[RunRow]:
+    """The open runs that go by one of the names, or else the others that do; the newest, newest first."""
+    for states in (OPEN, None):
+        kinds = [{"session": session.name, "states": states, "newest": AMONG + 1, **each} for each in names]
+        rows = {row.run: row for kind in kinds for row in session.engine.store.runs(**kind)}
+        if rows:
+            return sorted(rows.values(), key=lambda row: row.started, reverse=True)
+    return []
+
+
+def one_label(session: Session, beginning: str) -> Iterator[str]:
+    """The only label that begins like that, if there is one."""
+    close = session.engine.store.labels(session.name, beginning, AMONG + 1)
     if len(close) > 1:
-        raise ApiError("conflict", several(name, close), "Write more of the label.")
-    return store.runs(session=session.name, label=close[0], newest=1) if close else []
+        raise ApiError("conflict", several(beginning, close), "Write more of the label.")
+    yield from close
+
+
+def ambiguous(name: str, rows: list[RunRow]) -> ApiError:
+    could_be = [f"{row.run} ({row.state}, started {when(row.started)})" for row in rows]
+    told = [
+        {"run_id": row.run, "label": row.label, "state": row.state, "started_at": when(row.started)}
+        for row in rows[:AMONG]
+    ]
+    return ApiError("conflict", several(name, could_be), "Name one by its id.", {"runs": told})
+
+
+def when(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
+
+
+def goes_by(row: RunRow, name: str) -> bool:
+    """Whether a name could mean this run."""
+    return row.run.startswith(name) or (row.label or "").startswith(name)
 
 
 def several(name: str, could_be: list[str]) -> str:

@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from nerve.api import Api
+from nerve.api import Api, ApiError
 from nerve.cli.answers import Answers
-from nerve.cli.common import Common, Door, again
+from nerve.cli.common import Common, Door, again, refused
 from nerve.cli.exits import INTERRUPTED
 from nerve.cli.outcome import Outcome
 from nerve.cli.project import Project, store_of
@@ -45,6 +45,8 @@ class Launch:
         try:
             with contextlib.redirect_stdout(sys.stderr) if self.common.json else contextlib.nullcontext():
                 outcome = asyncio.run(self._drive(drive))
+        except ApiError as error:
+            return refused(error, self.common)
         except KeyboardInterrupt:
             return self._interrupted()
         return self._tell(outcome)

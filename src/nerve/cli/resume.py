@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from nerve.api.telling import named
 from nerve.cli.answers import Answers
 from nerve.cli.bounds import bounds
 from nerve.cli.common import DEFAULT, Common
@@ -29,8 +30,6 @@ from nerve.spec.workflow import DefinedWorkflow
 if TYPE_CHECKING:
     from nerve.store.port import RunRow
 
-HOW_MANY = 5
-"""Runs that an error lists."""
 NAMED = "If a file has it, name that: --with FILE."
 
 
@@ -45,7 +44,7 @@ def resume(
 ) -> int:
     """Go on with a run of this project, and show it to its end.
 
-    RUN is its id, the beginning of it that no other run has, or its label.
+    RUN is its id, the beginning of it, or its label.
 
     Parameters
     ----------
@@ -66,25 +65,13 @@ def resume(
     answers = Answers(answer)
 
     async def drive(session: Session) -> Outcome:
-        row = row_of(session, run)
+        row = named(session, run)
         known = session.engine.store.events(row.run)[-1].seq
         take = changed if with_changes else taken_up
         found = await take(session, launch.project, row, answers, bounds(limit))
         return await launch.to_end(session, found, answers, known)
 
     return launch.go(drive)
-
-
-def row_of(session: Session, prefix: str) -> RunRow:
-    """The run of an id, or of the beginning of one; or the last that was given this label."""
-    rows = session.engine.store.runs(session=session.name, prefix=prefix)
-    labelled = session.engine.store.runs(session=session.name, label=prefix)[-1:]
-    exact = [row for row in rows if row.run == prefix] or labelled or rows
-    if len(exact) != 1:
-        newest = ", ".join(row.run for row in rows[-HOW_MANY:])
-        many = f"{len(rows)} runs begin with '{prefix}', among them {newest}: write more of the id."
-        raise UsageError(many if rows else f"there is no run '{prefix}'. `nerve runs` lists them.")
-    return exact[0]
 
 
 async def taken_up(
