@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import shutil
 import signal
 import stat
 import sys
@@ -160,6 +161,27 @@ async def test_changed_definitions_are_read_again_and_open_runs_keep_theirs(tmp_
             told = [each async for each in stream(client, f"/events/workflow/{each['run_id']}")]
             results.append(told[-1].data["result"])
         assert results == ["you said yes", "now you said yes"]
+
+
+async def test_folders_that_come_later_or_are_made_again_are_read_and_watched(tmp_path: Path) -> None:
+    async with program(tmp_path) as served, served.client() as client:
+
+        async def described(name: str, told: str | None) -> None:
+            async with asyncio.timeout(20):
+                while (  # noqa: ASYNC110
+                    await client.get(f"/api/workflows/{name}")
+                ).json().get("description") != told:
+                    await asyncio.sleep(0.05)
+
+        workflows = tmp_path / ".nerve" / "workflows"
+        elsewhere = tmp_path / ".claude" / "workflows"
+        for number, folder in enumerate((workflows, elsewhere, workflows)):
+            folder.mkdir(parents=True)
+            for told in ("first", "then", "at last"):
+                (folder / "hello.yaml").write_text(f"description: {told} {number}{HELLO}")
+                await described("hello", f"{told} {number}")
+            shutil.rmtree(folder)
+            await described("hello", None)
 
 
 async def test_a_second_server_of_the_project_is_refused(tmp_path: Path) -> None:

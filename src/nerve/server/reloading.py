@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+import os
+import stat
+from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,11 @@ from nerve.api import Api, ApiError
 from nerve.notations.discovery import FOLDERS, PROMPTS
 
 log = logging.getLogger("nerve")
+
+TICK = 1000
+"""Milliseconds after which it is looked whether all folders are still the same."""
+LATER = 60.0
+"""Seconds after which a system that watches no more folders is asked again."""
 
 
 async def load_all(api: Api) -> list[dict[str, Any]]:
@@ -39,18 +46,59 @@ async def reloading(api: Api) -> AsyncIterator[None]:
 
 
 async def watch(api: Api, stop: asyncio.Event) -> None:
-    folders = watched(api.session.project, api.session.config.workflows_dir)
-    if not folders:
-        await stop.wait()
-        return
-    async for _ in awatch(*folders, stop_event=stop, debounce=200, step=20):
-        try:
-            await load_all(api)
-        except ApiError as error:
-            log.warning("the definitions were not read again: %s", error)
+    """Folders that come later, or are removed and made again, are watched from then on."""
+    places = watched(api.session.project, api.session.config.workflows_dir)
+    there, anew = present(places), False
+    while not stop.is_set():
+        async with contextlib.aclosing(changes(list(there), stop)) as looking:
+            async for changed in looking:
+                now = present(places)
+                other = now != there or bool(changed & {each.name for each in places})
+                if changed or anew or other:
+                    await read_again(api)
+                anew, there = other, now
+                if anew:
+                    break  # what changes until the new ones are watched is read when they are
+
+
+async def read_again(api: Api) -> None:
+    try:
+        await load_all(api)
+    except ApiError as error:
+        log.warning("the definitions were not read again: %s", error)
+
+
+async def changes(folders: list[Path], stop: asyncio.Event) -> AsyncGenerator[set[str], None]:
+    """The names of what has changed in the folders, which may be one of them; every second, if there are any.
+
+    A folder that is made again may be the same to the system, so that it is gone must be seen here.
+    """
+    try:
+        async for changed in awatch(
+            *folders, stop_event=stop, debounce=200, step=20, rust_timeout=TICK, yield_on_timeout=True
+        ):
+            yield {os.path.basename(path) for _, path in changed}
+    except OSError as error:
+        full = all(each.is_dir() for each in folders)  # or else one is just gone
+        if full:
+            log.warning("changes of definitions are not seen: %s. Read them: nerve workflow reload", error)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), LATER if full else TICK / 1000)
+        yield set()
+
+
+def present(folders: list[Path]) -> dict[Path, tuple[int, int]]:
+    """The folders that are there, and which ones they are."""
+    found = {}
+    for each in folders:
+        with contextlib.suppress(OSError):
+            told = each.stat()
+            if stat.S_ISDIR(told.st_mode):
+                found[each] = (told.st_dev, told.st_ino)
+    return found
 
 
 def watched(project: Path, extra: str | None) -> list[Path]:
-    """The folders in which workflows and their prompts are, as far as there are any."""
+    """The folders in which workflows and their prompts may be."""
     names = [f"{folder}/{part}" for folder in FOLDERS for part in ("workflows", *PROMPTS)]
-    return [project / name for name in [*names, *([extra] if extra else [])] if (project / name).is_dir()]
+    return [project / name for name in [*names, *([extra] if extra else [])]]
