@@ -1,6 +1,7 @@
 """Streams of events: each event once, in order, from wherever one was; and nobody is waited for."""
 
 import asyncio
+import json
 import time
 from contextlib import aclosing
 from pathlib import Path
@@ -10,6 +11,7 @@ import httpx2
 import pytest
 
 from nerve.api import hub
+from nerve.server import following
 from server.conftest import Served, serving, until
 from server.sse import Message, stream
 
@@ -91,6 +93,40 @@ async def test_all_runs_are_streamed_behind_a_snapshot(client: httpx2.AsyncClien
         again = [await anext(events) for _ in range(3)]
     assert again[0] == seen[1]
     assert later["run_id"] in {each.data["run_id"] for each in again}
+
+
+async def test_a_snapshot_is_small_however_much_the_runs_gave(client: httpx2.AsyncClient) -> None:
+    small = await start(client, "hello", input="x", wait=True)
+    large = [await start(client, "hello", input="x" * 500_000, wait=True) for _ in range(20)]
+    async with aclosing(stream(client, "/events")) as events:
+        told = (await anext(events)).data
+    assert len(json.dumps(told)) < 100_000
+    assert [run["run_id"] for run in told["runs"]] == [run["run_id"] for run in (*large[::-1], small)]
+    assert [(run["result"], run["left_out"]) for run in told["runs"][:-1]] == [(None, ["result"])] * 20
+    assert told["runs"][-1]["result"] == "hello x"
+    assert "left_out" not in told["runs"][-1]
+    whole = (await client.get(f"/api/runs/{large[0]['run_id']}")).json()
+    assert len(whole["result"]) > 500_000
+    assert not told["more"]
+
+
+async def test_a_snapshot_that_has_no_room_for_all_says_so(
+    client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(4):
+        await start(client, "ask", wait=True)
+
+    async def snapshot() -> Any:
+        async with aclosing(stream(client, "/events")) as events:
+            return (await anext(events)).data
+
+    whole = await snapshot()
+    gate, run = (len(json.dumps(whole[name][0])) + 10 for name in ("gates", "runs"))
+    for gates, runs in ((4, 2), (2, 0)):
+        monkeypatch.setattr(following, "LARGEST", gates * gate + runs * run)
+        told = await snapshot()
+        assert (len(told["gates"]), told["more_gates"]) == (gates, gates < 4)
+        assert (len(told["runs"]), told["more"]) == (runs, True)
 
 
 @pytest.mark.parametrize("mark", ["other-1", "nonsense", "-", "HERE-999999", "HERE--1", "HERE-" + "9" * 400])

@@ -175,6 +175,8 @@ class RunsAsked(Asked):
     limit: Annotated[int, Field(ge=1, le=1000)] = 100
     before: Name | None = None
     """Only runs that started before this one."""
+    largest: Annotated[int, Field(ge=0, le=2**53)] | None = None
+    """Characters of a result, or of an error; larger ones are left out, and `left_out` of the run says so."""
 
 
 class EventsAsked(OneRun):

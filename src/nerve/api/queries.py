@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from nerve.api import models
 from nerve.api.errors import ApiError
 from nerve.api.hub import event_told
-from nerve.api.telling import fact_told, found, gate_told, row_told, run_detail, workflow_told
+from nerve.api.telling import fact_told, found, gate_told, row_told, run_detail, shortened, workflow_told
 from nerve.core.values import decode
 from nerve.core.workflow import GateInfo, WorkflowState
 from nerve.core.workflow.state import FINAL
@@ -79,7 +79,7 @@ async def sessions(session: Session, asked: models.Nothing) -> models.Sessions:
 async def runs(session: Session, asked: models.RunsAsked) -> models.Runs:
     rows = newest(session, asked, asked.limit + 1)
     shown = rows[: asked.limit]
-    told = [row_told(session, row) async for row in in_turns(shown)]
+    told = [shortened(row_told(session, row), asked.largest) async for row in in_turns(shown)]
     return models.Runs(runs=told, more=len(rows) > asked.limit)
 
 

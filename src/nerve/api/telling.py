@@ -153,6 +153,37 @@ def row_told(session: Session, row: RunRow) -> models.RunTold:
     )
 
 
+def shortened(told: models.RunTold, largest: int | None) -> models.RunTold:
+    """A run without what is larger; whoever needs it asks for the run."""
+    if largest is None:
+        return told
+    names = ("result", "error", "held")
+    cut = [name for name in names if larger(getattr(told, name), largest)]
+    return told.model_copy(update={**dict.fromkeys(cut), "left_out": cut}) if cut else told
+
+
+def larger(value: Any, most: int) -> bool:
+    """Whether a value has more than so many characters, about; no more of it is looked at than that."""
+    stack = [value]
+    while stack and most >= 0:
+        match stack.pop():
+            case str() as text:
+                most -= len(text)
+            case dict() as mapping if len(mapping) <= most:
+                most -= len(mapping)
+                stack += [*mapping, *mapping.values()]
+            case list() as items if len(items) <= most:
+                most -= len(items)
+                stack += items
+            case dict() | list():
+                return True
+            case None:
+                pass
+            case _:
+                most -= 8
+    return most < 0
+
+
 def run_detail(run: WorkflowRun) -> models.RunDetail:
     view: RunView = run.view
     steps = view.ledger.by_step()

@@ -32,7 +32,7 @@ async def listed(workflow: str | None) -> list[dict[str, Any]]:
     if client is None:
         raise ApiError("busy", "the server has ended just now", "Try again.")
     async with client:
-        found = (await client.runs(workflow=workflow, limit=1000)).runs
+        found = (await client.runs(workflow=workflow, limit=1000, largest=0)).runs
     return [
         {
             "run_id": run.run_id,

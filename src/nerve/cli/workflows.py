@@ -37,7 +37,7 @@ def list_(*, common: Common = DEFAULT) -> int:
 
     async def do(door: Door) -> int:
         found = (await door.client.workflows()).workflows
-        runs = [run for run in (await door.client.runs(limit=1000)).runs if run.ended_at is None]
+        runs = [run for run in (await door.client.runs(limit=1000, largest=0)).runs if run.ended_at is None]
         lines = []
         for each in found:
             lines.append(f"{each.id}  {each.description}".rstrip())

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+import json
+from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from nerve.api import Api, ApiError
 from nerve.api.hub import Hub
+from nerve.api.models import Told
 from nerve.core.event import ENDS
 
 SHOWN = 100
 """Runs in a snapshot."""
+RESULT = 4096
+"""Characters of a result in it; larger ones are asked for with their runs."""
+LARGEST = 4 * 1024 * 1024
+"""Bytes of a snapshot, about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +105,30 @@ async def snapshot(api: Api) -> dict[str, Any]:
 async def made(api: Api) -> dict[str, Any]:
     async with _making.setdefault(api.hub, asyncio.Lock()):
         del _next[api.hub]
-        runs = await api.perform("runs", {"limit": SHOWN})
-        gates = await api.perform("gates", {})
-        return runs.model_dump(mode="json") | {"gates": gates.model_dump(mode="json")["gates"]}
+        runs: Any = await api.perform("runs", {"limit": SHOWN, "largest": RESULT})
+        gates: Any = await api.perform("gates", {})
+        room = Room(LARGEST)
+        shown = {"gates": room.taken(gates.gates), "runs": room.taken(runs.runs)}
+        more = runs.more or len(shown["runs"]) < len(runs.runs)
+        return {**shown, "more": more, "more_gates": len(shown["gates"]) < len(gates.gates)}
+
+
+class Room:
+    """How much there is left of a bound."""
+
+    def __init__(self, bytes: int) -> None:
+        self.left = bytes
+
+    def taken(self, many: Iterable[Told]) -> list[dict[str, Any]]:
+        """Those that there is room for, from the first on."""
+        taken = []
+        for each in many:
+            told = each.model_dump(mode="json")
+            self.left -= len(json.dumps(told))
+            if self.left < 0:
+                break
+            taken.append(told)
+        return taken
 
 
 _making: WeakKeyDictionary[Hub, asyncio.Lock] = WeakKeyDictionary()
