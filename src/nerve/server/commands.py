@@ -97,7 +97,7 @@ async def workflow_input(api: Api, params: Params) -> dict[str, Any]:
 
 async def cancel_workflow(api: Api, params: Params) -> dict[str, Any]:
     run = await api.stop(run=needed(params, "run_id"), **taken(params, "reason", "key"))
-    return done(run, "stopped")
+    return done(run, run.state if run.state in ("completed", "failed") else "stopped")
 
 
 async def pause_workflow(api: Api, params: Params) -> dict[str, Any]:
