@@ -41,6 +41,18 @@ def test_a_run_that_is_told_of(evil: str, do, verb: str) -> None:
     assert hostile(done.out + done.err) == []
 
 
+def test_a_label_or_a_description_is_one_line_of_a_list(do, project: Path) -> None:
+    source = {**WORKFLOW, "description": "d\n  0 forged waiting"}
+    (project / ".nerve/workflows/evil.json").write_text(json.dumps(source))
+    do("start", "evil", "--label", "a\n  1 forged waiting\u2028  2 forged")
+    lines = do("workflow", "list").out.splitlines()
+    [named] = [line for line in lines if line.startswith("evil")]
+    [run] = [line for line in lines if "1 forged" in line]
+    assert named == "evil  d 0 forged waiting"
+    assert run.endswith(" a 1 forged waiting 2 forged waiting")
+    assert not [line for line in lines if line.split()[:1] in (["0"], ["1"], ["2"])]
+
+
 def test_no_colour_of_ours_is_written_out(evil: str, do) -> None:
     do("start", evil)
     [run] = do("runs", "--json").json

@@ -309,7 +309,11 @@ def test_workflows_are_listed_with_their_steps_and_what_cannot_be_read(do, proje
     (project / ".nerve/workflows/broken.json").write_text("{")
     done = do("workflow", "reload")
     assert (done.code, done.out) == (1, "Reloaded 4 workflow(s).\n")
-    assert "broken.json" in done.err
+    assert "broken.json:1:" in done.err
+    (project / ".nerve/workflows/broken.json").write_text('{"name": "b", "body": {"kind": "gatee"}}')
+    told = "broken.json:1:32: unknown kind 'gatee'. Did you mean 'gate'? Known: call, prompt,"
+    for verb in ("reload", "list"):
+        assert told in do("workflow", verb).err
 
 
 def test_a_text_is_routed(do) -> None:

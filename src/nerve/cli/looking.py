@@ -32,7 +32,7 @@ WIDE = 1000
 def watch(run: Run, /, *, common: Common = DEFAULT) -> int:
     """Show a run as it goes on, to its end, and ask its gates here.
 
-    RUN is its id, the beginning of it that no other has, or its label. In a terminal it is a tree that is
+    RUN is its id, the beginning of it, or its label. In a terminal it is a tree that is
     drawn again and again, in a pipe a line for every step. Where no server runs, nothing goes on either:
     the run is shown as it stands. A gate is asked in a terminal all the same, and the run goes on here then.
     """

@@ -11,7 +11,7 @@ from nerve.cli.common import DEFAULT, Common, Door, answering
 from nerve.cli.exits import COMPLETED, FAILED
 from nerve.cli.showing import opened
 from nerve.notations import SUFFIXES, contents
-from nerve.spec.source import Unreadable
+from nerve.spec.source import Problem, Unreadable
 
 NONE = "No workflows found. Create workflows in .nerve/workflows/, or begin with: nerve init"
 
@@ -40,13 +40,15 @@ def list_(*, common: Common = DEFAULT) -> int:
         runs = [run for run in (await door.client.runs(limit=1000, largest=0)).runs if run.ended_at is None]
         lines = []
         for each in found:
-            lines.append(f"{each.id}  {each.description}".rstrip())
-            lines += [f"  Steps: {' → '.join(each.steps)}"] if each.steps else []
+            lines.append(f"{each.id}  {in_one_line(each.description)}".rstrip())
+            lines += [f"  Steps: {in_one_line(' → '.join(each.steps))}"] if each.steps else []
             lines += [
-                f"  {run.run_id} {run.label or ''} {run.state}" for run in runs if run.workflow == each.id
+                f"  {run.run_id} {in_one_line(run.label or '')} {run.state}"
+                for run in runs
+                if run.workflow == each.id
             ]
         for problem in door.problems:
-            door.say(f"{problem['file']}: {problem['message']}")
+            door.say(str(Problem.read(problem)))
         told = [each.model_dump(mode="json") for each in found]
         open_ = [run.model_dump(mode="json") for run in runs]
         door.tell({"workflows": told, "runs": open_, "problems": door.problems}, lines or NONE)
@@ -61,10 +63,15 @@ def reload(*, common: Common = DEFAULT) -> int:
     async def do(door: Door) -> int:
         told = await door.client.reload()
         for problem in told.problems:
-            door.say(f"{problem['file']}:{problem.get('line', 1)}: {problem['message']}")
+            door.say(str(Problem.read(problem)))
         for name in told.removed:
             door.say(f"{name} is gone, and so is its file; runs that are open go on")
         door.tell(told, f"Reloaded {told.workflows} workflow(s).")
         return FAILED if told.problems else COMPLETED
 
     return answering(common, do)
+
+
+def in_one_line(text: str) -> str:
+    """What others have written, which must not seem to be a line of ours."""
+    return " ".join(text.split())

@@ -55,6 +55,12 @@ class Problem:
             "fix": self.fix,
         }
 
+    @classmethod
+    def read(cls, data: Mapping[str, Any]) -> Problem:
+        """What another process told."""
+        place = Place(data.get("line", 1), data.get("column", 1))
+        return cls(data["file"], place, data["message"], data.get("fix", ""), data.get("severity", "error"))
+
 
 class Unreadable(NerveError, ValueError):
     """A text that cannot be read as a workflow; `problems` say why."""
