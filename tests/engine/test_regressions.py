@@ -354,3 +354,29 @@ async def test_a_leaf_that_ran_beside_an_open_gate_is_taken_up_again_after_a_res
         await run.answer("yes")
         result, answer = await run.wait()
         assert (result["output"], answer) == ("done", "yes")
+
+
+async def test_a_step_whose_retry_function_raises_is_settled_and_not_run_again_after_a_restart(tmp_path):
+    paid = []
+
+    def register(session):
+        async def pay(context):
+            paid.append(1)
+            return {"success": False, "error": "card refused", "attributes": {"code": None}}
+
+        FunctionNode("pay", session, pay)
+
+        @session.workflow
+        async def body(ctx):
+            told = await ctx.run("pay", retry=Retry(3, delay=0, on=lambda r: r.attributes["code"] > 500))
+            return [told.error.split(";")[0], await ctx.gate("Go?")]
+
+    async with Session(store=tmp_path / "n.db") as session:
+        register(session)
+        await at_gate(await session.start("body"))
+    async with Session(store=tmp_path / "n.db") as session:
+        register(session)
+        [run] = await session.recover()
+        await run.answer("yes")
+        assert await within(run.wait()) == ["card refused", "yes"]
+    assert paid == [1]

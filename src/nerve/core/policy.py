@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from nerve.core.checks import a_count, a_number, a_time
 from nerve.core.limits import Limits, of_step
+from nerve.core.misfits import readable
 from nerve.core.result import Result
 
 if TYPE_CHECKING:
@@ -22,7 +24,8 @@ class Retry:
     """Try up to `attempts` times; wait `delay`, times `factor` each time, at most `cap` seconds.
 
     `jitter` adds up to that fraction of the delay. `on` names the error types that are worth another
-    attempt, or is a function of the failed result; empty means all of them.
+    attempt, or is a function of the failed result; empty means all of them. If that function raises, there
+    is no other attempt, and the step has failed with what it failed with and a word about the function.
     """
 
     attempts: int = 3
@@ -51,6 +54,16 @@ class Retry:
             return bool(self.on(result))
         return not self.on or result.error_type in self.on
 
+    def judge(self, result: Result, attempt: int) -> tuple[Result, bool]:
+        """How an `attempt` ended, and whether another follows it; what `on` raises ends the step, too."""
+        try:
+            return result, self.again(result, attempt)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            why = f"{result.error}; Retry.on, {placed(self.on)}, raised {type(error).__name__}: {error}"
+            return Result({**result, "error": readable(why)}).ended_as(result), False
+
     def pause(self, attempt: int, chance: float) -> float:
         """Seconds between `attempt` and the next; `chance` is a number from 0 to 1."""
         try:
@@ -58,6 +71,13 @@ class Retry:
         except OverflowError:
             grown = self.cap if self.delay else 0.0
         return min(self.cap, grown) * (1 + self.jitter * chance)
+
+
+def placed(function: Any) -> str:
+    """The name of a function, and where it stands."""
+    code = getattr(function, "__code__", None)
+    where = f" ({os.path.basename(code.co_filename)}:{code.co_firstlineno})" if code is not None else ""
+    return f"{getattr(function, '__qualname__', None) or repr(function)}{where}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -227,10 +227,11 @@ class Calls:
                 if (decided := await self._decision(call)) is not None:
                     return decided
                 delay = 0.0
-            elif retry.again(result, number):
-                delay = retry.pause(number, drive.random(f"{call.path}~{number}"))
             else:
-                return self._accounted(call, runtime, result)
+                result, more = retry.judge(result, number)
+                if not more:
+                    return self._accounted(call, runtime, result)
+                delay = retry.pause(number, drive.random(f"{call.path}~{number}"))
             drive.note("node_retrying", call.path, retrying(call.node_id, number, retry, delay, result))
 
     async def _decision(self, call: Call) -> Result | None:

@@ -73,6 +73,41 @@ async def test_only_the_errors_named_are_tried_again(
     assert len(session.nodes["flaky"].calls) == calls
 
 
+def over_500(result: Any) -> bool:
+    return bool(result.attributes["code"] > 500)
+
+
+def ends_the_process(_: Any) -> bool:
+    raise SystemExit(3)
+
+
+REFUSED = {"success": False, "error": "card refused", "error_type": "Refused", "attributes": {"code": None}}
+
+
+@everywhere
+@pytest.mark.parametrize("on", [over_500, ends_the_process])
+async def test_a_step_whose_retry_cannot_say_whether_to_try_again_has_failed_and_says_which_function(
+    session: Session, in_a_run: bool, on: Any
+) -> None:
+    graph = Graph("g", session).add_step(MockNode("pay", session, [REFUSED]), "step", retry=Retry(3, on=on))
+    events = await gone_through(session, graph, in_a_run)
+    [failed] = of_type(events, "step_failed")
+    assert failed["error"].startswith(f"card refused; Retry.on, {on.__name__} (test_policies.py:")
+    assert "raised " in failed["error"]
+    assert failed["error_type"] == "Refused"
+    assert len(session.nodes["pay"].calls) == 1
+
+
+@everywhere
+async def test_a_control_node_whose_retry_cannot_say_whether_to_try_again_has_failed(
+    session: Session, in_a_run: bool
+) -> None:
+    inner = one_step(session, MockNode("pay", session, [REFUSED]), "inner")
+    graph = Graph("g", session).add_step(inner, "step", retry=Retry(3, on=lambda result: 1 / 0 > 0))
+    events = await gone_through(session, graph, in_a_run)
+    assert "<lambda> (test_policies.py:" in of_type(events, "step_failed")[-1]["error"]
+
+
 @everywhere
 @placed
 @pytest.mark.requirement("D1-6")

@@ -110,7 +110,8 @@ class DirectRuntime:
                 self._note_cut_off(call)
             if not result.success and (cut := self.cut_off(call.path)) is not None:
                 return unsure(result, cut)
-            if not retry.again(result, number):
+            result, more = retry.judge(result, number)
+            if not more:
                 return result
             pause = retry.pause(number, random())
             self._tell(call.path, "node_retrying", retrying(call.node_id, number, retry, pause, result))

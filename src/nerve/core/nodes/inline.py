@@ -42,7 +42,8 @@ async def again(
         result = await within(context, policy, once(number), take)
         if not result.success and (cut := context.runtime.cut_off(context.path)) is not None:
             return unsure(result, cut)
-        if not retry.again(result, number):
+        result, more = retry.judge(result, number)
+        if not more:
             return result
         pause = retry.pause(number, context.runtime.random(f"{context.path}~{number}"))
         await context.wait(Timer(take("retry"), pause))
