@@ -35,7 +35,8 @@ class NodeFailed(NerveError):
     """A node raised an exception."""
 
     def __init__(self, path: str, error_type: str, error: str) -> None:
-        super().__init__(f"{path}: {error_type}: {error}")
+        told = error if error.startswith(error_type) else f"{error_type}: {error}"
+        super().__init__(f"{path}: {told}")
         self.path, self.error_type, self.error = path, error_type, error
 
 

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import threading
 import time
+import weakref
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,24 @@ async def test_a_thread_that_ends_after_its_run_left_memory_harms_nothing(file: 
         await run.answer(2)
         assert await within(run.wait()) == [1, 2]
         assert types(run).count("log") == before
+
+
+async def test_a_run_in_memory_that_nobody_holds_any_more_ends_without_a_word(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    unheard: list[Any] = []
+    monkeypatch.setattr("sys.unraisablehook", unheard.append)
+
+    async def begun() -> Any:
+        session = Session("test")
+        session.workflow(ask)
+        run = await session.start("ask")
+        await at_gate(run)
+        return weakref.ref(run)
+
+    run = await begun()
+    await until(lambda: gc.collect() >= 0 and run() is None)
+    assert unheard == []
 
 
 # -- the loop ends -----------------------------------------------------------------------------

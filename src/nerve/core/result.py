@@ -75,7 +75,7 @@ class Result(dict[str, Any]):
 
     @classmethod
     def raised(cls, error: BaseException) -> Result:
-        result = cls.failed(str(error) or type(error).__name__, type(error).__name__)
+        result = cls.failed(text_of(error), type(error).__name__)
         result.cause = error
         return result
 
@@ -99,6 +99,14 @@ class Result(dict[str, Any]):
     def attributes(self) -> dict[str, Any]:
         attributes: dict[str, Any] = self["attributes"]
         return attributes
+
+
+def text_of(error: BaseException) -> str:
+    """What an error says; of those that `except Exception` does not take also what they are."""
+    name, text = type(error).__name__, str(error)
+    if not text:
+        return name
+    return text if isinstance(error, Exception) else f"{name}: {text}"
 
 
 def is_shaped(value: Any) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from nerve.core.limits import Limits, message
 from nerve.core.misfits import readable
 from nerve.core.nodes.context import ExecutionContext
-from nerve.core.result import Result
+from nerve.core.result import Result, text_of
 from nerve.core.runtime import Call, Wait
 from nerve.core.threads import Threads
 from nerve.core.values import AROUND, decode, encode, is_plain, mended
@@ -163,7 +163,7 @@ class Drive:
                 await self._end_failed(self.verdict)
             elif isinstance(error, asyncio.CancelledError) and not self.host.shutting_down:
                 await self._end_failed(RuntimeError("the workflow function raised CancelledError"))
-        except (KeyboardInterrupt, SystemExit):
+        except KeyboardInterrupt:
             raise
         except Rejected as error:
             told = {"run_id": self.run.run_id, "reason": error.reason, "killed": [], "error_type": "Rejected"}
@@ -171,6 +171,8 @@ class Drive:
                 "workflow_cancelled", encode(told, deep=None), WorkflowState.CANCELLED, error=error
             )
         except BaseException as error:
+            if isinstance(error, GeneratorExit) and asyncio.current_task(self.loop) is not self.main:
+                raise  # nobody runs the body any more: it is thrown away
             await self._end_failed(self.verdict or error)
         else:
             data = f'{{"run_id":"{self.run.run_id}","result":{text},"duration_s":{self._age()}}}'
@@ -179,7 +181,7 @@ class Drive:
 
     async def _end_failed(self, error: BaseException) -> None:
         name = getattr(error, "error_type", "") or type(error).__name__
-        told = readable(getattr(error, "error", None) or str(error) or name)
+        told = readable(getattr(error, "error", None) or text_of(error))
         data = {"run_id": self.run.run_id, "error": told, "error_type": name, "duration_s": self._age()}
         await self._end("workflow_failed", encode(data, deep=None), WorkflowState.FAILED, error=error)
 

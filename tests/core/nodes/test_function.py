@@ -2,12 +2,15 @@
 
 import asyncio
 import functools
+import signal
+import subprocess
+import sys
 import threading
 from typing import Any
 
 import pytest
 
-from core.nodes.support import executed, of_type, ran, until, watched
+from core.nodes.support import executed, function, of_type, ran, until, watched
 from nerve import ExecutionContext, FunctionNode, Session, WorkflowEvent
 from nerve.core.nodes import Graph, Retry
 
@@ -73,15 +76,86 @@ async def test_in_a_run_a_failed_function_is_recorded_as_completed_without_succe
     assert of_type(run.events, "node_completed")[0]["success"] is False
 
 
-@pytest.mark.parametrize("error", [SystemExit(1), StopIteration("end"), asyncio.CancelledError()])
-async def test_what_would_harm_the_loop_is_a_failed_result_too(
-    session: Session, error: BaseException
-) -> None:
+class Odd(BaseException):
+    """What `except Exception` does not take."""
+
+
+ODD = [
+    (SystemExit(1), "SystemExit: 1"),
+    (SystemExit(), "SystemExit"),
+    (Odd("out of line"), "Odd: out of line"),
+    (BaseExceptionGroup("both", [Odd("x")]), "BaseExceptionGroup: both (1 sub-exception)"),
+    (asyncio.CancelledError(), "CancelledError"),
+]
+
+
+def raises(error: BaseException, is_async: bool) -> Any:
     def leave(_: ExecutionContext) -> None:
         raise error
 
-    result = await executed(FunctionNode("f", session, leave))
-    assert result["error"].startswith(f"the function raised {type(error).__name__}")
+    async def leave_async(_: ExecutionContext) -> None:
+        raise error
+
+    return leave_async if is_async else leave
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+@pytest.mark.parametrize(("error", "told"), ODD)
+async def test_what_would_harm_the_loop_is_a_failed_result_with_its_type(
+    session: Session, error: BaseException, told: str, is_async: bool
+) -> None:
+    result = await executed(FunctionNode("f", session, raises(error, is_async)))
+    assert (result.success, result.error, result.error_type) == (False, told, type(error).__name__)
+
+
+async def test_a_function_that_raises_stop_iteration_has_failed(session: Session) -> None:
+    result = await executed(FunctionNode("f", session, raises(StopIteration("end"), is_async=False)))
+    assert result.error == "the function raised StopIteration: end"
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_an_exit_in_a_step_is_tried_again_and_harms_no_other_step(
+    session: Session, is_async: bool
+) -> None:
+    FunctionNode("f", session, raises(SystemExit(1), is_async))
+    other = function(session, "other", lambda given: given)
+
+    @session.workflow
+    async def flow(ctx: Any) -> Any:
+        left = ctx.run("f", retry=Retry(2, delay=0), on_error=other)
+        return [each.output for each in await asyncio.gather(left, ctx.run("other", 2))]
+
+    run = await session.start("flow", 1)
+    assert await run.wait() == [None, 2]
+    assert of_type(run.events, "node_retrying")[0]["error_type"] == "SystemExit"
+
+
+INTERRUPTED = """
+import asyncio
+from nerve import Session
+
+async def main():
+    session = Session()
+
+    @session.node
+    {kind} f(context):
+        raise KeyboardInterrupt
+
+    @session.workflow
+    async def flow(ctx):
+        await ctx.run("f")
+
+    await (await session.start("flow")).wait()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("kind", ["async def", "def"])
+def test_an_interrupt_from_the_keyboard_ends_the_process(kind: str) -> None:
+    ended = subprocess.run([sys.executable, "-c", INTERRUPTED.format(kind=kind)], capture_output=True)
+    assert ended.returncode == -signal.SIGINT
+    assert ended.stderr.rstrip().endswith(b"KeyboardInterrupt")
 
 
 class Adder:

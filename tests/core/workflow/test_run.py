@@ -10,7 +10,9 @@ import pytest
 
 from core.workflow.support import Latch, at_gate, counted, data_of, types, until, within
 from nerve import FunctionNode, Session
+from nerve.core.nodes import Node
 from nerve.core.workflow import GateInfo, Workflow, WorkflowRun, WorkflowRunInfo, WorkflowState
+from nerve.errors import NodeFailed, WorkflowFailed
 
 
 async def ask(ctx):
@@ -408,26 +410,43 @@ async def test_a_body_that_raises_its_own_cancelled_error_has_failed_not_been_ca
     assert run.state is WorkflowState.FAILED
 
 
-@pytest.mark.parametrize("place", ["body", "leaf"])
-async def test_an_exception_that_is_no_exception_fails_the_run_and_nobody_waits_for_ever(session, place):
-    class Odd(BaseException):
-        pass
+class Odd(BaseException):
+    """What `except Exception` does not take."""
 
-    async def leaf(context):
-        raise Odd("out of the ordinary")
 
-    FunctionNode("leaf", session, leaf)
-
+@pytest.mark.parametrize("error", [Odd("out of the ordinary"), SystemExit(2), GeneratorExit("early")])
+async def test_an_exception_that_is_no_exception_fails_the_run_and_harms_nobody_who_waits(session, error):
     async def body(ctx):
-        if place == "body":
-            raise Odd("out of the ordinary")
-        await ctx.run("leaf", None)
+        raise error
 
     run = made(session, body)
     await run.start()
-    with pytest.raises(BaseException, match="out of the ordinary"):
+    with pytest.raises(WorkflowFailed, match=f"failed: {type(error).__name__}: {error}") as caught:
         await within(run.wait())
-    assert (run.state, data_of(run, "workflow_failed")[0]["error_type"]) == (WorkflowState.FAILED, "Odd")
+    assert caught.value.__cause__ is error
+    told = data_of(run, "workflow_failed")[0]["error_type"]
+    assert (run.state, told) == (WorkflowState.FAILED, type(error).__name__)
+
+
+class Leaves(Node):
+    """A leaf of one's own kind."""
+
+    async def execute(self, context):
+        raise SystemExit(2)
+
+
+async def test_an_exit_in_a_node_of_ones_own_has_failed_that_node(session):
+    Leaves("leaves", session)
+
+    async def body(ctx):
+        try:
+            await ctx.run("leaves")
+        except NodeFailed as failed:
+            return str(failed)
+
+    run = made(session, body)
+    await run.start()
+    assert await within(run.wait()) == "/leaves: SystemExit: 2"
 
 
 async def test_a_result_that_is_not_json_fails_the_run_and_names_the_type(session):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from nerve.core.nodes.base import Node, role_of
 from nerve.core.policy import Policy
 from nerve.core.result import UNCHANGING, Result, own
+from nerve.errors import Suspended
 
 if TYPE_CHECKING:
     from nerve.core.nodes.context import ExecutionContext
@@ -111,7 +112,9 @@ async def guarded(node: Node, context: ExecutionContext) -> Result:
         if is_cancelled() or role_of(node) != "leaf":
             raise
         return raised(error)
-    except Exception as error:
+    except BaseException as error:
+        if goes_through(error):
+            raise
         return raised(error)
 
 
@@ -119,6 +122,16 @@ def raised(error: BaseException) -> Result:
     result = Result.raised(error)
     result.settled = "error"
     return result
+
+
+THROUGH = (KeyboardInterrupt, GeneratorExit, Suspended)
+
+
+def goes_through(error: BaseException) -> bool:
+    """Whether it is for whoever runs the code: the process, the coroutine or the run is to end."""
+    if isinstance(error, BaseExceptionGroup):
+        return error.subgroup(THROUGH) is not None
+    return isinstance(error, THROUGH)
 
 
 def is_cancelled() -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nerve.core.checks import a_function
-from nerve.core.nodes.attempt import is_cancelled
+from nerve.core.nodes.attempt import goes_through, is_cancelled
 from nerve.core.nodes.base import Names, Node
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.threads import THREADS
@@ -17,6 +17,8 @@ from nerve.core.result import Result
 
 class FunctionNode(Node):
     """Calls `fn(context)`. A dict shaped like a result is the result, anything else its output.
+
+    Whatever it raises is a failed result, `SystemExit` too; only `KeyboardInterrupt` ends the process.
 
     An async function runs on the event loop. A sync one runs in a daemon thread: on stop or timeout the
     step ends at once, the thread's late result is dropped, and the run says that the thread still runs.
@@ -39,7 +41,9 @@ class FunctionNode(Node):
             if is_cancelled():
                 raise
             return Result.raised(error)
-        except Exception as error:
+        except BaseException as error:
+            if goes_through(error):
+                raise
             return Result.raised(error)
 
     async def _in_thread(self, context: ExecutionContext) -> Any:

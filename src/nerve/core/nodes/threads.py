@@ -61,10 +61,10 @@ def settle(
         on_late()
     elif error is None:
         future.set_result(outcome)
-    elif isinstance(error, Exception) and not isinstance(error, StopIteration):
+    elif isinstance(error, StopIteration):  # which cannot be put into a future
+        future.set_exception(RuntimeError(f"the function raised StopIteration: {error}"))
+    else:
         future.set_exception(error)
-    else:  # these would end the event loop, or cannot be put into a future
-        future.set_exception(RuntimeError(f"the function raised {type(error).__name__}: {error}"))
 
 
 THREADS = DaemonThreads()

@@ -209,7 +209,9 @@ class WorkflowRun:
         if self._state is WorkflowState.CANCELLED:
             raise asyncio.CancelledError(self._error or "")
         if self._state is WorkflowState.FAILED:
-            raise self._exception or WorkflowFailed(self._run_id, self._error or "", self._error_type)
+            if isinstance(self._exception, Exception):
+                raise self._exception
+            raise WorkflowFailed(self._run_id, self._error or "", self._error_type) from self._exception
         return self._result
 
     async def next_gate(self) -> GateInfo | None:
