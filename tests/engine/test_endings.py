@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from core.workflow.support import Latch, at_gate, counted, types, until, within
+from core.workflow.support import Latch, at_gate, counted, data_of, types, until, within
 from nerve import FunctionNode, Limits, Session, WorkflowContext, WorkflowRun, WorkflowState
 from nerve.core.nodes.threads import THREADS
 from nerve.engine import local
@@ -358,6 +358,27 @@ async def test_a_gate_whose_answer_could_not_be_written_is_listed_again(disk: Fu
     await run.resume()
     await until(lambda: run.pending_gate)
     await run.answer("kept")
+    assert await within(run.wait()) == "kept"
+
+
+@pytest.mark.parametrize("waits", [True, False])
+async def test_a_gate_of_a_run_that_nobody_drives_is_listed_again_when_its_answer_could_not_be_written(
+    disk: FullDisk, waits: bool
+) -> None:
+    run = await asked(disk)
+    with pytest.raises(StoreFull):
+        await within(run.answer("lost"))
+    if waits:
+        with pytest.raises(StoreFull):
+            await within(run.answer("lost", key="first"))
+    else:
+        run.answer_gate("lost")
+    await until(lambda: run.pending_gates)
+    disk.room = None
+    run.answer_gate("kept")
+    await until(lambda: "gate_answered" in types(run))
+    assert "key" not in data_of(run, "gate_answered")[0]
+    await run.resume()
     assert await within(run.wait()) == "kept"
 
 

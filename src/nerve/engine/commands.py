@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -240,7 +241,11 @@ class Commands:
             if gate.path not in self._waits(run, drive):
                 raise no_gate(run, gate)
             data, _ = answered(gate, answer, by)
-            await self._append(run, "gate_answered", data, run._state, gate.path, gate.path, gate.reply)
+            try:
+                await self._append(run, "gate_answered", data, run._state, gate.path, gate.path, gate.reply)
+            except NerveError:  # nothing has happened: it is open as it was
+                run._gates[gate.path] = replace(gate, key=None, about={}, reply=None)
+                raise
 
     async def signal(self, run: WorkflowRun, label: str, value: Any, key: str | None) -> int:
         """Settle the open waits for a signal; says how many there were."""
