@@ -288,7 +288,7 @@ class Calls:
             heard(self.clocks, call.path)
         type, data, kept = records.ended(call, result, seconds)
         drive.threads.note(call.node_id, kept)
-        alone = not control and drive.alone
+        alone = not control and drive.alone and drive.barrier is None
         urgent = not (control or alone)
         seq = drive.journal.note(type, call.path, data, drive.settle_key(call.path), urgent=urgent)
         if alone and drive.journal.write_at_once() >= seq:

@@ -46,10 +46,13 @@ class Delivery:
         self.committed = 0
         self.patience = PATIENCE
         self.let_go = False
+        self.stands = False
+        """The run is paused or held: what is new is kept, and handed over when it goes on."""
         self._loop = asyncio.get_running_loop()
         self._on_stuck, self._on_live = on_stuck, on_live
         self._recorded: dict[int, tuple[asyncio.Future[Any], Outcome]] = {}
         self._queue: deque[Entry] = deque()
+        self._aside: list[Entry] = []
         self._parked: list[asyncio.Future[Any]] = []
         self._turns = 0
         self._ticking = False
@@ -101,6 +104,10 @@ class Delivery:
         if not durable:
             self.pump()
 
+    def push_aside(self, seq: int, future: asyncio.Future[Any], outcome: Outcome) -> None:
+        """A new outcome for a leaf at work: handed over when it is on disk, whatever the body does."""
+        self._aside.append((seq, future, outcome, True))
+
     def reordered(self) -> None:
         """Some of what is recorded was dropped: who waits for it is told now."""
         self._release()
@@ -121,9 +128,10 @@ class Delivery:
         """Let go of the body; whoever waits in here is told `error`."""
         self.let_go = True
         waiting = [future for future, _ in self._recorded.values()]
-        waiting += [entry[1] for entry in self._queue] + self._parked
+        waiting += [entry[1] for entry in (*self._queue, *self._aside)] + self._parked
         self._recorded.clear()
         self._queue.clear()
+        self._aside.clear()
         self._parked.clear()
         if self._watch is not None:
             self._watch.cancel()
@@ -133,6 +141,8 @@ class Delivery:
 
     def pump(self) -> None:
         """Hand over what can be handed over now."""
+        if self._aside:
+            self._hand_aside()
         if self._ticking:
             return
         while self._has_next():
@@ -143,11 +153,17 @@ class Delivery:
         if self.replay is not None:
             self._on_the_way()
 
+    def _hand_aside(self) -> None:
+        ready = [entry for entry in self._aside if entry[0] <= self.committed]
+        self._aside = [entry for entry in self._aside if entry[0] > self.committed]
+        for _, future, outcome, _ in ready:
+            self._hand(future, outcome)
+
     def _has_next(self) -> bool:
         """Whether what comes next, from the queue or else from the journal, can be handed over."""
         if self._queue:
             seq, _, _, durable = self._queue[0]
-            return not durable or seq <= self.committed
+            return (not durable or seq <= self.committed) and not (self.stands and self.replay is None)
         record = self.replay.next() if self.replay is not None else None
         return record is not None and record.seq in self._recorded
 

@@ -346,7 +346,7 @@ class Drive:
     def hold_open(self, reason: str, text: str, path: str, **more: Any) -> asyncio.Future[None]:
         """Let nothing new begin until somebody decides, unless that is so already; done when it goes on."""
         if self.barrier is None:
-            self.barrier = self.loop.create_future()
+            self.barrier, self.delivery.stands = self.loop.create_future(), True
             self._held(reason, text, path, **more)
             self._note_held()
         return self.barrier
@@ -532,7 +532,7 @@ class Drive:
 
     def pause(self) -> int:
         """Let nothing new begin; the number of the event that says so."""
-        self.barrier = self.barrier or self.loop.create_future()
+        self.barrier, self.delivery.stands = self.barrier or self.loop.create_future(), True
         self.run._state = WorkflowState.PAUSING if self.calls.running else WorkflowState.PAUSED
         self.waits.tick()
         self.journal.row_changed()
@@ -548,10 +548,12 @@ class Drive:
         self.run._held, self.run._state = None, WorkflowState.RUNNING
         self.waits.restate()
         self.journal.row_changed()
-        barrier, self.barrier = self.barrier, None
+        barrier, self.barrier, self.delivery.stands = self.barrier, None, False
         if barrier is not None:
             barrier.set_result(None)
-        return self.note("workflow_resumed", "", resumed(self.run.run_id, limits, with_changes), urgent=True)
+        seq = self.note("workflow_resumed", "", resumed(self.run.run_id, limits, with_changes), urgent=True)
+        self.delivery.pump()
+        return seq
 
 
 GOES_BACK = "Resume the run: it goes on from what is in its journal."

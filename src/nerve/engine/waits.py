@@ -231,6 +231,8 @@ class Waits:
         seq = drive.note(type, path, data, drive.settle_key(path), urgent=True)
         if opened is None:
             self._early[path] = (seq, outcome)
+        elif below(path, drive.calls.running):
+            drive.delivery.push_aside(seq, opened.future, outcome)
         else:
             drive.delivery.push(seq, opened.future, outcome)
         return seq

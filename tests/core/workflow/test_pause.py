@@ -6,6 +6,7 @@ import pytest
 
 from core.workflow.support import Latch, at_gate, counted, types, until, within
 from nerve import FunctionNode, Session
+from nerve.core.runtime import Gate
 from nerve.core.workflow import WorkflowState
 
 
@@ -248,3 +249,84 @@ async def test_pausing_a_parent_holds_back_what_comes_after_its_child(session):
     assert after == []
     await run.resume()
     assert await within(run.wait()) == 2
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+async def test_an_answer_to_a_paused_run_is_kept_and_the_function_goes_on_when_it_is_resumed(file, restarted):
+    async def ask(ctx):
+        answer = await ctx.gate("Continue?")
+        ctx.emit("went_on")
+        return answer
+
+    async with Session("test", file) as session:
+        session.workflow(ask)
+        run = await session.start("ask")
+        await at_gate(run)
+        await run.pause()
+        if not restarted:
+            await answered_and_resumed(session, run)
+    if restarted:
+        async with Session("test", file) as session:
+            session.workflow(ask)
+            (run,) = await session.recover()
+            await answered_and_resumed(session, run)
+
+
+async def answered_and_resumed(session, run):
+    other = await session.start("ask")
+    await run.answer("yes")
+    assert run.pending_gates == []
+    await at_gate(other)
+    await other.answer("no")
+    assert await within(other.wait()) == "no"
+    assert (run.state, types(run)[-1]) == (WorkflowState.PAUSED, "gate_answered")
+    await run.resume()
+    assert await within(run.wait()) == "yes"
+    assert types(run)[-3:] == ["workflow_resumed", "went_on", "workflow_completed"]
+
+
+@pytest.mark.parametrize("beside", [True, False])
+async def test_the_function_of_a_paused_run_is_not_told_how_its_last_step_ended(session, beside):
+    latch = Latch()
+    FunctionNode("work", session, latch.leaf)
+
+    @session.workflow
+    async def one_step(ctx):
+        if beside:
+            await asyncio.gather(ctx.run("work", 1), ctx.run("work", 2))
+        else:
+            await ctx.run("work", 1)
+        ctx.emit("went_on")
+
+    run = await session.start("one_step")
+    await until(lambda: len(latch.inputs) == 1 + beside)
+    await run.pause()
+    latch.open.set()
+    await until(lambda: types(run).count("node_completed") == 1 + beside)
+    other = await session.start("one_step")
+    await within(other.wait())
+    assert (run.state, "went_on" in types(run)) == (WorkflowState.PAUSED, False)
+    await run.resume()
+    await within(run.wait())
+    assert "went_on" in types(run)
+
+
+async def test_a_step_that_asks_in_the_middle_is_answered_and_finished_while_the_run_is_pausing(session):
+    async def careful(context):
+        return await context.leaf.ask(Gate(f"{context.path}/ask", "Deploy?"))
+
+    FunctionNode("careful", session, careful)
+
+    @session.workflow
+    async def deploys(ctx):
+        return (await ctx.run("careful"))["output"]
+
+    run = await session.start("deploys")
+    await at_gate(run)
+    await run.pause()
+    assert run.state is WorkflowState.PAUSING
+    await run.answer("yes")
+    await until(lambda: run.state is WorkflowState.PAUSED)
+    await until(lambda: types(run)[-1] == "node_completed")
+    await run.resume()
+    assert await within(run.wait()) == "yes"

@@ -7,7 +7,7 @@ everything that was recorded before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -309,7 +309,7 @@ def unclear(rows: Iterable[Row]) -> set[str]:
     return found
 
 
-def below(path: str, leaves: set[str]) -> bool:
+def below(path: str, leaves: Container[str]) -> bool:
     """Whether a path lies below a leaf: what a leaf asks for itself is no affair of the body."""
     while path := path.rpartition("/")[0]:
         if path in leaves:

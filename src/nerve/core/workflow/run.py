@@ -229,7 +229,7 @@ class WorkflowRun:
         await self.stop()
 
     async def pause(self) -> None:
-        """Stop before the next call or wait; what runs now is finished and recorded."""
+        """Let nothing new begin; what runs now is finished and recorded, and told to the body on resume."""
         await self._engine.commands.pause(self)
 
     async def resume(
