@@ -13,13 +13,13 @@ from nerve.core.result import Result
 from nerve.core.runtime import Call
 from nerve.core.values import decode
 from nerve.core.view import RunView
-from nerve.core.workflow.replay import is_child
+from nerve.core.workflow.replay import DROPS, is_child
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import WorkflowState
 from nerve.core.workflow.workflow import Workflow
 from nerve.engine.records import call_key, resets_in
 from nerve.engine.waits import asked_in
-from nerve.store.port import Row, Store
+from nerve.store.port import Row, RunRow, Store
 
 if TYPE_CHECKING:
     from nerve.engine.drive import Drive
@@ -85,6 +85,24 @@ def attempts(store: Store, run_id: str, key: str) -> list[str]:
     while store.run(each := child_id(run_id, key, len(found) + 1)) is not None:
         found.append(each)
     return found
+
+
+def unheard(store: Store, run_id: str) -> list[RunRow]:
+    """The child runs that a run has called and not heard from, as its journal tells.
+
+    All attempts, and also those that were given up, or that the code does not ask for any more.
+    """
+    resets: list[tuple[str, int]] = []
+    keys: dict[str, None] = {}
+    for row in store.events(run_id):
+        if row.type == "path_reset":
+            resets.append((row.path, row.seq))
+        elif is_child(row):
+            keys[call_key(row.path, resets)] = None
+        elif row.settles and row.type not in DROPS:
+            keys.pop(call_key(row.path, resets), None)
+    found = (store.run(each) for key in keys for each in attempts(store, run_id, key))
+    return [row for row in found if row is not None]
 
 
 def asked(store: Store, run_id: str) -> bool:

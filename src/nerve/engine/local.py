@@ -464,7 +464,7 @@ class LocalEngine:
                 await self.commands.stop(self.handle(row), reason)
 
     def open_children(self, run_id: str) -> list[RunRow]:
-        return [row for row in self.store.runs(session=self._name, states=OPEN) if row.parent == run_id]
+        return [row for row in children.unheard(self.store, run_id) if row.state in OPEN]
 
     async def fork(
         self,

@@ -1,0 +1,53 @@
+"""Parents and their children, among many other runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core.workflow.support import at_gate
+from nerve import Session, WorkflowContext, WorkflowRun, WorkflowState
+from nerve.store.memory import MemoryStore
+
+
+class Counting(MemoryStore):
+    """Says how often somebody has gone through the runs."""
+
+    looks = 0
+
+    def runs(self, *given: Any, **more: Any) -> Any:
+        self.looks += 1
+        return super().runs(*given, **more)
+
+
+async def ask(ctx: WorkflowContext) -> Any:
+    return await ctx.gate("Go on?")
+
+
+async def parent(ctx: WorkflowContext) -> Any:
+    return await ctx.run_workflow("ask")
+
+
+async def grandparent(ctx: WorkflowContext) -> Any:
+    return await ctx.run_workflow("parent")
+
+
+def states(run: WorkflowRun) -> list[WorkflowState]:
+    below = [state for child in run._children.values() for state in states(child)]
+    return [run._state, *below]
+
+
+async def test_what_is_done_to_a_run_reaches_its_children_without_a_look_at_the_other_runs() -> None:
+    store = Counting()
+    session = Session("test", store)
+    for body in (ask, parent, grandparent):
+        session.workflow(body)
+    run = await session.start("grandparent")
+    await at_gate(run)
+    store.looks = 0
+    await run.pause()
+    assert states(run) == [WorkflowState.PAUSED] * 3
+    await run.resume()
+    assert states(run)[-1] is WorkflowState.WAITING
+    await run.stop()
+    assert store.looks == 0
+    assert {row.state for row in store.runs()} == {"cancelled"}
