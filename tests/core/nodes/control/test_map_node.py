@@ -83,7 +83,7 @@ async def test_one_failure_cancels_nobody_and_the_census_says_who_failed(session
     body = function(session, "inverse", lambda n: 1 / n)
     result = await executed(MapNode("m", session, body), [1, 0, 2])
     assert (result["success"], result["output"]) == (False, [1.0, None, 0.5])
-    assert result["error"] == "'m': 2 of 3 succeeded, 3 required (failed: 1)"
+    assert result["error"] == "'m': 2 of 3 succeeded, 3 required (failed: 1). 1: division by zero"
     assert result["attributes"]["census"]["not_ok"] == {"failed": ["1"]}
 
 

@@ -38,7 +38,8 @@ async def test_one_failure_cancels_nobody_and_is_named(session: Session) -> None
     result = await executed(ParallelNode("p", session, branches(session, "b")), 1)
     assert (result["success"], result["error_type"]) == (False, "PartsFailed")
     assert result["output"] == {"a": 1, "b": None, "c": 1}
-    assert result["error"] == "'p': 2 of 3 succeeded, 3 required (failed: b)"
+    why = result["attributes"]["results"]["b"]["error"]
+    assert result["error"] == f"'p': 2 of 3 succeeded, 3 required (failed: b). b: {why}"
     assert result["attributes"]["census"]["ok"] == 2
 
 

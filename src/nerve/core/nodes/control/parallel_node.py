@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from nerve.core.nodes.base import Names, Node
@@ -38,7 +38,7 @@ class ParallelNode(ControlNode):
 
 
 def judge(owner: ControlNode, output: Any, attributes: dict[str, Any], require: int | None) -> Result:
-    """A success if as many parts succeeded as required; the error names those that did not."""
+    """A success if as many parts succeeded as required; else the error names the others, and one reason."""
     counts = attributes["census"]
     total = sum(counts[kind] for kind in OUTCOMES)
     done = counts["ok"] + counts["skipped"]
@@ -49,8 +49,14 @@ def judge(owner: ControlNode, output: Any, attributes: dict[str, Any], require: 
         f"{kind.replace('_', ' ')}: {', '.join(names)}" for kind, names in counts["not_ok"].items()
     )
     return Result.failed(
-        f"'{owner.id}': {done} of {total} succeeded, {needed} required ({who})",
+        f"'{owner.id}': {done} of {total} succeeded, {needed} required ({who}){cause(attributes['results'])}",
         "PartsFailed",
         output,
         attributes,
     )
+
+
+def cause(results: Mapping[str, Result] | Sequence[Result]) -> str:
+    """Why the first of the parts that did not succeed did not."""
+    named = results.items() if isinstance(results, Mapping) else enumerate(results)
+    return next((f". {name}: {result.error}" for name, result in named if not result.success), "")
