@@ -104,6 +104,17 @@ async def test_further_keywords_of_run_go_to_the_execution_context(session):
     assert seen == [("other", True)]
 
 
+@pytest.mark.parametrize("name", ["event_sink", "run_id", "path", "overrides"])
+async def test_what_a_node_sees_of_its_run_cannot_be_given_to_a_call(session, name):
+    FunctionNode("look", session, lambda context: None)
+
+    async def body(ctx):
+        await ctx.run("look", None, **{name: None})
+
+    with pytest.raises(TypeError, match=f"ctx.run has no option '{name}'"):
+        await (await finished(session, body)).wait()
+
+
 @pytest.mark.requirement("S0-18")
 @pytest.mark.requirement("S0-71")
 @pytest.mark.requirement("D0-14")
@@ -291,6 +302,19 @@ async def test_receive_gate_input_answers_the_open_gate_of_an_attached_context(s
 
 
 @pytest.mark.requirement("S0-32")
+async def test_what_a_workflow_without_a_run_emits_is_told_to_the_sink_as_what_its_nodes_emit(session):
+    seen = []
+    FunctionNode("look", session, lambda context: None)
+
+    @session.workflow
+    async def shown(ctx):
+        ctx.emit("mine")
+        await ctx.run("look")
+
+    await session.workflows["shown"].execute(ExecutionContext(session, event_sink=seen.append))
+    assert [event.event_type for event in seen] == ["mine", "node_started", "node_completed"]
+
+
 def test_emit_on_an_unattached_context_is_ignored(session):
     assert WorkflowContext(session, None).emit("progress", {"percent": 50}) is None
 

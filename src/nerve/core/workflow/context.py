@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from nerve.core.workflow.run import WorkflowRun
 
 
-OPTIONS = (*Policy.__slots__, *(field.name for field in fields(ExecutionContext) if field.name[0] != "_"))
-"""What a call may be given beside node and input."""
+OPTIONS = (*Policy.__slots__, "auto_approve", "session", "workflow_id")
+"""What a call may be given beside node and input; all else that its node sees is the run's."""
 
 
 @dataclass
@@ -66,8 +66,9 @@ class WorkflowContext:
         limits: Limits | Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> Coroutine[Any, Any, Result]:
-        """Execute a node (or a graph) by its name. Further keywords are fields of its ExecutionContext.
+        """Execute a node (or a graph) by its name.
 
+        Further keywords are fields of its ExecutionContext: `auto_approve`, `session`, `workflow_id`.
         `limits` are what the step may spend: `tokens`, `cost`, `turns`.
 
         A node that fails gives a Result with `success` false. Raises TimeoutError when the time runs
@@ -137,8 +138,7 @@ class WorkflowContext:
 
     def emit(self, event_type: str, data: dict[str, Any] | None = None) -> None:
         """Tell watchers something; any name will do."""
-        if self._run is not None:
-            self.execution.emit(event_type, data)
+        self.execution.emit(event_type, data)
 
     def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
         """Wait for a time, across restarts; a time that has passed meanwhile is over at once."""
