@@ -129,7 +129,7 @@ class Commands:
             if run._state in PAUSES:
                 return
             if run._state not in RUNS:
-                raise RuntimeError(f"Cannot pause run in state {run._state.value}")
+                raise RuntimeError(f"Cannot pause run in state {run._state.value}: {standing(run)}")
             if drive is not None:
                 await drive.journal.written_upto(drive.pause())
             else:
@@ -170,7 +170,7 @@ class Commands:
         reply: ReplyRow | None = None,
     ) -> None:
         if run._state not in STANDS and not is_for_budget(run.held):
-            raise RuntimeError(f"Cannot resume run in state {run.state.value}")
+            raise RuntimeError(f"Cannot resume run in state {run.state.value}: {standing(run)}")
         if with_changes:
             drive = self._engine.renew(run, drive)
         self._engine.ready(run)
@@ -409,6 +409,22 @@ class Commands:
         seq = journal.note(type, path, encode(data, deep=AROUND), key)
         journal.keep(reply)
         await journal.written_upto(seq)
+
+
+def standing(run: WorkflowRun) -> str:
+    """How it stands with a run that cannot be paused or resumed, and what can be done."""
+    named = f"run '{run.run_id}'"
+    if run.is_complete:
+        return f"{named} has ended; fork it to go another way"
+    if run._state is WorkflowState.HELD:
+        return f"{named} is held already; resume or stop it"
+    if run.state is WorkflowState.WAITING:
+        return f"{named} goes on when what it waits for has come"
+    return (
+        f"{named} has not been started"
+        if run._state is WorkflowState.PENDING
+        else f"{named} goes on by itself"
+    )
 
 
 def is_for_budget(held: Mapping[str, Any] | None) -> bool:

@@ -187,7 +187,8 @@ async def test_a_finished_run_can_be_neither_paused_nor_resumed(session, what):
 
     run = await session.start("quick")
     await run.wait()
-    with pytest.raises(RuntimeError, match=f"Cannot {what} run in state completed"):
+    told = f"Cannot {what} run in state completed: run '{run.run_id}' has ended; fork it"
+    with pytest.raises(RuntimeError, match=told):
         await getattr(run, what)()
 
 
