@@ -73,6 +73,10 @@ class Retry:
         return min(self.cap, grown) * (1 + self.jitter * chance)
 
 
+ONE_TRY = Retry(attempts=1)
+"""What holds where nothing is said."""
+
+
 def placed(function: Any) -> str:
     """The name of a function, and where it stands."""
     code = getattr(function, "__code__", None)

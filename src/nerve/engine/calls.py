@@ -13,7 +13,7 @@ from nerve.core.nodes.base import Role, role_of
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.direct import here, retrying
 from nerve.core.nodes.inline import again
-from nerve.core.policy import NO_POLICY, Policy, Retry
+from nerve.core.policy import NO_POLICY, ONE_TRY, Policy
 from nerve.core.result import UNCHANGING, Result, own
 from nerve.core.runtime import Call
 from nerve.core.values import digest, encode
@@ -27,8 +27,6 @@ from nerve.errors import NotJson
 
 if TYPE_CHECKING:
     from nerve.engine.drive import Drive
-
-ONE_TRY = Retry(attempts=1)
 
 DOUBT = (
     "{path} was started, must happen at most once, and nobody knows whether it did. Say"

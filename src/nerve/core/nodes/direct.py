@@ -17,7 +17,7 @@ from nerve.core.event import Sink, WorkflowEvent, deliver, log
 from nerve.core.gates import gate_id, waiting
 from nerve.core.nodes.attempt import Clock, CutOff, above, attempt, heard, stopped, unsure
 from nerve.core.nodes.base import role_of
-from nerve.core.policy import Retry
+from nerve.core.policy import ONE_TRY, Retry
 from nerve.core.result import Result
 from nerve.core.runtime import Call, Gate, Signal, Timer, Wait, Words
 from nerve.core.threads import Threads
@@ -91,7 +91,7 @@ class DirectRuntime:
         return result
 
     async def _attempts(self, call: Call, context: ExecutionContext) -> Result:
-        retry = call.policy.retry or Retry(attempts=1)
+        retry = call.policy.retry or ONE_TRY
         number = 0
 
         def hear(clock: Clock) -> None:

@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING
 
 from nerve.core.nodes.attempt import guarded, timed_out, unsure
 from nerve.core.nodes.bound import bounded
-from nerve.core.policy import Policy, Retry
+from nerve.core.policy import ONE_TRY, Policy
 from nerve.core.result import Result
 from nerve.core.runtime import Call, Timer
 
 if TYPE_CHECKING:
     from nerve.core.nodes.context import ExecutionContext
-
-ONE_TRY = Retry(attempts=1)
 
 
 async def inlined(call: Call) -> Result:
