@@ -77,6 +77,6 @@ def _check(kind: str, factory: Callable[..., Provider], given: Mapping[str, Any]
 
 
 def _near(name: str, known: Mapping[str, Any]) -> str:
-    from nerve.core.nodes.graph import suggest
+    from nerve.core.suggest import suggest
 
     return suggest(name, known)

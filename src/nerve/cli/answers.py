@@ -9,7 +9,7 @@ from nerve.api.models import GateTold
 from nerve.cli.usage import UsageError
 from nerve.commander.core.gates import name_of, names_of
 from nerve.core.gates import taken
-from nerve.core.nodes.graph import suggest
+from nerve.core.suggest import suggest
 from nerve.core.workflow import GateInfo
 from nerve.spec import models
 from nerve.spec.walk import walk

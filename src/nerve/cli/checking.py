@@ -13,8 +13,8 @@ from nerve.cli.defined import document_of
 from nerve.cli.exits import COMPLETED, FAILED
 from nerve.cli.flags import Flag
 from nerve.cli.project import Project
-from nerve.core.nodes.graph import suggest
 from nerve.core.session.loading import EXTRAS, KINDS
+from nerve.core.suggest import suggest
 from nerve.notations.agents import AgentFile, FoundAgents, discover_agents
 from nerve.notations.config import FILE, Config
 from nerve.spec.check import check as check_document

@@ -8,7 +8,7 @@ from typing import Any
 
 from nerve.cli.usage import UsageError
 from nerve.commander.core.options import READ, TYPES, anything
-from nerve.core.nodes.graph import suggest
+from nerve.core.suggest import suggest
 from nerve.core.workflow.workflow import Workflow
 from nerve.spec.workflow import DefinedWorkflow
 

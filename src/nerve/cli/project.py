@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from nerve.cli.usage import UsageError, stopped
-from nerve.core.nodes.graph import suggest
+from nerve.core.suggest import suggest
 from nerve.notations import SUFFIXES
 from nerve.notations.config import Config, project_config
 from nerve.notations.discovery import Found, FoundWorkflow, discover

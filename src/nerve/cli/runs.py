@@ -20,8 +20,8 @@ from nerve.cli.usage import UsageError, stopped
 from nerve.client import server_of
 from nerve.commander.core.harmless import harmless
 from nerve.commander.core.lines import SYMBOLS
-from nerve.core.nodes.graph import suggest
 from nerve.core.session import Session
+from nerve.core.suggest import suggest
 from nerve.core.workflow import GateInfo, WorkflowState
 
 PARKED = "parked"

@@ -18,7 +18,7 @@ from nerve.cli.inputs import Given, anything, given, value_of
 from nerve.cli.project import Code, Project
 from nerve.cli.providing import from_code
 from nerve.cli.usage import UsageError, stopped
-from nerve.core.nodes.graph import suggest
+from nerve.core.suggest import suggest
 from nerve.notations import NOTATIONS, SUFFIXES, contents
 
 Arguments = Annotated[str, Parameter(allow_leading_hyphen=True, show=False)]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nerve.core.limits import of_step
-from nerve.core.nodes.graph import suggest
+from nerve.core.suggest import suggest
 from nerve.notations.discovery import FOLDERS, Shadowed, listed, unopened
 from nerve.notations.files import Refused, decode, open_inside, read_inside
 from nerve.notations.yaml_text import load

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from nerve.core.limits import BUDGETS, Limits
-from nerve.core.nodes.graph import suggest
+from nerve.core.suggest import suggest
 from nerve.notations.files import Refused, read_inside
 from nerve.notations.json_text import read_json
 from nerve.spec.source import Map, Place, Problem, Seq, Unreadable

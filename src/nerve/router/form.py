@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from nerve.core.nodes.graph import suggest
+from nerve.core.suggest import suggest
 from nerve.router.decision import Chosen, Conversation, Decision, Offered, Question, listed
 from nerve.router.lines import unknown
 from nerve.spec.checks.rules import fits

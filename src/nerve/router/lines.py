@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from nerve.core.nodes.graph import suggest
+from nerve.core.suggest import suggest
 from nerve.router.decision import Chosen, Conversation, Decision, Offered, Question, listed
 
 WORD = "WORKFLOW:"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from nerve.agents import registry
 from nerve.agents.node import AgentNode
 from nerve.agents.port import Options, Provider, Unavailable
-from nerve.core.nodes.graph import suggest
+from nerve.core.suggest import suggest
 from nerve.notations.agents import discover_agents
 from nerve.notations.discovery import Found
 from nerve.router import routing

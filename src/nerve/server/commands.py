@@ -11,7 +11,7 @@ from nerve.api import OPERATIONS, Api, ApiError, errors
 from nerve.api.models import GateTold, RunTold
 from nerve.api.operations import Scope
 from nerve.api.reading import read as read_asked
-from nerve.core.nodes.graph import suggest
+from nerve.core.suggest import suggest
 from nerve.server.body import add_key
 
 log = logging.getLogger("nerve")

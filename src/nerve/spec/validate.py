@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from nerve.core.nodes.graph import suggest
+from nerve.core.suggest import suggest
 from nerve.core.values import encode
 from nerve.spec import models
 from nerve.spec.source import Document, Loc, Problem

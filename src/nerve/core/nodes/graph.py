@@ -13,7 +13,7 @@ from nerve.core.nodes.base import ControlNode, Names, Node, policy_for
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.policy import NO_POLICY, Policy
 from nerve.core.result import Result, census, output_of
-from nerve.core.suggest import suggest as suggest
+from nerve.core.suggest import suggest
 
 InputFn = Callable[[dict[str, Any]], Any]
 

@@ -17,8 +17,8 @@ from nerve.core.misfits import is_whole
 from nerve.core.nodes.base import ControlNode, Node
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.function import FunctionNode
-from nerve.core.nodes.graph import suggest
 from nerve.core.session import loading
+from nerve.core.suggest import suggest
 from nerve.core.values import check_exact, encode
 from nerve.core.workflow.context import WorkflowContext
 from nerve.core.workflow.run import WorkflowRun

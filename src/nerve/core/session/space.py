@@ -7,8 +7,8 @@ import logging
 from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
-from nerve.core.nodes.graph import suggest
 from nerve.core.session import loading
+from nerve.core.suggest import suggest
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.workflow import Workflow
 from nerve.dataspace import Change, Fact, Pattern, Record, exactly

@@ -16,10 +16,10 @@ from nerve.core.nodes.base import Names, Node, policy_for
 from nerve.core.nodes.bound import bounded
 from nerve.core.nodes.context import ExecutionContext, recovering
 from nerve.core.nodes.facts import AssertNode, RetractNode, plain
-from nerve.core.nodes.graph import suggest
 from nerve.core.policy import NO_POLICY, Effect, OnError, Policy, Retry
 from nerve.core.result import Result
 from nerve.core.runtime import Call, Gate, Signal, Timer, Wait
+from nerve.core.suggest import suggest
 from nerve.errors import NodeFailed, Rejected, WorkflowFailed
 
 if TYPE_CHECKING:

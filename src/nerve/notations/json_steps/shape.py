@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from nerve.core.nodes.graph import suggest
+from nerve.core.suggest import suggest
 from nerve.spec.source import Map, Place, Problem, Seq, Unreadable
 
 TOLD = 50

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, NoReturn
 
-from nerve.core.nodes.graph import suggest
+from nerve.core.suggest import suggest
 from nerve.notations.sexpr import Form
 from nerve.notations.sexpr.limits import PROBLEMS
 from nerve.spec.source import Map, Place, Problem, Unreadable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from nerve.core.nodes.graph import suggest
+from nerve.core.suggest import suggest
 from nerve.expr import ExprError
 from nerve.notations.discovery import FoundPrompt, find_prompt, home_of, prompt_names, unopened
 from nerve.notations.files import Refused

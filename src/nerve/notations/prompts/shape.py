@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from nerve.core.nodes.graph import suggest
+from nerve.core.suggest import suggest
 from nerve.spec.source import Map, Place, Problem, Seq
 
 WORKFLOW_KEYS = ("name", "description", "provider", "model", "inputs", "limits", "context", "metadata")

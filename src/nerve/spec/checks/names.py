@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from nerve.core.nodes.graph import suggest
+from nerve.core.suggest import suggest
 from nerve.spec import models
 from nerve.spec.checks.rules import Wrong
 from nerve.spec.walk import Found

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from nerve.core.gates import WHY
-from nerve.core.nodes.graph import suggest
 from nerve.core.schemas import endless, flaw_of
+from nerve.core.suggest import suggest
 from nerve.spec import models
 from nerve.spec.source import Loc
 from nerve.spec.walk import Found

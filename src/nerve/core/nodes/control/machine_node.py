@@ -10,8 +10,8 @@ from nerve.core.checks import a_mapping, a_name, a_node, told
 from nerve.core.nodes.base import Names, Node
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.control.base import ControlNode, ask, at_least
-from nerve.core.nodes.graph import suggest
 from nerve.core.result import Result, output_of
+from nerve.core.suggest import suggest
 
 
 @dataclass(frozen=True, slots=True)
