@@ -155,6 +155,7 @@ async def test_the_time_of_a_step_goes_on_after_it_was_held():
         ({"tokenz": 1}, "there is no limit 'tokenz'"),
         ({"/dev": 5}, "the limits of step /dev are an object such as"),
         ({"/dev": {"agents": 1}}, "a step has no limit 'agents'. It has: tokens, cost, turns"),
+        ({"/dev": {"depth": 3}}, "a step has no limit 'depth'. It has: tokens, cost, turns"),
     ],
 )
 async def test_a_limit_that_there_is_not_is_refused_when_it_is_raised(tmp_path, limits, message):

@@ -98,8 +98,16 @@ def of_step(given: Limits | Mapping[str, Any] | None) -> Limits | None:
     if given is None:
         return None
     limits = Limits.of(given)
-    if wrong := [name for name in limits.to_dict() if name not in OF_STEP and name != "depth"]:
+    names = [name for name in limits.to_dict() if name != "depth"] if isinstance(given, Limits) else given
+    if wrong := [name for name in names if name not in OF_STEP]:
         raise ValueError(f"a step has no limit '{wrong[0]}'. It has: {', '.join(OF_STEP)}")
+    return limits
+
+
+def to_raise(given: Limits | Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Limits that are to be raised as people give them, of a run or by the paths of steps, checked."""
+    limits = given.to_dict() if isinstance(given, Limits) else {} if given is None else given
+    raised(limits)
     return limits
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from nerve.core.checks import a_folder, a_mapping, a_name, a_node, told
 from nerve.core.event import Sink
-from nerve.core.limits import Limits, raised
+from nerve.core.limits import Limits, to_raise
 from nerve.core.misfits import is_whole
 from nerve.core.nodes.base import ControlNode, Node
 from nerve.core.nodes.context import ExecutionContext
@@ -171,7 +171,9 @@ class Session:
     def delete_workflow(self, workflow_id: str) -> bool:
         return self.workflows.pop(workflow_id, None) is not None
 
-    def register_workflow(self, graph: Node, description: str = "", limits: Limits | None = None) -> Workflow:
+    def register_workflow(
+        self, graph: Node, description: str = "", limits: Limits | Mapping[str, Any] | None = None
+    ) -> Workflow:
         """Make a graph, or any other node, startable as a workflow under its own id."""
         a_node("what is registered as a workflow", graph)
         if graph.id is None:
@@ -310,8 +312,7 @@ class Session:
         the other as they were last raised, and as `limits` raises them: of the run, or of a step by its
         path. The same `key` gives the same run; `reply` is kept by the store, in the same transaction.
         """
-        given = limits.to_dict() if isinstance(limits, Limits) else {} if limits is None else limits
-        raised(given)
+        given = to_raise(limits)
         check_exact([input, overrides])
         return await self.engine.fork(self._full_id(run_id), at, input, overrides or {}, key, given, reply)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from nerve.core.event import SAID, SHOWN, Sink, WorkflowEvent, checked, shortened
 from nerve.core.gates import taken
-from nerve.core.limits import Limits, raised
+from nerve.core.limits import Limits, to_raise
 from nerve.core.values import LARGEST, decode, encode
 from nerve.core.view import RunView, fold
 from nerve.core.workflow.replay import Row
@@ -244,9 +244,7 @@ class WorkflowRun:
         With `with_changes` a run that is held because its code changed goes on with the new code:
         what it asks for differently is run again. `reply` is kept by the store, in the same transaction.
         """
-        given = limits.to_dict() if isinstance(limits, Limits) else {} if limits is None else limits
-        raised(given)
-        await self._engine.commands.resume(self, given, with_changes, reply)
+        await self._engine.commands.resume(self, to_raise(limits), with_changes, reply)
 
     async def steer(self, text: str, path: str | None = None, *, by: str = "", saying: Any = None) -> str:
         """Say something to the agent of a running step; gives the path of the step.
@@ -334,9 +332,9 @@ class WorkflowRun:
         """Go on with a held run; the path it is in doubt about is run again."""
         await self._engine.commands.decide(self, path or "", "retry", None, reply)
 
-    async def fail(self, path: str, error: str = "declared failed") -> None:
+    async def fail(self, path: str, error: str = "declared failed", *, reply: Any = None) -> None:
         """Settle a path the run is held at as failed."""
-        await self._engine.commands.decide(self, path, "fail", error)
+        await self._engine.commands.decide(self, path, "fail", error, reply)
 
     def to_info(self) -> WorkflowRunInfo:
         gates = [gate.to_dict() for gate in self.pending_gates]

@@ -55,6 +55,7 @@ class GateNode(ControlNode):
             taken(auto_answer, self.choices, form)
         super().__init__(id, session, **policy)
         self._auto_approve = False
+        """Whether it answers itself; set from outside, by the tests of programs."""
         self._receivers: list[asyncio.Future[str]] = []
 
     async def execute(self, context: ExecutionContext) -> Result:
