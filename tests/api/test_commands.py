@@ -123,6 +123,40 @@ async def test_waiting_ends_where_somebody_must_do_something_and_not_where_time_
     assert [(await over(api, run.run_id)).result for run in listening] == [7, 7]
 
 
+@pytest.mark.requirement("D0-15")
+async def test_waiting_ends_when_a_run_or_one_it_has_called_is_paused_at_work(api: Api) -> None:
+    go, begun = asyncio.Event(), asyncio.Event()
+
+    @api.session.node
+    async def works(context: Any) -> str:
+        begun.set()
+        await go.wait()
+        return "done"
+
+    @api.session.workflow
+    async def labours(ctx: Any) -> Any:
+        await ctx.run("works")
+        return (await ctx.run("works")).output
+
+    @api.session.workflow
+    async def has_it_done(ctx: Any) -> Any:
+        return await ctx.run_workflow("labours")
+
+    for name, label in (("labours", "own"), ("has_it_done", "own"), ("has_it_done", "child")):
+        go.clear(), begun.clear()
+        waiting = asyncio.ensure_future(api.start(workflow=name, wait=True))
+        await begun.wait()
+        there = (await api.runs()).runs
+        own, child = next(run for run in there if run.workflow == name), there[0]
+        paused = await api.pause(run=(own if label == "own" else child).run_id)
+        assert paused.state in ("pausing", "paused")
+        go.set()
+        assert (await waiting).run_id == own.run_id
+        assert (await api.run(run=paused.run_id)).state == "paused"
+        await api.resume(run=paused.run_id)
+        assert (await over(api, own.run_id)).result == "done"
+
+
 async def test_nodes_and_graphs_are_started_as_workflows_of_one_step(api: Api) -> None:
     session = api.session
     graph = Graph(id="line", session=session)

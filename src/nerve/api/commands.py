@@ -135,9 +135,14 @@ def startable(session: Session, name: str) -> str:
 
 async def at_rest(session: Session, run: WorkflowRun) -> None:
     """Return when the run has ended, or somebody must do something before it goes on."""
-    while not (run.is_complete or run.state in RESTS or session.engine.waits_for_others(run)):
+    while not (run.is_complete or rests(run) or session.engine.waits_for_others(run)):
         await run._change()
     await session.engine.written(run)
+
+
+def rests(run: WorkflowRun) -> bool:
+    """Whether a run, or a child of it, goes on only when somebody lets it."""
+    return run.state in RESTS or any(map(rests, run._children.values()))
 
 
 async def signal(session: Session, asked: models.SignalSent) -> models.Done:

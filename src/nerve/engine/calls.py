@@ -211,6 +211,7 @@ class Calls:
             self.leaves.pop(call.path, None)
             if drive.run._state is WorkflowState.PAUSING and not self.running:
                 drive.run._state = WorkflowState.PAUSED
+                drive.run._notify()
 
     async def _attempts(self, call: Call, context: Any, runtime: LeafRuntime, found: Found | None) -> Result:
         drive = self._drive
