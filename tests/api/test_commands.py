@@ -71,13 +71,44 @@ async def test_a_definition_is_kept_with_its_key_and_in_force_after_a_restart(ap
         assert run.gates[0].prompt == "Calm?"
 
 
-async def test_a_definition_that_is_for_one_run_is_not_kept(api: Api, file: Path) -> None:
-    await api.define(source=ASKS, keep=False)
-    assert (await api.workflow(workflow="written")).id == "written"
+async def test_a_definition_that_is_not_kept_is_for_runs_that_name_it_and_replaces_nothing(
+    api: Api, file: Path
+) -> None:
+    await api.define(source=ASKS)
+    told = await api.define(source=ASKS.replace("{{ inputs.tone }}?", "Mine?"), keep=False)
+    given = {"workflow": "written", "params": {"tone": "Calm"}, "wait": True}
+    own = await api.start(**given, definition=told.hash, key="own")
+    assert [own.gates[0].prompt, (await api.start(**given)).gates[0].prompt] == ["Mine?", "Calm?"]
+    assert (await api.workflow(workflow="written")).hash != told.hash
+    other = await api.define(source=ASKS.replace("Asks", "Begs"), keep=False)
+    assert (await refusal(api.start(**given, definition=other.hash, key="own"))).code == "conflict"
+    assert (await refusal(api.start(**given, definition="nothing"))).code == "not_found"
+    assert (await refusal(api.start(workflow="hello", definition=told.hash))).code == "not_found"
     await api.session.close()
     async with Session(store=file) as session:
         await session.recover()
-        assert session.get_workflow("written") is None
+        again = Api(session)
+        assert (await again.run(run=own.run_id)).gates[0].prompt == "Mine?"
+        assert (await again.start(**given, definition=told.hash)).gates[0].prompt == "Mine?"
+        await again.answer(run=own.run_id, answer="yes")
+        assert (await over(again, own.run_id)).result == "yes"
+
+
+async def test_a_definition_is_refused_where_a_file_has_its_name(memory: Api) -> None:
+    folder = memory.session.project / ".nerve" / "workflows"
+    folder.mkdir(parents=True)
+    (folder / "it.yaml").write_text(ASKS)
+    await memory.reload()
+    for refused in (
+        memory.define(source=ASKS.replace("Asks", "Begs")),
+        memory.assert_fact(fact=["workflow-definition", {"source": ASKS}]),
+    ):
+        error = await refusal(refused)
+        assert (error.code, "it.yaml" in error.message) == ("refused", True)
+    assert memory.session.engine.facts.kept("workflow-definition") == []
+    (folder / "it.yaml").unlink()
+    await memory.reload()
+    assert (await memory.define(source=ASKS)).id == "written"
 
 
 async def test_a_definition_with_the_name_of_a_node_is_refused_and_not_kept(api: Api) -> None:
@@ -393,7 +424,7 @@ async def test_what_was_defined_otherwise_is_not_dropped_with_a_file(memory: Api
     folder.mkdir(parents=True)
     (folder / "a.yaml").write_text(ASKS)
     await memory.reload()
-    await memory.define(source=ASKS.replace("}}?", "}}!"), notation="yaml")
+    memory.session.load(ASKS.replace("}}?", "}}!"), "yaml")
     (folder / "a.yaml").unlink()
     assert (await memory.reload()).removed == []
     run = await memory.start(workflow="written", params={"tone": "Calm"}, wait=True)

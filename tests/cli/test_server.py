@@ -115,12 +115,27 @@ def test_waiting_for_the_end_gives_the_exit_code_of_the_run(do: Callable, server
 def test_a_file_is_defined_in_the_server_and_started(do: Callable, server: Server, project: Path) -> None:
     (project / "hi.lisp").write_text('(workflow hi (state start (action (log "hi"))))')
     assert do("workflow", "start", "hi.lisp", "--label", "h", "--wait").code == 0
-    assert "hi" in do("workflow", "list").out
+    assert do("status", "h", "--json").json["workflow"] == "hi"
     assert do("workflow", "define", "hi.lisp", "--json").json["id"] == "hi"
     (project / "hi.lisp").unlink()
     assert do("show", "hi", "--json").json["name"] == "hi"
     assert do("check", "hi").code == 0
     assert do("workflow", "reload").code == 0
+
+
+def test_a_file_that_is_started_by_hand_replaces_no_workflow_of_the_project(
+    do: Callable, server: Server, project: Path
+) -> None:
+    (project / "out").mkdir()
+    own = (project / ".nerve/workflows/shout.yaml").read_text().replace("echo loud", "echo other")
+    (project / "out/shout.yaml").write_text(own)
+    for verb in ("start", "run"):
+        assert do(verb, "out/shout.yaml", *(["--wait"] if verb == "start" else [])).out == "other\n"
+        assert do("start", "shout", "--wait").out == "loud\n"
+    done = do("workflow", "define", "out/shout.yaml")
+    assert done.code == 2
+    assert ".nerve/workflows/shout.yaml" in done.err
+    assert do("start", "shout", "--wait").out == "loud\n"
 
 
 def test_signals_and_facts_reach_the_runs_of_the_server(do: Callable, server: Server, project: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -15,10 +16,10 @@ from nerve.api.telling import fact_told, found, run_told, workflow_told
 from nerve.core.limits import Limits
 from nerve.core.session import loading
 from nerve.core.values import decode, encode
-from nerve.core.workflow import WorkflowRun, WorkflowState
+from nerve.core.workflow import Workflow, WorkflowRun, WorkflowState
 from nerve.dataspace import Change, Record
 from nerve.engine.fork import forked_from
-from nerve.store.port import ReplyRow, RunRow
+from nerve.store.port import Append, ReplyRow, RunRow
 
 if TYPE_CHECKING:
     from nerve.core.session import Session
@@ -54,17 +55,27 @@ async def define(session: Session, asked: models.Define) -> models.WorkflowTold:
         saying = None if reply is None else lambda _: reply.row(told)
         await session.dataspace.define(workflow, asked._caller.who, saying)
     else:
-        loading.put(session, workflow)
+        await pin(session, workflow)
     return told
 
 
+async def pin(session: Session, workflow: Workflow) -> None:
+    """Keep what runs can be started from, under no name."""
+    store, part = session.engine.store, Append("", 0, (), definition=session.engine.definition(workflow))
+    if store.durable:
+        await asyncio.to_thread(store.append, [part])
+    else:
+        store.append([part])
+
+
 async def start(session: Session, asked: models.Start) -> models.RunTold:
-    name = startable(session, asked.workflow)
+    name = startable(session, asked.workflow) if asked.definition is None else pinned(session, asked)
     about = {"label": asked.label, "branch": asked.branch, "conversation": asked.conversation}
 
     async def begin(_: object = None) -> WorkflowRun:
         if asked.key is not None:
-            check_same(session, asked.key, Started(name, asked.input, asked.params, about, asked.limits))
+            given = Started(name, asked.input, asked.params, about, asked.limits, asked.definition)
+            check_same(session, asked.key, given)
         return await session.start(
             name,
             asked.input,
@@ -74,6 +85,7 @@ async def start(session: Session, asked: models.Start) -> models.RunTold:
             label=asked.label,
             branch=asked.branch,
             conversation=asked.conversation,
+            definition=asked.definition,
         )
 
     run = await (begin() if asked.key is None else under_key(session, "start", asked.key, begin))
@@ -90,6 +102,7 @@ class Started(NamedTuple):
     params: Mapping[str, Any]
     about: Mapping[str, str | None]
     limits: Mapping[str, Any] | None = None
+    definition: str | None = None
 
 
 def check_same(session: Session, key: str, asked: Started) -> None:
@@ -104,6 +117,8 @@ def difference(session: Session, row: RunRow, asked: Started) -> str | None:
     if row.workflow != asked.workflow:
         return f"workflow, '{row.workflow}'"
     start = decode(session.engine.store.events(row.run, limit=1)[0].data)
+    if asked.definition not in (None, start["definition"]):
+        return "definition"
     workflow = session.engine.handle(row).workflow
     try:
         params = workflow.check_params(asked.params)
@@ -131,6 +146,15 @@ def startable(session: Session, name: str) -> str:
     if session.startable(name) is None:
         raise ApiError("not_found", f"Workflow '{name}' not found", "See the list: nerve workflow list")
     return name
+
+
+def pinned(session: Session, asked: models.Start) -> str:
+    """The name of a workflow that was once defined so."""
+    found = session.engine.store.definition(str(asked.definition))
+    if found is None or found.workflow != asked.workflow:
+        told = f"workflow '{asked.workflow}' was not defined as '{asked.definition}'"
+        raise ApiError("not_found", told, "Define it, and start it with the hash that you are told.")
+    return found.workflow
 
 
 async def at_rest(session: Session, run: WorkflowRun) -> None:

@@ -55,7 +55,7 @@ class Define(Command):
     source: Text
     notation: Literal["json", "yaml", "lisp"] | None = None
     keep: bool = True
-    """Whether it stays defined when the server is started again."""
+    """Whether its name means it from now on; if not, it is for runs that are started with its `hash`."""
 
 
 class Start(Command):
@@ -63,6 +63,8 @@ class Start(Command):
     """A workflow, a graph or a node by its name, or any unique beginning of it."""
     input: Any = None
     params: dict[str, Any] = {}
+    definition: Name | None = None
+    """The `hash` of what the workflow was defined as; without it, what its name means now."""
     key: Key | None = None
     """The same key gives the same run."""
     label: Name | None = None

@@ -69,6 +69,8 @@ async def begun(door: Door, told: Given, about: dict[str, Any]) -> RunTold:
     target = await named(door, told.target)
     params = typed(target, told.pairs) if isinstance(target, WorkflowTold) else untyped(told.pairs)
     name = target.id if isinstance(target, WorkflowTold) else target
+    if isinstance(target, WorkflowTold) and by_file(told.target) and door.session is None:
+        about = {**about, "definition": target.hash}
     for problem in door.problems:
         door.say(f"{problem['file']}: {problem['message']}")
     return await door.client.start(workflow=name, input=told.input, params=params, **about)
@@ -80,7 +82,7 @@ async def named(door: Door, given: str) -> WorkflowTold | str:
     path = Path(given)
     if path.suffix == ".py" or (colon and file.endswith(".py")):
         return by_code(door, given)
-    if path.suffix.lower() in SUFFIXES:
+    if by_file(given):
         return await defined(door, path)
     there = {each.id: each for each in (await door.client.workflows()).workflows}
     close = [given] if given in there else [name for name in there if name.startswith(given)]
@@ -89,6 +91,10 @@ async def named(door: Door, given: str) -> WorkflowTold | str:
     if not close and (near := suggest(given, there)):
         raise UsageError(f"there is no workflow '{given}'{near} See the list: nerve workflow list.")
     return there[close[0]] if close else given
+
+
+def by_file(given: str) -> bool:
+    return Path(given).suffix.lower() in SUFFIXES
 
 
 def by_code(door: Door, given: str) -> str:
@@ -100,7 +106,7 @@ def by_code(door: Door, given: str) -> str:
 
 
 async def defined(door: Door, path: Path) -> WorkflowTold:
-    """Define the workflow of a file, for as long as this server runs."""
+    """Define the workflow of a file for one run; for others its name means what it did."""
     Project().target(str(path))  # says what is wrong with the name
     if door.session is not None:
         workflow = door.session.load(path)

@@ -101,6 +101,12 @@ def put(session: Session, workflow: DefinedWorkflow) -> DefinedWorkflow:
     return workflow
 
 
+def file_of(session: Session, name: str) -> str | None:
+    """The file that a workflow was loaded from, if it was one."""
+    document = getattr(session.workflows.get(name), "document", None)
+    return document.file if document is not None and not document.file.startswith("<") else None
+
+
 def pinned(session: Session, definition: Definition) -> DefinedWorkflow | None:
     """A workflow as a run was started from it, whatever its file says today; None if it is Python code."""
     if definition.notation not in NOTATIONS:

@@ -265,12 +265,16 @@ class Session:
         label: str | None = None,
         branch: str | None = None,
         conversation: str | None = None,
+        definition: str | None = None,
     ) -> WorkflowRun:
         """Start a run; returns when the start is on disk. The same `key` gives the same run.
 
         `label` is a name for the run, by which signals are scoped; `conversation` is the one it belongs to.
+        `definition` is the hash of what the workflow was once defined as, whatever its name means now.
         """
-        workflow = self.startable(a_name("a workflow", workflow_id))
+        a_name("a workflow", workflow_id)
+        kept = self.engine.store.definition(definition) if definition is not None else None
+        workflow = self.startable(workflow_id) if definition is None else kept and self.pinned(kept)
         if workflow is None:
             raise ValueError(f"Workflow '{workflow_id}' not found{suggest(workflow_id, self.workflows)}")
         check_exact([input, params])

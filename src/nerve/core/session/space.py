@@ -81,6 +81,11 @@ class Space:
     async def _keep(
         self, record: Record, workflow: DefinedWorkflow, by: str, saying: Saying | None
     ) -> Change | None:
+        if (file := loading.file_of(self._session, workflow.name)) is not None:
+            raise ValueError(
+                f"workflow '{workflow.name}' is defined by the file {file}, which counts more:"
+                " change that, or take another name"
+            )
         changes = await self._facts.change(asserted=[record], by=by, saying=saying)
         loading.put(self._session, workflow)
         return changes[0] if changes else None
