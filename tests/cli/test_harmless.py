@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from cli.terminal import Terminal
+
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b\u202e"
 WORKFLOW = {
     "name": "evil",
@@ -59,3 +61,52 @@ def test_no_colour_of_ours_is_written_out(evil: str, do) -> None:
     out = do("status", run["run_id"]).out
     assert "evil" in out
     assert "\\x1b[1m" not in out
+
+
+ECHO = {"name": "echo", "body": {"kind": "transform", "expression": "input"}}
+
+
+@pytest.fixture
+def echo(evil: str, project: Path) -> str:
+    (project / ".nerve/workflows/echo.json").write_text(json.dumps(ECHO))
+    return "echo"
+
+
+def test_a_result_in_a_terminal_and_as_it_is_in_a_pipe(echo: str, do) -> None:
+    with Terminal("run", echo, f"x{EVIL}") as terminal:
+        assert terminal.end() == 0
+    [run] = do("runs", "--json").json
+    with Terminal("watch", run["run_id"], "--json") as watch:
+        assert watch.end() == 0
+    for shown in (terminal.shown, watch.shown):
+        assert "2J" in shown
+        assert hostile(shown) == []
+    assert do("run", echo, f"x{EVIL}").out == f"x{EVIL}\n"
+    told = do("run", echo, f"x{EVIL}", "--json")
+    assert told.json["result"] == f"x{EVIL}"
+    assert hostile(told.out) == []
+
+
+def test_a_gate_that_is_asked_in_a_terminal(evil: str, do) -> None:
+    with Terminal("run", evil) as terminal:
+        terminal.until("or the answer:")
+        terminal.type("1")
+        assert terminal.end() == 0
+    assert hostile(terminal.shown) == []
+
+
+@pytest.mark.parametrize("verb", [("workflow", "list"), ("runs",), ("status", "{run}"), ("watch", "{run}")])
+def test_no_label_begins_a_line(evil: str, do, verb: tuple[str, ...]) -> None:
+    do("start", evil, "--label", "first\nFORGED")
+    [run] = do("runs", "--json").json
+    done = do(*(word.format(run=run["run_id"]) for word in verb))
+    assert not [line for line in done.out.splitlines() if line.strip().startswith("FORGED")]
+
+
+def test_what_is_wrong_with_a_file(evil: str, do, project: Path) -> None:
+    (project / ".nerve/workflows/bad.yaml").write_text('name: bad\nbody: {kind: "no\\e]0;x\\a\\N\\u202e"}\n')
+    for verb in ("check", "show", "run"):
+        done = do(verb, "bad") if verb == "check" else do(verb, ".nerve/workflows/bad.yaml")
+        assert done.code in (1, 2)
+        assert hostile(done.out + done.err) == []
+        assert hostile(do("check", "bad", "--json").out) == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -70,10 +69,12 @@ def command(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:
+        from nerve.commander.core.harmless import harmless, in_json
+
         wrong = wrong_with(error)
         if as_json(arguments):
-            print(json.dumps({"error": wrong.to_dict()}, ensure_ascii=False))
-        print(wrong.text, file=sys.stderr)
+            print(in_json({"error": wrong.to_dict()}))
+        print(harmless(wrong.text), file=sys.stderr)
         return wrong.code
     return done
 

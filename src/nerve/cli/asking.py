@@ -15,6 +15,7 @@ from nerve.cli.answers import Gate
 from nerve.cli.screen import say, typed_line
 from nerve.commander.core.forms import lines, takes
 from nerve.commander.core.gates import chosen
+from nerve.commander.core.harmless import harmless, on_one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,14 +42,14 @@ def forget_typed() -> None:
 
 def show_gate(console: Console, gate: Gate, name: str) -> None:
     """The question, and what can be answered."""
-    text = Text(gate.prompt)
+    text = Text(harmless(gate.prompt))
     for number, choice in enumerate(gate.choices or [], start=1):
-        text.append(f"\n{number}  {choice}")
+        text.append(f"\n{number}  {harmless(choice)}")
     for field in lines(gate.form or {}):
         text.append(f"\n{field}")
     if not gate.choices and gate.options:
-        text.append(f"\nfor example: {', '.join(gate.options)}", "dim")
-    title = f"⏸ Waiting for Input: {name}"
+        text.append(f"\nfor example: {harmless(', '.join(gate.options))}", "dim")
+    title = Text(f"⏸ Waiting for Input: {on_one_line(name)}")
     console.print(Panel(text, title=title, border_style="yellow", expand=False))
 
 

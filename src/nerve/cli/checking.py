@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_text
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,6 +12,7 @@ from nerve.cli.defined import document_of
 from nerve.cli.exits import COMPLETED, FAILED
 from nerve.cli.flags import Flag
 from nerve.cli.project import Project
+from nerve.commander.core.harmless import harmless, in_json
 from nerve.core.session.loading import EXTRAS, KINDS
 from nerve.core.suggest import suggest
 from nerve.notations.agents import AgentFile, FoundAgents, discover_agents
@@ -71,10 +71,10 @@ def check(*targets: str, json: Flag = False, quiet: Flag = False) -> int:
     except Unreadable as error:
         found = Findings(problems=error.problems)
     if json:
-        print(json_text.dumps(found.to_dict(), ensure_ascii=False))
+        print(in_json(found.to_dict()))
     else:
         for problem in found.problems:
-            print(problem)
+            print(harmless(str(problem)))
         if not quiet:
             print(found.summary() if found.workflows or found.problems else NOTHING)
     return FAILED if found.errors else COMPLETED

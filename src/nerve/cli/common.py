@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json as json_text
 import shlex
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -24,7 +23,7 @@ from nerve.cli.project import Project, store_of
 from nerve.cli.providing import provide
 from nerve.cli.usage import UsageError, stopped
 from nerve.client import Client
-from nerve.commander.core.harmless import harmless
+from nerve.commander.core.harmless import harmless, in_json
 from nerve.core.session import Session
 from nerve.core.workflow import WorkflowRun
 
@@ -115,7 +114,7 @@ class Door:
         """The result: one JSON value, or lines."""
         if self.common.json:
             data = told.model_dump(mode="json") if isinstance(told, BaseModel) else told
-            print(json_text.dumps(data, ensure_ascii=False), file=self.out)
+            print(in_json(data), file=self.out)
         else:
             for line in [lines] if isinstance(lines, str) else lines:
                 print(harmless(line), file=self.out)
@@ -196,14 +195,14 @@ async def opened(common: Common, writes: bool) -> AsyncIterator[Door]:
 def refused(error: ApiError, common: Common) -> int:
     """One clear error with its code and what to do; the exit code."""
     if common.json:
-        print(json_text.dumps({"error": error.to_dict()}, ensure_ascii=False))
+        print(in_json({"error": error.to_dict()}))
     print(f"nerve: {sentence(error)}", file=sys.stderr)
     return REFUSED if error.status < 500 else FAILED
 
 
 def sentence(error: ApiError) -> str:
-    told = stopped(harmless(error.message)) + (f" {error.fix}" if error.fix else "")
-    return f"{told} [{error.code}]"
+    told = stopped(error.message) + (f" {error.fix}" if error.fix else "")
+    return harmless(f"{told} [{error.code}]")
 
 
 def command(*words: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_text
 import sys
 from pathlib import Path
 from typing import Any, Literal
@@ -10,7 +9,9 @@ from typing import Any, Literal
 from nerve.cli.exits import COMPLETED
 from nerve.cli.flags import Flag
 from nerve.cli.project import Code, Project
+from nerve.cli.telling import result
 from nerve.cli.usage import UsageError
+from nerve.commander.core.harmless import harmless, in_json
 from nerve.notations import contents, named, read
 from nerve.spec import models
 from nerve.spec.source import Unreadable
@@ -51,14 +52,14 @@ def convert(
     text, remarks = written(plain_form(spec), to)
     remarks += files_of(spec)
     for remark in () if quiet else remarks:
-        print(f"nerve: {remark}", file=sys.stderr)
+        print(harmless(f"nerve: {remark}"), file=sys.stderr)
     if output is not None:
         save(output, text)
     if json:
         told = {"notation": to, "text": text, "remarks": remarks}
-        print(json_text.dumps(told | ({"file": str(output)} if output else {}), ensure_ascii=False))
+        print(in_json(told | ({"file": str(output)} if output else {})))
     elif output is None:
-        print(text, end="")
+        result(text)
     return COMPLETED
 
 

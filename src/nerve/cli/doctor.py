@@ -22,6 +22,7 @@ from nerve.cli.common import Flag
 from nerve.cli.exits import COMPLETED, FAILED
 from nerve.cli.project import STORE, Project
 from nerve.client import SERVER, Client, server_of
+from nerve.commander.core.harmless import harmless
 from nerve.errors import NerveError
 from nerve.notations.agents import FoundAgents, discover_agents
 from nerve.notations.config import Config
@@ -64,7 +65,7 @@ def doctor(*, json: Flag = False, quiet: Flag = False) -> int:
     else:
         for each in found:
             if not quiet or each.state == "wrong":
-                print(each.line())
+                print(harmless(each.line()))
         if quiet and not wrong:
             print("Nothing is wrong.")
     return FAILED if wrong else COMPLETED

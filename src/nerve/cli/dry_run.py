@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -16,6 +15,7 @@ from nerve.cli.providing import load
 from nerve.cli.rehearse import Rehearsal, RehearsalSession, StubBuilder
 from nerve.cli.run import check_answers
 from nerve.cli.usage import UsageError
+from nerve.commander.core.harmless import harmless, in_json
 from nerve.core.workflow import WorkflowEvent, WorkflowRun
 from nerve.spec.workflow import DefinedWorkflow
 from nerve.testing.trace import trace
@@ -32,12 +32,12 @@ def walk_through(told: Given, answers: Iterable[str], as_json: bool, quiet: bool
     state = run.state.value
     if as_json:
         walk = {"workflow": run.workflow_id, "state": state, "trace": entries, "notes": rehearsal.notes}
-        print(json.dumps(walk, ensure_ascii=False))
+        print(in_json(walk))
     else:
         for entry in entries:
-            print(json.dumps(entry, ensure_ascii=False))
+            print(in_json(entry))
     for note in [*([] if quiet else rehearsal.notes), *ending(run)]:
-        print(f"dry run: {note}", file=sys.stderr)
+        print(harmless(f"dry run: {note}"), file=sys.stderr)
     return code_of(state)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_text
 from collections.abc import AsyncIterator
 from typing import Annotated
 
@@ -16,6 +15,7 @@ from nerve.cli.exits import COMPLETED
 from nerve.cli.story import Story, outcome_of
 from nerve.cli.telling import alternatives, tell
 from nerve.commander.core.forms import example, lines
+from nerve.commander.core.harmless import in_json
 from nerve.commander.core.lines import logged
 from nerve.commander.core.tree import Tree, event_of
 from nerve.commander.drawing import grid
@@ -143,7 +143,7 @@ def events(run: Run, /, *, after: int = 0, follow: Follow = False, common: Commo
     """
 
     def line(event: EventTold) -> str:
-        data = json_text.dumps(event.data, ensure_ascii=False)
+        data = in_json(event.data)
         return f"{event.seq} {event.timestamp:%H:%M:%S} {event.event_type} {event.path or '/'} {data}"
 
     async def do(door: Door) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json as json_text
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from nerve.cli.flags import Flag
 from nerve.cli.project import store_of
 from nerve.cli.usage import UsageError, stopped
 from nerve.client import server_of
-from nerve.commander.core.harmless import harmless
+from nerve.commander.core.harmless import harmless, in_json
 from nerve.commander.core.lines import SYMBOLS
 from nerve.core.session import Session
 from nerve.core.suggest import suggest
@@ -66,7 +65,7 @@ def runs(
         found = asyncio.run(listed(file, workflow)) if file.is_file() else []
     found = [run for run in found if state in (None, run["state"])]
     if json:
-        print(json_text.dumps(found, ensure_ascii=False))
+        print(in_json(found))
     elif found:
         show(found)
     elif not quiet:

@@ -10,6 +10,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.panel import Panel
 
+from nerve.commander.core.harmless import harmless
 from nerve.commander.core.lines import plain
 from nerve.commander.reading import typed_line
 from nerve.core.workflow import GateInfo, WorkflowEvent
@@ -84,4 +85,4 @@ async def ask(console: Console, gate: GateInfo, refused: str) -> str | None:
 
 def say(console: Console, text: str) -> None:
     """A sentence, wrapped for a terminal and left whole in a pipe."""
-    console.print(text, markup=False, soft_wrap=not console.is_terminal)
+    console.print(harmless(text), markup=False, soft_wrap=not console.is_terminal)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_text
 import sys
 from collections.abc import Iterator
 
@@ -10,7 +9,7 @@ from nerve.cli.defined import document_of
 from nerve.cli.flags import Flag
 from nerve.cli.project import Project
 from nerve.cli.usage import UsageError
-from nerve.commander.core.harmless import harmless
+from nerve.commander.core.harmless import harmless, in_json
 from nerve.spec.check import Checked
 from nerve.spec.check import check as check_document
 from nerve.spec.models import WorkflowSpec
@@ -43,7 +42,7 @@ def show(
     spec = checked.spec
     assert spec is not None
     if json:
-        print(json_text.dumps(told(checked, spec), ensure_ascii=False))
+        print(in_json(told(checked, spec)))
     elif mermaid:
         print(harmless(drawn(spec)), end="")
     else:

@@ -11,19 +11,25 @@ from typing import Any, TextIO
 from nerve.cli.outcome import Outcome
 from nerve.commander.core.forms import example
 from nerve.commander.core.forms import lines as fields
-from nerve.commander.core.harmless import harmless
+from nerve.commander.core.harmless import harmless, in_json
 
 
 def tell(outcome: Outcome, again: str, as_json: bool, out: TextIO | None = None, quiet: bool = False) -> int:
     """Say how it ended and how to go on; the exit code."""
     if as_json:
-        print(json.dumps(outcome.to_dict(), ensure_ascii=False), file=out)
+        print(in_json(outcome.to_dict()), file=out)
     if not quiet or outcome.state in ("failed", "held"):
         for line in lines(outcome, again):
             print(harmless(line), file=sys.stderr)
     if outcome.state == "completed" and not as_json and (text := shown(outcome.result)):
-        print(text, end="" if text.endswith("\n") else "\n", file=out)
+        result(text, out)
     return outcome.code
+
+
+def result(text: str, out: TextIO | None = None) -> None:
+    """What was asked for, as it is; a terminal may see only what is harmless."""
+    out = out or sys.stdout
+    print(harmless(text) if out.isatty() else text, end="" if text.endswith("\n") else "\n", file=out)
 
 
 def lines(outcome: Outcome, again: str) -> list[str]:

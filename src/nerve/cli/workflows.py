@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from nerve.cli.common import DEFAULT, Common, Door, answering
 from nerve.cli.exits import COMPLETED, FAILED
 from nerve.cli.showing import opened
+from nerve.commander.core.harmless import on_one_line
 from nerve.notations import SUFFIXES, contents
 from nerve.spec.source import Problem, Unreadable
 
@@ -40,10 +41,10 @@ def list_(*, common: Common = DEFAULT) -> int:
         runs = [run for run in (await door.client.runs(limit=1000, largest=0)).runs if run.ended_at is None]
         lines = []
         for each in found:
-            lines.append(f"{each.id}  {in_one_line(each.description)}".rstrip())
-            lines += [f"  Steps: {in_one_line(' → '.join(each.steps))}"] if each.steps else []
+            lines.append(f"{each.id}  {on_one_line(each.description)}".rstrip())
+            lines += [f"  Steps: {on_one_line(' → '.join(each.steps))}"] if each.steps else []
             lines += [
-                f"  {run.run_id} {in_one_line(run.label or '')} {run.state}"
+                f"  {run.run_id} {on_one_line(run.label or '')} {run.state}"
                 for run in runs
                 if run.workflow == each.id
             ]
@@ -70,8 +71,3 @@ def reload(*, common: Common = DEFAULT) -> int:
         return FAILED if told.problems else COMPLETED
 
     return answering(common, do)
-
-
-def in_one_line(text: str) -> str:
-    """What others have written, which must not seem to be a line of ours."""
-    return " ".join(text.split())

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
+from typing import Any
 
 MARKED = re.compile(r"\*\*(.+?)\*\*|`([^`]+)`|^#+ ")
 """What Markdown marks, which a single line shows without the marks."""
@@ -16,6 +18,21 @@ JOINER = "\u200d"
 
 def harmless(text: str) -> str:
     return "".join(map(written, text)) if not text.isprintable() else text
+
+
+def on_one_line(text: str) -> str:
+    """The same, in which no end of a line of others begins one of ours."""
+    return harmless(text).replace("\n", "\\x0a")
+
+
+def in_json(value: Any, **options: Any) -> str:
+    """A value as JSON that is harmless, and the same value for whoever reads it."""
+    text = json.dumps(value, ensure_ascii=False, **options)
+    return text if text.isprintable() else "".join(map(escaped, text))
+
+
+def escaped(character: str) -> str:
+    return character if written(character) == character else json.dumps(character)[1:-1]
 
 
 def written(character: str) -> str:
