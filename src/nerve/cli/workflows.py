@@ -41,7 +41,7 @@ def list_(*, common: Common = DEFAULT) -> int:
         runs = [run for run in (await door.client.runs(limit=1000, largest=0)).runs if run.ended_at is None]
         lines = []
         for each in found:
-            lines.append(f"{each.id}  {on_one_line(each.description)}".rstrip())
+            lines.append(f"{each.id}  {on_one_line(' '.join(each.description.split()))}".rstrip())
             lines += [f"  Steps: {on_one_line(' → '.join(each.steps))}"] if each.steps else []
             lines += [
                 f"  {run.run_id} {on_one_line(run.label or '')} {run.state}"
