@@ -237,3 +237,58 @@ async def test_a_wait_for_another_fact_holds_the_run_and_both_patterns_are_told(
     told = await held_with(file, waits_for("cost", "?x"))
     assert '"price"' in told.partition("the code asks for")[0]
     assert '"cost"' in told.partition("the code asks for")[2]
+
+
+async def listens_beside(ctx):
+    hearing = asyncio.create_task(ctx.wait_signal("go"))
+    await ctx.run("a", 1)
+    return [await ctx.gate("Continue?"), await hearing]
+
+
+async def listens_no_more(ctx):
+    await ctx.run("a", 2)
+    return [await ctx.gate("First?"), await ctx.gate("Second?")]
+
+
+async def listens_later(ctx):
+    await ctx.run("a", 2)
+    return [await ctx.gate("First?"), await ctx.wait_signal("go"), await ctx.gate("Second?")]
+
+
+@pytest.mark.parametrize(
+    ("now", "result"), [(listens_no_more, ["one", "two"]), (listens_later, ["one", "v", "two"])]
+)
+async def test_a_signal_for_a_wait_that_changed_code_does_not_make_yet_is_no_obstacle_after_a_restart(
+    file: Path, now: Any, result: list[str]
+) -> None:
+    session, _ = opened(file, listens_beside)
+    async with session:
+        run = await session.start("body")
+        await at_gate(run)
+        await run.pause()
+    session, _ = opened(file, now)
+    async with session:
+        await session.recover()
+        run = session.get_workflow_run(run.run_id)
+        await run.resume(with_changes=True)
+        await until(lambda: run.pending_gate and run.pending_gate.prompt == "First?")
+        assert await run.signal("go", "v") == 1
+        await run.answer("one")
+        await until(lambda: run.pending_gate and run.pending_gate.prompt == "Second?")
+        await run.pause()
+    for _ in range(2):
+        session, again = opened(file, now)
+        async with session:
+            await session.recover()
+            run = session.get_workflow_run(run.run_id)
+            await run.resume()
+            await until(lambda run=run: run.state.value == "waiting")
+            assert again["a"] == []
+            await run.pause()
+    session, _ = opened(file, now)
+    async with session:
+        await session.recover()
+        run = session.get_workflow_run(run.run_id)
+        await run.resume()
+        await run.answer("two")
+        assert await within(run.wait()) == result

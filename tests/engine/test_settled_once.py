@@ -237,3 +237,44 @@ async def test_a_fact_that_could_not_be_written_has_settled_no_wait(disk: Disk) 
         disk.room = True
         await session.signal("go", None, "w")
         assert await within(run.wait()) == "w"
+
+
+# -- settled before the replay has come to them ------------------------------------------------
+
+
+async def test_answers_that_come_before_the_gates_are_asked_for_again_are_told_in_their_order(
+    file: Path,
+) -> None:
+    ready, heard = asyncio.Event(), list[list[str]]()
+
+    async def asks_three(ctx):
+        heard.append([])
+        await ready.wait()
+
+        async def ask(name: str) -> None:
+            heard[-1].append(await ctx.gate(name))
+
+        await asyncio.gather(*map(ask, "abc"))
+        await ctx.gate("last")
+
+    session, _ = opened(file, asks_three)
+    async with session:
+        ready.set()
+        run = await session.start("asks_three")
+        await until(lambda: len(run.view.gates) == 3)
+        await run.pause()
+    for times in (2, 3):
+        ready.clear()
+        session, _ = opened(file, asks_three)
+        async with session:
+            await session.recover()
+            run = session.get_workflow_run(run.run_id)
+            await run.resume()
+            gates = {gate.prompt: gate.gate_id for gate in run.pending_gates}
+            for name in [name for name in "bac" if name in gates]:
+                await run.answer(name, gates[name])
+            ready.set()
+            await until(lambda times=times: len(heard) == times and len(heard[-1]) == 3)
+            await until(lambda run=run: run.pending_gate and run.pending_gate.prompt == "last")
+            await run.pause()
+    assert heard == [[], ["b", "a", "c"], ["b", "a", "c"]]

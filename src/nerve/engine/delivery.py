@@ -100,7 +100,10 @@ class Delivery:
 
     def push(self, seq: int, future: asyncio.Future[Any], outcome: Outcome, durable: bool = True) -> None:
         """A new outcome; if `durable` it is handed over only when it is on disk."""
-        self._queue.append((seq, future, outcome, durable))
+        at = len(self._queue)
+        while at and self._queue[at - 1][0] > seq:  # it was there before somebody could wait for it
+            at -= 1
+        self._queue.insert(at, (seq, future, outcome, durable))
         if not durable:
             self.pump()
 
@@ -212,12 +215,15 @@ class Delivery:
         obstacle = self.replay.obstacle()
         if obstacle is None:
             self._go_live()
-        elif obstacle.lenient or (obstacle.kind == "ask" and 0 < len(self.tasks) == self.blocked):
+            return
+        waits = obstacle.kind == "settle" and obstacle.seq in self._recorded
+        all_wait = obstacle.kind != "drop" and not waits and 0 < len(self.tasks) == self.blocked
+        if obstacle.lenient or all_wait:
             if self._is_quiet():
                 self._stuck(obstacle)
             else:
                 self._tick_soon()
-        elif obstacle.kind != "settle" and self._watch is None:
+        elif not waits and self._watch is None:
             delay = self.patience + self.replay.took(obstacle)
             self._watch = self._loop.call_later(delay, self._look_again, obstacle)
 
@@ -230,7 +236,7 @@ class Delivery:
 
     def _stuck(self, obstacle: Record) -> None:
         assert self.replay is not None
-        if self.replay.loosen():
+        if self.replay.give_way(obstacle):
             self.offers = self.replay
             self._release()
             self.pump()

@@ -227,9 +227,8 @@ class Drive:
         replay = self.delivery.replay
         if replay is None:
             return None
-        obstacle = replay.obstacle()
-        if obstacle is not None and obstacle.lenient and replay.loosen():
-            obstacle = replay.obstacle()
+        while (obstacle := replay.obstacle()) is not None and replay.give_way(obstacle):
+            pass
         return obstacle
 
     async def write_end(self, type: str, data: str, state: WorkflowState) -> NerveError | None:

@@ -215,6 +215,15 @@ class Replay:
         ask = self._asks.get(record.key)
         return max(0.0, record.row.at - ask.row.at) if ask is not None else 0.0
 
+    def give_way(self, obstacle: Record) -> bool:
+        """Stop insisting on what is an offer only, or on what came of an offer that nobody has taken."""
+        ask = self._asks.get(obstacle.key)
+        if obstacle.kind == "settle" and not obstacle.lenient and ask and ask.lenient and not ask.done:
+            obstacle.lenient = True
+            del self._records[self._next]
+            return True
+        return self.loosen()
+
     def loosen(self) -> bool:
         """Stop insisting on the order of copied records; they are still there for who asks for them."""
         strict = [record for record in self._records[self._next :] if not record.lenient]
