@@ -291,6 +291,43 @@ async def test_a_recovered_run_that_is_paused_goes_on_only_after_resume_when_its
         assert types(run).count("timer_fired") == 1
 
 
+@pytest.mark.parametrize("what", ["pause", "stop"])
+@pytest.mark.parametrize("meanwhile", ["its time comes", "it is started again"])
+async def test_a_run_that_is_to_go_on_while_that_it_does_not_is_written_does_not(
+    disk: SlowDisk, file: Path, what: str, meanwhile: str
+) -> None:
+    async def ask_with_a_bound(ctx):
+        return await ctx.gate("Continue?", timeout=60)
+
+    disk.close()
+    async with opened(file, ask_with_a_bound) as session:
+        await at_gate(await session.start("ask_with_a_bound", key="k"))
+    disk = SlowDisk(file)
+    disk.only = lambda batch: any(part.rows for part in batch)
+    session = Session("test", disk)
+    session.workflow(ask_with_a_bound)
+    async with session:
+        (run,) = await session.recover()
+        disk.hold()
+        doing = asyncio.create_task(getattr(run, what)())
+        await until(disk.begun.is_set)
+        if meanwhile == "its time comes":
+            session.engine._wake(run.run_id)
+        else:
+            assert await session.start("ask_with_a_bound", key="k") is run
+        for _ in range(20):
+            await asyncio.sleep(0)
+        disk.go.set()
+        await within(doing)
+        state = {"pause": "paused", "stop": "cancelled"}[what]
+        assert (run.state.value, run.view.state, run.held) == (state, state, None)
+        assert run.run_id not in session.engine.drives
+        if what == "pause":
+            await run.answer("yes")
+            await run.resume()
+            assert await within(run.wait()) == "yes"
+
+
 # -- a signal ----------------------------------------------------------------------------------
 
 

@@ -51,6 +51,17 @@ class Commands:
                 raise RuntimeError("the session is closed")
             yield drive
 
+    def busy(self, run: WorkflowRun) -> bool:
+        """Whether somebody has a run to oneself."""
+        lock = self._locks.get(run)
+        return lock is not None and lock.locked()
+
+    async def wake(self, run: WorkflowRun) -> None:
+        """Go on with a run that nobody drives: the time it waits for has come."""
+        async with self._turn(run) as drive:
+            if drive is None and run._state in RUNS:
+                self._engine.revive(run)
+
     async def _driven(self, run: WorkflowRun) -> Drive | None:
         """Who drives a run, when whoever is about to leave it has left and written everything."""
         while True:

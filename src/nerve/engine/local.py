@@ -71,6 +71,7 @@ class LocalEngine:
         """Runs that are not driven any more, but whose last tasks and writes are not over."""
         self._parked: dict[str, Drive] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._waking: set[asyncio.Task[None]] = set()
         self._keys: dict[str, tuple[WorkflowRun, asyncio.Task[None]]] = {}
         self._sentinel: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -293,10 +294,16 @@ class LocalEngine:
         self._timers.pop(run_id, None)
         row = self.store.run(run_id)
         if row is not None and row.state == WorkflowState.WAITING.value and not self.shutting_down:
-            try:
-                self.revive(self.handle(row))
-            except ValueError as error:
-                log.warning("run %s is left alone: %s", run_id, error)
+            waking = apart(self._go_on(row))
+            self._waking.add(waking)
+            waking.add_done_callback(self._waking.discard)
+
+    async def _go_on(self, row: RunRow) -> None:
+        try:
+            await self.commands.wake(self.handle(row))
+        except (ValueError, RuntimeError) as error:
+            if not self.closed:
+                log.warning("run %s is left alone: %s", row.run, error)
 
     def revive(self, run: WorkflowRun, past: list[Row] | None = None) -> Drive:
         """Rebuild a run from its journal and go on."""
@@ -385,6 +392,8 @@ class LocalEngine:
         if waits and not late and not self.watch(row.run, past):
             self._wake_at(row.run, row.wake)
         elif row.state in (WorkflowState.WAITING.value, WorkflowState.RUNNING.value):
+            if self.commands.busy(run):  # whoever does something to it sees to it that it goes on
+                return run
             if row.run not in self.drives:
                 self._recovery.begin([row.run])
             self.revive(run, past)
