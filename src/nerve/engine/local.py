@@ -294,9 +294,13 @@ class LocalEngine:
         self._timers.pop(run_id, None)
         row = self.store.run(run_id)
         if row is not None and row.state == WorkflowState.WAITING.value and not self.shutting_down:
-            waking = apart(self._go_on(row))
-            self._waking.add(waking)
-            waking.add_done_callback(self._waking.discard)
+            self._go_on_soon(row)
+
+    def _go_on_soon(self, row: RunRow) -> None:
+        """Go on with a run as soon as nobody else is at it."""
+        waking = apart(self._go_on(row))
+        self._waking.add(waking)
+        waking.add_done_callback(self._waking.discard)
 
     async def _go_on(self, row: RunRow) -> None:
         try:
@@ -392,11 +396,12 @@ class LocalEngine:
         if waits and not late and not self.watch(row.run, past):
             self._wake_at(row.run, row.wake)
         elif row.state in (WorkflowState.WAITING.value, WorkflowState.RUNNING.value):
-            if self.commands.busy(run):  # whoever does something to it sees to it that it goes on
-                return run
             if row.run not in self.drives:
                 self._recovery.begin([row.run])
-            self.revive(run, past)
+            if self.commands.busy(run):
+                self._go_on_soon(row)
+            else:
+                self.revive(run, past)
         elif row.state in (WorkflowState.PAUSED.value, WorkflowState.HELD.value):
             self.watch(row.run, past)
         return run
