@@ -437,3 +437,13 @@ async def test_an_operation_that_is_not_in_the_table_is_not_there(api: Api) -> N
     assert all(name in error.fix for name in OPERATIONS)
     with pytest.raises(AttributeError):
         _ = api.explode
+
+
+async def test_a_run_that_is_over_stays_so_when_it_is_stopped_and_is_neither_paused_nor_resumed(
+    api: Api,
+) -> None:
+    run = await api.start(workflow="hello", input="you", wait=True)
+    for _ in range(2):
+        assert (await api.stop(run=run.run_id)) == run
+    for refused in (api.pause(run=run.run_id), api.resume(run=run.run_id)):
+        assert (await refusal(refused)).code == "conflict"

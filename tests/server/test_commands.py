@@ -151,19 +151,6 @@ async def test_a_run_is_paused_resumed_and_ended(api: Api) -> None:
         assert (reply["success"], reply["error"]) == (False, "Workflow run 'nobody' not found")
 
 
-async def test_a_run_that_is_over_stays_so_when_it_is_stopped_and_is_neither_paused_nor_resumed(
-    api: Api,
-) -> None:
-    run = (await do(api, "EXECUTE_WORKFLOW", workflow_id="hello", wait=True))["run_id"]
-    for name in ("CANCEL_WORKFLOW", "stop_workflow"):
-        told = await do(api, name, run_id=run)
-        assert (told["success"], told["status"], told["state"]) == (True, "completed", "completed")
-    assert (await api.stop(run=run)).state == "completed"
-    for name in ("pause_workflow", "resume_workflow"):
-        refused = await handle(api, {"type": name, "params": {"run_id": run}})
-        assert (refused["success"], refused["code"]) == (False, "conflict")
-
-
 @pytest.mark.requirement("S0-58")
 @pytest.mark.requirement("S1-36")
 async def test_errors_have_the_words_of_the_seeds_and_a_code(api: Api) -> None:
