@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 TURN = 50
 """Runs that are looked at in one turn of the loop; their journals may have to be read."""
+LONG = 0.01
+"""Seconds that such a turn may take: what came of a run may be large."""
 SLOW = 1.0
 """Seconds that the disk may take for what is written."""
 T = TypeVar("T")
@@ -135,10 +138,12 @@ def gates_of(session: Session, row: RunRow) -> list[GateInfo]:
 
 async def in_turns(many: Iterable[T]) -> AsyncIterator[T]:
     """Each of many, with turns of the loop in between: nobody waits until all have been looked at."""
+    began = time.monotonic()
     for number, each in enumerate(many, 1):
         yield each
-        if number % TURN == 0:
+        if number % TURN == 0 or time.monotonic() - began > LONG:
             await asyncio.sleep(0)
+            began = time.monotonic()
 
 
 async def facts(session: Session, asked: models.Pattern) -> models.FactsTold:
