@@ -9,6 +9,7 @@ import pytest
 from api.support import refusal, with_workflows
 from nerve import Session
 from nerve.api import Api, ApiError
+from nerve.core.nodes.control import GateNode
 
 
 def answers_in(api: Api, run_id: str) -> list[Any]:
@@ -318,3 +319,32 @@ async def test_a_key_of_another_command_is_none_for_an_answer(api: Api) -> None:
     await api.pause(run=run.run_id, key="k")
     error = await refusal(api.answer(gate=run.gates[0].gate_id, answer="yes", key="k"))
     assert (error.code, error.message) == ("conflict", "key 'k' was used for another command (pause)")
+
+
+@pytest.mark.requirement("D0-15")
+async def test_a_gate_is_named_by_any_beginning_that_only_one_has(api: Api) -> None:
+    for name in ("review", "review_final", "ready"):
+        GateNode(name, api.session, "Well?")
+
+    @api.session.workflow
+    async def steps(ctx: Any) -> Any:
+        await ctx.run("review")
+        await asyncio.gather(ctx.run("review_final"), ctx.run("ready"))
+
+    run = await api.start(workflow="steps", wait=True)
+    assert (await api.answer(run=run.run_id, gate="rev", answer="a", key="k")).node_id == "review"
+    assert (await api.answer(run=run.run_id, gate="rev", answer="a", key="k")).node_id == "review"
+    while len((await api.run(run=run.run_id)).gates) < 2:  # noqa: ASYNC110 - they open one after the other
+        await asyncio.sleep(0.01)
+    # What comes late for a gate by its whole name is not taken for another that only begins so.
+    assert (
+        "answered already" in (await refusal(api.answer(run=run.run_id, gate="review", answer="b"))).message
+    )
+    several = await refusal(api.answer(run=run.run_id, gate="re", answer="b"))
+    assert several.code == "conflict"
+    assert "review_final" in several.message
+    assert (await refusal(api.answer(run=run.run_id, gate="rx", answer="b"))).code == "not_found"
+    ready = next(gate for gate in (await api.gates()).gates if gate.node_id == "ready")
+    assert (await api.answer(gate=ready.gate_id[:-1], answer="c")).node_id == "ready"
+    assert (await api.answer(run=run.run_id, gate="review_f", answer="b")).node_id == "review_final"
+    assert (await refusal(api.answer(gate="rev", answer="b"))).code == "not_found"

@@ -358,3 +358,19 @@ def test_every_error_has_a_code_a_sentence_and_a_fix() -> None:
     for code in STATUS:
         assert ApiError(code, "no").to_dict() == {"code": code, "message": "no", "fix": FIXES[code]}
     assert ApiError("busy", "no", "Wait.").fix == "Wait."
+
+
+async def test_workflows_and_their_runs_are_named_by_any_beginning_that_only_one_has(api: Api) -> None:
+    assert (await api.workflow(workflow="hel")).id == "hello"
+    await api.start(workflow="hello", wait=True)
+    await api.define(source="name: gone\nbody: {kind: transform, expression: '1'}\n")
+    await api.start(workflow="gone", wait=True)
+    api.session.delete_workflow("gone")
+    listed = [(await api.runs(workflow=name)).runs for name in ("hel", "hello", "go", "nothing")]
+    assert [[run.workflow for run in runs] for runs in listed] == [["hello"], ["hello"], ["gone"], []]
+    for refused in (api.workflow(workflow=""), api.workflow(workflow="nothing")):
+        assert (await refusal(refused)).code in ("bad_request", "not_found")
+    api.session.workflow(api.session.get_workflow("hello").fn, id="help")
+    for refused in (api.workflow(workflow="hel"), api.runs(workflow="hel")):
+        error = await refusal(refused)
+        assert (error.code, "hello, help" in error.message) == ("conflict", True)

@@ -433,3 +433,15 @@ def test_gc_says_what_would_go_and_does_it_when_told_to(project: Path, do) -> No
 @pytest.mark.parametrize("text", ["30", "d", "-1d", "1y", "1h"])
 def test_gc_refuses_what_is_no_time_or_too_short(text: str, do) -> None:
     assert do("gc", f"--older-than={text}").code == 2
+
+
+def test_gates_and_workflows_are_named_by_a_beginning(do, project: Path) -> None:
+    do("start", "ship", "it", "--count=1", "--label", "v", "--with", "nodes.py")
+    assert do("approve", "v", "--gate", "app", "--with", "nodes.py").code == 0
+    do("run", "shout")
+    assert [run["workflow"] for run in do("runs", "--workflow", "shi", "--json").json] == ["ship"]
+    done = do("runs", "--workflow", "sh")
+    assert (done.code, "'sh' could be ship, shout" in done.err) == (2, True)
+    assert do("runs", "--workflow", "sh", "--json").json["error"]["code"] == "conflict"
+    assert do("runs", "--workflow", "nothing").out == "No runs.\n"
+    assert "is no file" in do("runs", "--store", str(project)).err

@@ -11,7 +11,7 @@ from nerve.api import models
 from nerve.api.errors import ApiError
 from nerve.api.once import under_key
 from nerve.api.replies import Reply
-from nerve.api.telling import found, goes_by
+from nerve.api.telling import found, goes_by, several
 from nerve.core.gates import taken
 from nerve.core.values import decode, encode
 from nerve.core.workflow import GateInfo, WorkflowRun, WorkflowState
@@ -78,6 +78,7 @@ async def answer(session: Session, asked: models.Answer) -> models.Answered:
 async def settled(session: Session, asked: models.Answer) -> models.Answered:
     """Give the answer, and return when it is written."""
     run = found(session, asked.run) if asked.run is not None else run_of_gate(session, asked.gate)
+    asked.gate = whole(session, run, asked.gate)
     try:
         owner, gate = run._find_gate(asked.gate)
         asked.answer = taken(asked.answer, gate.choices, gate.form)
@@ -151,8 +152,8 @@ def answered_under(session: Session, name: str, kept: models.Answered) -> Workfl
 def repeated(before: models.Answered, names: Collection[str | None], asked: models.Answer) -> models.Answered:
     """The reply to an answer that was given before; a key is for one answer only."""
     named = asked.gate is None or asked.gate in names
-    if not named and asked.gate is not None and len(asked.gate) >= SHORTEST:
-        named = before.gate_id.startswith(asked.gate)
+    if not named and asked.gate is not None:
+        named = begins(asked.gate, before.gate_id, before.node_id)
     if named and same(before.answer, asked.answer):
         return before
     raise another(before, asked)
@@ -178,6 +179,25 @@ def same(recorded: Any, asked: Any) -> bool:
     return encode(recorded, True, None) == encode(asked, True, None)
 
 
+def begins(name: str, gate_id: str, node_id: str | None) -> bool:
+    """Whether it is the beginning of what a gate is called."""
+    return (node_id or "").startswith(name) or (len(name) >= SHORTEST and gate_id.startswith(name))
+
+
+def whole(session: Session, run: WorkflowRun, name: str | None) -> str | None:
+    """The id of the one open gate that begins so, unless a gate is, or was, called just that."""
+    gates = list(run._owned_gates())
+    if name is None or any(name in (gate.gate_id, gate.node_id, path) for _, gate, path in gates):
+        return name
+    close = [gate for _, gate, _ in gates if begins(name, gate.gate_id, gate.node_id)]
+    if not close or any(each.is_of(name) for each in gate_events(session, run.run_id)):
+        return name
+    if len(close) > 1:
+        could_be = [gate.node_id or gate.gate_id for gate in close]
+        raise ApiError("conflict", several(name, could_be), "Write more of the name.")
+    return close[0].gate_id
+
+
 def run_of_gate(session: Session, gate: str | None) -> WorkflowRun:
     """The run in which a gate is, or was, open."""
     if gate is None:
@@ -190,6 +210,8 @@ def run_of_gate(session: Session, gate: str | None) -> WorkflowRun:
     named = [(row, each) for row in rows for each in engine.gates(row).values()]
     exact = [row for row, each in named if gate == each.gate_id]
     close = exact or [row for row, each in named if gate in (each.path, each.node_id)]
+    if not close and len(gate) >= SHORTEST:
+        close = [row for row, each in named if each.gate_id.startswith(gate)]
     if len(close) > 1:
         ids = ", ".join(row.run for row in close[:5])
         raise ApiError("conflict", f"several runs have a gate '{gate}' open: {ids}", "Name the run, too.")

@@ -12,7 +12,7 @@ from nerve.api.collecting import collect
 from nerve.api.errors import ApiError
 from nerve.api.once import under_key
 from nerve.api.reloading import reload
-from nerve.api.telling import fact_told, found, run_told, workflow_told
+from nerve.api.telling import fact_told, found, run_told, whole_name, workflow_told
 from nerve.core.limits import Limits
 from nerve.core.session import loading
 from nerve.core.values import decode, encode
@@ -137,12 +137,7 @@ def same(one: Any, other: Any) -> bool:
 
 def startable(session: Session, name: str) -> str:
     """The name of a workflow, a node or a graph, of which the beginning may be given."""
-    names = [*session.workflows, *session.graphs, *session.nodes]
-    if name not in names:
-        close = sorted(each for each in names if each.startswith(name))
-        if len(close) > 1:
-            raise ApiError("conflict", f"'{name}' could be {', '.join(close)}", "Write more of the name.")
-        name = close[0] if close else name
+    name = whole_name(name, [*session.workflows, *session.graphs, *session.nodes]) or name
     if session.startable(name) is None:
         raise ApiError("not_found", f"Workflow '{name}' not found", "See the list: nerve workflow list")
     return name

@@ -91,7 +91,7 @@ class Pause(OneRun, Command):
 class Answer(Command):
     run: Name | None = None
     gate: Name | None = None
-    """The gate's id, path or node; may be left out where only one is open."""
+    """The gate's id, path or node, or a beginning that no other has; not needed where only one is open."""
     answer: Any = None
     key: Key | None = None
     """The same answer with the same key counts once, and is told the same each time."""

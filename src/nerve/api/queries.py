@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, TypeVar
 from nerve.api import models
 from nerve.api.errors import ApiError
 from nerve.api.hub import event_told
-from nerve.api.telling import fact_told, found, gate_told, row_told, run_detail, shortened, workflow_told
+from nerve.api.telling import (
+    fact_told,
+    found,
+    gate_told,
+    row_told,
+    run_detail,
+    shortened,
+    whole_name,
+    workflow_told,
+)
 from nerve.core.values import decode
 from nerve.core.workflow import GateInfo, WorkflowState
 from nerve.core.workflow.state import FINAL
@@ -40,7 +49,8 @@ async def workflows(session: Session, asked: models.Nothing) -> models.Workflows
 
 
 async def workflow(session: Session, asked: models.OneWorkflow) -> models.WorkflowTold:
-    one = session.get_workflow(asked.workflow)
+    name = whole_name(asked.workflow, session.workflows)
+    one = session.get_workflow(name) if name is not None else None
     if one is None:
         raise ApiError(
             "not_found", f"Workflow '{asked.workflow}' not found", "See the list: nerve workflow list"
@@ -91,7 +101,7 @@ def newest(session: Session, asked: models.RunsAsked, number: int) -> list[RunRo
     store = session.engine.store
     rows = store.runs(
         session=session.name,
-        workflow=asked.workflow,
+        workflow=None if asked.workflow is None else run_from(session, asked.workflow),
         states=None if asked.state is None else [state_of(asked.state)],
         conversation=asked.conversation,
         label=asked.label,
@@ -99,6 +109,16 @@ def newest(session: Session, asked: models.RunsAsked, number: int) -> list[RunRo
         newest=number,
     )
     return rows[::-1]
+
+
+def run_from(session: Session, name: str) -> str:
+    """What runs are runs of, by the beginning of its name; it may be gone by now."""
+    known = [*session.workflows, *session.graphs, *session.nodes]
+    if name in known:
+        return name
+    store = session.engine.store
+    kept = (store.definition(hash) for hash in store.count_definitions(session.name))
+    return whole_name(name, [*known, *(each.workflow for each in kept if each is not None)]) or name
 
 
 def state_of(name: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -87,6 +87,16 @@ def goes_by(row: RunRow, name: str) -> bool:
 
 def several(name: str, could_be: list[str]) -> str:
     return f"'{name}' could be {', '.join(could_be[:AMONG])}{', …' if len(could_be) > AMONG else ''}"
+
+
+def whole_name(name: str, names: Iterable[str]) -> str | None:
+    """The name that is meant by itself or by a beginning that no other has; None if there is none."""
+    close = sorted({each for each in names if each.startswith(name)})
+    if name in close:
+        return name
+    if len(close) > 1:
+        raise ApiError("conflict", several(name, close), "Write more of the name.")
+    return close[0] if close else None
 
 
 def gate_told(run_id: str, gate: GateInfo) -> models.GateTold:

@@ -86,10 +86,16 @@ async def given(
     run_id = await door.taken_up(run)
     known = await door.client.run(run=run_id)
     asked: dict[str, Any] = {"run": run_id, **about}
-    open_ = [each for each in known.gates if gate is None or gate in names_of(each)]
+    open_ = exact = [each for each in known.gates if gate is None or gate in names_of(each)]
+    if gate is not None and not exact:
+        open_ = [each for each in known.gates if any(name.startswith(gate) for name in names_of(each))]
     if len(open_) == 1:
         text = say(open_[0])
-        asked |= {"gate": open_[0].gate_id, "answer": chosen(text, open_[0].choices or [])}
+        # The api knows whether a gate that is over had just that name, and takes it for no other then.
+        asked |= {
+            "gate": open_[0].gate_id if exact else gate,
+            "answer": chosen(text, open_[0].choices or []),
+        }
     elif len(open_) > 1:
         names = ", ".join(f"{each.gate_id} ({name_of(each)})" for each in open_)
         raise ApiError("conflict", f"several gates are open: {names}", "Name one of them: --gate GATE")

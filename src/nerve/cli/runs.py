@@ -11,8 +11,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from nerve.api import ApiError
 from nerve.api.models import GateTold
+from nerve.api.telling import whole_name
 from nerve.cli.answers import name_of
+from nerve.cli.common import Common, refused
 from nerve.cli.flags import Flag
 from nerve.cli.project import store_of
 from nerve.cli.usage import UsageError, stopped
@@ -45,7 +48,7 @@ def runs(
     state
         Only those in this state: waiting, parked, paused, held, completed, failed or cancelled.
     workflow
-        Only those of this workflow.
+        Only those of this workflow, of whose name the beginning will do.
     json
         Print them as a JSON list.
     quiet
@@ -56,14 +59,12 @@ def runs(
     if state is not None and state not in STATES:
         close = stopped(f"there is no state '{state}'{suggest(state, STATES)}")
         raise UsageError(f"{close} States: {', '.join(STATES)}.")
-    if store is None and server_of(Path()) is not None:
-        from nerve.cli.served import listed as listed_by_server
-
-        found = asyncio.run(listed_by_server(workflow))
-    else:
-        file = store or store_of()
-        found = asyncio.run(listed(file, workflow)) if file.is_file() else []
-    found = [run for run in found if state in (None, run["state"])]
+    if store is not None and store.exists() and not store.is_file():
+        raise UsageError(f"--store {store} is no file.")
+    try:
+        found = [run for run in all_of(store, workflow) if state in (None, run["state"])]
+    except ApiError as error:
+        return refused(error, Common(json=json))
     if json:
         print(in_json(found))
     elif found:
@@ -71,6 +72,16 @@ def runs(
     elif not quiet:
         print("No runs." if state or workflow else "No runs yet. Start one with: nerve run TARGET")
     return 0
+
+
+def all_of(store: Path | None, workflow: str | None) -> list[dict[str, Any]]:
+    """The runs that the server tells of, or else those of the file."""
+    if store is None and server_of(Path()) is not None:
+        from nerve.cli.served import listed as listed_by_server
+
+        return asyncio.run(listed_by_server(workflow))
+    file = store or store_of()
+    return asyncio.run(listed(file, workflow)) if file.is_file() else []
 
 
 async def listed(file: Path, workflow: str | None) -> list[dict[str, Any]]:
@@ -86,6 +97,8 @@ async def listed(file: Path, workflow: str | None) -> list[dict[str, Any]]:
             parent = told[row.parent]
             parent["state"] = told[row.run]["state"] if parent["state"] == PARKED else parent["state"]
             parent["gates"] += [{**gate, "run_id": row.parent} for gate in told[row.run]["gates"]]
+    if workflow is not None:
+        workflow = whole_name(workflow, [row.workflow for row in rows]) or workflow
     return [told[row.run] for row in rows if row.parent is None and workflow in (None, row.workflow)]
 
 
