@@ -11,6 +11,7 @@ import socket
 import struct
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from urllib.parse import quote
@@ -162,7 +163,8 @@ class Client:
     def watch(self, run: str | None = None, after: int = 0) -> AsyncGenerator[models.EventTold]:
         """The events of a run behind a number and as they come, until it ends; without a run, of all.
 
-        A stream that breaks is opened again where it was.
+        A stream that breaks is opened again where it was. What cannot be told any more is told of by an event
+        `gap`, whose data are the snapshot from which it goes on.
         """
         return self._line.watch(run, after)
 
@@ -316,12 +318,18 @@ class Wire:
 
         path = "/events" if run is None else f"/events/workflow/{in_path(run)}"
         last, failures, since = str(after) if after else "", 0, now()
+        behind_gap = False
         while True:
             why = "the stream ended"
             try:
                 async for sent in self._stream(path, last):
                     failures, since, last = 0, now(), sent.id or last
-                    if (event := event_in(sent)) is not None:
+                    event = event_in(sent)
+                    if event is None and sent.event in ("gap", "snapshot"):
+                        if behind_gap and sent.event == "snapshot":
+                            yield gap_told(sent)
+                        behind_gap = sent.event == "gap"
+                    elif event is not None:
                         yield event
                         if run is not None and event.event_type in ENDS:
                             return
@@ -424,6 +432,20 @@ def event_in(sent: httpx2.ServerSentEvent) -> models.EventTold | None:
         return models.EventTold.model_validate_json(sent.data)
     except ValueError:
         return None
+
+
+def gap_told(snapshot: httpx2.ServerSentEvent) -> models.EventTold:
+    """That events were missed, and how it stands now, in their place."""
+    data = json.loads(snapshot.data)
+    return models.EventTold(
+        seq=data.get("last_seq", 0),
+        run_id=data.get("run_id", ""),
+        workflow_id=data.get("workflow", ""),
+        event_type="gap",
+        path="",
+        timestamp=datetime.now(UTC),
+        data=data,
+    )
 
 
 def error_in(response: httpx2.Response) -> ApiError:

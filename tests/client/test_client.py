@@ -218,6 +218,42 @@ async def test_a_server_that_comes_back_is_found_again(api: Api, served: Served,
     assert seqs == list(range(1, len(seqs) + 1))
 
 
+async def test_what_was_missed_of_all_runs_while_a_server_was_gone_is_told_as_a_gap(
+    api: Api, served: Served, tmp_path: Path
+) -> None:
+    told(tmp_path, os.getpid())
+    at = Places.of(tmp_path).socket
+    async with serving(served, at):
+        client = Client.of_project(tmp_path)
+        assert client is not None
+        events = client.watch()
+        first = asyncio.ensure_future(anext(events))
+        while not first.done():  # the stream may still be opening
+            await api.start(workflow="hello", wait=True)
+            await asyncio.wait([first], timeout=0.05)
+        assert first.result().event_type == "workflow_started"
+    missed = await api.start(workflow="hello", wait=True)
+    waits = await api.start(workflow="asks", wait=True)
+    async with serving(Served(Api(api.session)), at), asyncio.timeout(10):
+        async for event in events:
+            if event.event_type == "gap":
+                break
+        assert (event.run_id, event.seq) == ("", 0)
+        assert missed.run_id in [run["run_id"] for run in event.data["runs"]]
+        assert [gate["run_id"] for gate in event.data["gates"]] == [waits.run_id]
+        later = await client.start(workflow="hello", wait=True)
+        assert (await anext(events)).run_id == later.run_id
+    await events.aclose()
+    await client.close()
+
+
+async def test_a_number_that_a_run_has_not_reached_is_told_as_a_gap(api: Api, served: Served) -> None:
+    run = await api.start(workflow="hello", wait=True)
+    async with serving(served) as url, Client(url, token=TOKEN) as client:
+        [gap] = [event async for event in client.watch(run.run_id, after=99)]
+    assert (gap.event_type, gap.run_id, gap.data["state"]) == ("gap", run.run_id, "completed")
+
+
 async def test_a_server_that_is_gone_is_one_clear_error(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
