@@ -232,10 +232,12 @@ def test_a_failed_run_is_tried_again_and_forked(do, project: Path) -> None:
     done = do("retry", "f", "--json")
     assert (done.code, done.json["result"]) == (0, "ok\n")
     assert (project / "effects").read_text() == "x\n"
-    done = do("fork", "f", "--at", "/two", "--json")
+    run = done.json["run_id"]
+    assert "(completed, started 20" in do("fork", "f").err  # both runs are called so, and both are over
+    done = do("fork", run, "--at", "/two", "--json")
     assert done.json["state"] == "completed"
-    assert "--override x is not of the form" in do("fork", "f", "--override", "x").err
-    done = do("fork", "f", "--at", "/two", "--limit", "steps=1", "--json")
+    assert "--override x is not of the form" in do("fork", run, "--override", "x").err
+    done = do("fork", run, "--at", "/two", "--limit", "steps=1", "--json")
     assert (done.code, "steps=1" in done.json["error"]) == (1, True)
 
 
