@@ -304,3 +304,10 @@ async def test_commands_go_to_the_session_that_is_named() -> None:
         handler = WorkflowHandler(Registry(one, two))
         assert (await handler.list_workflows({"session_id": "two"}))["workflows"] == []
         assert len((await handler.list_workflows({}))["workflows"]) == 5
+
+
+async def test_a_run_that_is_over_is_not_told_as_stopped(api: Api) -> None:
+    run = (await do(api, "EXECUTE_WORKFLOW", workflow_id="hello", wait=True))["run_id"]
+    for name in ("CANCEL_WORKFLOW", "stop_workflow"):
+        told = await do(api, name, run_id=run)
+        assert (told["success"], told["status"], told["state"]) == (True, "completed", "completed")
