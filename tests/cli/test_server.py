@@ -153,7 +153,12 @@ def test_what_only_a_process_of_its_own_can_do_is_refused(do: Callable, server: 
     done = do("start", "shout", "--with", "nodes.py")
     assert (done.code, done.out) == (2, "")
     assert "A server is running for this project" in done.err
-    assert do("start", "flows.py:greet").code == 2
+    for verb in ("start", "run"):
+        done = do(verb, "flows.py:greet")
+        assert (done.code, "A server is running for this project" in done.err) == (2, True)
+        assert "nerve serve --with flows.py" in done.err
+    for arguments in (("run", "shout"), ("resume", "gone")):
+        assert "A server is running for this project" in do(*arguments, "--with", "nodes.py").err
     assert "[not_found]" in do("status", "gone").err
 
 
@@ -236,6 +241,36 @@ def test_ctrl_c_leaves_the_run_to_the_server(do: Callable, server: Server) -> No
         run = do("status", "a", "--json").json["run_id"]
         assert f"The run goes on in the server. See it: nerve watch {run}" in terminal.shown
     assert do("answer", "a", "red", "--wait").out == "red\n"
+
+
+@pytest.mark.parametrize("arguments", [("start", "asking", "--answer", "x=y"), ("watch", "a")])
+def test_ctrl_c_tells_the_run_as_json(do: Callable, server: Server, arguments: tuple[str, ...]) -> None:
+    do("start", "asking", "--label", "a")
+    process = Process(*arguments, "--json")
+    seen(process, "[gate]")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.wait(), json.loads(out)["workflow"]) == (130, "asking")
+    assert "goes on in the server" in err
+
+
+def test_an_error_has_the_same_code_with_a_server(do: Callable, server: Server) -> None:
+    codes = {
+        "not_found": [
+            ("run", "gone"),
+            ("run", "shot"),
+            ("start", "gone"),
+            ("resume", "gone"),
+            ("show", "gone"),
+        ],
+        "conflict": [("run", "sh"), ("start", "sh"), ("runs", "--workflow", "sh")],
+    }
+    do("start", "shout", "--wait")
+    do("start", "ship", "--count=1", "--wait")
+    for code, commands in codes.items():
+        for each in commands:
+            done = do(*each, "--json")
+            assert (each, done.code, done.json["error"]["code"]) == (each, 2, code)
 
 
 def test_a_second_server_is_refused(do: Callable, server: Server) -> None:

@@ -67,14 +67,15 @@ def test_as_json_there_is_one_value_on_standard_output_and_quietly_nothing_besid
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
-        (["run", "gone"], "bad_request"),
+        (["run", "gone"], "not_found"),
         (["run", "bad.yaml"], "refused"),
         (["answer", "gone"], "bad_request"),
-        (["show", "gone"], "bad_request"),
-        (["convert", "gone", "--to", "yaml"], "bad_request"),
+        (["show", "gone"], "not_found"),
+        (["convert", "gone", "--to", "yaml"], "not_found"),
         (["schema", "gone"], "bad_request"),
         (["runs", "--state", "gone"], "bad_request"),
-        (["resume", "gone"], "bad_request"),
+        (["run", "sh"], "conflict"),
+        (["resume", "gone"], "not_found"),
         (["demo", "--resume", "gone"], "bad_request"),
         (["check", "--bogus"], "bad_request"),
         (["status", "gone"], "not_found"),
@@ -434,7 +435,18 @@ def test_gc_says_what_would_go_and_does_it_when_told_to(project: Path, do) -> No
 
 @pytest.mark.parametrize("text", ["30", "d", "-1d", "1y", "1h"])
 def test_gc_refuses_what_is_no_time_or_too_short(text: str, do) -> None:
-    assert do("gc", f"--older-than={text}").code == 2
+    for option in ("--older-than", "--output-older-than"):
+        done = do("gc", f"{option}={'-1h' if option != '--older-than' and text == '1h' else text}")
+        assert (done.code, f"{option} " in done.err, "older_than" in done.err) == (2, True, False)
+
+
+def test_a_paused_run_with_a_gate_is_said_to_be_paused(do) -> None:
+    do("start", "asking", "--label", "a")
+    do("pause", "a")
+    done = do("watch", "a")
+    assert (done.code, "is paused" in done.err) == (4, True)
+    assert "waits" not in done.err
+    assert "at gate 'colour': Which colour?" in done.err
 
 
 def test_gates_and_workflows_are_named_by_a_beginning(do, project: Path) -> None:

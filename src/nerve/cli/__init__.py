@@ -119,11 +119,19 @@ class Wrong:
 
 
 def wrong_with(error: Exception) -> Wrong:
+    from nerve.api.errors import ApiError
+
     match error:
+        case ApiError():
+            from nerve.cli.common import sentence
+
+            code = REFUSED if error.status < 500 else FAILED
+            told = error.details.get("problems", [])
+            return Wrong(code, error.code, error.message, f"nerve: {sentence(error)}", error.fix, told)
         case UnusedCliTokensError():
             return refused(f"Unexpected argument: {' '.join(error.unused_tokens or [])}.")
         case CycloptsError() | UsageError():
-            return refused(str(error))
+            return refused(str(error), getattr(error, "code", "bad_request"))
         case NerveError() if problems := getattr(error, "problems", None):
             text = "\n".join(map(str, problems))
             told = [problem.to_dict() for problem in problems]
@@ -140,10 +148,10 @@ def wrong_with(error: Exception) -> Wrong:
     return failed(f"{type(error).__name__}: {error}")
 
 
-def refused(message: str) -> Wrong:
+def refused(message: str, code: str = "bad_request") -> Wrong:
     """What is wrong with the command, in one line."""
     message = " ".join(message.split())
-    return Wrong(REFUSED, "bad_request", message, f"nerve: {message} {HELP}", HELP)
+    return Wrong(REFUSED, code, message, f"nerve: {message} {HELP}", HELP)
 
 
 def failed(message: str) -> Wrong:

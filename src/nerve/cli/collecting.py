@@ -11,6 +11,8 @@ from nerve.cli.exits import COMPLETED
 from nerve.cli.usage import UsageError
 
 DAYS = {"h": 1 / 24, "d": 1, "w": 7}
+MOST = 36_500
+"""Days."""
 SHOWN = 20
 """Runs that are listed."""
 
@@ -35,7 +37,7 @@ def gc(
     yes
         Delete; without it nothing is changed.
     """
-    asked = {"older_than": days(older_than, "--older-than"), "dry_run": not yes}
+    asked = {"older_than": days(older_than, "--older-than", 1), "dry_run": not yes}
     if output_older_than is not None:
         asked["output_older_than"] = days(output_older_than, "--output-older-than")
 
@@ -49,12 +51,16 @@ def gc(
     return answering(common, do)
 
 
-def days(text: str, option: str) -> float:
+def days(text: str, option: str, least: int = 0) -> float:
     """A time in days, from what a person writes."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([hdw])", text.strip())
     if found is None:
         raise UsageError(f"{option} {text} is no time: write 30d, 2w or 36h.")
-    return float(found[1]) * DAYS[found[2]]
+    number = float(found[1]) * DAYS[found[2]]
+    if not least <= number <= MOST:
+        between = f"from {least} to {MOST:,} days" if least else f"at most {MOST:,} days"
+        raise UsageError(f"{option} {text} cannot be: write {between}.")
+    return number
 
 
 def lines(told: Collected) -> list[str]:

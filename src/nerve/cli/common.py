@@ -28,6 +28,7 @@ from nerve.core.session import Session
 from nerve.core.workflow import WorkflowRun
 
 __all__ = [
+    "CODE",
     "DEFAULT",
     "SERVED",
     "Common",
@@ -45,6 +46,10 @@ __all__ = [
 Run = Annotated[str, Parameter(name="RUN")]
 
 SERVED = "A server is running for this project, and has what it was started with: leave out --with."
+CODE = (
+    "A server is running for this project, and has only the code that it was started with, as in"
+    " nerve serve --with {file}. Or run it apart from it: --store FILE."
+)
 
 
 @Parameter(name="*")
@@ -73,11 +78,6 @@ class Common:
     def file(self) -> Path:
         return self.store or store_of()
 
-    @property
-    def anywhere(self) -> bool:
-        """Whether a server could do it."""
-        return self.store is None and not self.modules
-
 
 DEFAULT = Common()
 
@@ -95,6 +95,8 @@ class Door:
     out: TextIO = field(default_factory=lambda: sys.stdout)
     shows: str = ""
     """The run that is shown until it ends, which goes on after Ctrl-C."""
+    seen: Callable[[], dict[str, Any]] | None = None
+    """How it was when it was last looked at."""
 
     @property
     def left(self) -> str:
@@ -162,6 +164,8 @@ def answering(common: Common, do: Callable[[Door], Awaitable[int]], writes: bool
     except ApiError as error:
         return refused(error, common)
     except KeyboardInterrupt:
+        if common.json and doors and doors[0].seen is not None:
+            print(in_json(doors[0].seen()), file=out)
         if not common.quiet:
             print(f"\n{doors[0].left if doors else 'Interrupted.'}", file=sys.stderr)
         return INTERRUPTED

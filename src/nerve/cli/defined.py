@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 
 from nerve.cli.common import DEFAULT, Common, opened
-from nerve.cli.project import Code, NotThere, Project
-from nerve.cli.usage import UsageError
+from nerve.cli.project import Code, Project
+from nerve.cli.usage import NotThere, UsageError
 from nerve.client import server_of
 from nerve.errors import StoreLocked
 from nerve.notations import NOTATIONS, open_document, read

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from nerve.cli.usage import UsageError, stopped
+from nerve.cli.usage import NotThere, Several, UsageError, stopped
 from nerve.core.suggest import suggest
 from nerve.notations import SUFFIXES
 from nerve.notations.config import Config, project_config
@@ -37,10 +37,6 @@ class File:
 
     path: Path
     found: FoundWorkflow | None = None
-
-
-class NotThere(UsageError):
-    """No file and no workflow of the project is meant."""
 
 
 def store_of(folder: Path = Path()) -> Path:
@@ -80,7 +76,7 @@ class Project:
             if path.is_dir():
                 raise UsageError(f"{given} is a folder: name a file in it.")
             close = suggest(path.name, names_in(path.parent))
-            raise UsageError(stopped(f"there is no file {given}{close}"))
+            raise NotThere(stopped(f"there is no file {given}{close}"))
         found = self.named(given)
         return File(found.path, found)
 
@@ -94,7 +90,7 @@ class Project:
         names = [slug(each.name) for each in matching or known]
         listed = ", ".join(names[:SHOWN]) + (", …" if len(names) > SHOWN else "")
         if matching:
-            raise UsageError(f"'{name}' can be {listed}: write more of the name.")
+            raise Several(f"'{name}' can be {listed}: write more of the name.")
         if meant := [problem for problem in self.found.problems if may_be(name, Path(problem.file))]:
             raise Unreadable(meant)
         close = suggest(name, names)

@@ -19,7 +19,7 @@ from nerve.cli.outcome import Outcome
 from nerve.cli.project import Project
 from nerve.cli.providing import load_called
 from nerve.cli.run import check_answers
-from nerve.cli.usage import UsageError
+from nerve.cli.usage import NotThere, UsageError
 from nerve.client import server_of
 from nerve.core.session import Session
 from nerve.core.workflow import WorkflowRun, WorkflowState
@@ -55,13 +55,13 @@ def resume(
     answer
         GATE=TEXT answers a gate, or sends a signal that is waited for; can be given several times.
     """
-    if common.anywhere and server_of(Path()) is not None:
+    if common.store is None and server_of(Path()) is not None:
         from nerve.cli.served import resumed
 
         return resumed(run, {"with_changes": with_changes, "limits": bounds(limit)}, answer, common)
     launch = Launch(Project(), common)
     if not launch.file.is_file():
-        raise UsageError(f"there are no runs: {launch.file} does not exist.")
+        raise NotThere(f"there are no runs: {launch.file} does not exist.")
     answers = Answers(answer)
 
     async def drive(session: Session) -> Outcome:

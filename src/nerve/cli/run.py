@@ -15,10 +15,10 @@ from nerve.cli.flags import Flag, Many
 from nerve.cli.inputs import Given, given, params
 from nerve.cli.launch import Launch
 from nerve.cli.outcome import Outcome
-from nerve.cli.project import Code, NotThere, Project
+from nerve.cli.project import Code, Project
 from nerve.cli.providing import load
 from nerve.cli.starting import started
-from nerve.cli.usage import UsageError, stopped
+from nerve.cli.usage import NotThere, UsageError, stopped
 from nerve.client import server_of
 from nerve.core.session import Session, loading
 from nerve.core.workflow.workflow import Workflow
@@ -59,7 +59,7 @@ def run(
 
         return walk_through(told, answer, common.json, common.quiet)
     about = {"label": label, "key": key, "limits": of_run(limit)}
-    if common.anywhere and ".py" not in told.target and server_of(Path()) is not None:
+    if common.store is None and server_of(Path()) is not None:
         return started(told, Answers(answer), about, True, common)
     project, options = Project(), {"label": label, "limits": of_run(limit)}
     try:

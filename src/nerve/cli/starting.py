@@ -11,13 +11,13 @@ from cyclopts import Parameter
 from nerve.api.models import RunTold, WorkflowTold
 from nerve.cli.answers import Answers
 from nerve.cli.bounds import of_run
-from nerve.cli.common import DEFAULT, SERVED, Common, Door, answering
+from nerve.cli.common import CODE, DEFAULT, Common, Door, answering
 from nerve.cli.flags import Many
 from nerve.cli.going import Wait, gone_on
 from nerve.cli.inputs import Given, anything, given, value_of
 from nerve.cli.project import Code, Project
 from nerve.cli.providing import from_code
-from nerve.cli.usage import UsageError, stopped
+from nerve.cli.usage import NotThere, Several, UsageError, stopped
 from nerve.core.suggest import suggest
 from nerve.notations import NOTATIONS, SUFFIXES, contents
 
@@ -87,9 +87,9 @@ async def named(door: Door, given: str) -> WorkflowTold | str:
     there = {each.id: each for each in (await door.client.workflows()).workflows}
     close = [given] if given in there else [name for name in there if name.startswith(given)]
     if len(close) > 1:
-        raise UsageError(f"'{given}' can be {', '.join(close)}: write more of the name.")
+        raise Several(f"'{given}' can be {', '.join(close)}: write more of the name.")
     if not close and (near := suggest(given, there)):
-        raise UsageError(f"there is no workflow '{given}'{near} See the list: nerve workflow list.")
+        raise NotThere(f"there is no workflow '{given}'{near} See the list: nerve workflow list.")
     return there[close[0]] if close else given
 
 
@@ -98,10 +98,10 @@ def by_file(given: str) -> bool:
 
 
 def by_code(door: Door, given: str) -> str:
-    if door.session is None:
-        raise UsageError(SERVED)
     target = Project().target(given)
     assert isinstance(target, Code)
+    if door.session is None:
+        raise UsageError(CODE.format(file=target.file))
     return from_code(door.session, target).name
 
 

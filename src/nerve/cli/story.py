@@ -32,7 +32,7 @@ class Story:
 
     def __init__(self, door: Door, run_id: str, answers: Answers | None = None, known: int = 0) -> None:
         self.door, self.run_id, self.answers, self.known = door, run_id, answers or Answers(), known
-        door.shows = run_id
+        door.shows, door.seen = run_id, lambda: self.seen().to_dict()
         self.console = console(door.common)
         self.screen = screen_for(self.console)
         self.tree = Tree()

@@ -13,6 +13,9 @@ from nerve.commander.core.forms import example
 from nerve.commander.core.forms import lines as fields
 from nerve.commander.core.harmless import harmless, in_json
 
+STILL = ("pausing", "paused")
+"""States in which nothing goes on, whatever is answered."""
+
 
 def tell(outcome: Outcome, again: str, as_json: bool, out: TextIO | None = None, quiet: bool = False) -> int:
     """Say how it ended and how to go on; the exit code."""
@@ -54,7 +57,8 @@ def lines(outcome: Outcome, again: str) -> list[str]:
 
 def waiting(outcome: Outcome, run: str, again: str) -> list[str]:
     """What a run waits for, one line each, and the command that answers."""
-    told = [f"⏸ {run} waits" if outcome.gates or outcome.waits else f"⏸ {run} is {outcome.state}"]
+    waits = outcome.state not in STILL and (outcome.gates or outcome.waits)
+    told = [f"⏸ {run} waits" if waits else f"⏸ {run} is {outcome.state}"]
     options = []
     for gate in outcome.gates:
         choices = gate["choices"] or []

@@ -10,3 +10,18 @@ def stopped(sentence: str) -> str:
 
 class UsageError(Exception):
     """What was asked for cannot be done; the message says what can."""
+
+    code = "bad_request"
+    """As the api says it: the same with a server and without."""
+
+
+class NotThere(UsageError):
+    """Nothing is called that."""
+
+    code = "not_found"
+
+
+class Several(UsageError):
+    """More than one thing is called that."""
+
+    code = "conflict"
