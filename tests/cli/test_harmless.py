@@ -51,7 +51,7 @@ def test_a_label_or_a_description_is_one_line_of_a_list(do, project: Path) -> No
     [named] = [line for line in lines if line.startswith("evil")]
     [run] = [line for line in lines if "1 forged" in line]
     assert named == "evil  d 0 forged waiting"
-    assert run.endswith(" a 1 forged waiting 2 forged waiting")
+    assert run.endswith("1 forged waitingU+2028  2 forged waiting")
     assert not [line for line in lines if line.split()[:1] in (["0"], ["1"], ["2"])]
 
 
