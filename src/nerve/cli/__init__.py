@@ -125,9 +125,9 @@ def wrong_with(error: Exception) -> Wrong:
         case ApiError():
             from nerve.cli.common import sentence
 
-            code = REFUSED if error.status < 500 else FAILED
+            exit = REFUSED if error.status < 500 else FAILED
             told = error.details.get("problems", [])
-            return Wrong(code, error.code, error.message, f"nerve: {sentence(error)}", error.fix, told)
+            return Wrong(exit, error.code, error.message, f"nerve: {sentence(error)}", error.fix, told)
         case UnusedCliTokensError():
             return refused(f"Unexpected argument: {' '.join(error.unused_tokens or [])}.")
         case CycloptsError() | UsageError():
