@@ -38,7 +38,7 @@ async def read_body(request: Request) -> dict[str, Any]:
         raise ApiError("bad_request", "the body broke off") from None
     if text and not kind:
         raise ApiError("unsupported", "the type of the body is missing", FIX)
-    return read_object(bytes(text)) if text.strip(b" \t\r\n") else {}
+    return read_object(bytes(text)) if text else {}
 
 
 def add_key(given: dict[str, Any], field: str, key: str | None) -> None:
