@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 import traceback
+from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 from nerve.cli.usage import UsageError
 from nerve.core.session import Session
@@ -34,12 +35,20 @@ def executed(file: Path) -> ModuleType:
     if folder not in sys.path:
         sys.path.insert(0, folder)
     name = f"nerve_file_{file.stem}"  # json.py must not take the place of json
-    spec = spec_from_file_location(name, file)
+    spec = spec_from_file_location(name, file, loader=AsItIs(name, str(file)))
     assert spec is not None
     assert spec.loader is not None
     module = sys.modules[name] = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+class AsItIs(SourceFileLoader):
+    """Reads the file every time: kept bytecode is taken for that of an edit of the same second and size."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
 
 
 def place_of(error: Exception, file: Path) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -47,7 +47,6 @@ class Home:
         self.folder, self.idle = Path(folder).absolute(), idle
         self.modules = [str(file.absolute()) for file in modules]
         self._places = Places.of(self.folder)
-        self._child: int | None = None
         self._lock = asyncio.Lock()
 
     @property
@@ -80,11 +79,8 @@ class Home:
             begun, process = self._begun(), self._start()
         except OSError as error:
             raise NotStarted(f"The server of this project cannot be started: {error}.") from None
-        try:
-            while self.where is None and process.poll() is None and loop.time() < end:  # noqa: ASYNC110 - it tells nobody
-                await asyncio.sleep(LOOK)
-        finally:
-            process.returncode = process.poll() or 0  # from here on it needs nobody
+        while self.where is None and process.poll() is None and loop.time() < end:  # noqa: ASYNC110 - it tells nobody
+            await asyncio.sleep(LOOK)
         if self.where is not None:
             return
         said = self._said(begun)
@@ -104,9 +100,6 @@ class Home:
         return size if size <= LARGEST else 0
 
     def _start(self) -> subprocess.Popen[bytes]:
-        if self._child is not None:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(self._child, os.WNOHANG)  # one that has ended is taken leave of
         # -P, since modules of the project are not ours.
         command = [sys.executable, "-P", "-m", "nerve", "serve", "--quiet", f"--idle={self.idle:g}"]
         command += [f"--with={file}" for file in self.modules]
@@ -120,7 +113,8 @@ class Home:
                 stderr=out,
                 start_new_session=True,
             )
-        self._child = process.pid
+        # Whenever it ends, it is taken leave of.
+        threading.Thread(target=process.wait, name="nerve-home", daemon=True).start()
         return process
 
     def _said(self, begun: int) -> str:
