@@ -193,13 +193,12 @@ async def test_heads_that_come_slowly_hold_up_nobody(troubled: World, number: in
                     break
                 await asyncio.sleep(0.2)
             return (await reader.read())[:12]
-        return b""  # it was closed while we wrote, which can take the answer with it
+        return b""
 
     async with unnoticed(troubled):
         began = time.monotonic()
         told = await asyncio.gather(*(slow() for _ in range(number)))
-        assert set(told) <= {b"HTTP/1.1 408", b""}
-        assert told.count(b"HTTP/1.1 408") > number // 2
+        assert set(told) == {b"HTTP/1.1 408"}
         assert time.monotonic() - began < HEAD_SECONDS + 5
 
 
@@ -245,6 +244,7 @@ async def test_what_no_client_may_ask_is_refused_before_it_is_read(
             while sent < times:
                 writer.write(body)
                 await writer.drain()
+                await asyncio.sleep(0)  # whoever only speaks does not hear the answer
                 sent += 1
 
     pouring = asyncio.create_task(sending())

@@ -19,6 +19,9 @@ HEAD_SECONDS = 10.0
 UNREAD = 16 * 1024 * 1024
 """Bytes of a body that nobody reads which are thrown away; closing at once would take the answer with it."""
 
+LINGER = 2.0
+"""Seconds for which whoever is sent away may still speak, and is not heard."""
+
 SILENT = 25
 """Seconds in which a peer must take what is sent to it; then it is taken for dead."""
 
@@ -39,6 +42,7 @@ class Connection(H11Protocol):
     _lines: Any = None
     _upgraded = False
     _unread = 0
+    _over = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -56,6 +60,8 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._over:
+            return
         if data[:1] == b"{" and self._takes_lines():
             self._switch(data)
             return
@@ -109,11 +115,18 @@ class Connection(H11Protocol):
     def _too_slow(self) -> None:
         self._slow = None
         if not self.transport.is_closing():
-            self._close(SLOW if self.cycle is None else b"")
+            self._send_away(SLOW if self.cycle is None else b"")
 
     def _close(self, last: bytes) -> None:
         self.transport.write(last)
         self.transport.close()
+
+    def _send_away(self, last: bytes) -> None:
+        """Close, but not at once: that would take the answer with it, from who is speaking."""
+        self._over = True
+        self.transport.write(last)
+        self.transport.write_eof()
+        self.loop.call_later(LINGER, self.transport.close)
 
 
 def bound_the_peer(transport: asyncio.BaseTransport) -> None:
