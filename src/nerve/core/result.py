@@ -135,8 +135,7 @@ def own(value: Any) -> Any:
     }
     if not isinstance(value, Result):
         return made
-    result = Result(made)
-    return result.ended_as(value)
+    return Result(made).ended_as(value)
 
 
 def census(results: Mapping[str, Result] | Sequence[Result]) -> dict[str, Any]:

@@ -69,7 +69,12 @@ def due(timeout: asyncio.Timeout, seconds: float | None) -> None:
 
 def above(clocks: Mapping[str, Clock], place: str) -> list[Clock]:
     """The clocks of whoever listens at a place or above it."""
-    return [clock for path, clock in clocks.items() if place == path or place.startswith(path + "/")]
+    return [clock for path, clock in clocks.items() if is_in(place, path)]
+
+
+def is_in(path: str, place: str) -> bool:
+    """Whether a path is a place, or lies below it."""
+    return f"{path}/".startswith(f"{place}/")
 
 
 @contextmanager
@@ -159,16 +164,14 @@ class CutOff:
 
     def within(self, place: str) -> str | None:
         """The first at a place, or in what is there."""
-        return next((path for path in self._paths if f"{path}/".startswith(f"{place}/")), None)
+        return next((path for path in self._paths if is_in(path, place)), None)
 
 
 def unsure(result: Result, path: str) -> Result:
     """A failure after which nobody knows whether the step at a path has happened."""
     if UNKNOWN in (result.error or ""):
         return result
-    told = Result({**result, "error": f"{result.error}; {path} {UNKNOWN}"})
-    told.settled, told.cause = result.settled, result.cause
-    return told
+    return Result({**result, "error": f"{result.error}; {path} {UNKNOWN}"}).ended_as(result)
 
 
 def timed_out(policy: Policy, idle: bool) -> Result:
