@@ -20,7 +20,7 @@ from nerve.api import models
 from nerve.api.callers import person
 from nerve.api.errors import STATUS, ApiError, told
 from nerve.api.operations import OPERATIONS, Operation
-from nerve.api.reading import read
+from nerve.api.reading import DEEPEST, read
 from nerve.core.event import ENDS
 from nerve.core.values import encode, read_json
 from nerve.errors import NerveError, NotJson
@@ -38,8 +38,6 @@ SILENCE = 60.0
 PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0)
 """Seconds between the attempts to reach a server that is gone; the last again and again."""
 LARGEST = 64 * 2**20
-DEEPEST = 64
-"""How deep what a server is sent may be nested."""
 
 T = TypeVar("T", bound=models.Told)
 

@@ -11,6 +11,9 @@ from nerve.api.errors import ApiError
 from nerve.api.models import Asked
 from nerve.api.operations import Operation
 
+DEEPEST = 64
+"""How deep what is asked for may be nested."""
+
 
 def read(operation: Operation, given: dict[str, Any]) -> Asked:
     """What was asked for, or one clear error about it."""

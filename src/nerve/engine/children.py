@@ -79,11 +79,11 @@ def earlier(engine: LocalEngine, parent: Drive, path: str, attempt: int) -> list
     return [engine.handle(row) for row in rows if row is not None]
 
 
-def attempts(store: Store, run_id: str, key: str) -> list[str]:
+def attempts(store: Store, run_id: str, key: str) -> list[RunRow]:
     """The child runs of a call, by what they are called after, the first attempt first."""
-    found: list[str] = []
-    while store.run(each := child_id(run_id, key, len(found) + 1)) is not None:
-        found.append(each)
+    found: list[RunRow] = []
+    while (row := store.run(child_id(run_id, key, len(found) + 1))) is not None:
+        found.append(row)
     return found
 
 
@@ -101,8 +101,7 @@ def unheard(store: Store, run_id: str) -> list[RunRow]:
             keys[call_key(row.path, resets)] = None
         elif row.settles and row.type not in DROPS:
             keys.pop(call_key(row.path, resets), None)
-    found = (store.run(each) for key in keys for each in attempts(store, run_id, key))
-    return [row for row in found if row is not None]
+    return [row for key in keys for row in attempts(store, run_id, key)]
 
 
 def asked(store: Store, run_id: str) -> bool:
@@ -114,13 +113,11 @@ def asked(store: Store, run_id: str) -> bool:
 
 def open_in(engine: LocalEngine, run_id: str, past: Sequence[Row]) -> dict[str, WorkflowRun]:
     """The children that a run has called and not heard from, by the paths of their calls."""
-    called = {path: row for path, row in asked_in(past).items() if is_child(row)}
-    found: dict[str, WorkflowRun] = {}
-    for path in called:
-        key, attempt = call_key(path, resets_in(past)), 1
-        while (row := engine.store.run(child_id(run_id, key, attempt))) is not None:
-            found[path], attempt = engine.handle(row), attempt + 1
-    return {path: child for path, child in found.items() if not child.is_complete}
+    resets = resets_in(past)
+    called = [path for path, row in asked_in(past).items() if is_child(row)]
+    tried = {path: attempts(engine.store, run_id, call_key(path, resets)) for path in called}
+    last = {path: engine.handle(rows[-1]) for path, rows in tried.items() if rows}
+    return {path: child for path, child in last.items() if not child.is_complete}
 
 
 def refused(name: str, lineage: list[str], depth: int) -> Result | None:

@@ -431,11 +431,9 @@ def standing(run: WorkflowRun) -> str:
         return f"{named} is held already; resume or stop it"
     if run.state is WorkflowState.WAITING:
         return f"{named} goes on when what it waits for has come"
-    return (
-        f"{named} has not been started"
-        if run._state is WorkflowState.PENDING
-        else f"{named} goes on by itself"
-    )
+    if run._state is WorkflowState.PENDING:
+        return f"{named} has not been started"
+    return f"{named} goes on by itself"
 
 
 def is_for_budget(held: Mapping[str, Any] | None) -> bool:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from nerve.core.runtime import Timer, Wait
+from nerve.core.workflow.replay import within
 
 if TYPE_CHECKING:
     from nerve.engine.drive import Drive
@@ -83,7 +84,7 @@ def is_around(wait: Wait, place: str) -> bool:
     """Whether a wait bounds the time of a place; what a step does again stands beside it."""
     if not isinstance(wait, Timer) or wait.around is None:
         return False
-    return place == wait.around or place.startswith((f"{wait.around}/", f"{wait.around}~"))
+    return within(place, wait.around)
 
 
 def goes_on(moved: dict[str, Any] | None, deadline: float | None) -> float | None:

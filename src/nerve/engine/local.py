@@ -454,7 +454,7 @@ class LocalEngine:
         return row is not None and WorkflowState(row.state) in FINAL
 
     def attempts(self, run_id: str, key: str) -> list[str]:
-        return children.attempts(self.store, run_id, key)
+        return [row.run for row in children.attempts(self.store, run_id, key)]
 
     def taken_by(self, run_id: str) -> dict[str, Any]:
         return children.taken_by(self, run_id)

@@ -8,10 +8,10 @@ from typing import Any
 from starlette.requests import ClientDisconnect, Request
 
 from nerve.api.errors import ApiError
+from nerve.api.reading import DEEPEST
 from nerve.core.values import read_json
 
 LARGEST = 1024 * 1024
-DEEPEST = 64
 PATIENCE = 30.0
 """Seconds in which a body must have come."""
 FIX = "Send a JSON object, with Content-Type: application/json"
