@@ -13,6 +13,8 @@ LONGEST = 1_000_000
 
 _TEXT = frozenset({str})
 _FLAT = frozenset({str, int, float, bool, type(None)})
+NESTING = (dict, list, tuple)
+"""The types of values that have values in them."""
 
 
 def whole(text: str) -> str:
@@ -33,7 +35,7 @@ def readable(error: str) -> str:
 
 def merges(value: Any) -> bool:
     """Whether two keys of an object in a value become one, such as 1 and "1"."""
-    parts: list[Any] = [value] if isinstance(value, dict | list | tuple) else []
+    parts: list[Any] = [value] if isinstance(value, NESTING) else []
     while parts:
         part = parts.pop()
         if isinstance(part, dict):
@@ -41,7 +43,7 @@ def merges(value: Any) -> bool:
                 return True
             part = part.values()
         if not _FLAT.issuperset(map(type, part)):
-            parts += [each for each in part if isinstance(each, dict | list | tuple)]
+            parts += [each for each in part if isinstance(each, NESTING)]
     return False
 
 
@@ -60,7 +62,7 @@ def key_text(key: Any) -> str:
 def oversized(value: Any, size: int, largest: int) -> str:
     """Which part of a value is too large: the innermost that is so by itself."""
     place, part, found = "", value, True
-    while found and isinstance(part, dict | list | tuple):
+    while found and isinstance(part, NESTING):
         found = False
         for where, item in _items(part, place):
             if (own := size_of(item)) > largest:
@@ -89,7 +91,7 @@ def explained(value: Any, error: Exception | str) -> str:
 
 def _offender(value: Any, place: str, above: tuple[int, ...]) -> tuple[str, str] | None:
     """Where the first thing stands that JSON cannot carry, and what it is."""
-    if isinstance(value, dict | list | tuple):
+    if isinstance(value, NESTING):
         if id(value) in above:
             return place, "a value that contains itself"
         if len(above) > DEEP:

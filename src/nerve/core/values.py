@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import Any
 
 from nerve.core.misfits import DEEP as DEEP
-from nerve.core.misfits import explained, merges, oversized, whole
+from nerve.core.misfits import NESTING, explained, merges, oversized, whole
 from nerve.errors import NotJson
 
 
@@ -28,6 +28,7 @@ def _encoder(sort_keys: bool) -> Callable[[Any, int], Iterable[str]]:
 
 _plain, _sorted = _encoder(sort_keys=False), _encoder(sort_keys=True)
 _decode = json.JSONDecoder().raw_decode
+_WORDS: dict[type, dict[Any, str]] = {bool: {True: "true", False: "false"}, type(None): {None: "null"}}
 _KEPT = frozenset({str, int, bool, type(None)})
 EXACT = 2**53
 """Up to here every reader takes a whole number for the same one."""
@@ -43,6 +44,11 @@ def encode(value: Any, canonical: bool = False, deep: int | None = DEEP, largest
     A value that would not be read back as it is raises NotJson. With `deep=None`, for what is only shown,
     it is written as well as it can be.
     """
+    kind = type(value)
+    if kind is int and -EXACT <= value <= EXACT:
+        return str(value)
+    if kind in _WORDS:
+        return _WORDS[kind][value]
     try:
         text = "".join((_sorted if canonical else _plain)(value, 0))
     except (TypeError, ValueError, RecursionError):
@@ -67,7 +73,7 @@ def mended(value: Any) -> Any:
 
 def too_deep(value: Any, deep: int = DEEP) -> bool:
     """Whether a value is nested deeper than can be told of it."""
-    level = [value] if isinstance(value, dict | list | tuple) else []
+    level = [value] if isinstance(value, NESTING) else []
     for _ in range(deep):
         if not level:
             return False
@@ -75,7 +81,7 @@ def too_deep(value: Any, deep: int = DEEP) -> bool:
             part
             for each in level
             for part in (each.values() if isinstance(each, dict) else each)
-            if isinstance(part, dict | list | tuple)
+            if isinstance(part, NESTING)
         ]
     return bool(level)
 
@@ -125,7 +131,7 @@ def inexact(value: Any) -> int | None:
         part = parts.pop()
         if isinstance(part, int) and abs(part) > EXACT:
             return part
-        if isinstance(part, dict | list | tuple) and id(part) not in seen:
+        if isinstance(part, NESTING) and id(part) not in seen:
             seen.add(id(part))
             parts += part.values() if isinstance(part, dict) else part
     return None
