@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -97,11 +97,19 @@ class Policy:
     """What the step may spend: tokens, cost, turns."""
 
     @classmethod
-    def of(cls, **fields: Any) -> Policy:
+    def of(
+        cls,
+        retry: Retry | None = None,
+        timeout: float | None = None,
+        idle_timeout: float | None = None,
+        on_error: OnError | Node | None = None,
+        effect: Effect | None = None,
+        limits: Limits | Mapping[str, Any] | None = None,
+    ) -> Policy:
         """The settings that are given, checked."""
-        if not fields or fields == _UNSET:
+        if (retry, timeout, idle_timeout, on_error, effect, limits) == _UNSET:
             return NO_POLICY
-        policy = cls(**{**fields, "limits": of_step(fields.get("limits"))})
+        policy = cls(retry, timeout, idle_timeout, on_error, effect, of_step(limits))
         policy._check()
         return policy
 
@@ -127,4 +135,4 @@ class Policy:
 
 
 NO_POLICY = Policy()
-_UNSET = dict.fromkeys(Policy.__slots__)
+_UNSET = (None,) * len(Policy.__slots__)

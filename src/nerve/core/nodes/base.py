@@ -67,14 +67,7 @@ class Node:
         limits: Limits | Mapping[str, Any] | None = None,
     ) -> None:
         self._id, self._session = id, session
-        self.policy = Policy.of(
-            retry=retry,
-            timeout=timeout,
-            idle_timeout=idle_timeout,
-            on_error=on_error,
-            effect=effect,
-            limits=limits,
-        )
+        self.policy = Policy.of(retry, timeout, idle_timeout, on_error, effect, limits)
         fitting(self, self.policy)
         if id is not None and session is not None:
             self._register(id, session)
@@ -144,7 +137,8 @@ def policy_of(node: Node) -> Policy:
 
 def policy_for(node: Node, given: Policy) -> Policy:
     """What a call of a node is given, with the node's own policy where nothing is."""
-    return fitting(node, given.over(policy_of(node)))
+    own = policy_of(node)
+    return NO_POLICY if given is own is NO_POLICY else fitting(node, given.over(own))
 
 
 def fitting(node: Node, policy: Policy) -> Policy:

@@ -76,14 +76,7 @@ class WorkflowContext:
         """
         if kwargs and (unknown := [name for name in kwargs if name not in OPTIONS]):
             raise TypeError(f"ctx.run has no option '{unknown[0]}'{suggest(unknown[0], OPTIONS)}")
-        policy = Policy.of(
-            retry=retry,
-            timeout=timeout,
-            idle_timeout=idle_timeout,
-            on_error=on_error,
-            effect=effect,
-            limits=limits,
-        )
+        policy = Policy.of(retry, timeout, idle_timeout, on_error, effect, limits)
         return settle(self._call(self._find(node_id), node_id, input, policy, kwargs))
 
     def run_graph(self, graph_id: str, input: Any = None) -> Coroutine[Any, Any, Result]:
