@@ -57,10 +57,10 @@ class Result(dict[str, Any]):
     @classmethod
     def of(cls, value: Any) -> Result:
         """What a function returned, as a result: a result-shaped dict is one, anything else is the output."""
-        if not isinstance(value, dict):
-            return cls(success=True, output=value, attributes={})
         if type(value) is cls and value.keys() >= ALWAYS:
             return value
+        if not isinstance(value, dict):
+            return cls(success=True, output=value, attributes={})
         if not is_shaped(value):
             return cls.ok(value)
         success = bool(value.get("success", not value.get("error")))

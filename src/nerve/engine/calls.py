@@ -42,11 +42,9 @@ class Calls:
 
     def __init__(self, drive: Drive) -> None:
         self._drive = drive
-        self._home = here()
-        self.running: dict[str, Call] = {}
-        """The leaves that are being executed, by their paths."""
-        self.leaves: dict[str, LeafRuntime] = {}
-        """What they see of the engine."""
+        self.home = here()
+        self.running: dict[str, LeafRuntime] = {}
+        """The leaves that are being executed, by their paths: what each of them sees of the engine."""
         self.clocks: dict[str, Clock] = {}
         self.undecided: dict[str, asyncio.Future[Result | None]] = {}
         """Steps of which somebody must say whether they have happened, by their paths."""
@@ -88,7 +86,12 @@ class Calls:
                 if (written := self._started(call, role, text, hashed)) is not None:
                     await written
             began = time.perf_counter()
-            result = Result.raised(unfit) if unfit is not None else await self._executed(call, role, found)
+            if unfit is not None:
+                result = Result.raised(unfit)
+            elif role == "leaf":
+                result = await self._leaf(call, found)
+            else:
+                result = await self._part_of_the_body(call, role)
             if role == "workflow" and not drive.is_live:
                 await drive.turn_live()
             outcome = self._settle(call, role, result, time.perf_counter() - began)
@@ -102,7 +105,7 @@ class Calls:
             return outcome
         except asyncio.CancelledError:
             if begun and once:
-                self.cut.note(path)
+                self.cut.append(path)
             if begun:
                 taken = self._given_up(call) if role == "workflow" else {"usage": self._noted(call)}
                 drive.abandon(path, "node_cancelled", found, settled, taken)
@@ -120,16 +123,14 @@ class Calls:
     def _counted(self, path: str, role: Role) -> Awaitable[None] | None:
         """Count something new; gives what to wait for, where anything is bounded."""
         drive = self._drive
-        drive.outdate()
+        if drive.delivery.remembers:
+            drive.outdate()
         if role != "control":
             drive.usage.steps += 1
-        if not drive.purses.counted and drive.host.day is None:
+        if not drive.purses.counted and drive.host.budgets.day is None:
             return None
         drive.check_limits(path)
         return self.afford(path, lambda promised: drive.purses.short())
-
-    def _executed(self, call: Call, role: Role, found: Found | None) -> Awaitable[Result]:
-        return self._leaf(call, found) if role == "leaf" else self._part_of_the_body(call, role)
 
     async def afford(self, path: str, short: Callable[[bool], Spent | None]) -> None:
         """Wait while a budget is spent, or what is left of it is promised to turns under way.
@@ -159,7 +160,7 @@ class Calls:
         extra = f'"child":"{drive.child_id(call.path)}",' if role == "workflow" else ""
         data = records.started(call, role, text, hashed, extra)
         type = "step_started" if call.step else "node_started"
-        seq = drive.journal.note(type, call.path, data, urgent=False)
+        seq = drive.journal.note(type, call.path, data, None, urgent=False)
         once = role == "workflow" or call.policy.effect == "once" or getattr(call.node, "asks", False)
         return drive.journal.written_upto(seq) if once else None
 
@@ -192,14 +193,12 @@ class Calls:
     async def _leaf(self, call: Call, found: Found | None) -> Result:
         """A leaf runs outside the body: what it starts and emits is not part of what is replayed."""
         assert call.context is not None
-        drive = self._drive
-        runtime = LeafRuntime(call, self._emit, self._home, drive, found is not None)
-        context = call.context.child(call.path, call.input)
-        context._runtime = runtime
-        context.overrides = drive.overrides.get(call.path, {})
-        self.running[call.path], self.leaves[call.path] = call, runtime
+        drive, path = self._drive, call.path
+        runtime = self.running[path] = LeafRuntime(call, drive, found is not None)
+        context = call.context.child(path, call.input, runtime)
+        context.overrides = drive.overrides.get(path, {})
         if found is not None and getattr(call.node, "asks", False):
-            drive.waits.withdraw(call.path)
+            drive.waits.withdraw(path)
         token = OWNER.set(None)
         try:
             if found is None and call.policy is NO_POLICY:
@@ -207,8 +206,7 @@ class Calls:
             return await self._attempts(call, context, runtime, found)
         finally:
             OWNER.reset(token)
-            self.running.pop(call.path, None)
-            self.leaves.pop(call.path, None)
+            self.running.pop(path, None)
             if drive.run._state is WorkflowState.PAUSING and not self.running:
                 drive.run._state = WorkflowState.PAUSED
                 drive.run._notify()
@@ -279,24 +277,26 @@ class Calls:
 
     def _settle(self, call: Call, role: Role, result: Result, seconds: float) -> Result | asyncio.Future[Any]:
         """Note how the call ended; gives the result if it may be used at once, else what to wait for."""
-        drive, control = self._drive, role == "control"
+        drive, path, control, told = self._drive, call.path, role == "control", result["attributes"]
         if not control:
-            drive.usage.errors += not result["success"]
-            drive.purses.spend(call.path, result["attributes"].get("usage"), by_child=role == "workflow")
+            if not result["success"]:
+                drive.usage.errors += 1
+            if told or drive.purses.own.under_way:
+                drive.purses.spend(path, told.get("usage"), by_child=role == "workflow")
         if self.clocks:
-            heard(self.clocks, call.path)
+            heard(self.clocks, path)
         type, data, kept = records.ended(call, result, seconds)
-        drive.threads.note(call.node_id, kept)
+        if told:
+            drive.threads.note(call.node_id, kept)
         alone = not control and drive.alone and drive.barrier is None
-        urgent = not (control or alone)
-        seq = drive.journal.note(type, call.path, data, drive.settle_key(call.path), urgent=urgent)
+        seq = drive.journal.note(type, path, data, drive.settle_key(path), urgent=not (control or alone))
         if alone and drive.journal.write_at_once() >= seq:
             return kept
         future = drive.delivery.future()
         drive.delivery.push(seq, future, kept, durable=not control)
         return future
 
-    def _emit(self, path: str, type: str, data: dict[str, Any]) -> None:
+    def told_by_leaf(self, path: str, type: str, data: dict[str, Any]) -> None:
         """What a leaf tells watchers, as long as the run is not over."""
         heard(self.clocks, path)
         if self._drive.final is None and not self._drive.host.shutting_down:

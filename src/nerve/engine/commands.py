@@ -320,7 +320,7 @@ class Commands:
     ) -> str:
         """Say something to an agent at work; gives the path of its step."""
         async with self._turn(run) as drive:
-            listening = {} if drive is None else {at: leaf.words for at, leaf in drive.calls.leaves.items()}
+            listening = {} if drive is None else {at: leaf.words for at, leaf in drive.calls.running.items()}
             heard = {at: words for at, words in listening.items() if words is not None}
             found = [path] if path is not None else list(heard)
             if drive is None or len(found) != 1 or found[0] not in heard:

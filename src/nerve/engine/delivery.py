@@ -100,10 +100,10 @@ class Delivery:
 
     def push(self, seq: int, future: asyncio.Future[Any], outcome: Outcome, durable: bool = True) -> None:
         """A new outcome; if `durable` it is handed over only when it is on disk."""
-        at = len(self._queue)
-        while at and self._queue[at - 1][0] > seq:  # it was there before somebody could wait for it
+        queue, at = self._queue, len(self._queue)
+        while at and queue[at - 1][0] > seq:  # it was there before somebody could wait for it
             at -= 1
-        self._queue.insert(at, (seq, future, outcome, durable))
+        queue.insert(at, (seq, future, outcome, durable))
         if not durable:
             self.pump()
 
@@ -148,7 +148,7 @@ class Delivery:
             self._hand_aside()
         if self._ticking:
             return
-        while self._has_next():
+        while (self._queue or self.replay is not None) and self._has_next():
             if not self._at_rest():
                 self._tick_soon()
                 return

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from nerve.core.nodes.attempt import Clock, above, heard, stopped
-from nerve.core.nodes.direct import DirectRuntime, Home
+from nerve.core.nodes.direct import DirectRuntime
 from nerve.core.runtime import Call, Gate
 from nerve.core.threads import Threads
 
@@ -18,18 +18,9 @@ if TYPE_CHECKING:
 class LeafRuntime(DirectRuntime):
     """A leaf may emit, from any thread; what it executes itself is not recorded."""
 
-    def __init__(
-        self,
-        call: Call,
-        forward: Callable[[str, str, dict[str, Any]], None],
-        home: Home,
-        drive: Drive,
-        again: bool,
-    ) -> None:
-        super().__init__(None, home=home)
-        self._call, self._path = call, call.path
-        self._forward, self._drive = forward, drive
-        self.again = again
+    def __init__(self, call: Call, drive: Drive, again: bool) -> None:
+        super().__init__(None, home=drive.calls.home)
+        self._call, self._path, self._drive, self.again = call, call.path, drive, again
 
     @property
     def threads(self) -> Threads:
@@ -40,7 +31,7 @@ class LeafRuntime(DirectRuntime):
 
     def _emitted(self, place: str, type: str, data: dict[str, Any]) -> None:
         heard(self._clocks, place)
-        self._forward(self._path, type, data)
+        self._drive.calls.told_by_leaf(self._path, type, data)
 
     async def record(self, place: str, type: str, data: dict[str, Any]) -> None:
         heard(self._clocks, place)

@@ -235,12 +235,13 @@ class LocalEngine:
             done.exception()  # whoever still waits for the start is told; there may be nobody
 
     def _own(self, drive: Drive) -> None:
-        self.drives[drive.run.run_id] = drive
-        self.known[drive.run.run_id] = drive.run
-        if timer := self._timers.pop(drive.run.run_id, None):
+        run_id = drive.run.run_id
+        self.drives[run_id] = drive
+        self.known[run_id] = drive.run
+        if timer := self._timers.pop(run_id, None):
             timer.cancel()
         if (parent := self.drives.get(drive.start.get("parent", ""))) is not None:
-            parent.purses.began(drive.run.run_id, drive.start["parent_path"], drive.purses.own)
+            parent.purses.began(run_id, drive.start["parent_path"], drive.purses.own)
 
     def dropped(self, drive: Drive) -> None:
         """A run is not driven any more; what it still has to write is on its way."""
@@ -414,7 +415,8 @@ class LocalEngine:
 
     def show(self, run: WorkflowRun, rows: list[Row]) -> None:
         """Events are on disk: whoever watches may see them."""
-        self._recovery.shown(run.run_id, rows)
+        if self._recovery.unproven:
+            self._recovery.shown(run.run_id, rows)
         if self._today is not None:
             self._today.take(run.run_id, rows)
         if run._sinks:

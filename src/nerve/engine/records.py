@@ -38,23 +38,19 @@ def ended(call: Call, result: Result, seconds: float) -> tuple[str, str, Result]
         text, kept = written(result)
     except NotJson as error:
         text, kept = written(Result.raised(error))
-    success = kept["success"]
     step = f'"step_id":{quote(call.path.rsplit("/", 1)[-1])},' if call.step else ""
-    why = "" if success else reasons(kept)
-    data = (
-        f'{{"node_id":{quote(call.node_id)},"success":{"true" if success else "false"}'
-        f',"duration_ms":{seconds * 1000:.3f},{step}{why}"result":{text}}}'
-    )
-    if call.step:
-        return "step_completed" if success else "step_failed", data, kept
-    return _TYPES[kept.settled], data, kept
+    named, took = quote(call.node_id), f'"duration_ms":{seconds * 1000:.3f},{step}'
+    if kept["success"]:
+        data = f'{{"node_id":{named},"success":true,{took}"result":{text}}}'
+        return "step_completed" if call.step else _TYPES[kept.settled], data, kept
+    data = f'{{"node_id":{named},"success":false,{took}{reasons(kept)}"result":{text}}}'
+    return "step_failed" if call.step else _TYPES[kept.settled], data, kept
 
 
 def written(result: Result) -> tuple[str, Result]:
     """The JSON of a result, and the result as it will be read back; a plain one stays what it is."""
     output = result["output"]
-    plain = is_plain(output) and not result["attributes"] and len(result) == 3 and result["success"] is True
-    if plain:
+    if is_plain(output) and not result["attributes"] and len(result) == 3 and result["success"] is True:
         try:
             return f'{{"success":true,"output":{encode(output)},"attributes":{{}}}}', result
         except NotJson:

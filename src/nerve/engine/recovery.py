@@ -55,7 +55,7 @@ class Recovery:
     def __init__(self, engine: LocalEngine) -> None:
         self._engine = engine
         self.left_alone: list[LeftAlone] = []
-        self._unproven: dict[str, asyncio.Event] = {}
+        self.unproven: dict[str, asyncio.Event] = {}
         self._proven: set[str] = set()
         self._forgetting: asyncio.Task[None] | None = None
         self._suspects: asyncio.Task[None] | None = None
@@ -77,7 +77,7 @@ class Recovery:
             [row.run for row in quiet if row.state == WorkflowState.RUNNING.value and engine.owns(row)]
         )
         runs += [run for row in quiet if (run := self._take_up(row)) is not None]
-        if self._unproven:
+        if self.unproven:
             asyncio.get_running_loop().call_later(GRACE, self._look)
         if later:
             runs += [run for row in later if (run := self._handle(row)) is not None]
@@ -118,7 +118,7 @@ class Recovery:
 
     async def _alone(self, run_id: str) -> None:
         """Let a run have the process to itself until it has done something, or for a while."""
-        if (proof := self._unproven.get(run_id)) is not None:
+        if (proof := self.unproven.get(run_id)) is not None:
             with suppress(TimeoutError):
                 await asyncio.wait_for(proof.wait(), GRACE)
             self._survived([run_id])
@@ -164,31 +164,31 @@ class Recovery:
 
     def begin(self, runs: Iterable[str]) -> None:
         """Count on disk that runs are about to be taken up."""
-        new = [run for run in runs if run not in self._unproven] if self._engine.store.durable else []
+        new = [run for run in runs if run not in self.unproven] if self._engine.store.durable else []
         if new:
             self._engine.store.resuming(new)
-            self._unproven |= {run: asyncio.Event() for run in new}
+            self.unproven |= {run: asyncio.Event() for run in new}
             asyncio.get_running_loop().call_later(LONG, self._survived, new)
 
     def shown(self, run_id: str, rows: Iterable[Row]) -> None:
         """Something of a run is on disk; it is above suspicion when it has settled something, or rests."""
-        if run_id in self._unproven and any(row.settles is not None or row.type in RESTS for row in rows):
+        if run_id in self.unproven and any(row.settles is not None or row.type in RESTS for row in rows):
             self._prove(run_id)
 
     def _survived(self, runs: Iterable[str]) -> None:
         for run_id in runs:
-            if run_id in self._unproven:
+            if run_id in self.unproven:
                 self._prove(run_id)
 
     def _look(self) -> None:
         """Runs that only wait have nothing to write."""
-        for run_id in list(self._unproven):
+        for run_id in list(self.unproven):
             drive = self._engine.drives.get(run_id)
             if drive is None or drive.run._state is not WorkflowState.RUNNING:
                 self._prove(run_id)
 
     def _prove(self, run_id: str) -> None:
-        self._unproven.pop(run_id).set()
+        self.unproven.pop(run_id).set()
         self._proven.add(run_id)
         if self._forgetting is None and not self._engine.closed:
             self._forgetting = apart(self._forget())
@@ -209,8 +209,8 @@ class Recovery:
             self._suspects.cancel()
         if self._forgetting is not None:
             await asyncio.wait([self._forgetting])
-        runs = [*self._unproven, *self._proven]
-        self._unproven, self._proven = {}, set()
+        runs = [*self.unproven, *self._proven]
+        self.unproven, self._proven = {}, set()
         if runs:
             try:
                 self._engine.store.resumed(runs)

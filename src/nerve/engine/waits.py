@@ -294,9 +294,11 @@ class Waits:
     @property
     def only_one(self) -> bool:
         """Whether all there is of the body is one task, which waits for the outside."""
+        if len(self._open) != 1:
+            return False
         delivery = self._drive.delivery
         return (
-            len(self._open) == len(delivery.tasks) == delivery.blocked == 1
+            len(delivery.tasks) == delivery.blocked == 1
             and keeps_waiting(next(iter(self._open.values())))
             and delivery.replay is None
             and self._drive.barrier is None

@@ -153,18 +153,12 @@ def apart(context: ExecutionContext) -> ExecutionContext:
         return context  # without a run there may be values that cannot be copied
 
 
-class CutOff:
+class CutOff(list[str]):
     """The steps that must happen at most once and were begun, and that nobody let come to their end."""
-
-    def __init__(self) -> None:
-        self._paths: list[str] = []
-
-    def note(self, path: str) -> None:
-        self._paths.append(path)
 
     def within(self, place: str) -> str | None:
         """The first at a place, or in what is there."""
-        return next((path for path in self._paths if is_in(path, place)), None)
+        return next((path for path in self if is_in(path, place)), None)
 
 
 def unsure(result: Result, path: str) -> Result:

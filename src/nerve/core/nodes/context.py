@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
@@ -64,7 +65,7 @@ class ExecutionContext:
         other.input = input
         return other
 
-    def child(self, path: str, input: Any) -> ExecutionContext:
+    def child(self, path: str, input: Any, runtime: Runtime | None = None) -> ExecutionContext:
         """The context of a node entered at `path`, which counts its own children."""
         return ExecutionContext(
             self.session,
@@ -75,7 +76,7 @@ class ExecutionContext:
             self.auto_approve,
             path,
             self.overrides,
-            self.runtime,  # children of a context without a run share its runtime
+            runtime or self.runtime,  # children of a context without a run share its runtime
             {},
             self._made_of,
         )
@@ -148,6 +149,7 @@ def take(parent: str, counts: dict[str, int], name: str) -> str:
     return f"{parent}/{name}" if count == 1 else f"{parent}/{name}[{count}]"
 
 
+@lru_cache(10_000)
 def escape(name: str) -> str:
     """A name that cannot be taken for a path of its own, or for what stands beside a path."""
     if "/" in name or "[" in name or "%" in name or "~" in name:

@@ -36,13 +36,13 @@ class DirectRuntime:
     again = False
     """Whether a leaf had begun in an earlier process."""
     words: Words | None = None
+    _shown: asyncio.Future[None] | None = None
 
     def __init__(
         self, sink: Sink | None, workflow_id: str = "", run_id: str = "", home: Home | None = None
     ) -> None:
         self._sink, self._workflow_id, self._run_id = sink, workflow_id, run_id
         self._home = home or here()
-        self._shown: asyncio.Future[None] | None = None
         self._clocks: dict[str, Clock] = {}
         self._cut = CutOff()
 
@@ -119,7 +119,7 @@ class DirectRuntime:
 
     def _note_cut_off(self, call: Call) -> None:
         if call.policy.effect == "once" and role_of(call.node) == "leaf":
-            self._cut.note(call.path)
+            self._cut.append(call.path)
 
     def cut_off(self, place: str) -> str | None:
         return self._cut.within(place)
