@@ -17,9 +17,10 @@ from nerve.core.policy import NO_POLICY, ONE_TRY, Policy
 from nerve.core.result import UNCHANGING, Result, own
 from nerve.core.runtime import Call
 from nerve.core.values import digest, encode
-from nerve.core.workflow.replay import Found, Outdated
+from nerve.core.workflow.replay import ONCE, Found, Outdated
 from nerve.core.workflow.state import WorkflowState
 from nerve.engine import records
+from nerve.engine.children import bound_of, note_all_cut_off
 from nerve.engine.leaf import LeafRuntime
 from nerve.engine.spending import Spent
 from nerve.engine.tasks import OWNER
@@ -106,6 +107,8 @@ class Calls:
         except asyncio.CancelledError:
             if begun and once:
                 self.cut.append(path)
+            elif role == "workflow" and found is not None and found.given_up:
+                note_all_cut_off(drive, call)
             if begun:
                 taken = self._given_up(call) if role == "workflow" else {"usage": self._noted(call)}
                 drive.abandon(path, "node_cancelled", found, settled, taken)
@@ -157,12 +160,14 @@ class Calls:
     def _started(self, call: Call, role: Role, text: str, hashed: str) -> Awaitable[None] | None:
         """Note that the call has started; only what must not happen twice waits for the disk."""
         drive = self._drive
-        extra = f'"child":"{drive.child_id(call.path)}",' if role == "workflow" else ""
+        once = call.policy.effect == "once"
+        extra = ONCE if once else ""
+        if role == "workflow":
+            once, extra = True, f'"child":"{drive.child_id(call.path)}",'
         data = records.started(call, role, text, hashed, extra)
         type = "step_started" if call.step else "node_started"
         seq = drive.journal.note(type, call.path, data, None, urgent=False)
-        once = role == "workflow" or call.policy.effect == "once" or getattr(call.node, "asks", False)
-        return drive.journal.written_upto(seq) if once else None
+        return drive.journal.written_upto(seq) if once or getattr(call.node, "asks", False) else None
 
     async def _part_of_the_body(self, call: Call, role: Role) -> Result:
         assert call.context is not None
@@ -186,9 +191,10 @@ class Calls:
         if call.policy.idle_timeout is not None:
             return Result.failed("idle_timeout is for nodes; give a workflow a timeout", "ValueError")
         drive = self._drive
-        if not drive.is_live and not drive.host.child_ended(drive.child_id(call.path, number)):
+        late = call.policy.timeout is not None and drive.was_told(bound_of(call.path, number))
+        if not (late or drive.is_live or drive.host.child_ended(drive.child_id(call.path, number))):
             await drive.turn_live()
-        return await drive.host.run_child(drive, call, number)
+        return await drive.host.run_child(drive, call, number, late)
 
     async def _leaf(self, call: Call, found: Found | None) -> Result:
         """A leaf runs outside the body: what it starts and emits is not part of what is replayed."""

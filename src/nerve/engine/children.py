@@ -13,7 +13,7 @@ from nerve.core.result import Result
 from nerve.core.runtime import Call
 from nerve.core.values import decode
 from nerve.core.view import RunView
-from nerve.core.workflow.replay import DROPS, is_child
+from nerve.core.workflow.replay import DROPS, is_child, is_once, unclear
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import WorkflowState
 from nerve.core.workflow.workflow import Workflow
@@ -32,8 +32,17 @@ def child_id(parent: str, path: str, attempt: int = 1) -> str:
     return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{parent}{path}{again}"))
 
 
-async def run_child(engine: LocalEngine, parent: Drive, call: Call, attempt: int) -> Result:
-    """How the child run of a call ended; the child is started if there is none yet."""
+def bound_of(path: str, attempt: int) -> str:
+    """The path of the timer that bounds an attempt at a child run."""
+    return f"{path}/~timeout" if attempt == 1 else f"{path}/~timeout[{attempt}]"
+
+
+async def run_child(engine: LocalEngine, parent: Drive, call: Call, attempt: int, late: bool) -> Result:
+    """How the child run of a call ended; the child is started if there is none yet.
+
+    `late` says that the attempt ran out of its time, as the journal has it, whatever became of the child:
+    the body is told so again.
+    """
     workflow = call.node
     assert isinstance(workflow, Workflow)
     lineage = [*parent.start.get("lineage", []), parent.run.workflow_id]
@@ -41,23 +50,26 @@ async def run_child(engine: LocalEngine, parent: Drive, call: Call, attempt: int
         return refusal
     run_id = parent.child_id(call.path, attempt)
     row = engine.store.run(run_id)
-    if row is None and parent.changed:
+    if row is None and parent.changed and not late:
         await engine.stop_children(parent.run.run_id, "its parent asks for another", call.path)
         parent.purses.stopped(call.path)
     try:
-        child = engine.take_up(row) if row is not None else made(parent, workflow, call, run_id)
+        taken_up = engine.handle if late else engine.take_up
+        child = taken_up(row) if row is not None else made(parent, workflow, call, run_id)
     except ValueError as error:
         return Result.raised(error)
-    if not child.is_complete:
+    if not (late or child.is_complete):
         parent.run._children[call.path] = child
     try:
-        if row is None:
-            await engine.start(child, parent=parent.run.run_id, parent_path=call.path, lineage=lineage)
-        else:
+        if row is not None:
             parent.purses.own.under_way[call.path] = engine.budgets.of(run_id)
+        elif not late:
+            await engine.start(child, parent=parent.run.run_id, parent_path=call.path, lineage=lineage)
         before = earlier(engine, parent, call.path, attempt)
         for number, each in enumerate(before, 1):
             parent.purses.own.under_way[f"{call.path}~{number}"] = engine.budgets.of(each.run_id)
+        if late:
+            await parent.delivery.never()
         while not child.is_complete:
             parent.waits.tick()
             parent.run._notify()
@@ -65,12 +77,46 @@ async def run_child(engine: LocalEngine, parent: Drive, call: Call, attempt: int
     except asyncio.CancelledError:
         if not (parent.detached or parent.stopping or engine.shutting_down):
             await child.stop("the parent gave it up")
+            note_cut_off(engine.store, parent, call, run_id, given_up=True)
         raise
     finally:
         if parent.run._children.get(call.path) is child:
             del parent.run._children[call.path]
         parent.waits.tick()
+    if child._state is not WorkflowState.COMPLETED:
+        note_cut_off(engine.store, parent, call, run_id)
     return result_of(child, before)
+
+
+def note_cut_off(store: Store, parent: Drive, call: Call, run_id: str, given_up: bool = False) -> None:
+    """Note what must happen at most once, was begun in a child run that did not succeed, and may have."""
+    if given_up and call.policy.effect == "once":
+        parent.calls.cut.append(call.path)
+    elif (place := cut_off_in(store, run_id)) is not None:
+        parent.calls.cut.append(call.path + place)
+
+
+def note_all_cut_off(parent: Drive, call: Call) -> None:
+    """The same of all attempts at a child run that the body has given up before."""
+    host = parent.host
+    for run_id in host.attempts(parent.run.run_id, parent.call_key(call.path)):
+        note_cut_off(host.store, parent, call, run_id, given_up=True)
+
+
+def cut_off_in(store: Store, run_id: str) -> str | None:
+    """The first step of a run, or of a child of it, that must happen at most once, and may have."""
+    past = store.events(run_id)
+    begun, resets = unclear(past), resets_in(past)
+    for row in past:
+        if row.path in begun and is_once(row):
+            return row.path
+        if is_child(row):
+            inner = (
+                cut_off_in(store, each.run) for each in attempts(store, run_id, call_key(row.path, resets))
+            )
+            if (place := next(filter(None, inner), None)) is not None:
+                return row.path + place
+    return None
 
 
 def earlier(engine: LocalEngine, parent: Drive, path: str, attempt: int) -> list[WorkflowRun]:

@@ -88,6 +88,12 @@ class Delivery:
             if future.cancelled():
                 self.blocked -= 1
 
+    async def never(self) -> None:
+        """What the body gives up by itself, or is made to: it ends by nothing else."""
+        future = self.future()
+        self.pump()
+        await self.awaited(future)
+
     def recorded(self, record: Record) -> asyncio.Future[Any]:
         """The outcome of something in the journal, when its turn comes."""
         future, outcome = self.future(), outcome_of(record.row)

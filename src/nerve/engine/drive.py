@@ -65,7 +65,7 @@ class Host(Protocol):
     def attempts(self, run_id: str, key: str) -> list[str]: ...
     def taken_by(self, run_id: str) -> dict[str, Any]: ...
     async def stop_children(self, run_id: str, reason: str, path: str | None = None) -> None: ...
-    async def run_child(self, parent: Drive, call: Call, attempt: int) -> Result: ...
+    async def run_child(self, parent: Drive, call: Call, attempt: int, late: bool) -> Result: ...
     def child_asked(self, run_id: str) -> bool: ...
     def parked(self, drive: Drive) -> None: ...
     def dropped(self, drive: Drive) -> None: ...
@@ -389,6 +389,11 @@ class Drive:
             return None
         return found
 
+    def was_told(self, path: str) -> bool:
+        """Whether the body was told, the first time, how something at a path ended."""
+        source = self.delivery.replay or self.delivery.offers
+        return source is not None and source.is_told(path)
+
     def _reset(self, source: Replay, path: str, because: str) -> None:
         """What is recorded at a path does not count any more: it is run again."""
         self.outdate(source.asked_at(path))
@@ -434,10 +439,8 @@ class Drive:
             if isinstance(outcome, TimeoutError):
                 raise outcome
             return outcome
-        never = self.delivery.future()
-        self.delivery.pump()
         try:
-            await self.delivery.awaited(never)
+            await self.delivery.never()
         finally:
             record.done = True
             self.delivery.pump()
@@ -493,7 +496,11 @@ class Drive:
 
     def child_id(self, path: str, attempt: int = 1) -> str:
         """The child run of a call; another one after the call was reset."""
-        return child_id(self.run.run_id, call_key(path, self._resets), attempt)
+        return child_id(self.run.run_id, self.call_key(path), attempt)
+
+    def call_key(self, path: str) -> str:
+        """What the child runs of a call are called after."""
+        return call_key(path, self._resets)
 
     def settle_key(self, path: str) -> str:
         return settle_key(path, self._resets) if self._resets else path

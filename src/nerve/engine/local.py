@@ -461,8 +461,8 @@ class LocalEngine:
     def taken_by(self, run_id: str) -> dict[str, Any]:
         return children.taken_by(self, run_id)
 
-    async def run_child(self, parent: Drive, call: Call, attempt: int) -> Result:
-        return await children.run_child(self, parent, call, attempt)
+    async def run_child(self, parent: Drive, call: Call, attempt: int, late: bool) -> Result:
+        return await children.run_child(self, parent, call, attempt, late)
 
     def child_asked(self, run_id: str) -> bool:
         return children.asked(self.store, run_id)

@@ -14,13 +14,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from nerve.core.values import decode
-from nerve.core.workflow.replay import DROPS, without_reset
+from nerve.core.workflow.replay import DROPS, is_child, without_reset
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import FINAL, WorkflowState
+from nerve.engine.children import attempts, bound_of
 from nerve.engine.drive import described
+from nerve.engine.records import call_key, resets_in
 from nerve.engine.tasks import apart
 from nerve.errors import StoreError
-from nerve.store.port import Row, RunRow
+from nerve.store.port import Row, RunRow, Store
 
 if TYPE_CHECKING:
     from nerve.engine.local import LocalEngine
@@ -95,8 +97,8 @@ class Recovery:
         try:
             place = decode(engine.store.events(row.run, 0, 1)[0].data).get("parent_path")
             if row.parent not in dropped:
-                dropped[row.parent] = given_up(engine.store.events(row.parent))
-            if place not in dropped[row.parent]:
+                dropped[row.parent] = given_up(engine.store, row.parent)
+            if dropped[row.parent].isdisjoint((place, row.run)):
                 return False
             await engine.commands.stop(engine.handle(row), "the parent gave it up")
         except Exception as error:  # one bad run keeps no other from being taken up
@@ -218,6 +220,13 @@ class Recovery:
                 log.warning("runs stay under suspicion: %s", error)
 
 
-def given_up(past: list[Row]) -> set[str]:
-    """The paths of what a body had asked for and given up."""
-    return {row.path for row in without_reset(list(past)) if row.type in DROPS}
+def given_up(store: Store, run_id: str) -> set[str]:
+    """The paths of what a body had asked for and given up, and the child runs whose time ran out."""
+    past = store.events(run_id)
+    counts, resets = without_reset(list(past)), resets_in(past)
+    dropped = {row.path for row in counts if row.type in DROPS}
+    fired = {row.path for row in counts if row.type == "timer_fired"} - dropped
+    for path in [row.path for row in counts if is_child(row)] if fired else ():
+        tried = attempts(store, run_id, call_key(path, resets))
+        dropped |= {row.run for number, row in enumerate(tried, 1) if bound_of(path, number) in fired}
+    return dropped

@@ -460,6 +460,124 @@ async def test_a_bounded_or_repeated_child_goes_on_after_a_restart(file, policy)
         assert await within(run.wait()) == "yes"
 
 
+# -- a child that ran out of time --------------------------------------------------------------
+
+
+def tried_again(file, leaf, **policy):
+    """A graph whose only step is a child run that may take a moment, and is tried again."""
+    session = Session("test", file)
+    FunctionNode("work", session, leaf, **policy)
+
+    async def working(ctx):
+        return (await ctx.run("work", ctx.input))["output"]
+
+    child = Workflow("child", session, working)
+    again = {"timeout": 0.1, "retry": Retry(attempts=2, delay=0.05, on=["TimeoutError"])}
+    session.register_workflow(Graph("graph", session).add_step(child, "child", **again))
+    return session
+
+
+async def photo_at(moment, session, run, file, tmp_path):
+    """The file as after a crash, as soon as the parent has an event of a type at a path."""
+    await until(lambda: moment in [(event.event_type, event.path) for event in run.events])
+    return photographed(file, tmp_path / "photo")
+
+
+@pytest.mark.parametrize(
+    "moment", [("timer_started", "/child/~retry"), ("timer_started", "/child/~timeout[2]")]
+)
+async def test_a_child_that_ran_out_of_time_is_tried_again_over_a_crash(file, tmp_path, moment):
+    async with tried_again(file, Latch().leaf) as session:
+        run = await session.start("graph", 5)
+        photo = await photo_at(moment, session, run, file, tmp_path)
+    again = Latch()
+    again.open.set()
+    async with tried_again(photo, again.leaf) as session:
+        runs = {each.run_id: each for each in await session.recover()}
+        assert await within(runs[run.run_id].wait()) == 5
+        assert again.inputs == [5]
+
+
+async def test_a_crash_before_a_child_that_ran_out_of_time_has_ended_leaves_no_second_one_at_work(
+    file, tmp_path
+):
+    slow = asyncio.Event()
+
+    async def stubborn(context):
+        try:
+            await asyncio.sleep(30)
+        finally:
+            await slow.wait()
+
+    async with tried_again(file, stubborn) as session:
+        run = await session.start("graph", 5)
+        photo = await photo_at(("timer_fired", "/child/~timeout"), session, run, file, tmp_path)
+        slow.set()
+    again = Latch()
+    again.open.set()
+    async with tried_again(photo, again.leaf) as session:
+        runs = {each.run_id: each for each in await session.recover()}
+        assert await within(runs[run.run_id].wait()) == 5
+        states = {row.state for row in session.engine.store.runs() if row.parent}
+        assert (again.inputs, states) == ([5], {"cancelled", "completed"})
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_child_in_which_something_that_must_happen_once_was_cut_off_is_not_tried_again(
+    file, restarts
+):
+    def project(latch):
+        session = Session("test", file)
+        FunctionNode("pay", session, latch.leaf, effect="once")
+
+        @session.workflow
+        async def inner(ctx):
+            await ctx.run("pay", 5)
+
+        async def outer(ctx):
+            await ctx.run_workflow("inner")
+
+        child = Workflow("outer", session, outer)
+        again = {"timeout": 0.1, "retry": Retry(attempts=3, delay=0)}
+        Graph("graph", session).add_step(child, "child", **again)
+
+        @session.workflow
+        async def order(ctx):
+            result = await ctx.run_graph("graph")
+            return [result.error, await ctx.gate("Go on?")]
+
+        return session
+
+    latch, after = Latch(), Latch()
+    async with project(latch) as session:
+        run = await session.start("order")
+        await at_gate(run)
+        if not restarts:
+            await run.answer("yes")
+            error, _ = await within(run.wait())
+    if restarts:
+        async with project(after) as session:
+            (run,) = await session.recover()
+            await run.answer("yes")
+            error, _ = await within(run.wait())
+    assert "timed out after 0.1 s; /graph/child/inner/pay must happen at most once" in error
+    assert (latch.inputs, after.inputs) == ([5], [])
+
+
+async def test_a_workflow_that_must_happen_once_and_ran_out_of_time_is_not_tried_again(session):
+    latch = Latch()
+    FunctionNode("work", session, latch.leaf)
+
+    async def working(ctx):
+        await ctx.run("work", 5)
+
+    again = {"timeout": 0.05, "retry": Retry(attempts=3, delay=0), "effect": "once"}
+    session.register_workflow(Graph("graph", session).add_step(Workflow("child", session, working), **again))
+    with pytest.raises(WorkflowFailed, match="/child must happen at most once"):
+        await within((await session.start("graph")).wait())
+    assert latch.inputs == [5]
+
+
 # -- a child that is asked for otherwise -------------------------------------------------------
 
 

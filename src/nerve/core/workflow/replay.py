@@ -44,6 +44,8 @@ AGAIN = '"again":true'
 """What the data of a `node_retrying` has in it if a person said to run the step again."""
 COMPARED = ("prompt", "choices", "options", "form", "seconds", "label", "key", "patterns")
 """What of a wait must be the same on replay; the rest may change."""
+ONCE = '"once":true,'
+"""What the data of the start of a leaf has, before the hash of its input, if it must happen at most once."""
 ROOT = "/"
 
 
@@ -86,6 +88,11 @@ class Found:
     data: dict[str, Any]
     settle: Record | None
     retries: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def given_up(self) -> bool:
+        """Whether the body gave it up."""
+        return self.settle is not None and self.settle.kind == "drop"
 
     @property
     def in_doubt(self) -> bool:
@@ -169,6 +176,11 @@ class Replay:
         """What is recorded for a path, whatever it was asked with."""
         ask = self._asks[path]
         return Found(ask, ask.data, self._ends.get(path), self._retries.get(path, []))
+
+    def is_told(self, path: str) -> bool:
+        """Whether the journal says how something ended, and that the body was told."""
+        end = self._ends.get(path)
+        return end is not None and end.kind == "settle"
 
     def lenient(self, path: str) -> bool:
         """Whether what is recorded there is an offer only, and may be run again."""
@@ -298,6 +310,11 @@ def acts(row: Row) -> bool:
 def is_child(row: Row) -> bool:
     """Whether the row says that a child run was asked for."""
     return row.type in ASKS and '"child":' in row.data.partition('"hash"')[0]
+
+
+def is_once(row: Row) -> bool:
+    """Whether the row says that a leaf has begun that must happen at most once."""
+    return acts(row) and ONCE in row.data.partition('"hash"')[0]
 
 
 def unclear(rows: Iterable[Row]) -> set[str]:
