@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from core.workflow.support import at_gate, photographed, until, within
-from nerve import MockNode, Session, WorkflowRun
+from core.workflow.support import Latch, at_gate, photographed, until, within
+from nerve import FunctionNode, Graph, MockNode, Retry, Session, WorkflowRun
+from nerve.core.workflow import Workflow
 from nerve.engine.records import tally
-from nerve.errors import RunHeld
+from nerve.errors import RunHeld, WorkflowFailed
 
 PAID = {"output": "done", "attributes": {"usage": {"tokens": 600, "model": "m"}}}
 
@@ -160,3 +161,24 @@ async def test_what_a_grandchild_took_counts_when_its_parent_was_stopped(file: P
         assert (taken(run), told(run)) == (600, (600, 600))
         await run.stop()
         assert told(run) == (600, 600)
+
+
+@pytest.mark.parametrize("attempts", [1, 2])
+async def test_what_a_child_took_counts_when_its_time_ran_out(file: Path, attempts: int) -> None:
+    async with project(file, asks_no_more) as session:
+        working = Latch()
+        FunctionNode("long", session, working.leaf)
+
+        async def spends(ctx: Any) -> Any:
+            await ctx.run("agent")
+            await ctx.run("long")
+
+        again = {"timeout": 0.1, "retry": Retry(attempts=attempts, delay=0)}
+        graph = Graph("graph", session).add_step(Workflow("spender", session, spends), **again)
+        session.register_workflow(graph)
+        run = await session.start("graph")
+        with pytest.raises(WorkflowFailed, match="timed out"):
+            await within(run.wait())
+        spent = 600 * attempts
+        assert told(run) == (spent, spent)
+        assert run.view.ledger.by_model()["m"]["tokens"] == spent

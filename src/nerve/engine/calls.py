@@ -174,7 +174,8 @@ class Calls:
         context = call.context.child(call.path, call.input)
         if role == "control":
             return await again(context, call.policy, lambda _: self._enter(call, context))
-        return await again(context, call.policy, lambda number: self._child(call, number))
+        result = await again(context, call.policy, lambda number: self._child(call, number))
+        return self._drive.host.accounted(self._drive, call, result)
 
     async def _enter(self, call: Call, context: ExecutionContext) -> Result:
         """A control node runs as part of the body."""

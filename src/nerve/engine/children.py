@@ -206,11 +206,25 @@ def result_of(child: WorkflowRun, before: Sequence[WorkflowRun] = ()) -> Result:
     )
 
 
-def taken_by(engine: LocalEngine, run_id: str) -> dict[str, Any]:
-    """What a run has used that was stopped, also in steps that were cut off, and of which models."""
-    row = engine.store.run(run_id)
-    models = {} if row is None else taken([engine.handle(row).view]).get("models")
-    used: dict[str, Any] = engine.budgets.of(run_id).taken().to_dict()
+def accounted(engine: LocalEngine, parent: Drive, call: Call, result: Result) -> Result:
+    """A call that ran out of its time tells of no child run: what its attempts took counts all the same."""
+    told = result["attributes"]
+    tried = engine.attempts(parent.run.run_id, parent.call_key(call.path)) if "run_id" not in told else []
+    if not tried:
+        return result
+    used = taken_by(engine, *tried)
+    told = {**told, "run_id": tried[-1]} | ({"usage": used} if used else {})
+    return Result({**result, "attributes": told}).ended_as(result)
+
+
+def taken_by(engine: LocalEngine, *run_ids: str) -> dict[str, Any]:
+    """What runs have used that were stopped, also in steps that were cut off, and of which models."""
+    rows = [row for run_id in run_ids if (row := engine.store.run(run_id)) is not None]
+    models = taken([engine.handle(row).view for row in rows]).get("models")
+    usage = Usage()
+    for run_id in run_ids:
+        usage.add(engine.budgets.of(run_id).taken())
+    used: dict[str, Any] = usage.to_dict()
     return {**used, "models": models} if models else used
 
 

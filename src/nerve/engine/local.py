@@ -464,6 +464,9 @@ class LocalEngine:
     async def run_child(self, parent: Drive, call: Call, attempt: int, late: bool) -> Result:
         return await children.run_child(self, parent, call, attempt, late)
 
+    def accounted(self, parent: Drive, call: Call, result: Result) -> Result:
+        return children.accounted(self, parent, call, result)
+
     def child_asked(self, run_id: str) -> bool:
         return children.asked(self.store, run_id)
 
