@@ -20,6 +20,7 @@ from nerve.core.workflow.replay import (
     NOT_THE_BODY,
     ROOT,
     answers,
+    below,
     is_child,
     unclear,
     without,
@@ -28,10 +29,10 @@ from nerve.core.workflow.replay import (
 from nerve.core.workflow.replay import Row as AnyRow
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import WorkflowState
-from nerve.engine.children import child_id
+from nerve.engine.children import attempts, child_id
 from nerve.engine.commands import ignore
 from nerve.engine.journal import Journal
-from nerve.engine.records import limits_of, raised_for_steps, step_of
+from nerve.engine.records import call_key, limits_of, raised_for_steps, resets_in, step_of
 from nerve.engine.waits import OPENS
 from nerve.store.port import ReplyRow, Row, RunRow
 
@@ -123,7 +124,7 @@ def copy(
     reply: ReplyRow | None = None,
 ) -> list[asyncio.Future[None]]:
     """Note the journals of a fork and of the child runs it has yet to hear from, for one commit."""
-    rows = kept(past, cut, engine.child_asked)
+    rows, resets = kept(past, cut, engine.child_asked), resets_in(past)
     start = {
         **{name: value for name, value in decode(past[0].data).items() if name not in ("key", "parent")},
         "run_id": run.run_id,
@@ -143,8 +144,8 @@ def copy(
     for number, taken in enumerate(rows):
         if is_child(taken) and (source := open_child(taken, rows)) is not None:
             rows[number] = renamed(taken, source, child_id(run.run_id, taken.path))
-            if (child_row := engine.store.run(source)) is not None:
-                written += copy_child(engine, child_row, run.run_id, taken.path)
+            if tried := attempts(engine.store, row.run, call_key(taken.path, resets)):
+                written += copy_child(engine, tried[-1], run.run_id, taken.path)
     journal = Journal(
         run.run_id,
         0,
@@ -215,6 +216,7 @@ def kept(rows: Iterable[AnyRow], cut: Cut, asked: Callable[[str], bool]) -> list
     Left out are what lies at or below the paths, how the nodes around them ended, whatever was not
     settled, every timer and signal that was opened after one was first reached, and every answer
     that came after it, with how the nodes around the gate ended: an answer counts only for what was shown.
+    Of a child run that was not heard from the last attempt is the first one of the fork.
     """
     past = [row for row in without_reset(list(rows)) if row.type not in OF_THE_RUN]
     reached = cut.reached(past)
@@ -223,9 +225,10 @@ def kept(rows: Iterable[AnyRow], cut: Cut, asked: Callable[[str], bool]) -> list
     past = without(past, [*outdated, *cut.paths])
     ended = {row.path for row in past if row.settles and row.type not in DROPS and row.settles != ROOT}
     given_up = {row.path for row in past if row.type in DROPS}
+    calling = {row.path for row in past if is_child(row) and row.path not in ended}
 
     def takes_over(row: AnyRow) -> bool:
-        if row.type in DROPS or row.type in NOT_THE_BODY or row.path in late:
+        if row.type in DROPS or row.type in NOT_THE_BODY or row.path in late or below(row.path, calling):
             return False
         if row.type not in ASKS or row.path in ended or row.data.startswith(CONTROL):
             return True

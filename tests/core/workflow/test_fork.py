@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from core.workflow.support import Latch, at_gate, counted, types, until, within
-from nerve import BashNode, FunctionNode, Graph, Limits, MockNode, Session
+from nerve import BashNode, FunctionNode, Graph, Limits, MockNode, Retry, Session
 from nerve.core.nodes.control import MapNode
-from nerve.core.workflow import WorkflowState
+from nerve.core.workflow import Workflow, WorkflowState
 from nerve.errors import LimitReached
 
 
@@ -291,6 +291,27 @@ async def test_a_settled_child_is_a_value_in_a_fork_and_an_unsettled_one_is_fork
     assert run.state is WorkflowState.WAITING
     await run.answer("second")
     assert await within(run.wait()) == ["first", "second"]
+
+
+async def test_a_child_that_is_tried_again_is_forked_from_its_last_attempt(session):
+    worked, paid = counted(session, "work", lambda _: len(worked)), counted(session, "pay")
+
+    async def stumbles(ctx):
+        await ctx.run("pay", 5, effect="once")
+        if (await ctx.run("work"))["output"] == 1:
+            raise ValueError("not yet")
+        return await ctx.gate("Child asks?")
+
+    child, retry = Workflow("child", session, stumbles), Retry(attempts=3, delay=0)
+    session.register_workflow(Graph("graph", session).add_step(child, timeout=60, retry=retry))
+    run = await session.start("graph")
+    await at_gate(run)
+    fork = await session.fork(run.run_id)
+    fork = await session.fork(fork.run_id)
+    await at_gate(fork)
+    await fork.answer("yes")
+    assert await within(fork.wait()) == "yes"
+    assert (len(worked), paid) == (2, [5, 5])
 
 
 async def test_the_same_random_numbers_are_drawn_in_a_fork(session):
