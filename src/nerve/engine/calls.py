@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nerve.core.nodes.attempt import Clock, CutOff, above, attempt, guarded, heard, stopped
 from nerve.core.nodes.base import Role, role_of
@@ -38,6 +38,13 @@ SHARE = 0.002
 """Seconds a run that is alone may keep the loop before everybody else on it has a turn."""
 
 
+class Undecided(NamedTuple):
+    """A step of which somebody must say whether it has happened, and whether what was said is noted."""
+
+    decision: asyncio.Future[Result | None]
+    noted: asyncio.Future[None]
+
+
 class Calls:
     """The calls of one run."""
 
@@ -47,7 +54,7 @@ class Calls:
         self.running: dict[str, LeafRuntime] = {}
         """The leaves that are being executed, by their paths: what each of them sees of the engine."""
         self.clocks: dict[str, Clock] = {}
-        self.undecided: dict[str, asyncio.Future[Result | None]] = {}
+        self.undecided: dict[str, Undecided] = {}
         """Steps of which somebody must say whether they have happened, by their paths."""
         self.cut = CutOff()
         self._shared = 0.0
@@ -242,7 +249,7 @@ class Calls:
         """What a person says became of a step that must happen once and was cut off; None is run it again."""
         drive, path = self._drive, call.path
         decision: asyncio.Future[Result | None] = drive.loop.create_future()
-        self.undecided[path] = decision
+        undecided = self.undecided[path] = Undecided(decision, drive.loop.create_future())
         try:
             with self.unhurried(path):
                 while not decision.done():
@@ -251,6 +258,7 @@ class Calls:
                     await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
             del self.undecided[path]
+            undecided.noted.set_result(None)  # whoever waits for it goes on in a later turn of the loop
         return decision.result()
 
     def _accounted(self, call: Call, runtime: LeafRuntime, result: Result) -> Result:

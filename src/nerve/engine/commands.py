@@ -351,7 +351,8 @@ class Commands:
                 raise ValueError(f"run '{run.run_id}' is held at '{held['path'] or '/'}', not at '{path}'")
             self._engine.ready(run)
             if doubt and undecided is not None:
-                undecided.set_result(outcome_of(decision, value))
+                undecided.decision.set_result(outcome_of(decision, value))
+                await undecided.noted  # so that it is on disk with what says that the run goes on
             elif doubt:
                 await self._decided(run, held["path"], decision, value)
             await self._resume(run, drive, {}, reply=reply)

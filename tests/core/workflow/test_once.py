@@ -352,6 +352,35 @@ async def test_a_person_decides_of_what_ran_out_of_time(cut_off, how, told, time
     assert (len(till.begun), beside.inputs) == (times, [1])
 
 
+@pytest.mark.parametrize(("how", "told"), [("skip", [True, 7]), ("fail", [False, None])])
+async def test_what_was_decided_of_what_ran_out_of_time_is_on_disk_when_that_is_said(
+    file, tmp_path, how, told
+):
+    def project(file):
+        session, till = Session("test", file), Till()
+        FunctionNode("payment", session, till.pay, effect="once", timeout=0.05)
+
+        @session.workflow
+        async def order(ctx):
+            result = await ctx.run("payment", 5)
+            return [result["success"], result["output"]]
+
+        return session, till
+
+    session, till = project(file)
+    async with session:
+        run = await session.start("order")
+        await until(lambda: run.held)
+        await (run.skip("/payment", 7) if how == "skip" else run.fail("/payment"))
+        photo = photographed(file, tmp_path / "photo")
+        till.let_through.set()
+    session, till = project(photo)
+    async with session:
+        (run,) = await session.recover()
+        assert await within(run.wait()) == told
+        assert till.begun == []
+
+
 async def test_it_is_in_doubt_again_when_the_next_attempt_runs_out_of_time_too(cut_off):
     run, till, beside = cut_off
     beside.open.set()
