@@ -200,7 +200,9 @@ def deliver(sink: Sink, event: WorkflowEvent) -> Any:
     """Hand an event to a sink; what comes back may have to be awaited. A failing sink is logged."""
     try:
         answer = sink(event) if callable(sink) and not hasattr(sink, "emit") else sink.emit(event)
-    except Exception:
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException:
         log.exception("event sink failed on %s", event.event_type)
         return None
     return answer if inspect.isawaitable(answer) else None

@@ -9,6 +9,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from nerve.core.event import Sink, WorkflowEvent, deliver, log
+from nerve.core.nodes.attempt import goes_through, is_cancelled
 from nerve.core.workflow.replay import Row
 from nerve.core.workflow.run import WorkflowRun
 from nerve.engine.tasks import apart, outside
@@ -78,5 +79,7 @@ class Show:
 async def quietly(answer: Awaitable[Any]) -> None:
     try:
         await answer
-    except Exception:
+    except BaseException as error:
+        if goes_through(error) or (isinstance(error, asyncio.CancelledError) and is_cancelled()):
+            raise
         log.exception("event sink failed")

@@ -83,9 +83,10 @@ async def test_an_async_function_is_a_sink(session):
 
 @pytest.mark.requirement("S0-47")
 @pytest.mark.requirement("D0-7")
-async def test_a_failing_sink_is_logged_and_the_run_goes_on(session, caplog):
+@pytest.mark.parametrize("error", [RuntimeError("no screen"), SystemExit(3), asyncio.CancelledError()])
+async def test_a_failing_sink_is_logged_and_the_run_goes_on(session, caplog, error):
     def sink(event):
-        raise RuntimeError("no screen")
+        raise error
 
     run = await started(session, sink)
     assert await run.wait() == "done"
@@ -94,17 +95,19 @@ async def test_a_failing_sink_is_logged_and_the_run_goes_on(session, caplog):
 
 @pytest.mark.requirement("S0-47")
 @pytest.mark.requirement("D0-7")
-async def test_a_failing_async_sink_is_logged_and_hears_the_next_event(session, caplog):
+@pytest.mark.parametrize("error", [RuntimeError("no screen"), SystemExit(3), asyncio.CancelledError()])
+async def test_a_failing_async_sink_is_logged_and_hears_the_next_event(session, caplog, error):
     heard = []
 
     async def sink(event):
         heard.append(event.event_type)
-        raise RuntimeError("no screen")
+        await asyncio.sleep(0)
+        raise error
 
     run = await started(session, sink)
     assert await run.wait() == "done"
     await until(lambda: heard == types(run))
-    assert "no screen" in caplog.text
+    assert "event sink failed" in caplog.text
 
 
 @pytest.mark.requirement("S0-47")
