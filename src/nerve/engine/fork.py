@@ -106,11 +106,10 @@ def forked_from(engine: LocalEngine, run: str) -> str | None:
     return found
 
 
-def same_source(engine: LocalEngine, key: str, row: RunRow, source: str) -> RunRow:
-    """The fork that a key is of, if it is one of this run."""
-    if forked_from(engine, row.run) != source:
-        raise ValueError(f"key '{key}' is that of run '{row.run}', which is no fork of '{source}'")
-    return row
+def check_source(engine: LocalEngine, key: str, run: str, source: str) -> None:
+    """Raise ValueError for a key that is of another run than a fork of this one."""
+    if forked_from(engine, run) != source:
+        raise ValueError(f"key '{key}' is that of run '{run}', which is no fork of '{source}'")
 
 
 def copy(

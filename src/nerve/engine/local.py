@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
@@ -72,7 +72,7 @@ class LocalEngine:
         self._parked: dict[str, Drive] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._waking: set[asyncio.Task[None]] = set()
-        self._keys: dict[str, tuple[WorkflowRun, asyncio.Task[None]]] = {}
+        self._keys: dict[str, asyncio.Task[WorkflowRun]] = {}
         self._sentinel: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._writer: Writer | None = None
@@ -219,17 +219,23 @@ class LocalEngine:
 
     async def start_keyed(self, run: WorkflowRun, key: str) -> WorkflowRun:
         """Start a run under a key; if there is one with that key already, that is the run."""
+
+        async def begin() -> WorkflowRun:
+            await self.start(run, key)
+            return run
+
+        return same_workflow(key, await self._keyed(key, begin), run)
+
+    async def _keyed(self, key: str, begin: Callable[[], Coroutine[Any, Any, WorkflowRun]]) -> WorkflowRun:
+        """The run of a key, which begins if there is none, and nobody else is about to begin one."""
         if key not in self._keys:
             if (row := self.store.run_by_key(self._name, key)) is not None:
-                return same_workflow(key, self.take_up(row), run)
-            starting = apart(self.start(run, key))
-            self._keys[key] = run, starting
-            starting.add_done_callback(lambda done: self._started(key, done))
-        found, starting = self._keys[key]
-        await asyncio.shield(starting)
-        return same_workflow(key, found, run)
+                return self.take_up(row)
+            beginning = self._keys[key] = apart(begin())
+            beginning.add_done_callback(lambda done: self._begun(key, done))
+        return await asyncio.shield(self._keys[key])
 
-    def _started(self, key: str, done: asyncio.Task[None]) -> None:
+    def _begun(self, key: str, done: asyncio.Task[WorkflowRun]) -> None:
         del self._keys[key]
         if not done.cancelled():
             done.exception()  # whoever still waits for the start is told; there may be nobody
@@ -495,9 +501,16 @@ class LocalEngine:
         limits: Mapping[str, Any] | None = None,
         reply: ReplyRow | None = None,
     ) -> WorkflowRun:
-        if key is not None and (row := self.store.run_by_key(self._name, key)) is not None:
-            return self.take_up(fork.same_source(self, key, row, source))
-        return await fork.fork(self, source, at, input, overrides, key, limits or {}, reply)
+        def begin() -> Coroutine[Any, Any, WorkflowRun]:
+            return fork.fork(self, source, at, input, overrides, key, limits or {}, reply)
+
+        if key is None:
+            return await begin()
+        if (row := self.store.run_by_key(self._name, key)) is not None:
+            fork.check_source(self, key, row.run, source)
+        found = await self._keyed(key, begin)
+        fork.check_source(self, key, found.run_id, source)
+        return found
 
     def rows(self, run_id: str, after: int = 0, limit: int | None = None) -> Iterable[Row]:
         return self.store.events(run_id, after, limit)

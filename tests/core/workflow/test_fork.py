@@ -475,3 +475,29 @@ async def test_a_tilde_in_a_name_does_not_make_it_a_part_of_another_step(session
     fork = await session.fork(run.run_id, at="/a")
     await within(fork.wait())
     assert {name: len(inputs) for name, inputs in seen.items()} == {name: 1 + (name == "a") for name in names}
+
+
+@pytest.mark.parametrize("first", ["fork", "start"])
+async def test_who_forks_or_starts_with_a_key_at_the_same_time_gets_the_same_run(session, steps, first):
+    run = await session.start("three", 1)
+    await run.wait()
+    begun = [
+        session.fork(run.run_id, key="k"),
+        session.fork(run.run_id, key="k"),
+        session.start("three", key="k"),
+    ]
+    if first == "start":
+        begun.reverse()
+    found = await within(asyncio.gather(*begun, return_exceptions=True))
+    if first == "fork":
+        assert found[0] is found[1] is found[2]
+    else:
+        assert [str(error).partition("', which")[2] for error in found[1:]] == [
+            f" is no fork of '{run.run_id}'"
+        ] * 2
+
+
+async def test_the_path_to_fork_at_is_text(session, steps):
+    run = await session.start("three", 1)
+    with pytest.raises(ValueError, match="the path to fork at is text, not 5"):
+        await session.fork(run.run_id, at=5)

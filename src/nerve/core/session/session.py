@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from nerve.core.checks import a_folder, a_mapping, a_name, a_node, told
+from nerve.core.checks import a_folder, a_mapping, a_name, a_node, a_text, told
 from nerve.core.event import Sink
 from nerve.core.limits import Limits, to_raise
 from nerve.core.misfits import is_whole
@@ -317,6 +317,8 @@ class Session:
         path. The same `key` gives the same run; `reply` is kept by the store, in the same transaction.
         """
         given = to_raise(limits)
+        if at is not None:
+            a_text("the path to fork at", at)
         check_exact([input, overrides])
         return await self.engine.fork(self._full_id(run_id), at, input, overrides or {}, key, given, reply)
 
