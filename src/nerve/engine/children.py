@@ -71,9 +71,7 @@ async def run_child(engine: LocalEngine, parent: Drive, call: Call, attempt: int
         if late:
             await parent.delivery.never()
         while not child.is_complete:
-            parent.waits.tick()
-            parent.run._notify()
-            await child._change()
+            await changed(parent, call, child)
     except asyncio.CancelledError:
         if not (parent.detached or parent.stopping or engine.shutting_down):
             await child.stop("the parent gave it up")
@@ -86,6 +84,22 @@ async def run_child(engine: LocalEngine, parent: Drive, call: Call, attempt: int
     if child._state is not WorkflowState.COMPLETED:
         note_cut_off(engine.store, parent, call, run_id)
     return result_of(child, before)
+
+
+async def changed(parent: Drive, call: Call, child: WorkflowRun) -> None:
+    """Return when something about a child has changed; no time passes for its call while it is held."""
+    if child.held is None:
+        await told_of(parent, child)
+        return
+    with parent.calls.unhurried(call.path):
+        while child.held is not None:
+            await told_of(parent, child)
+
+
+async def told_of(parent: Drive, child: WorkflowRun) -> None:
+    parent.waits.tick()
+    parent.run._notify()
+    await child._change()
 
 
 def note_cut_off(store: Store, parent: Drive, call: Call, run_id: str, given_up: bool = False) -> None:

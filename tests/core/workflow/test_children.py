@@ -1,11 +1,12 @@
 """Workflows in workflows: a child is a run of its own, started once, shown under its parent."""
 
 import asyncio
+import time
 
 import pytest
 
 from core.workflow.support import Latch, at_gate, counted, data_of, photographed, types, until, within
-from nerve import FunctionNode, Graph, Limits, Retry, Session
+from nerve import FunctionNode, Graph, Limits, MockNode, Retry, Session
 from nerve.core.nodes.control import GateNode
 from nerve.core.workflow import Workflow, WorkflowState
 from nerve.errors import RunHeld, WorkflowFailed
@@ -520,6 +521,39 @@ async def test_a_crash_before_a_child_that_ran_out_of_time_has_ended_leaves_no_s
         assert await within(runs[run.run_id].wait()) == 5
         states = {row.state for row in session.engine.store.runs() if row.parent}
         assert (again.inputs, states) == ([5], {"cancelled", "completed"})
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_the_time_of_a_child_stands_still_while_it_is_held(file, restarts):
+    def project():
+        session = Session("test", file)
+        MockNode("agent", session, [{"output": 5, "attributes": {"usage": {"tokens": 100}}}])
+
+        async def spends(ctx):
+            await ctx.run("agent")
+            return (await ctx.run("agent"))["output"]
+
+        graph = Graph("graph", session).add_step(Workflow("child", session, spends), timeout=0.2)
+        session.register_workflow(Graph("around", session, timeout=0.2).add_step(graph))
+        return session
+
+    async with project() as session:
+        run = await session.start("around", limits=Limits(tokens=50))
+        with pytest.raises(RunHeld):
+            await within(run.wait())
+        over = time.monotonic() + 0.5
+        await until(lambda: time.monotonic() > over)
+        assert run.state is WorkflowState.HELD
+        if not restarts:
+            await run.resume(limits={"tokens": 500})
+            assert await within(run.wait()) == 5
+    if restarts:
+        async with project() as session:
+            await session.recover()
+            run = session.get_workflow_run(run.run_id)
+            await until(lambda: run.state is WorkflowState.HELD)
+            await run.resume(limits={"tokens": 500})
+            assert await within(run.wait()) == 5
 
 
 @pytest.mark.parametrize("restarts", [False, True])
