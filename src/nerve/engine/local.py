@@ -333,6 +333,7 @@ class LocalEngine:
             drive.journal.pin(definition)
             drive.journal.row_changed()
         drive.begin()
+        run._notify()
         return drive
 
     def ready(self, run: WorkflowRun) -> None:

@@ -533,15 +533,15 @@ async def test_the_time_of_a_child_stands_still_while_it_is_held(file, restarts)
             await ctx.run("agent")
             return (await ctx.run("agent"))["output"]
 
-        graph = Graph("graph", session).add_step(Workflow("child", session, spends), timeout=0.2)
-        session.register_workflow(Graph("around", session, timeout=0.2).add_step(graph))
+        graph = Graph("graph", session).add_step(Workflow("child", session, spends), timeout=1)
+        session.register_workflow(Graph("around", session, timeout=1).add_step(graph))
         return session
 
     async with project() as session:
         run = await session.start("around", limits=Limits(tokens=50))
         with pytest.raises(RunHeld):
             await within(run.wait())
-        over = time.monotonic() + 0.5
+        over = time.monotonic() + 1.2
         await until(lambda: time.monotonic() > over)
         assert run.state is WorkflowState.HELD
         if not restarts:
@@ -554,6 +554,34 @@ async def test_the_time_of_a_child_stands_still_while_it_is_held(file, restarts)
             await until(lambda: run.state is WorkflowState.HELD)
             await run.resume(limits={"tokens": 500})
             assert await within(run.wait()) == 5
+
+
+async def test_the_time_of_a_child_goes_on_when_it_goes_on_that_was_held(file, tmp_path):
+    def project(file, latch):
+        session = Session("test", file)
+        FunctionNode("pay", session, latch.leaf, effect="once")
+        FunctionNode("work", session, latch.leaf)
+
+        async def pays(ctx):
+            await ctx.run("pay")
+            await ctx.run("work")
+
+        child = Workflow("child", session, pays)
+        session.register_workflow(Graph("graph", session).add_step(child, timeout=1.5))
+        return session
+
+    latch = Latch()
+    async with project(file, latch) as session:
+        run = await session.start("graph")
+        await within(latch.entered.wait())
+        photo = photographed(file, tmp_path / "photo")
+    async with project(photo, Latch()) as session:
+        await session.recover()
+        run = session.get_workflow_run(run.run_id)
+        await until(lambda: run.held)
+        await child_of(session, run).skip("/pay")
+        with pytest.raises(WorkflowFailed, match=r"timed out after 1.5 s$"):
+            await within(run.wait())
 
 
 @pytest.mark.parametrize("restarts", [False, True])
