@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.programs import BLIND, World, build, copied, finish, programs, settled
+from nerve import FunctionNode, Session
 from nerve.core.view import fold
 from nerve.store.memory import MemoryStore
 
@@ -129,3 +131,48 @@ def test_the_view_of_any_prefix_is_valid_and_the_events_are_dense(program: Any, 
     assert states[0] == "pending"
     assert set(states[1:-1]) <= {"running", "waiting"}
     assert states[-1] == "completed"
+
+
+async def cancels_the_other(ctx: Any) -> Any:
+    tasks = [asyncio.create_task(ctx.run(name)) for name in ("one", "two")]
+    _, others = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for other in others:
+        other.cancel()
+    await asyncio.wait(tasks)
+
+
+async def leaves_the_other(ctx: Any) -> Any:
+    tasks = [asyncio.create_task(ctx.run(name)) for name in ("one", "two")]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+
+
+async def fails_before_the_other(ctx: Any) -> Any:
+    async def fails(name: str) -> None:
+        await ctx.run(name)
+        raise ValueError("enough")
+
+    await asyncio.gather(fails("one"), fails("two"))
+
+
+@pytest.mark.parametrize("body", [cancels_the_other, leaves_the_other, fails_before_the_other])
+async def test_a_body_that_ends_without_a_result_that_is_there_ends_so_after_a_crash(body: Any) -> None:
+    def opened(store: MemoryStore) -> Session:
+        session, both = Session("test", store), asyncio.Barrier(2)
+
+        async def work(context: Any) -> Any:
+            await both.wait()
+
+        for name in ("one", "two"):
+            FunctionNode(name, session, work)
+        session.workflow(body, id="main")
+        return session
+
+    store = MemoryStore()
+    run = await opened(store).start("main")
+    await run._ended()
+    rows = store.events(run.run_id)
+    assert [row.type for row in rows[3:5]] == ["node_completed"] * 2
+    (again,) = await opened(copied(store, run.run_id, 5)).recover()
+    with contextlib.suppress(ValueError):
+        await again.wait()
+    assert again.state is run.state

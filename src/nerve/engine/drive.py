@@ -228,8 +228,9 @@ class Drive:
         replay = self.delivery.replay
         if replay is None:
             return None
-        while (obstacle := replay.obstacle()) is not None and replay.give_way(obstacle):
-            pass
+        while (obstacle := replay.obstacle()) is not None:
+            if not (replay.untold(obstacle) or replay.give_way(obstacle)):
+                break
         return obstacle
 
     async def write_end(self, type: str, data: str, state: WorkflowState) -> NerveError | None:

@@ -236,6 +236,12 @@ class Replay:
             return True
         return self.loosen()
 
+    def untold(self, obstacle: Record) -> bool:
+        """Pass over an outcome of something that the body asked for and did not wait for, if it is one."""
+        ask = self._asks.get(obstacle.key)
+        obstacle.done = obstacle.kind == "settle" and ask is not None and ask.done
+        return obstacle.done
+
     def loosen(self) -> bool:
         """Stop insisting on the order of copied records; they are still there for who asks for them."""
         strict = [record for record in self._records[self._next :] if not record.lenient]
