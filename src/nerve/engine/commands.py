@@ -120,7 +120,7 @@ class Commands:
 
     async def _stop_driven(self, drive: Drive, reason: str) -> list[str]:
         run = drive.run
-        drive.stopping = True
+        drive.stopping, drive.before = True, run._state
         run._state = WorkflowState.STOPPING
         killed = list(drive.calls.running)
         for path, child in list(run._children.items()):

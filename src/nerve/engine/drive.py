@@ -91,6 +91,8 @@ class Drive:
         self.detached = False
         """The body has been let go: whatever it still does says nothing about the run."""
         self.stopping = False
+        self.before: WorkflowState | None = None
+        """What it was before somebody began to stop it: after a crash it is that again."""
         self.final: WorkflowState | None = None
         self.verdict: Exception | None = None
         self.barrier: asyncio.Future[None] | None = None
@@ -534,7 +536,8 @@ class Drive:
             self.host.parked(self)
 
     def _row(self) -> RunRow:
-        return self.host.row(self.run, self.final or self.run._state, self.waits.wake, self.start)
+        state = self.final or self.before or self.run._state
+        return self.host.row(self.run, state, self.waits.wake, self.start)
 
     # -- pause ---------------------------------------------------------------------------------
 

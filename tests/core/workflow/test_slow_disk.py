@@ -5,8 +5,9 @@ import threading
 
 import pytest
 
-from core.workflow.support import Latch, at_gate, counted, types, until, within
+from core.workflow.support import Latch, at_gate, counted, photographed, types, until, within
 from nerve import FunctionNode, Session
+from nerve.core.workflow import WorkflowState
 from nerve.engine import writer
 from nerve.store.sqlite import SqliteStore
 
@@ -103,6 +104,49 @@ async def test_what_many_runs_have_to_write_meanwhile_is_written_together(file):
         disk.go.set()
         runs = await within(asyncio.gather(*starts))
         assert await within(asyncio.gather(*(run.wait() for run in runs))) == [1] * 20
+
+
+@pytest.mark.parametrize("paused", [False, True])
+async def test_a_run_that_a_crash_kept_from_being_stopped_is_what_it_was(file, tmp_path, paused):
+    tidied = asyncio.Event()
+
+    async def tidy(context):
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await tidied.wait()
+
+    async def several(ctx):
+        return await asyncio.gather(ctx.gate("One?"), ctx.gate("Two?"), ctx.run("leaf"))
+
+    disk = SlowDisk(file)
+    async with Session("test", disk) as session:
+        FunctionNode("leaf", session, tidy)
+        session.workflow(several)
+        run = await session.start("several")
+        await until(lambda: len(run.pending_gates) == 2 and len(types(run)) == 4)
+        if paused:
+            await run.pause()
+        disk.hold()
+        one, two = run.pending_gates
+        run.answer_gate("1", one.gate_id)
+        await until(disk.begun.is_set)
+        run.answer_gate("2", two.gate_id)
+        stopping = asyncio.ensure_future(run.stop())
+        await until(lambda: run.state is WorkflowState.STOPPING)
+        disk.go.set()
+        await until(lambda: types(run).count("gate_answered") == 2)
+        photo = photographed(file, tmp_path / "photo")
+        tidied.set()
+        await within(stopping)
+    async with Session("test", photo) as session:
+        counted(session, "leaf")
+        session.workflow(several)
+        (run,) = await session.recover()
+        if paused:
+            assert run.state is WorkflowState.PAUSED
+            await run.resume()
+        assert (await within(run.wait()))[:2] == ["1", "2"]
 
 
 @pytest.mark.filterwarnings("error")
