@@ -463,3 +463,53 @@ async def test_whoever_has_stopped_waiting_for_a_run_is_forgotten() -> None:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(run.wait(), 1e-6)
     assert len(run._watchers) < 10
+
+
+async def calls(ctx):
+    return await ctx.run_workflow("ask")
+
+
+async def gives_up(ctx):
+    calling = asyncio.create_task(ctx.run_workflow("ask"))
+    await ctx.wait_signal("enough")
+    calling.cancel()
+    await asyncio.wait([calling])
+    return await ctx.gate("Anything else?")
+
+
+async def leaves(ctx):
+    calling = asyncio.create_task(ctx.run_workflow("ask"))
+    await ctx.wait_signal("enough")
+    return calling.done()
+
+
+@pytest.mark.parametrize("body", [calls, gives_up, leaves])
+async def test_a_run_whose_child_cannot_be_stopped_is_held_and_goes_on_later(
+    disk: FullDisk, body: Body
+) -> None:
+    run = await opened(disk, ask, body).start(body.__name__)
+    await until(lambda: run.pending_gate and len(types(run)) >= 2)
+    if body is calls:
+        disk.room = 0
+        with pytest.raises(StoreFull):
+            await within(run.stop())
+    else:
+        disk.room = 1
+        await run.signal("enough")
+    await until(lambda: run._held)
+    assert (run.state, run._held["reason"]) == (WorkflowState.HELD, "storage_full")
+    disk.room = None
+    await within(run.resume())
+    for child in run._children.values():
+        if child._held:
+            await child.resume()
+    await until(lambda: run.is_complete or [gate.prompt for gate in run.pending_gates] == [WAITS_FOR[body]])
+    if not run.is_complete:
+        await run.answer("yes")
+    assert await within(run.wait()) == (False if body is leaves else "yes")
+    assert {row.state for row in disk.runs()} == (
+        {"completed"} if body is calls else {"completed", "cancelled"}
+    )
+
+
+WAITS_FOR = {calls: "Continue?", gives_up: "Anything else?", leaves: ""}

@@ -200,8 +200,6 @@ class Calls:
             return Result.failed("idle_timeout is for nodes; give a workflow a timeout", "ValueError")
         drive = self._drive
         late = call.policy.timeout is not None and drive.was_told(bound_of(call.path, number))
-        if not (late or drive.is_live or drive.host.child_ended(drive.child_id(call.path, number))):
-            await drive.turn_live()
         return await drive.host.run_child(drive, call, number, late)
 
     async def _leaf(self, call: Call, found: Found | None) -> Result:

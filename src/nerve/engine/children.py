@@ -19,6 +19,7 @@ from nerve.core.workflow.state import WorkflowState
 from nerve.core.workflow.workflow import Workflow
 from nerve.engine.records import call_key, resets_in
 from nerve.engine.waits import asked_in
+from nerve.errors import NerveError
 from nerve.store.port import Row, RunRow, Store
 
 if TYPE_CHECKING:
@@ -49,33 +50,30 @@ async def run_child(engine: LocalEngine, parent: Drive, call: Call, attempt: int
     if refusal := refused(workflow.name, lineage, parent.limits.depth):
         return refusal
     run_id = parent.child_id(call.path, attempt)
+    if late or not (parent.is_live or engine.child_ended(run_id)):
+        await held_back(engine, parent, call, run_id, late)
     row = engine.store.run(run_id)
-    if row is None and parent.changed and not late:
+    if row is None and parent.changed:
         await engine.stop_children(parent.run.run_id, "its parent asks for another", call.path)
         parent.purses.stopped(call.path)
     try:
-        taken_up = engine.handle if late else engine.take_up
-        child = taken_up(row) if row is not None else made(parent, workflow, call, run_id)
+        child = engine.take_up(row) if row is not None else made(parent, workflow, call, run_id)
     except ValueError as error:
         return Result.raised(error)
-    if not (late or child.is_complete):
+    if not child.is_complete:
         parent.run._children[call.path] = child
     try:
-        if row is not None:
-            parent.purses.own.under_way[call.path] = engine.budgets.of(run_id)
-        elif not late:
+        if row is None:
             await engine.start(child, parent=parent.run.run_id, parent_path=call.path, lineage=lineage)
+        else:
+            parent.purses.own.under_way[call.path] = engine.budgets.of(run_id)
         before = earlier(engine, parent, call.path, attempt)
         for number, each in enumerate(before, 1):
             parent.purses.own.under_way[f"{call.path}~{number}"] = engine.budgets.of(each.run_id)
-        if late:
-            await parent.delivery.never()
         while not child.is_complete:
             await changed(parent, call, child)
     except asyncio.CancelledError:
-        if not (parent.detached or parent.stopping or engine.shutting_down):
-            await child.stop("the parent gave it up")
-            note_cut_off(engine.store, parent, call, run_id, given_up=True)
+        await give_up(engine, parent, call, child)
         raise
     finally:
         if parent.run._children.get(call.path) is child:
@@ -84,6 +82,30 @@ async def run_child(engine: LocalEngine, parent: Drive, call: Call, attempt: int
     if child._state is not WorkflowState.COMPLETED:
         note_cut_off(engine.store, parent, call, run_id)
     return result_of(child, before)
+
+
+async def held_back(engine: LocalEngine, parent: Drive, call: Call, run_id: str, late: bool) -> None:
+    """Return when the replay is over; if the body gives the child up before, it is stopped."""
+    if (row := engine.store.run(run_id)) is not None:
+        parent.purses.own.under_way[call.path] = engine.budgets.of(run_id)
+    try:
+        await (parent.delivery.never() if late else parent.turn_live())
+    except asyncio.CancelledError:
+        if row is not None:
+            parent.run._children.pop(call.path, None)
+            await give_up(engine, parent, call, engine.handle(row))
+        raise
+
+
+async def give_up(engine: LocalEngine, parent: Drive, call: Call, child: WorkflowRun) -> None:
+    """Stop a child that its parent does not wait for any more; if that cannot be written, both are held."""
+    if parent.stopping or parent.left:
+        return
+    try:
+        await child.stop("the parent gave it up")
+    except NerveError as unwritten:
+        parent.write_failed(unwritten)
+    note_cut_off(engine.store, parent, call, child.run_id, given_up=True)
 
 
 async def changed(parent: Drive, call: Call, child: WorkflowRun) -> None:

@@ -123,8 +123,12 @@ class Commands:
         drive.stopping, drive.before = True, run._state
         run._state = WorkflowState.STOPPING
         killed = list(drive.calls.running)
-        for path, child in list(run._children.items()):
-            killed += [path + inner for inner in await child.stop(reason)]
+        try:
+            for path, child in list(run._children.items()):
+                killed += [path + inner for inner in await child.stop(reason)]
+        except NerveError as unwritten:
+            drive.write_failed(unwritten)
+            raise
         await drive.cancel_tasks()
         drive.purses.stopped()
         data = encode(cancelled(run, reason, killed), deep=None)

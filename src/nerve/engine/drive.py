@@ -112,7 +112,7 @@ class Drive:
             replay if replay and not replay.finished else None, self.stuck, self._may_go_live
         )
         self.journal = Journal(
-            run.run_id, past[-1].seq if past else 0, host.writer, self._row, self._written, self._write_failed
+            run.run_id, past[-1].seq if past else 0, host.writer, self._row, self._written, self.write_failed
         )
         self.delivery.committed = self.journal.seq
         self.calls, self.waits, self.emits = Calls(self), Waits(self), Emits(self)
@@ -208,10 +208,14 @@ class Drive:
             return
         self.detached = True
         self.waits.disarm()
-        for child in list(self.run._children.values()):
-            await child.stop("its parent has ended")
-        if self.changed:
-            await self.host.stop_children(self.run.run_id, "its parent has ended")
+        try:
+            for child in list(self.run._children.values()):
+                await child.stop("its parent has ended")
+            if self.changed:
+                await self.host.stop_children(self.run.run_id, "its parent has ended")
+        except NerveError as unwritten:
+            self.write_failed(unwritten)
+            return
         if len(self.delivery.tasks) > 1:
             await self.cancel_tasks(but=self.main)
         self.emits.write_kept()
@@ -354,7 +358,8 @@ class Drive:
             self._note_held()
         return self.barrier
 
-    def _write_failed(self, error: NerveError) -> None:
+    def write_failed(self, error: NerveError) -> None:
+        """Let the body go, since something of the run, or of a child, cannot be written."""
         self._held(*why_unwritten(error), "")
         self.suspend()
         self.run._forget_gates()

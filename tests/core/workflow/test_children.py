@@ -461,6 +461,51 @@ async def test_a_bounded_or_repeated_child_goes_on_after_a_restart(file, policy)
         assert await within(run.wait()) == "yes"
 
 
+async def test_a_child_that_the_body_gave_up_is_stopped_though_a_crash_came_before(file, tmp_path):
+    def project(file, leaf):
+        session = Session("test", file)
+        FunctionNode("leaf", session, leaf)
+
+        @session.workflow
+        async def child(ctx):
+            await ctx.run("leaf", 5)
+
+        @session.workflow
+        async def parent(ctx):
+            calling = asyncio.create_task(ctx.run_workflow("child"))
+            await ctx.wait_signal("enough")
+            calling.cancel()
+            await asyncio.wait([calling])
+            return await ctx.gate("Anything else?")
+
+        return session
+
+    entered, tidied = asyncio.Event(), asyncio.Event()
+
+    async def tidy(context):
+        entered.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await tidied.wait()
+
+    async with project(file, tidy) as session:
+        run = await session.start("parent")
+        await within(entered.wait())
+        await until(lambda: "signal_waiting" in types(run))
+        await run.signal("enough")
+        await until(lambda: child_of(session, run).state is WorkflowState.STOPPING)
+        photo = photographed(file, tmp_path / "photo")
+        tidied.set()
+    async with project(photo, Latch().leaf) as session:
+        runs = {each.run_id: each for each in await session.recover()}
+        run = runs[run.run_id]
+        await until(lambda: child_of(session, run).is_complete and run.pending_gate)
+        assert [gate.path for gate in run.pending_gates] == ["/gate"]
+        await run.answer("no")
+        assert await within(run.wait()) == "no"
+
+
 # -- a child that ran out of time --------------------------------------------------------------
 
 
