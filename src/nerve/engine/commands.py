@@ -184,7 +184,7 @@ class Commands:
         with_changes: bool = False,
         reply: ReplyRow | None = None,
     ) -> None:
-        if run._state not in STANDS and not is_for_budget(run.held):
+        if run._state not in STANDS and not is_for_budget(run.held) and not self._pauses_below(run):
             raise RuntimeError(f"Cannot resume run in state {run.state.value}: {standing(run)}")
         if with_changes:
             drive = self._engine.renew(run, drive)
@@ -201,6 +201,11 @@ class Commands:
             if with_changes:
                 run._gates.clear()  # open is what the code asks for now, and that it has yet to say
         await self._go_on_below(run)
+
+    def _pauses_below(self, run: WorkflowRun) -> bool:
+        """Whether a run goes on, and a child of it does not: it was paused alone, or not resumed yet."""
+        below = self._open_children(run) if run._state in RUNS else []
+        return any(child._state in PAUSES or self._pauses_below(child) for child in below)
 
     async def _go_on_below(self, run: WorkflowRun, but: WorkflowRun | None = None) -> None:
         """Go on with the children of a run that pause with it, or are held for a budget."""
@@ -434,6 +439,8 @@ def standing(run: WorkflowRun) -> str:
         return f"{named} has ended; fork it to go another way"
     if run._state is WorkflowState.HELD:
         return f"{named} is held already; resume or stop it"
+    if (held := run.held) is not None:
+        return f"its child run '{held['run_id']}' is held ({held['reason']}): {held['message']}"
     if run.state is WorkflowState.WAITING:
         return f"{named} goes on when what it waits for has come"
     if run._state is WorkflowState.PENDING:

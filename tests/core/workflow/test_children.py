@@ -423,6 +423,45 @@ async def test_pausing_a_parent_pauses_its_child_and_resuming_it_goes_on_with_bo
     assert seen < 50
 
 
+async def test_a_child_that_alone_is_paused_goes_on_when_its_parent_is_resumed(session):
+    @session.workflow
+    async def grandparent(ctx):
+        return await ctx.run_workflow("parent")
+
+    session.workflow(ask), session.workflow(parent)
+    run = await session.start("grandparent")
+    await at_gate(run)
+    (child,) = run._children.values()
+    await child_of(session, child).pause()
+    await run.answer("yes")
+    await run.resume()
+    assert await within(run.wait()) == "yes"
+    with pytest.raises(RuntimeError, match="Cannot resume run in state completed"):
+        await run.resume()
+
+
+async def test_who_resumes_the_parent_of_a_held_child_is_told_of_the_child(session):
+    latch = Latch()
+    FunctionNode("pay", session, latch.leaf, effect="once", timeout=0.01)
+
+    @session.workflow
+    async def pays(ctx):
+        await ctx.run("pay")
+
+    @session.workflow
+    async def around(ctx):
+        await ctx.run_workflow("pays")
+
+    run = await session.start("around")
+    with pytest.raises(RunHeld):
+        await within(run.wait())
+    child = child_of(session, run)
+    with pytest.raises(
+        RuntimeError, match=f"its child run '{child.run_id}' is held .in doubt.: /pay was started"
+    ):
+        await run.resume()
+
+
 async def test_the_next_gate_of_a_parent_may_be_that_of_its_child(session):
     session.workflow(ask), session.workflow(parent)
     run = await session.start("parent")
