@@ -79,9 +79,25 @@ async def run_child(engine: LocalEngine, parent: Drive, call: Call, attempt: int
         if parent.run._children.get(call.path) is child:
             del parent.run._children[call.path]
         parent.waits.tick()
+    if (top := stopped_with(engine.store, child)) is not None:
+        await stop_too(engine, parent, child, top)
     if child._state is not WorkflowState.COMPLETED:
         note_cut_off(engine.store, parent, call, run_id)
     return result_of(child, before)
+
+
+def stopped_with(store: Store, child: WorkflowRun) -> str | None:
+    """The run that was stopped, if a child was stopped with one that is around it."""
+    last = store.last(child.run_id) if child._state is WorkflowState.CANCELLED else None
+    return None if last is None else decode(last.data).get("stopped_with")
+
+
+async def stop_too(engine: LocalEngine, parent: Drive, child: WorkflowRun, top: str) -> None:
+    """A run whose child was stopped with it, and that a crash kept from being stopped, is stopped now."""
+    if not parent.stopping:
+        run = parent.run
+        engine.commands.begin_to_stop(run, child._error or "", None if run.run_id == top else top)
+    await parent.delivery.never()
 
 
 async def held_back(engine: LocalEngine, parent: Drive, call: Call, run_id: str, late: bool) -> None:

@@ -73,15 +73,21 @@ class Commands:
             else:
                 return drive
 
-    async def stop(self, run: WorkflowRun, reason: str) -> list[str]:
-        """End a run and its children; says what was running. It is done, also when nobody waits for it."""
+    async def stop(self, run: WorkflowRun, reason: str, top: str | None = None) -> list[str]:
+        """End a run and its children; says what was running. It is done, also when nobody waits for it.
+
+        `top` is the run around it that is stopped, if it is not only this one.
+        """
         driving = self._engine.drives.get(run.run_id)
         if driving is not None and asyncio.current_task() in driving.delivery.tasks:
             raise RuntimeError("a run cannot stop itself; return or raise instead")
-        stopping = apart(self._stop(run, reason))
+        return await asyncio.shield(self.begin_to_stop(run, reason, top))
+
+    def begin_to_stop(self, run: WorkflowRun, reason: str, top: str | None) -> asyncio.Task[list[str]]:
+        stopping = apart(self._stop(run, reason, top))
         self._stops.add(stopping)
         stopping.add_done_callback(self._stopped)
-        return await asyncio.shield(stopping)
+        return stopping
 
     def _stopped(self, done: asyncio.Task[list[str]]) -> None:
         self._stops.discard(done)
@@ -93,16 +99,16 @@ class Commands:
         while self._stops:
             await asyncio.wait(self._stops)
 
-    async def _stop(self, run: WorkflowRun, reason: str) -> list[str]:
+    async def _stop(self, run: WorkflowRun, reason: str, top: str | None) -> list[str]:
         async with self._turn(run) as drive:
             if run.is_complete or run._state is WorkflowState.PENDING:
                 return []
             if drive is not None:
-                return await self._stop_driven(drive, reason)
+                return await self._stop_driven(drive, reason, top)
             stopped = self._open_children(run)
             for child in stopped:
-                await self.stop(child, reason)
-            data = cancelled(run, reason, [])
+                await self.stop(child, reason, top or run.run_id)
+            data = cancelled(run, reason, [], top)
             await self._append(
                 run, "workflow_cancelled", data, WorkflowState.CANCELLED, ROOT, also=self._took(stopped)
             )
@@ -118,20 +124,20 @@ class Commands:
         used = {each: self._engine.taken_by(each) for each in ids}
         return [(places[each], {"run_id": each, "usage": used[each]}) for each in ids if used[each]]
 
-    async def _stop_driven(self, drive: Drive, reason: str) -> list[str]:
+    async def _stop_driven(self, drive: Drive, reason: str, top: str | None) -> list[str]:
         run = drive.run
         drive.stopping, drive.before = True, run._state
         run._state = WorkflowState.STOPPING
         killed = list(drive.calls.running)
         try:
             for path, child in list(run._children.items()):
-                killed += [path + inner for inner in await child.stop(reason)]
+                killed += [path + inner for inner in await self.stop(child, reason, top or run.run_id)]
         except NerveError as unwritten:
             drive.write_failed(unwritten)
             raise
         await drive.cancel_tasks()
         drive.purses.stopped()
-        data = encode(cancelled(run, reason, killed), deep=None)
+        data = encode(cancelled(run, reason, killed, top), deep=None)
         if (error := await drive.write_end("workflow_cancelled", data, WorkflowState.CANCELLED)) is not None:
             raise error
         run._error = reason or None
@@ -470,8 +476,9 @@ def outcome_of(decision: str, value: Any) -> Result | None:
     return Result.ok(value) if decision == "skip" else Result.failed(str(value), "DeclaredFailed")
 
 
-def cancelled(run: WorkflowRun, reason: str, killed: list[str]) -> dict[str, Any]:
-    return {"run_id": run.run_id, "reason": reason, "killed": killed}
+def cancelled(run: WorkflowRun, reason: str, killed: list[str], top: str | None) -> dict[str, Any]:
+    stopped_with = {} if top is None else {"stopped_with": top}
+    return {"run_id": run.run_id, "reason": reason, "killed": killed, **stopped_with}
 
 
 def ignore(error: NerveError) -> None:

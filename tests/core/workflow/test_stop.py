@@ -8,7 +8,7 @@ import pytest
 from core.workflow.support import Latch, at_gate, counted, data_of, photographed, types, until, within
 from nerve import BashNode, FunctionNode, Limits, Session
 from nerve.core.workflow import WorkflowState
-from nerve.errors import RunHeld
+from nerve.errors import RunHeld, WorkflowFailed
 
 
 async def ask(ctx):
@@ -358,3 +358,47 @@ async def test_a_session_is_closed_when_a_stop_that_has_begun_is_over(file):
     await stopping
     async with Session("test", file) as session:
         assert session.get_workflow_run(run.run_id).state is WorkflowState.CANCELLED
+
+
+async def test_a_stop_that_a_crash_came_upon_ends_the_parent_with_its_children(file, tmp_path):
+    def project(file, leaf):
+        session = Session("test", file)
+        FunctionNode("leaf", session, leaf)
+        session.workflow(work)
+
+        @session.workflow
+        async def middle(ctx):
+            return await ctx.run_workflow("work")
+
+        @session.workflow
+        async def top(ctx):
+            try:
+                await asyncio.gather(ctx.run_workflow("middle"), ctx.run("leaf"))
+            except WorkflowFailed:
+                return "another way"
+
+        return session
+
+    entered, tidied = [], asyncio.Event()
+
+    async def tidy(context):
+        entered.append(context.path)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            if context.input is None:
+                await tidied.wait()
+
+    async with project(file, tidy) as session:
+        run = await session.start("top")
+        await until(lambda: len(entered) == 2)
+        stopping = asyncio.ensure_future(run.stop("too dear"))
+        await until(lambda: [row.state for row in session.engine.store.runs()].count("cancelled") == 2)
+        photo = photographed(file, tmp_path / "crashed")
+        tidied.set()
+        await within(stopping)
+    async with project(photo, Latch().leaf) as session:
+        (run,) = await session.recover()
+        with pytest.raises(asyncio.CancelledError, match="too dear"):
+            await within(run.wait())
+        assert {row.state for row in session.engine.store.runs()} == {"cancelled"}
