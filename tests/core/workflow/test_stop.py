@@ -402,3 +402,31 @@ async def test_a_stop_that_a_crash_came_upon_ends_the_parent_with_its_children(f
         with pytest.raises(asyncio.CancelledError, match="too dear"):
             await within(run.wait())
         assert {row.state for row in session.engine.store.runs()} == {"cancelled"}
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_run_that_was_held_for_a_budget_and_stopped_cannot_be_resumed(file, restarts):
+    def project():
+        session = Session("test", file)
+        counted(session, "leaf")
+        session.workflow(work)
+        return session
+
+    async with project() as session:
+        run = await session.start("work", limits=Limits(tokens=0))
+        with pytest.raises(RunHeld):
+            await within(run.wait())
+        if not restarts:
+            await stopped_for_good(run)
+    if restarts:
+        async with project() as session:
+            (run,) = await session.recover()
+            await stopped_for_good(run)
+
+
+async def stopped_for_good(run):
+    await within(run.stop())
+    assert (run.held, run.to_info().held) == (None, None)
+    with pytest.raises(RuntimeError, match="Cannot resume run in state cancelled"):
+        await run.resume(limits={"tokens": 100})
+    assert types(run)[-1] == "workflow_cancelled"

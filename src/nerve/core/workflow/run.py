@@ -353,7 +353,7 @@ class WorkflowRun:
 
     def _end(self, state: WorkflowState) -> None:
         """It has come to its end, at the time that is on disk: after a restart the same is told."""
-        self._state = state
+        self._state, self._held = state, None
         self._completed_at = datetime.fromtimestamp(self._ends, UTC) if self._ends is not None else None
 
     async def _ended(self) -> None:
