@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from engine.conftest import until
 from nerve import Session
 from nerve.api import Api
 from nerve.engine import recovery
@@ -187,3 +188,40 @@ async def test_a_run_is_above_suspicion_when_it_has_done_something(file: Path) -
         async with asyncio.timeout(10):
             while session.engine.store.resumes():  # noqa: ASYNC110 - a thread writes it
                 await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("how", ["pause", "stop"])
+async def test_a_run_under_suspicion_that_was_paused_or_stopped_meanwhile_is_not_taken_up(
+    file: Path, how: str
+) -> None:
+    def opened(done: list[str]) -> Session:
+        session = Session(store=file)
+
+        @session.node
+        async def work(context: Any) -> None:
+            done.append(context.run_id)
+            await asyncio.Event().wait()
+
+        @session.workflow
+        async def working(ctx: Any) -> None:
+            await ctx.run("work")
+
+        return session
+
+    before: list[str] = []
+    async with opened(before) as session:
+        for _ in range(2):
+            await session.start("working")
+        await until(lambda: len(before) == 2)
+    after: list[str] = []
+    async with opened(after) as session:
+        session.engine.store.resuming(before)
+        first, second = await session.recover()
+        await until(lambda: after)
+        waits = second if after == [first.run_id] else first
+        await (waits.pause() if how == "pause" else waits.stop())
+        suspects = session.engine._recovery._suspects
+        assert suspects is not None
+        await asyncio.wait([suspects])
+        assert waits.state.value == ("paused" if how == "pause" else "cancelled")
+        assert waits.run_id not in after

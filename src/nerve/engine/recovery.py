@@ -109,12 +109,12 @@ class Recovery:
         """Take up runs in turn. Who did no harm while it was alone is not blamed for what comes after it."""
         before = ""
         for row in rows:
-            now = self._engine.store.run(row.run)
-            if now is None or now.state not in GOES_ON or row.run in self._engine.drives:
-                continue
             await self._alone(before)
             if self._engine.closed:
                 return
+            now = self._engine.store.run(row.run)  # people may have paused or stopped it meanwhile
+            if now is None or now.state not in GOES_ON or row.run in self._engine.drives:
+                continue
             self._take_up(now)
             before = row.run
 
