@@ -13,7 +13,7 @@ from nerve.core.result import Result
 from nerve.core.values import AROUND, decode, encode
 from nerve.core.workflow.replay import ROOT
 from nerve.core.workflow.run import WorkflowRun
-from nerve.core.workflow.state import GateInfo, WorkflowState
+from nerve.core.workflow.state import FINAL, GateInfo, WorkflowState
 from nerve.engine.drive import Drive
 from nerve.engine.journal import Journal
 from nerve.engine.records import resets_in, resumed, settle_key, start_of
@@ -29,6 +29,7 @@ Saying = Callable[[str], ReplyRow]
 """What is said to a command about a path."""
 
 RUNS = (WorkflowState.RUNNING, WorkflowState.WAITING)
+OVER = frozenset(state.value for state in FINAL)
 PAUSES = (WorkflowState.PAUSED, WorkflowState.PAUSING)
 STANDS = (*PAUSES, WorkflowState.HELD)
 
@@ -132,10 +133,11 @@ class Commands:
         try:
             for path, child in list(run._children.items()):
                 killed += [path + inner for inner in await self.stop(child, reason, top or run.run_id)]
+            await drive.cancel_tasks()
+            killed += await self.stop_begun(drive, reason, top or run.run_id)
         except NerveError as unwritten:
             drive.write_failed(unwritten)
             raise
-        await drive.cancel_tasks()
         drive.purses.stopped()
         data = encode(cancelled(run, reason, killed, top), deep=None)
         if (error := await drive.write_end("workflow_cancelled", data, WorkflowState.CANCELLED)) is not None:
@@ -143,6 +145,21 @@ class Commands:
         run._error = reason or None
         drive.finish(WorkflowState.CANCELLED)
         return killed
+
+    async def stop_begun(self, drive: Drive, reason: str, top: str | None = None) -> list[str]:
+        """Stop the children that a run had just begun when it was to end."""
+        killed: list[str] = []
+        for path, run_id in drive.purses.children:
+            if (child := self._open(run_id)) is not None:
+                killed += [path + inner for inner in await self.stop(child, reason, top)]
+        return killed
+
+    def _open(self, run_id: str) -> WorkflowRun | None:
+        """A run that is not over; its start may have yet to be written."""
+        if (drive := self._engine.drives.get(run_id)) is not None:
+            return drive.run
+        row = self._engine.store.run(run_id)
+        return None if row is None or row.state in OVER else self._engine.handle(row)
 
     async def pause(self, run: WorkflowRun) -> None:
         """Let nothing new begin, in the run and in its children."""

@@ -483,6 +483,9 @@ class LocalEngine:
             return run._children
         return children.open_in(self, run.run_id, self.store.events(run.run_id))
 
+    async def stop_begun(self, drive: Drive, reason: str) -> None:
+        await self.commands.stop_begun(drive, reason)
+
     async def stop_children(self, run_id: str, reason: str, path: str | None = None) -> None:
         """Stop the open children of a run, or those that were called at a path."""
         for row in self.open_children(run_id):

@@ -153,6 +153,12 @@ class Purses:
         """A child run is driven; it may be one that does not count any more."""
         self.own.under_way[run_id if run_id in self._replaced else path] = purse
 
+    @property
+    def children(self) -> list[tuple[str, str]]:
+        """Where child runs were called that the run has not heard from, and their ids."""
+        under_way = self.own.under_way.items()
+        return [(call_of(name), each.run) for name, each in under_way if isinstance(each, Purse) and each.run]
+
     def replaced(self, place: str) -> None:
         """What is at a place does not count any more; what child runs took there does."""
         for name, each in list(self.own.under_way.items()):

@@ -106,6 +106,42 @@ async def test_what_many_runs_have_to_write_meanwhile_is_written_together(file):
         assert await within(asyncio.gather(*(run.wait() for run in runs))) == [1] * 20
 
 
+async def test_a_child_that_is_just_begun_when_its_parent_is_stopped_is_stopped_too(file):
+    entered, tidied = asyncio.Event(), asyncio.Event()
+
+    async def tidy(context):
+        entered.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await tidied.wait()
+
+    async def parent(ctx):
+        async def second():
+            await ctx.gate("Another?")
+            await ctx.run_workflow("ask")
+
+        await asyncio.gather(ctx.run_workflow("work"), second())
+
+    disk = SlowDisk(file)
+    async with Session("test", disk) as session:
+        FunctionNode("leaf", session, tidy)
+        session.workflow(work), session.workflow(ask), session.workflow(parent)
+        run = await session.start("parent")
+        await within(entered.wait())
+        await at_gate(run)
+        await run.answer("yes")
+        disk.hold()
+        await until(disk.begun.is_set)  # that the second child is asked for is being written
+        stopping = asyncio.ensure_future(run.stop())
+        await until(lambda: run._children["/work"].state is WorkflowState.STOPPING)
+        disk.go.set()
+        await until(lambda: len(disk.runs()) == 3)
+        tidied.set()
+        await within(stopping)
+        assert {row.state for row in disk.runs()} == {"cancelled"}
+
+
 @pytest.mark.parametrize("paused", [False, True])
 async def test_a_run_that_a_crash_kept_from_being_stopped_is_what_it_was(file, tmp_path, paused):
     tidied = asyncio.Event()
