@@ -56,6 +56,22 @@ def nothing_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "KEEP_PARKED", 0)
 
 
+async def test_a_run_that_is_being_stopped_does_not_leave_memory(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(file, ask) as session:
+        run = await session.start("ask")
+        await at_gate(run)
+        monkeypatch.setattr(local, "KEEP_PARKED", 0)
+        drive = session.engine.drives[run.run_id]
+        stopping = asyncio.ensure_future(run.stop())
+        while run.state is not WorkflowState.STOPPING:  # noqa: ASYNC110 - in this very turn of the loop
+            await asyncio.sleep(0)
+        session.engine.parked(drive)
+        await within(stopping)
+        assert types(run)[-1] == "workflow_cancelled"
+
+
 async def test_what_a_body_tells_while_its_session_is_closed_is_not_written(file: Path) -> None:
     async with opened(file, tidy) as session:
         await at_gate(await session.start("tidy"))

@@ -302,6 +302,7 @@ class Waits:
             and keeps_waiting(next(iter(self._open.values())))
             and delivery.replay is None
             and self._drive.barrier is None
+            and not self._drive.stopping
             and not self._drive.calls.running
             and self._drive.journal.committed == self._drive.journal.seq
         )
