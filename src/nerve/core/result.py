@@ -12,7 +12,7 @@ RESULT_KEYS = frozenset({"success", "output", "error", "error_type", "attributes
 
 ALWAYS = frozenset({"success", "output", "attributes"})
 
-Settled = Literal["completed", "error", "timeout"]
+Settled = Literal["completed", "error", "timeout", "skipped"]
 Outcome = Literal["ok", "failed", "skipped", "timed_out", "cancelled"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 UNCHANGING = frozenset({str, int, float, bool, type(None)})
@@ -23,7 +23,7 @@ class Result(dict[str, Any]):
     """`success`, `output`, `attributes`, and when it failed `error` and `error_type`."""
 
     settled: Settled = "completed"
-    """How the call ended: the node returned, raised, or ran out of time."""
+    """How the call ended: the node returned, raised, ran out of time, or was never executed."""
     cause: BaseException | None = None
     """The exception itself, in the process where it was raised."""
     allowed: float | None = None
@@ -149,8 +149,15 @@ def census(results: Mapping[str, Result] | Sequence[Result]) -> dict[str, Any]:
     return counts
 
 
+def was_skipped(result: Result) -> bool:
+    """Whether a step, or its failure, was passed over; attributes alone make no failure a skipped one."""
+    if result.settled == "skipped":
+        return True
+    return result.success and isinstance(result.attributes.get("skipped"), str)
+
+
 def outcome(result: Result) -> Outcome:
-    if "skipped" in result.attributes:
+    if was_skipped(result):
         return "skipped"
     if result.success:
         return "ok"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from nerve.core.result import Result
+from nerve.core.result import Result, was_skipped
 
 NAMES = frozenset(
     {"input", "inputs", "given", "steps", "results", "context", "roles", "run", "iteration"}
@@ -179,7 +179,7 @@ def error(result: Result) -> Any:
 
 
 def status(result: Result) -> str:
-    if "skipped" in result.attributes:
+    if was_skipped(result):
         return "skipped"
     return "completed" if result.success else "failed"
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from core.nodes.support import executed, function, of_type, ran, watched
 from nerve import ExecutionContext, FunctionNode, Session
 from nerve.core.nodes import Graph, MockNode
-from nerve.core.nodes.control import LoopNode, MapNode, WhileNode
+from nerve.core.nodes.control import LoopNode, MapNode, ParallelNode, WhileNode
 from nerve.core.nodes.graph import find_cycle
 from nerve.errors import WorkflowFailed
 
@@ -258,3 +258,40 @@ async def test_a_step_behind_a_failed_one_is_shown_as_skipped(session):
         "/bad": "failed",
         "/next": "skipped",
     }
+
+
+@pytest.mark.parametrize("around", [Graph, ParallelNode, MapNode])
+async def test_a_graph_that_failed_inside_another_node_fails_it(session: Session, around: type) -> None:
+    inner = Graph("inner", session)
+    inner.chain(MockNode("bad", session, [OSError("gone")]), MockNode("next", session))
+    outer: Graph | ParallelNode | MapNode
+    if around is Graph:
+        outer = Graph("outer", session).add_step(inner)
+    else:
+        outer = (
+            MapNode("outer", session, inner)
+            if around is MapNode
+            else ParallelNode("outer", session, {"i": inner})
+        )
+    result = await executed(outer, 1)
+    assert not result.success
+    assert "gone" in result.error
+    assert (result.attributes["census"]["failed"], result.attributes["census"]["skipped"]) == (1, 0)
+    run = await ran(session, outer, 1)
+    with pytest.raises(WorkflowFailed, match="gone"):
+        await run.wait()
+
+
+async def test_a_failure_with_an_attribute_named_skipped_is_a_failure(session: Session) -> None:
+    tests = {"success": False, "error": "2 tests failed", "attributes": {"skipped": 3}}
+    node = MockNode("tests", session, [tests])
+    assert (await executed(Graph("g", session).add_step(node))).error == "step 'tests' failed: 2 tests failed"
+    result = await executed(ParallelNode("p", session, {"a": node, "b": MockNode("fine", session)}))
+    assert not result.success
+    assert result.attributes["census"]["not_ok"] == {"failed": ["a"]}
+
+
+async def test_a_success_with_a_count_named_skipped_is_a_success(session: Session) -> None:
+    node = MockNode("tests", session, [{"success": True, "attributes": {"skipped": 3}}])
+    result = await executed(ParallelNode("p", session, {"a": node}))
+    assert result.attributes["census"]["not_ok"] == {}

@@ -12,7 +12,7 @@ from nerve.core.checks import a_function, a_name, a_node
 from nerve.core.nodes.base import ControlNode, Names, Node, policy_for
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.policy import NO_POLICY, Policy
-from nerve.core.result import Result, census, output_of
+from nerve.core.result import Result, census, output_of, was_skipped
 from nerve.core.suggest import suggest
 
 InputFn = Callable[[dict[str, Any]], Any]
@@ -189,14 +189,11 @@ class Graph(ControlNode):
         last = self._last()
         if not last:
             return Result.ok(output_of(input), {"steps": {}})
-        output = results[last[0]].output if len(last) == 1 else {name: results[name].output for name in last}
-        attributes = dict(results[last[0]].attributes) if len(last) == 1 else {}
+        only = results[last[0]] if len(last) == 1 else None
+        output = {name: results[name].output for name in last} if only is None else only.output
+        attributes = {} if only is None or only.settled == "skipped" else dict(only.attributes)
         attributes["steps"] = {name: summary(result) for name, result in results.items()}
-        broken = [
-            name
-            for name, result in results.items()
-            if not result.success and "skipped" not in result.attributes
-        ]
+        broken = [name for name, result in results.items() if not result.success and not was_skipped(result)]
         if not broken:
             return Result.ok(output, attributes)
         attributes["census"] = census(results)
@@ -225,16 +222,15 @@ def default_input(up: dict[str, Any], depends_on: list[str]) -> Any:
 
 
 def skipped(because: str) -> Result:
-    return Result.failed(
-        f"skipped, because step '{because}' failed",
-        "Skipped",
-        attributes={"skipped": f"step '{because}' failed"},
-    )
+    why = f"step '{because}' failed"
+    result = Result.failed(f"skipped, because {why}", "Skipped", attributes={"skipped": why})
+    result.settled = "skipped"
+    return result
 
 
 def summary(result: Result) -> dict[str, Any]:
     told = {name: value for name, value in result.items() if name != "attributes"}
-    if "skipped" in result.attributes:
+    if was_skipped(result):
         told["skipped"] = result.attributes["skipped"]
     return told
 

@@ -9,7 +9,7 @@ from nerve.core.nodes.base import Names, Node
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.control.base import ControlNode, at_least, named_nodes
 from nerve.core.nodes.graph import together
-from nerve.core.result import OUTCOMES, Result, census
+from nerve.core.result import Result, census
 
 
 class ParallelNode(ControlNode):
@@ -39,9 +39,9 @@ class ParallelNode(ControlNode):
 
 def judge(owner: ControlNode, output: Any, attributes: dict[str, Any], require: int | None) -> Result:
     """A success if as many parts succeeded as required; else the error names the others, and one reason."""
-    counts = attributes["census"]
-    total = sum(counts[kind] for kind in OUTCOMES)
-    done = counts["ok"] + counts["skipped"]
+    counts, results = attributes["census"], attributes["results"]
+    total = len(results)
+    done = sum(result.success for result in (results.values() if isinstance(results, Mapping) else results))
     needed = total if require is None else require
     if done >= needed:
         return Result.ok(output, attributes)
@@ -49,7 +49,7 @@ def judge(owner: ControlNode, output: Any, attributes: dict[str, Any], require: 
         f"{kind.replace('_', ' ')}: {', '.join(names)}" for kind, names in counts["not_ok"].items()
     )
     return Result.failed(
-        f"'{owner.id}': {done} of {total} succeeded, {needed} required ({who}){cause(attributes['results'])}",
+        f"'{owner.id}': {done} of {total} succeeded, {needed} required ({who}){cause(results)}",
         "PartsFailed",
         output,
         attributes,
