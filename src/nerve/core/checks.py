@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 from collections.abc import Collection, Mapping, Sequence
@@ -9,6 +10,8 @@ from typing import Any
 
 from nerve.core.misfits import is_whole
 from nerve.core.suggest import suggest
+
+AWAIT_BEFORE = "await what it needs in a node before it"
 
 
 def a_name(what: str, given: Any) -> str:
@@ -52,6 +55,22 @@ def a_node(what: str, given: Any) -> Any:
 def a_function(what: str, given: Any) -> Any:
     if not callable(given):
         raise ValueError(f"{what} is a function, not {told(given)}")
+    return given
+
+
+def a_decision(what: str, given: Any) -> Any:
+    """A function that is asked in the middle of deciding, where nobody can wait for it."""
+    a_function(what, given)
+    if inspect.iscoroutinefunction(given) or inspect.iscoroutinefunction(getattr(given, "__call__", None)):  # noqa: B004
+        raise ValueError(f"{what} is a plain function, not an async one; {AWAIT_BEFORE}")
+    return given
+
+
+def at_once(given: Any) -> Any:
+    """What a function gave, if it is not something to wait for."""
+    if inspect.iscoroutine(given):
+        given.close()
+        raise TypeError(f"it gave something to await; {AWAIT_BEFORE}")
     return given
 
 

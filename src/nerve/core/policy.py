@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from nerve.core.checks import a_count, a_number, a_time
+from nerve.core.checks import a_count, a_decision, a_number, a_time, at_once
 from nerve.core.limits import Limits, of_step
 from nerve.core.misfits import readable
 from nerve.core.result import Result
@@ -45,13 +45,15 @@ class Retry:
                 f"Retry.on is a tuple of names such as ('TimeoutError',), or a function of the failed result,"
                 f" not {self.on!r}"
             )
+        if callable(self.on):
+            a_decision("Retry.on", self.on)
 
     def again(self, result: Result, attempt: int) -> bool:
         """Whether a failed `attempt` (counted from 1) is followed by another."""
         if result.success or attempt >= self.attempts:
             return False
         if callable(self.on):
-            return bool(self.on(result))
+            return bool(at_once(self.on(result)))
         return not self.on or result.error_type in self.on
 
     def judge(self, result: Result, attempt: int) -> tuple[Result, bool]:

@@ -103,7 +103,11 @@ class Result(dict[str, Any]):
 
 def text_of(error: BaseException) -> str:
     """What an error says; of those that `except Exception` does not take also what they are."""
-    name, text = type(error).__name__, str(error)
+    name = type(error).__name__
+    try:
+        text = str(error)
+    except Exception as unsaid:
+        text = f"{name}, whose text could not be made: {type(unsaid).__name__}"
     if not text:
         return name
     return text if isinstance(error, Exception) else f"{name}: {text}"

@@ -32,6 +32,15 @@ def always(_: Any) -> bool:
     return True
 
 
+async def later(_: Any) -> bool:
+    return False
+
+
+class Later:
+    async def __call__(self, _: Any) -> bool:
+        return False
+
+
 CONSTRUCTED: dict[str, tuple[Make, str]] = {
     "retry 2.5": (lambda s, n: Retry(attempts=2.5), "Retry.attempts.* whole number, not 2.5"),
     "retry text": (lambda s, n: Retry(attempts="3"), "Retry.attempts.* whole number, not '3' of type str"),
@@ -148,6 +157,32 @@ CONSTRUCTED: dict[str, tuple[Make, str]] = {
         lambda s, n: MachineNode("x", s, {"a": State(None)}),
         "body of state 'a' of 'x' is a node",
     ),
+    "next": (
+        lambda s, n: MachineNode("x", s, {"a": State(n, 5)}),
+        "next of state 'a' of 'x' is the name of a state, a function .* not 5 of type int",
+    ),
+    "async next": (
+        lambda s, n: MachineNode("x", s, {"a": State(n, later)}),
+        "next of state 'a' of 'x' is a plain function, not an async one; await .* in a node before",
+    ),
+    "async condition": (
+        lambda s, n: WhileNode("x", s, later, n),
+        "condition of 'x' is a plain function, not an async one",
+    ),
+    "async until": (lambda s, n: LoopNode("x", s, n, until=Later()), "until of 'x' is a plain function"),
+    "async branch": (lambda s, n: BranchNode("x", s, later, n), "condition of 'x' is a plain function"),
+    "async key": (lambda s, n: SwitchNode("x", s, later, {"a": n}), "key of 'x' is a plain function"),
+    "async fn": (lambda s, n: ReduceNode("x", s, later), "fn of 'x' is a plain function"),
+    "async prompt": (lambda s, n: GateNode("x", s, later), "prompt of 'x' is a plain function"),
+    "async validator": (
+        lambda s, n: GateNode("x", s, "?", validator=later),
+        "validator of 'x' is a plain function",
+    ),
+    "async input_fn": (
+        lambda s, n: Graph("x", s).add_step(n, "q", input_fn=later),
+        "input_fn of step 'q' is a plain function",
+    ),
+    "async retry": (lambda s, n: Retry(on=later), "Retry.on is a plain function, not an async one"),
     "reduce": (lambda s, n: ReduceNode("x", s, "sum"), "fn of 'x' is a function, not 'sum'"),
     "step": (lambda s, n: Graph("x", s).add_step(None, "q"), "step 'q' of graph 'x' is a node, not None"),
     "step by name": (lambda s, n: Graph("x", s).add_step("n"), r"say add_step_ref\('n'\)"),

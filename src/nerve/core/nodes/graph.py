@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from nerve.core.checks import a_function, a_name, a_node
+from nerve.core.checks import a_decision, a_name, a_node, at_once
+from nerve.core.nodes.attempt import goes_through
 from nerve.core.nodes.base import ControlNode, Names, Node, policy_for
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.policy import NO_POLICY, Policy
-from nerve.core.result import Result, census, output_of, was_skipped
+from nerve.core.result import Result, census, output_of, text_of, was_skipped
 from nerve.core.suggest import suggest
 
 InputFn = Callable[[dict[str, Any]], Any]
@@ -44,9 +45,11 @@ class Step:
     def ready(self, up: dict[str, Any]) -> tuple[Node, Any, Policy]:
         """What is to be called now that the steps before are done, with which input and policy."""
         try:
-            given = self.input_fn(up) if self.input_fn else default_input(up, self.depends_on)
-        except Exception as error:
-            failure = Result.failed(f"input_fn raised: {error}", type(error).__name__)
+            given = at_once(self.input_fn(up)) if self.input_fn else default_input(up, self.depends_on)
+        except BaseException as error:
+            if goes_through(error):
+                raise
+            failure = Result.failed(f"input_fn raised: {text_of(error)}", type(error).__name__)
             return Unready(self.node.id, failure), up["input"], Policy.of(on_error=self.policy.on_error)
         return self.node, given, self.policy
 
@@ -127,7 +130,7 @@ class Graph(ControlNode):
             raise ValueError(f"depends_on of step '{step_id}' must be a list of step ids, not a string")
         before = list(depends_on)
         if input_fn is not None:
-            a_function(f"input_fn of step '{step_id}'", input_fn)
+            a_decision(f"input_fn of step '{step_id}'", input_fn)
             if "input" in before:
                 raise ValueError(
                     f"input_fn of step '{step_id}' cannot tell the step 'input' from the graph's own input:"

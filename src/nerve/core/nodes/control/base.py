@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, get_args
 
-from nerve.core.checks import a_count, a_mapping, a_name, a_node, one_of
+from nerve.core.checks import a_count, a_mapping, a_name, a_node, at_once, one_of
+from nerve.core.nodes.attempt import goes_through
 from nerve.core.nodes.base import ControlNode
-from nerve.core.result import Result
+from nerve.core.result import Result, text_of
 
 OnMax = Literal["fail", "return"]
 OnBodyFailure = Literal["stop", "continue"]
@@ -21,6 +22,7 @@ __all__ = [
     "at_least",
     "body_failed",
     "check_loop",
+    "holds",
     "loop_over",
     "named_nodes",
 ]
@@ -29,14 +31,27 @@ __all__ = [
 def ask(owner: ControlNode, what: str, fn: Callable[..., Any], *arguments: Any) -> Any:
     """Call a user's function; if it raises, say whose and on what kind of value."""
     try:
-        return fn(*arguments)
-    except Exception as error:
+        return at_once(fn(*arguments))
+    except BaseException as error:
+        if goes_through(error):
+            raise
         seen = ", ".join(type(getattr(given, "current_value", given)).__name__ for given in arguments)
-        raise retold(error, f"{what} of '{owner.id}' raised on {seen}: {error}") from error
+        raise retold(error, f"{what} of '{owner.id}' raised on {seen}: {text_of(error)}") from error
 
 
-def retold(error: Exception, message: str) -> Exception:
-    """The same kind of error with another message, where it can be made from one."""
+def holds(owner: ControlNode, what: str, fn: Callable[..., Any], *arguments: Any) -> bool:
+    """Whether what a user's function says is true."""
+    return bool(ask(owner, what, lambda *given: bool(at_once(fn(*given))), *arguments))
+
+
+UNRAISABLE = (StopIteration, StopAsyncIteration)
+"""What no coroutine can raise."""
+
+
+def retold(error: BaseException, message: str) -> Exception:
+    """The same kind of error with another message, where it can be made from one and ends nothing else."""
+    if not isinstance(error, Exception) or isinstance(error, UNRAISABLE):
+        return RuntimeError(message)
     if type(error).__module__ == "builtins":
         try:
             return type(error)(message)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from nerve.core.checks import a_function, a_node
+from nerve.core.checks import a_decision, a_node
 from nerve.core.nodes.base import Names, Node
 from nerve.core.nodes.context import ExecutionContext
-from nerve.core.nodes.control.base import ControlNode, ask
+from nerve.core.nodes.control.base import ControlNode, holds
 from nerve.core.result import Result, output_of
 
 
@@ -24,7 +24,7 @@ class BranchNode(ControlNode):
         else_branch: Node | None = None,
         **policy: Any,
     ) -> None:
-        self.condition = a_function(f"condition of '{id}'", condition)
+        self.condition = a_decision(f"condition of '{id}'", condition)
         self.then_branch = a_node(f"then_branch of '{id}'", then_branch)
         self.else_branch = None if else_branch is None else a_node(f"else_branch of '{id}'", else_branch)
         super().__init__(id, session, **policy)
@@ -33,9 +33,9 @@ class BranchNode(ControlNode):
         return [branch for branch in (self.then_branch, self.else_branch) if branch is not None]
 
     async def execute(self, context: ExecutionContext) -> Result:
-        holds = bool(ask(self, "condition", self.condition, context.input))
-        taken = self.then_branch if holds else self.else_branch
-        name = "then" if holds else "else"
+        wanted = holds(self, "condition", self.condition, context.input)
+        taken = self.then_branch if wanted else self.else_branch
+        name = "then" if wanted else "else"
         context.emit("branch_taken", {"node_id": self.id, "branch": name if taken is not None else None})
         if taken is None:
             return Result.ok(output_of(context.input))

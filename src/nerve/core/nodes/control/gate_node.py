@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from nerve.core.checks import a_function, told
+from nerve.core.checks import a_decision, told
 from nerve.core.gates import check_gate, taken
 from nerve.core.nodes.base import Names
 from nerve.core.nodes.context import ExecutionContext
-from nerve.core.nodes.control.base import ControlNode, ask, at_least
+from nerve.core.nodes.control.base import ControlNode, ask, at_least, holds
 from nerve.core.result import Result, output_of
 from nerve.core.runtime import Gate
 
@@ -43,8 +43,10 @@ class GateNode(ControlNode):
     ) -> None:
         if not callable(prompt) and not isinstance(prompt, str):
             raise ValueError(f"prompt of '{id}' is text, or a function of the input, not {told(prompt)}")
+        if callable(prompt):
+            a_decision(f"prompt of '{id}'", prompt)
         if validator is not None:
-            a_function(f"validator of '{id}'", validator)
+            a_decision(f"validator of '{id}'", validator)
         check_gate(f"'{id}'", timeout, options, choices, form)
         self.prompt, self.timeout, self.validator = prompt, timeout, validator
         self.options = list(options) if options is not None else None
@@ -65,7 +67,7 @@ class GateNode(ControlNode):
                 answer = await context.wait(self._gate(context, note))
             except TimeoutError:
                 return Result.failed("Gate timeout", "TimeoutError")
-            if self.validator is None or ask(self, "validator", self.validator, answer):
+            if self.validator is None or holds(self, "validator", self.validator, answer):
                 return Result.ok(answer, {"gate_input": answer})
             note = f"'{answer}' was not accepted"
         return Result.failed("Invalid response", "InvalidResponse", answer)

@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from nerve.core.checks import a_function
+from nerve.core.checks import a_decision
 from nerve.core.nodes.base import Names, Node
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.control.base import (
     ControlNode,
     OnBodyFailure,
     OnMax,
-    ask,
     at_least,
     body_failed,
     check_loop,
+    holds,
     loop_over,
 )
 from nerve.core.result import Result, output_of
@@ -61,7 +61,7 @@ class LoopNode(ControlNode):
         if times is not None:
             at_least(0, id, "times", times)
         if until is not None:
-            a_function(f"until of '{id}'", until)
+            a_decision(f"until of '{id}'", until)
         self.body, self.times, self.until = body, times, until
         if max_iterations is None:
             max_iterations = MANY if times is None else times
@@ -94,4 +94,4 @@ class LoopNode(ControlNode):
     def _finished(self, state: LoopState) -> bool:
         if state.iteration == self.times:
             return True
-        return bool(self.until and state.iteration and ask(self, "until", self.until, state))
+        return bool(self.until and state.iteration and holds(self, "until", self.until, state))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nerve.core.checks import a_mapping, a_name, a_node, told
+from nerve.core.checks import a_decision, a_mapping, a_name, a_node, told
 from nerve.core.nodes.base import Names, Node
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.control.base import ControlNode, ask, at_least
@@ -45,14 +45,15 @@ class MachineNode(ControlNode):
             if not isinstance(state, State):
                 raise ValueError(f"state '{name}' of '{id}' is a State(body, next), not {told(state)}")
             a_node(f"body of state '{name}' of '{id}'", state.body)
+            check_next(f"next of state '{name}' of '{id}'", state.next)
         self.start = start if start is not None else next(iter(self.states))
         self.max_transitions = at_least(1, id, "max_transitions", max_transitions)
         for name in [self.start, *(s.next for s in self.states.values() if isinstance(s.next, str))]:
             self._known(name, id)
         super().__init__(id, session, **policy)
 
-    def _known(self, name: str, machine: str | None) -> str:
-        if name not in self.states:
+    def _known(self, name: Any, machine: str | None) -> str:
+        if not isinstance(name, str) or name not in self.states:
             raise ValueError(f"machine '{machine}' has no state '{name}'{suggest(str(name), self.states)}")
         return name
 
@@ -90,3 +91,12 @@ class MachineNode(ControlNode):
             following = ask(self, f"next of state '{name}'", state.next, result)
             return None if following is None else self._known(following, self.id)
         return state.next if result.success else None
+
+
+def check_next(what: str, given: Any) -> None:
+    if callable(given):
+        a_decision(what, given)
+    elif given is not None and not isinstance(given, str):
+        raise ValueError(
+            f"{what} is the name of a state, a function of the Result, or None, not {told(given)}"
+        )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from copy import deepcopy
 from typing import Any, ClassVar
 
-from nerve.core.checks import a_function
+from nerve.core.checks import a_decision
 from nerve.core.nodes.base import Names, Node
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.control.base import ControlNode, as_list, ask, body_failed
@@ -27,7 +27,7 @@ class ReduceNode(ControlNode):
         **policy: Any,
     ) -> None:
         if not isinstance(fn, Node):
-            a_function(f"fn of '{id}'", fn)
+            a_decision(f"fn of '{id}'", fn)
         self.fn, self.initial = fn, initial
         super().__init__(id, session, **policy)
 

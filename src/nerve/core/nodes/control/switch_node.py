@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
-from nerve.core.checks import a_function, a_mapping, a_name, a_node
+from nerve.core.checks import a_decision, a_mapping, a_name, a_node, told
 from nerve.core.nodes.base import Names, Node
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.control.base import ControlNode, ask
@@ -24,7 +24,7 @@ class SwitchNode(ControlNode):
         default: Node | None = None,
         **policy: Any,
     ) -> None:
-        self.key = a_function(f"key of '{id}'", key)
+        self.key = a_decision(f"key of '{id}'", key)
         self.cases = dict(a_mapping(f"cases of '{id}'", cases))
         for name, node in self.cases.items():
             a_name(f"a case of '{id}'", str(name))
@@ -37,6 +37,8 @@ class SwitchNode(ControlNode):
 
     async def execute(self, context: ExecutionContext) -> Result:
         key = ask(self, "key", self.key, context.input)
+        if not isinstance(key, Hashable):
+            raise ValueError(f"key of '{self.id}' is the name of a case, not {told(key)}")
         taken = self.cases.get(key, self.default)
         name = str(key) if key in self.cases else "default"
         context.emit(

@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from nerve.core.checks import a_function
+from nerve.core.checks import a_decision
 from nerve.core.nodes.base import Names, Node
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.control.base import (
     ControlNode,
     OnBodyFailure,
     OnMax,
-    ask,
     at_least,
     body_failed,
     check_loop,
+    holds,
     loop_over,
 )
 from nerve.core.result import Result, output_of
@@ -50,7 +50,7 @@ class WhileNode(ControlNode):
         **policy: Any,
     ) -> None:
         check_loop(id, body, on_max, on_body_failure)
-        self.condition, self.body = a_function(f"condition of '{id}'", condition), body
+        self.condition, self.body = a_decision(f"condition of '{id}'", condition), body
         self.max_iterations = at_least(0, id, "max_iterations", max_iterations)
         self.on_max, self.on_body_failure = on_max, on_body_failure
         super().__init__(id, session, **policy)
@@ -74,4 +74,4 @@ class WhileNode(ControlNode):
         return loop_over(self, output_of(state.current_value), state.iteration, not wanted, self.on_max)
 
     def _wanted(self, state: WhileState) -> bool:
-        return bool(ask(self, "condition", self.condition, state))
+        return holds(self, "condition", self.condition, state)

@@ -1,0 +1,101 @@
+"""The functions that control nodes ask: what they raise is a failure that says whose function it was."""
+
+import asyncio
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from core.nodes.support import executed
+from nerve import Graph, MockNode, Retry, Session
+from nerve.core.nodes import Node
+from nerve.core.nodes.control import (
+    BranchNode,
+    GateNode,
+    LoopNode,
+    ParallelNode,
+    ReduceNode,
+    SwitchNode,
+    WhileNode,
+)
+
+
+async def later(_: Any) -> bool:
+    return False
+
+
+def leave(_: Any) -> Any:
+    sys.exit(3)
+
+
+def cancel(_: Any) -> Any:
+    raise asyncio.CancelledError
+
+
+def run_dry(_: Any) -> Any:
+    return next(iter([]))
+
+
+class Undecided:
+    def __bool__(self) -> bool:
+        raise ValueError("neither true nor false")
+
+
+class Unsaid(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("nothing to say")
+
+
+def say_nothing(_: Any) -> Any:
+    raise Unsaid
+
+
+Make = Callable[[Session, Callable[[Any], Any]], Node]
+
+ASKED: dict[str, tuple[Make, str]] = {
+    "while": (lambda s, fn: WhileNode("x", s, fn, MockNode()), "condition of 'x'"),
+    "until": (lambda s, fn: LoopNode("x", s, MockNode(), until=fn), "until of 'x'"),
+    "branch": (lambda s, fn: BranchNode("x", s, fn, MockNode()), "condition of 'x'"),
+    "switch": (lambda s, fn: SwitchNode("x", s, fn, {"a": MockNode()}), "key of 'x'"),
+    "reduce": (lambda s, fn: ReduceNode("x", s, lambda acc, item: fn(item)), "fn of 'x'"),
+    "prompt": (lambda s, fn: GateNode("x", s, fn, auto_answer="yes"), "prompt of 'x'"),
+    "validator": (lambda s, fn: GateNode("x", s, "?", validator=fn, auto_answer="yes"), "validator of 'x'"),
+    "input_fn": (lambda s, fn: Graph("x", s).add_step(MockNode(), "q", input_fn=fn), "input_fn"),
+}
+
+
+@pytest.mark.parametrize(("make", "whose"), ASKED.values(), ids=ASKED)
+@pytest.mark.parametrize("fn", [leave, cancel, run_dry, say_nothing, lambda given: later(given)])
+async def test_what_it_does_wrong_fails_its_node_and_nobody_beside_it(
+    session: Session, make: Make, whose: str, fn: Callable[[Any], Any]
+) -> None:
+    both = ParallelNode("both", session, {"bad": make(session, fn), "good": MockNode("good", session)})
+    result = await executed(both, 1)
+    assert list(result.attributes["census"]["not_ok"].values()) == [["bad"]]
+    assert whose in result.error
+    session.register_workflow(both)
+    run = await session.start("both", 1)
+    with pytest.raises(Exception, match=whose):
+        await asyncio.wait_for(run.wait(), 10)
+    assert {path: node.state for path, node in run.view.nodes.items()}["/good"] == "completed"
+
+
+@pytest.mark.parametrize("name", ["while", "until", "branch", "validator"])
+async def test_an_answer_that_is_neither_true_nor_false_is_its_fault(session: Session, name: str) -> None:
+    make, whose = ASKED[name]
+    with pytest.raises(ValueError, match=f"{whose} raised on .*: neither true nor false"):
+        await executed(make(session, lambda _: Undecided()), 1)
+
+
+async def test_a_coroutine_is_not_taken_for_a_yes_to_another_attempt(session: Session) -> None:
+    node = MockNode("n", session, [OSError("gone"), "here"])
+    graph = Graph("g", session).add_step(node, retry=Retry(2, delay=0, on=lambda result: later(result)))
+    result = await executed(graph)
+    assert len(node.calls) == 1
+    assert "it gave something to await" in result.error
+
+
+async def test_a_key_that_no_case_can_have_is_named(session: Session) -> None:
+    with pytest.raises(ValueError, match=r"key of 's' is the name of a case, not \[1\] of type list"):
+        await executed(SwitchNode("s", session, lambda given: [given], {"a": MockNode()}), 1)
