@@ -130,6 +130,34 @@ def test_an_event_of_an_unknown_name_changes_nothing():
     assert (view.state, view.tree, view.last_seq) == ("running", [], 3)
 
 
+@pytest.mark.parametrize("name", ["node_report", "step_by_step", "gate_note", "timer_set", "signal_sent"])
+def test_a_name_of_ones_own_that_begins_like_the_engines_changes_nothing(name):
+    facts = [STARTED, node("/a"), (name, "/a", {"x": 1}), (name, "", {}), done("/a")]
+    view = fold(told(*facts))
+    assert (view.state, view.nodes.keys(), view.nodes["/a"].state) == ("running", {"/a"}, "completed")
+    assert (view.usage.errors, fold(told(*facts[:4])).nodes["/a"].state) == (0, "running")
+
+
+ODD = [{"path": 5}, {"path": "/a"}, {"path": ["a"], "step_id": {}}, {"path": "", "step_id": "x"}]
+ODD += [{"iteration": "x", "max": []}, {"iteration": 1.5}, {"message": {}}, {"thread": [1]}, {"models": 5}]
+
+
+@pytest.mark.parametrize("data", ODD)
+@pytest.mark.parametrize(
+    "name", ["skipped", "loop_iteration", "log", "usage", "provider_limited", "output_chunk", "tool_call"]
+)
+def test_what_anybody_may_emit_gives_a_valid_view_whatever_is_in_it(name, data):
+    view = fold(told(STARTED, node("/a"), (name, "/a", data), node("/b"), done("/a"), done("/b")))
+    assert view.nodes.keys() == {"/a", "/b"}
+    assert view.nodes["/a"].held is None
+    assert isinstance(view.nodes["/a"].iteration, int | None)
+
+
+def test_nobody_passes_over_a_step_that_is_not_its_own():
+    view = fold(told(STARTED, node("/a"), node("/b"), ("skipped", "/b", {"step_id": "a", "path": "/a"})))
+    assert view.nodes["/a"].state == "running"
+
+
 async def test_the_fold_of_any_prefix_of_a_real_run_is_a_valid_view():
     session = Session("test")
     counted(session, "work")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from nerve.core.event import WorkflowEvent
+from nerve.core.event import WorkflowEvent, is_reserved
 from nerve.core.ledger import Ledger
 from nerve.core.limits import Usage
 
@@ -81,7 +81,7 @@ class RunView:
     def apply(self, event: WorkflowEvent) -> RunView:
         """Take in the next event."""
         self.last_seq = event.seq
-        family, _, what = event.event_type.partition("_")
+        family, _, what = event.event_type.partition("_") if is_reserved(event.event_type) else ("", "", "")
         if family == "workflow":
             self._lifecycle(event, what)
         elif family in ("node", "step"):
@@ -92,16 +92,16 @@ class RunView:
             self.usage.iterations += 1
             if event.path:
                 looping = self._node(event.path, event.path.rsplit("/", 1)[-1])
-                looping.iteration = event.data.get("iteration", 0) + 1
-                looping.max_iterations = event.data.get("max")
+                looping.iteration = (whole_number(event.data.get("iteration")) or 0) + 1
+                looping.max_iterations = whole_number(event.data.get("max"))
         elif event.event_type in ("provider_limited", "provider_open"):
             if (node := self.nodes.get(event.path)) is not None:
-                node.held = event.data.get("message")
+                node.held = text(event.data.get("message"))
         elif event.event_type == "usage":
             if event.seq > self._copied:
                 self.ledger.turn(event.path, event.data)
-        elif event.event_type == "skipped" and "path" in event.data:
-            self._node(event.data["path"], event.data["step_id"]).state = "skipped"
+        elif event.event_type == "skipped":
+            self._skipped(event)
         elif event.event_type == "log" and "thread" in event.data and event.path in self.nodes:
             self.nodes[event.path].thread_running = event.data["thread"] == "running"
         elif event.event_type == "path_reset":
@@ -111,6 +111,12 @@ class RunView:
             self.ledger.settled(event.path, event.data)
         self._restate()
         return self
+
+    def _skipped(self, event: WorkflowEvent) -> None:
+        """A step of what tells so, or that itself, is passed over."""
+        path = event.data.get("path")
+        if isinstance(path, str) and path.startswith("/") and f"{path}/".startswith(f"{event.path}/"):
+            self._node(path, text(event.data.get("step_id")) or path.rsplit("/", 1)[-1]).state = "skipped"
 
     def _lifecycle(self, event: WorkflowEvent, what: str) -> None:
         data = event.data
@@ -235,6 +241,15 @@ class RunView:
             else:
                 self._node(parent, parent.rsplit("/", 1)[-1]).children.append(node)
         return node
+
+
+def whole_number(value: Any) -> int | None:
+    """A number of an event that anybody may emit, with anything in it."""
+    return value if isinstance(value, int) else None
+
+
+def text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def fold(events: Iterable[WorkflowEvent]) -> RunView:

@@ -261,6 +261,31 @@ async def test_emit_from_the_thread_arrives_in_order_and_before_the_result(sessi
     assert [event.event_type for event in run.events][-3:-1] == ["progress", "step_completed"]
 
 
+async def test_an_event_tells_what_was_so_when_it_was_emitted(session: Session) -> None:
+    def work(context: ExecutionContext) -> None:
+        told: dict[str, Any] = {"numbers": []}
+        for number in range(20):
+            told["numbers"].append(number)
+            context.emit("progress", told)
+
+    async def aside(context: ExecutionContext) -> None:
+        work(context)
+
+    for fn in (work, aside):
+        node, events = FunctionNode(fn.__name__, session, fn), list[WorkflowEvent]()
+        assert (await executed(node, event_sink=events.append))["success"]
+        await until(lambda events=events: len(events) == 20)
+        graph = Graph(f"g-{fn.__name__}", session).add_step(node)
+        for seen in (events, (await ran(session, graph)).events):
+            assert [len(data["numbers"]) for data in of_type(seen, "progress")] == list(range(1, 21))
+
+
+@pytest.mark.parametrize("data", [5, [1], "text"])
+async def test_the_data_of_an_event_is_a_dict(session: Session, data: Any) -> None:
+    result = await executed(FunctionNode("s", session, lambda context: context.emit("log", data)))
+    assert result.error.startswith("data of the event 'log' is a dict, not ")
+
+
 async def test_without_a_run_emit_from_the_thread_reaches_the_sink_on_the_loop(session: Session) -> None:
     seen: list[tuple[str, bool]] = []
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
-from nerve.core.checks import a_name
+from nerve.core.checks import a_mapping, a_name
 from nerve.core.event import Sink, is_reserved
 from nerve.core.nodes.base import Names, Node, policy_for
 from nerve.core.nodes.direct import DirectRuntime
@@ -125,6 +125,8 @@ class ExecutionContext:
         a_name("an event", event_type)
         if is_reserved(event_type):
             raise ValueError(f"'{event_type}' is written by the engine only; emit another name")
+        if data is not None:
+            a_mapping(f"data of the event '{event_type}'", data)
         self.runtime.emit(self.path, event_type, data or {})
 
     @property

@@ -18,7 +18,7 @@ from nerve.core.gates import gate_id, waiting
 from nerve.core.nodes.attempt import Clock, CutOff, above, attempt, heard, stopped, unsure
 from nerve.core.nodes.base import role_of
 from nerve.core.policy import ONE_TRY, Retry
-from nerve.core.result import Result
+from nerve.core.result import Result, own
 from nerve.core.runtime import Call, Gate, Signal, Timer, Wait, Words
 from nerve.core.threads import Threads
 
@@ -153,12 +153,12 @@ class DirectRuntime:
             self._emitted(place, type, data)
             return
         try:
-            loop.call_soon_threadsafe(self._emitted, place, type, data)
+            loop.call_soon_threadsafe(self._emitted, place, type, as_told(data))
         except RuntimeError:
             pass  # the loop is closed: nobody is left to tell
 
     def _emitted(self, place: str, type: str, data: dict[str, Any]) -> None:
-        self._tell(place, type, data)
+        self._tell(place, type, as_told(data))
 
     def _tell(self, place: str, type: str, data: dict[str, Any]) -> None:
         """Tell the sink; what happens to children is told to nobody else, not even to a run around this."""
@@ -177,6 +177,15 @@ class DirectRuntime:
 
     def new_id(self, place: str) -> str:
         return str(uuid4())
+
+
+def as_told(data: dict[str, Any]) -> dict[str, Any]:
+    """The data of an event as it is now: whoever emits it may go on changing its own."""
+    try:
+        told: dict[str, Any] = own(data)
+        return told
+    except (TypeError, ValueError, RecursionError):
+        return dict(data)  # without a run there may be values that cannot be copied
 
 
 def here() -> Home:
