@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
+from nerve.core.checks import a_mapping
 from nerve.core.misfits import key_text, readable
 from nerve.core.values import decode, encode
 
@@ -57,20 +58,27 @@ class Result(dict[str, Any]):
     @classmethod
     def of(cls, value: Any) -> Result:
         """What a function returned, as a result: a result-shaped dict is one, anything else is the output."""
-        if type(value) is cls and value.keys() >= ALWAYS:
+        if type(value) is cls and value.keys() >= ALWAYS and is_sound(value):
             return value
         if not isinstance(value, dict):
             return cls(success=True, output=value, attributes={})
-        if not is_shaped(value):
+        if not is_shaped(value) and not (type(value) is cls and value.keys() >= ALWAYS):
             return cls.ok(value)
-        success = bool(value.get("success", not value.get("error")))
-        if success:
-            return cls.ok(value.get("output"), value.get("attributes"))
+        made = cls._shaped(value)
+        return made.ended_as(value) if isinstance(value, Result) else made
+
+    @classmethod
+    def _shaped(cls, value: dict[str, Any]) -> Result:
+        attributes = value.get("attributes")
+        if attributes is not None:
+            a_mapping("attributes of a result", attributes)
+        if value.get("success", not value.get("error")):
+            return cls.ok(value.get("output"), attributes)
         return cls.failed(
             str(value.get("error") or "failed"),
             str(value.get("error_type") or "Failed"),
             value.get("output"),
-            value.get("attributes"),
+            attributes,
         )
 
     @classmethod
@@ -111,6 +119,15 @@ def text_of(error: BaseException) -> str:
     if not text:
         return name
     return text if isinstance(error, Exception) else f"{name}: {text}"
+
+
+def is_sound(result: Result) -> bool:
+    """Whether what a Result says has the types that all readers of it rely on."""
+    if type(result["attributes"]) is not dict:
+        return False
+    if result["success"] is True:
+        return True
+    return result["success"] is False and type(result.get("error")) is type(result.get("error_type")) is str
 
 
 def is_shaped(value: Any) -> bool:

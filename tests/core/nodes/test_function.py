@@ -12,7 +12,8 @@ import pytest
 
 from core.nodes.support import executed, function, of_type, ran, until, watched
 from nerve import ExecutionContext, FunctionNode, Session, WorkflowEvent
-from nerve.core.nodes import Graph, Retry
+from nerve.core.nodes import Graph, Result, Retry
+from nerve.errors import WorkflowFailed
 
 
 @pytest.mark.requirement("S0-71")
@@ -259,6 +260,45 @@ async def test_emit_from_the_thread_arrives_in_order_and_before_the_result(sessi
     run = await ran(session, Graph("g", session).add_step(FunctionNode("s", session, work)))
     assert [data["number"] for data in of_type(run.events, "progress")] == list(range(20))
     assert [event.event_type for event in run.events][-3:-1] == ["progress", "step_completed"]
+
+
+@pytest.mark.parametrize("made", [dict, Result])
+@pytest.mark.parametrize("attributes", [[1], "text", 5])
+async def test_attributes_that_are_no_dict_fail_the_step_and_say_so(
+    session: Session, made: type[dict[str, Any]], attributes: Any
+) -> None:
+    node = FunctionNode("s", session, lambda _: made(success=True, output=1, attributes=attributes))
+    graph = Graph("g", session).add_step(node)
+    assert "attributes of a result is a dict, not" in (await executed(graph)).error
+    run = await ran(session, graph)
+    with pytest.raises(WorkflowFailed, match="attributes of a result is a dict, not"):
+        await run.wait()
+
+
+async def test_a_result_made_by_hand_is_taken_for_what_it_says(session: Session) -> None:
+    for given, error in [
+        (Result(success=False, output=1, attributes={}), "failed"),
+        (Result(success=0, output=1, attributes=None, error=OSError("gone")), "gone"),
+    ]:
+        node = FunctionNode(None, session, lambda _, given=given: given)
+        expected = {"success": False, "output": 1, "error": error, "error_type": "Failed", "attributes": {}}
+        assert await executed(node) == expected
+
+
+class Unsaid(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("nothing to say")
+
+
+async def test_an_exception_whose_text_cannot_be_made_is_a_failure_as_any_other(session: Session) -> None:
+    def fn(_: Any) -> None:
+        raise Unsaid
+
+    result = await executed(FunctionNode("s", session, fn))
+    assert (result.error_type, result.error) == (
+        "Unsaid",
+        "Unsaid, whose text could not be made: RuntimeError",
+    )
 
 
 async def test_an_event_tells_what_was_so_when_it_was_emitted(session: Session) -> None:
