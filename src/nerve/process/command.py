@@ -107,4 +107,6 @@ def _not_started(tree: Tree, argv: Sequence[str], cwd: str | os.PathLike[str] | 
     if tree.refusal is None:
         return OSError(errno.ECHILD, f"the supervisor of a command did not start: {stderr[-2000:]}", argv[0])
     number, culprit = tree.refusal
-    return OSError(number, os.strerror(number), os.fspath(cwd) if cwd and culprit == "directory" else argv[0])
+    return OSError(
+        number, os.strerror(number), os.fspath(cwd) if cwd is not None and culprit == "directory" else argv[0]
+    )

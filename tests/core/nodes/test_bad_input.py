@@ -77,6 +77,8 @@ CONSTRUCTED: dict[str, tuple[Make, str]] = {
         "'A' in env of 'x' is text, not 1 of type",
     ),
     "env name": (lambda s, n: BashNode("x", s, "ls", env={1: "A"}), "a name in env of 'x' is text, not 1 of"),
+    "env no name": (lambda s, n: BashNode("x", s, "ls", env={"": "A"}), "a name in env of 'x' is not empty"),
+    "env equals": (lambda s, n: BashNode("x", s, "ls", env={"A=B": "A"}), "in env of 'x' .* got 'A=B'"),
     "responses": (lambda s, n: MockNode("x", s, 5), "responses of 'x' is a list .* not 5 of type int"),
     "response": (lambda s, n: MockNode("x", s, "yes"), "responses of 'x' is a list .* not 'yes' of type str"),
     "prompt": (lambda s, n: GateNode("x", s, 5), "prompt of 'x' is text, or a function .* not 5 of type int"),

@@ -37,6 +37,20 @@ async def test_without_a_command_the_input_is_the_command(session: Session) -> N
     assert (await executed(BashNode(id="runner", session=session), "echo $((6 * 7))"))["output"] == "42\n"
 
 
+@pytest.mark.parametrize("given", [None, True, 5, ["rm", "x"], {"a": 1}])
+async def test_only_a_text_is_a_command(session: Session, tmp_path: Path, given: Any) -> None:
+    result = await executed(BashNode("b", session, cwd=tmp_path), given)
+    assert result.error_type == "ValueError"
+    assert result.error.startswith(
+        "without a command, the input of 'b' is the command, and that is text, not"
+    )
+
+
+async def test_a_folder_without_a_name_is_said_to_be_missing(session: Session) -> None:
+    result = await executed(BashNode("b", session, "pwd", cwd=""))
+    assert result.error.endswith("No such file or directory: ''")
+
+
 async def test_a_typed_command_gets_no_input_of_its_own(session: Session) -> None:
     result = await executed(BashNode("b", session), "cat; echo ${NERVE_INPUT-unset}")
     assert result["output"] == "unset\n"

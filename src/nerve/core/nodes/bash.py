@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from nerve.core.checks import a_folder, a_mapping, a_text
+from nerve.core.checks import a_folder, a_mapping, a_text, told
 from nerve.core.nodes.base import Names, Node
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.result import Result
@@ -42,6 +42,12 @@ class BashNode(Node):
         super().__init__(id, session, **policy)
 
     async def execute(self, context: ExecutionContext) -> Result:
+        if context.overrides.get("command", self.command) is None and not isinstance(context.input, str):
+            return Result.failed(
+                f"without a command, the input of '{self.id}' is the command, and that is text, not"
+                f" {told(context.input)}; give it as command, and the input as its input",
+                "ValueError",
+            )
         try:
             done = await self._run(context)
         except (OSError, NotJson) as error:
@@ -79,6 +85,8 @@ def variables(what: str, given: Any) -> dict[str, str]:
     for name, value in made.items():
         a_text(f"a name in {what}", name)
         a_text(f"{name!r} in {what}", value)
+        if not name or "=" in name or "\0" in name:
+            raise ValueError(f"a name in {what} is not empty and has neither '=' nor NUL, got {name!r}")
     return made
 
 
