@@ -46,6 +46,14 @@ async def test_only_a_text_is_a_command(session: Session, tmp_path: Path, given:
     )
 
 
+async def test_it_runs_in_the_project_of_its_session(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    session = Session(project=tmp_path)
+    for cwd, where in [(None, tmp_path), ("sub", tmp_path / "sub"), (Path("/"), Path("/"))]:
+        result = await executed(BashNode(None, session, "pwd -P", cwd=cwd))
+        assert result.output == f"{where.resolve()}\n"
+
+
 async def test_a_folder_without_a_name_is_said_to_be_missing(session: Session) -> None:
     result = await executed(BashNode("b", session, "pwd", cwd=""))
     assert result.error.endswith("No such file or directory: ''")

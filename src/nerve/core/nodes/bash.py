@@ -22,7 +22,8 @@ class BashNode(Node):
     """Runs `command` with the input on standard input and in NERVE_INPUT.
 
     Without a `command` the input itself is the command, as typed by a person. The output is what it
-    printed, `success` is exit code 0. Cancelling or timing out ends the whole process tree.
+    printed, `success` is exit code 0. Cancelling or timing out ends the whole process tree. `cwd` is a
+    folder of the session's project, or any other by its whole path; without it, it runs in the project.
     """
 
     def __init__(
@@ -66,11 +67,17 @@ class BashNode(Node):
             command, given = as_bytes(context.input).decode(), None
         return await run_command(
             ["bash", "-c", command],
-            cwd=self.cwd,
+            cwd=self._folder(),
             env=self._environment(context, given),
             stdin=given or b"",
             on_output=lambda stream, text: context.emit("output_chunk", {"stream": stream, "text": text}),
         )
+
+    def _folder(self) -> str | os.PathLike[str] | None:
+        """Where it runs: in the project of its session, or where the engine does."""
+        if self.session is None or self.cwd == "":
+            return self.cwd
+        return self.session.project / (self.cwd or "")
 
     def _environment(self, context: ExecutionContext, given: bytes | None) -> dict[str, str]:
         extra = {**self.env, "NERVE_IDEMPOTENCY_KEY": context.idempotency_key, "NERVE_RUN_ID": context.run_id}
