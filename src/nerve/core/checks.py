@@ -44,9 +44,13 @@ def a_folder(what: str, given: Any) -> str | os.PathLike[str]:
     return given
 
 
+def is_node(given: Any) -> bool:
+    return not isinstance(given, type) and callable(getattr(given, "execute", None))
+
+
 def a_node(what: str, given: Any) -> Any:
     """Something that can be executed."""
-    if isinstance(given, type) or not callable(getattr(given, "execute", None)):
+    if not is_node(given):
         by_name = f"; take it from the session: session.find({given!r})" if isinstance(given, str) else ""
         raise ValueError(f"{what} is a node, not {told(given)}{by_name}")
     return given

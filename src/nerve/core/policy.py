@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from nerve.core.checks import a_count, a_decision, a_number, a_time, at_once
+from nerve.core.checks import a_count, a_decision, a_number, a_time, at_once, is_node
 from nerve.core.limits import Limits, of_step
 from nerve.core.misfits import readable
 from nerve.core.result import Result
@@ -37,8 +38,10 @@ class Retry:
 
     def __post_init__(self) -> None:
         a_count("Retry.attempts, the number of tries,", self.attempts, 1)
-        for name in ("delay", "factor", "cap", "jitter"):
-            a_number(f"Retry.{name}", getattr(self, name))
+        a_number("Retry.cap", self.cap)
+        for name in ("delay", "factor", "jitter"):
+            if a_number(f"Retry.{name}", getattr(self, name)) == math.inf:
+                raise ValueError(f"Retry.{name} must be finite, got inf")
         named = isinstance(self.on, Collection) and all(isinstance(name, str) for name in self.on)
         if isinstance(self.on, str | type) or not (callable(self.on) or named):
             raise ValueError(
@@ -121,7 +124,7 @@ class Policy:
         for name in ("timeout", "idle_timeout"):
             if (value := getattr(self, name)) is not None:
                 a_time(name, value)
-        if self.on_error not in (None, "fail", "skip") and not hasattr(self.on_error, "execute"):
+        if self.on_error not in (None, "fail", "skip") and not is_node(self.on_error):
             raise ValueError(f"on_error is 'fail', 'skip' or a node, not {self.on_error!r}")
         if self.effect not in (None, "repeat", "once"):
             raise ValueError(f"effect is 'repeat' or 'once', not {self.effect!r}")

@@ -191,6 +191,30 @@ CONSTRUCTED: dict[str, tuple[Make, str]] = {
     "step id": (lambda s, n: Graph("x", s).add_step(n, 5), "a step of graph 'x' is text, not 5 of type int"),
     "no step id": (lambda s, n: Graph("x", s).add_step(MockNode()), "a step of graph 'x' needs a step_id"),
     "input_fn": (lambda s, n: Graph("x", s).add_step(n, "q", input_fn="y"), "input_fn of step 'q'.*function"),
+    "no list before": (
+        lambda s, n: Graph("x", s).add_step(n, "q", None),
+        "depends_on of step 'q' .* not None",
+    ),
+    "count before": (
+        lambda s, n: Graph("x", s).add_step(n, "q", 5),
+        "depends_on of step 'q' .* not 5 of type",
+    ),
+    "list before": (
+        lambda s, n: Graph("x", s).add_step(n, "q", [["a"]]),
+        r"a step in depends_on of step 'q' is text, not \['a'\]",
+    ),
+    "reference": (lambda s, n: Graph("x", s).add_step_ref(5, "q"), "a node in graph 'x' is text, not 5"),
+    "setting": (
+        lambda s, n: Graph("x", s).add_step(n, "q", retri=Retry()),
+        r"step 'q' of graph 'x' has no setting 'retri'\. Did you mean 'retry'\?",
+    ),
+    "step timeout": (
+        lambda s, n: Graph("x", s).add_step(n, "q", timeout="5"),
+        "step 'q' of graph 'x': timeout is a number of seconds .* got '5'",
+    ),
+    "node retry": (lambda s, n: MockNode("x", s, retry=3), r"'x': retry is a Retry, such as .* not 3"),
+    "fallback class": (lambda s, n: MockNode("x", s, on_error=MockNode), "'x': on_error is .* not <class"),
+    "jitter inf": (lambda s, n: Retry(jitter=math.inf), "Retry.jitter must be finite, got inf"),
     "workflow": (
         lambda s, n: s.register_workflow("x"),
         "what is registered as a workflow is a node, not 'x'",

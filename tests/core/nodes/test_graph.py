@@ -193,7 +193,9 @@ def test_steps_that_could_not_be_told_apart_are_refused(session: Session) -> Non
 
 
 def test_a_string_as_depends_on_is_refused(session: Session) -> None:
-    with pytest.raises(ValueError, match="depends_on of step 'n' must be a list of step ids, not a string"):
+    with pytest.raises(
+        ValueError, match="depends_on of step 'n' must be a list of step ids, not 'abc' of type"
+    ):
         Graph("g", session).add_step(MockNode("n", session), depends_on="abc")
 
 
@@ -258,6 +260,26 @@ async def test_a_step_behind_a_failed_one_is_shown_as_skipped(session):
         "/bad": "failed",
         "/next": "skipped",
     }
+
+
+async def test_a_dependency_that_is_named_twice_is_one(session: Session) -> None:
+    graph = Graph("g", session).add_step(MockNode("a", session))
+    graph.add_step(MockNode("b", session), depends_on=["a", "a"])
+    assert (await executed(graph, 1)).output == 1
+
+
+@pytest.mark.parametrize("on_the_node", [True, False])
+async def test_an_input_that_cannot_be_made_is_a_failure_for_on_error(
+    session: Session, on_the_node: bool
+) -> None:
+    skip: dict[str, Any] = {"on_error": "skip"}
+    node = MockNode("n", session, **(skip if on_the_node else {}))
+    graph = Graph("g", session).add_step(
+        node, input_fn=lambda up: up["nothing"], **({} if on_the_node else skip)
+    )
+    result = await executed(graph)
+    assert result.success
+    assert result.attributes["skipped"] == "input_fn raised: 'nothing'"
 
 
 @pytest.mark.parametrize("around", [Graph, ParallelNode, MapNode])

@@ -67,7 +67,10 @@ class Node:
         limits: Limits | Mapping[str, Any] | None = None,
     ) -> None:
         self._id, self._session = id, session
-        self.policy = Policy.of(retry, timeout, idle_timeout, on_error, effect, limits)
+        try:
+            self.policy = Policy.of(retry, timeout, idle_timeout, on_error, effect, limits)
+        except ValueError as error:
+            raise ValueError(f"'{id or type(self).__name__}': {error}") from None
         fitting(self, self.policy)
         if id is not None and session is not None:
             self._register(id, session)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from nerve.core.checks import a_decision, a_name, a_node, at_once
+from nerve.core.checks import a_decision, a_name, a_node, at_once, told
 from nerve.core.nodes.attempt import goes_through
-from nerve.core.nodes.base import ControlNode, Names, Node, policy_for
+from nerve.core.nodes.base import ControlNode, Names, Node, policy_for, policy_of
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.policy import NO_POLICY, Policy
 from nerve.core.result import Result, census, output_of, text_of, was_skipped
@@ -50,7 +50,8 @@ class Step:
             if goes_through(error):
                 raise
             failure = Result.failed(f"input_fn raised: {text_of(error)}", type(error).__name__)
-            return Unready(self.node.id, failure), up["input"], Policy.of(on_error=self.policy.on_error)
+            instead = self.policy.over(policy_of(self.node)).on_error
+            return Unready(self.node.id, failure), up["input"], Policy.of(on_error=instead)
         return self.node, given, self.policy
 
 
@@ -105,6 +106,7 @@ class Graph(ControlNode):
         **policy: Any,
     ) -> Graph:
         """Add a step by the name of a node, a graph or a workflow of the session, found when it is needed."""
+        a_name(f"a node in graph '{self.id}'", node_id)
         return self._add(node_id, step_id or node_id, depends_on, input_fn, policy)
 
     def chain(self, *nodes: Node) -> Graph:
@@ -126,9 +128,7 @@ class Graph(ControlNode):
         a_name(f"a step of graph '{self.id}'", step_id)
         if step_id in self._steps:
             raise ValueError(f"graph '{self.id}' already has a step '{step_id}'")
-        if isinstance(depends_on, str):
-            raise ValueError(f"depends_on of step '{step_id}' must be a list of step ids, not a string")
-        before = list(depends_on)
+        before = step_ids(f"depends_on of step '{step_id}'", depends_on)
         if input_fn is not None:
             a_decision(f"input_fn of step '{step_id}'", input_fn)
             if "input" in before:
@@ -136,7 +136,7 @@ class Graph(ControlNode):
                     f"input_fn of step '{step_id}' cannot tell the step 'input' from the graph's own input:"
                     " give that step another step_id"
                 )
-        own = Policy.of(**dict(policy))
+        own = settings(f"step '{step_id}' of graph '{self.id}'", policy)
         if not isinstance(given, str):
             policy_for(given, own)
         self._steps[step_id] = Step(step_id, self.session, given, before, input_fn, own)
@@ -204,6 +204,24 @@ class Graph(ControlNode):
         return Result.failed(
             f"step '{broken[0]}' failed: {first.error}", first.error_type, output, attributes
         )
+
+
+def step_ids(what: str, given: Any) -> list[str]:
+    """The names of steps, each once."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise ValueError(f"{what} must be a list of step ids, not {told(given)}")
+    return list(dict.fromkeys(a_name(f"a step in {what}", name) for name in given))
+
+
+def settings(of: str, given: Mapping[str, Any]) -> Policy:
+    """A policy; what is wrong with it is said of whose it is."""
+    for name in given:
+        if name not in Policy.__slots__:
+            raise ValueError(f"{of} has no setting '{name}'{suggest(name, Policy.__slots__)}")
+    try:
+        return Policy.of(**given)
+    except ValueError as error:
+        raise ValueError(f"{of}: {error}") from None
 
 
 async def together(made: Iterable[Awaitable[Result]]) -> list[Result]:

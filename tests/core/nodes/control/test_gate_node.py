@@ -218,3 +218,22 @@ async def test_behind_a_step_the_preview_shows_the_output_and_the_prompt_sees_th
     await graph.execute(ExecutionContext(session, event_sink=events.append))
     [waiting] = of_type(events, "gate_waiting")
     assert (waiting["prompt"], waiting["input_preview"]) == ("success: True", "the work")
+
+
+async def test_a_prompt_that_is_made_is_text(session: Session) -> None:
+    with pytest.raises(ValueError, match="prompt of 'g' is text, not 5 of type int"):
+        await executed(GateNode("g", session, lambda given: 5, auto_answer="yes"))
+
+
+async def test_a_gate_that_cannot_answer_itself_says_so(session: Session) -> None:
+    gate = GateNode("g", session, "?", form={"type": "object", "required": ["a"]})
+    with pytest.raises(ValueError, match="gate 'g' cannot answer itself; give it an auto_answer"):
+        await executed(gate, auto_approve=True)
+
+
+async def test_it_is_answered_from_another_thread(session: Session) -> None:
+    gate = GateNode("g", session, "?")
+    waiting = asyncio.ensure_future(executed(gate))
+    await until(lambda: gate._receivers)
+    await asyncio.get_running_loop().run_in_executor(None, gate.receive_input, "yes")
+    assert (await asyncio.wait_for(waiting, 5)).output == "yes"

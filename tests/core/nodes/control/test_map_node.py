@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from core.nodes.support import executed, function, of_type, watched
 from nerve import ExecutionContext, FunctionNode, Session
-from nerve.core.nodes import MockNode
+from nerve.core.nodes import MockNode, Result
 from nerve.core.nodes.control import MapNode
 
 
@@ -116,3 +116,12 @@ async def test_skipped_items_do_not_fail_it_and_are_counted(session: Session) ->
 def test_senseless_numbers_are_refused(session: Session, options: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(options))} of 'm' must be at least"):
         MapNode("m", session, MockNode(), **options)
+
+
+async def test_more_required_than_there_are_is_said_plainly(session: Session) -> None:
+    result = await executed(MapNode("m", session, MockNode(), require=3), [1, 2])
+    assert result.error == "'m': 2 of 2 succeeded, 3 required"
+
+
+async def test_the_list_of_a_result_is_taken_item_by_item(session: Session) -> None:
+    assert (await executed(MapNode("m", session, MockNode()), Result.ok([1, 2]))).output == [1, 2]

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 from nerve.core.checks import a_count, a_mapping, a_name, a_node, at_once, one_of
 from nerve.core.nodes.attempt import goes_through
 from nerve.core.nodes.base import ControlNode
-from nerve.core.result import Result, text_of
+from nerve.core.result import Result, output_of, text_of
 
 OnMax = Literal["fail", "return"]
 OnBodyFailure = Literal["stop", "continue"]
@@ -61,7 +61,8 @@ def retold(error: BaseException, message: str) -> Exception:
 
 
 def as_list(value: Any) -> list[Any]:
-    """The items of a list; anything else is one item."""
+    """The items of a list, or of a Result's; anything else is one item."""
+    value = output_of(value)
     return list(value) if isinstance(value, list | tuple) else [value]
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from nerve.core.checks import a_decision, told
+from nerve.core.checks import a_decision, a_text, told
 from nerve.core.gates import check_gate, taken
 from nerve.core.nodes.base import Names
 from nerve.core.nodes.context import ExecutionContext
@@ -73,10 +73,9 @@ class GateNode(ControlNode):
         return Result.failed("Invalid response", "InvalidResponse", answer)
 
     def _gate(self, context: ExecutionContext, note: str | None) -> Gate:
-        prompt = ask(self, "prompt", self.prompt, context.input) if callable(self.prompt) else self.prompt
         return Gate(
             context.take("answer"),
-            prompt,
+            self._asked(context.input),
             self.choices,
             self.options,
             self.timeout,
@@ -88,19 +87,36 @@ class GateNode(ControlNode):
             form=self.form,
         )
 
+    def _asked(self, input: Any) -> str:
+        if not callable(self.prompt):
+            return self.prompt
+        return a_text(f"prompt of '{self.id}'", ask(self, "prompt", self.prompt, input))
+
     def _answer_of_its_own(self, context: ExecutionContext) -> str | None:
         if self.auto_answer is not None:
             return self.auto_answer
         if not (self._auto_approve or context.auto_approve):
             return None
         known = self.choices or self.options or ["approve"]
-        return "approve" if "approve" in known else known[0]
+        answer = "approve" if "approve" in known else known[0]
+        try:
+            taken(answer, self.choices, self.form)
+        except ValueError as error:
+            raise ValueError(
+                f"gate '{self.id}' cannot answer itself; give it an auto_answer. {error}"
+            ) from None
+        return answer
 
     def receive_input(self, input: str) -> None:
-        """Answer the gate where it is executed without a run."""
+        """Answer the gate where it is executed without a run; from any thread."""
         waiting = [future for future in self._receivers if not future.done()]
         if not waiting:
             raise RuntimeError(f"gate '{self.id}' does not wait here; in a run, answer the run")
         answer = taken(input, self.choices, self.form)
         self._receivers[:] = waiting[1:]
-        waiting[0].set_result(answer)
+        waiting[0].get_loop().call_soon_threadsafe(answer_to, waiting[0], answer)
+
+
+def answer_to(waiting: asyncio.Future[str], answer: str) -> None:
+    if not waiting.done():
+        waiting.set_result(answer)

@@ -45,11 +45,10 @@ def judge(owner: ControlNode, output: Any, attributes: dict[str, Any], require: 
     needed = total if require is None else require
     if done >= needed:
         return Result.ok(output, attributes)
-    who = "; ".join(
-        f"{kind.replace('_', ' ')}: {', '.join(names)}" for kind, names in counts["not_ok"].items()
-    )
+    others = [f"{kind.replace('_', ' ')}: {', '.join(names)}" for kind, names in counts["not_ok"].items()]
+    who = f" ({'; '.join(others)})" if others else ""
     return Result.failed(
-        f"'{owner.id}': {done} of {total} succeeded, {needed} required ({who}){cause(results)}",
+        f"'{owner.id}': {done} of {total} succeeded, {needed} required{who}{cause(results)}",
         "PartsFailed",
         output,
         attributes,
