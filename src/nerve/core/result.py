@@ -142,6 +142,11 @@ def output_of(value: Any) -> Any:
     return value.output if isinstance(value, Result) else value
 
 
+def as_result(value: Any) -> Any:
+    """A Result that went through the journal, and came out as a dict, as a Result again."""
+    return Result(value) if type(value) is dict and ALWAYS <= value.keys() <= RESULT_KEYS else value
+
+
 def own(value: Any) -> Any:
     """The value as JSON gives it back, sharing nothing that can change; Results in it stay Results."""
     if type(value) in UNCHANGING:

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.nodes.support import executed, function
+from core.nodes.support import executed, function, ran
 from nerve import Session
 from nerve.core.nodes import Graph, MockNode
-from nerve.core.nodes.control import MapNode, ReduceNode
+from nerve.core.nodes.control import LoopNode, MapNode, ReduceNode
 
 
 @pytest.mark.requirement("S1-22")
@@ -42,3 +42,14 @@ async def test_a_node_that_fails_stops_it(session: Session) -> None:
 async def test_a_function_that_raises_names_the_reduce_and_the_types(session: Session) -> None:
     with pytest.raises(TypeError, match="fn of 'r' raised on int, str"):
         await executed(ReduceNode("r", session, operator.add, 0), ["a"])
+
+
+@pytest.mark.parametrize("in_a_run", [False, True])
+async def test_it_folds_the_results_of_a_loop_as_results(session: Session, in_a_run: bool) -> None:
+    body = function(session, "more", lambda number: number + 1)
+    graph = Graph("g", session).chain(
+        LoopNode("loop", session, body, times=3, accumulate=True),
+        ReduceNode("sum", session, lambda total, result: total + result.output, 0),
+    )
+    output = await (await ran(session, graph, 1)).wait() if in_a_run else (await executed(graph, 1)).output
+    assert output == 2 + 3 + 4

@@ -10,11 +10,14 @@ from nerve.core.checks import a_decision
 from nerve.core.nodes.base import Names, Node
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.control.base import ControlNode, as_list, ask, body_failed
-from nerve.core.result import Result
+from nerve.core.result import Result, as_result
 
 
 class ReduceNode(ControlNode):
-    """Folds a list with `fn(accumulated, item)`, or with a node that gets {"acc": …, "item": …}."""
+    """Folds a list with `fn(accumulated, item)`, or with a node that gets {"acc": …, "item": …}.
+
+    `fn` sees an item that is a result, such as those of a LoopNode that accumulates, as a Result.
+    """
 
     takes_result: ClassVar[bool] = False
 
@@ -39,7 +42,7 @@ class ReduceNode(ControlNode):
         accumulated = deepcopy(self.initial)
         for index, item in enumerate(items):
             if not isinstance(self.fn, Node):
-                accumulated = ask(self, "fn", self.fn, accumulated, item)
+                accumulated = ask(self, "fn", self.fn, accumulated, as_result(item))
                 continue
             result = await context.call(self.fn, {"acc": accumulated, "item": item}, id=self.id)
             if not result.success:
