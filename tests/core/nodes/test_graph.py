@@ -282,6 +282,19 @@ async def test_an_input_that_cannot_be_made_is_a_failure_for_on_error(
     assert result.attributes["skipped"] == "input_fn raised: 'nothing'"
 
 
+async def test_a_policy_that_is_none_for_what_is_referred_to_is_refused_before_anything_runs(
+    session: Session,
+) -> None:
+    first = MockNode("first", session)
+    graph = Graph("g", session).add_step(first).add_step_ref("later", effect="once")
+    Graph("later", session).add_step(MockNode("n", session))
+    with pytest.raises(ValueError, match="step 'later': 'later' does nothing itself that could happen twice"):
+        await executed(graph)
+    with pytest.raises(ValueError, match="step 'later': 'later' does nothing itself that could happen twice"):
+        session.register_workflow(graph)
+    assert first.calls == []
+
+
 @pytest.mark.parametrize("around", [Graph, ParallelNode, MapNode])
 async def test_a_graph_that_failed_inside_another_node_fails_it(session: Session, around: type) -> None:
     inner = Graph("inner", session)

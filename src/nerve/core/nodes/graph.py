@@ -42,6 +42,14 @@ class Step:
             )
         return node
 
+    def check(self) -> None:
+        """Raise ValueError for a policy that is none for the node, which may be known only now."""
+        node = self.node
+        try:
+            policy_for(node, self.policy)
+        except ValueError as error:
+            raise ValueError(f"step '{self.id}': {error}") from None
+
     def ready(self, up: dict[str, Any]) -> tuple[Node, Any, Policy]:
         """What is to be called now that the steps before are done, with which input and policy."""
         try:
@@ -154,6 +162,8 @@ class Graph(ControlNode):
 
     def check(self) -> None:
         for step in self._steps.values():
+            if isinstance(step.given, str):
+                step.check()
             for name in step.depends_on:
                 if name not in self._steps:
                     raise ValueError(
