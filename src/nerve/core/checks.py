@@ -118,5 +118,8 @@ def told(given: Any) -> str:
     """What was given, in a few words."""
     if given is None:
         return "None"
-    text = repr(given)
+    try:
+        text = repr(given)
+    except Exception:
+        text = "something"
     return f"{text if len(text) <= 100 else text[:100] + '…'} of type {type(given).__name__}"

@@ -41,6 +41,11 @@ class Later:
         return False
 
 
+class Mute:
+    def __repr__(self) -> str:
+        raise RuntimeError("nothing to say")
+
+
 CONSTRUCTED: dict[str, tuple[Make, str]] = {
     "retry 2.5": (lambda s, n: Retry(attempts=2.5), "Retry.attempts.* whole number, not 2.5"),
     "retry text": (lambda s, n: Retry(attempts="3"), "Retry.attempts.* whole number, not '3' of type str"),
@@ -132,6 +137,7 @@ CONSTRUCTED: dict[str, tuple[Make, str]] = {
     "fn": (lambda s, n: FunctionNode("x", s, None), "fn of 'x' is a function, not None"),
     "map body": (lambda s, n: MapNode("x", s, "n"), r"body of 'x' is a node, not 'n' .*session\.find\('n'\)"),
     "map class": (lambda s, n: MapNode("x", s, MockNode), "body of 'x' is a node, not <class"),
+    "mute": (lambda s, n: MapNode("x", s, Mute()), "body of 'x' is a node, not something of type Mute"),
     "map text": (lambda s, n: MapNode("x", s, n, max_parallel="3"), "max_parallel of 'x' is a whole number"),
     "map require": (lambda s, n: MapNode("x", s, n, require="x"), "require of 'x' is a whole number"),
     "while body": (lambda s, n: WhileNode("x", s, always, None), "body of 'x' is a node, not None"),
