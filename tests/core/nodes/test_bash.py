@@ -211,6 +211,29 @@ async def test_output_keeps_an_idle_timeout_from_running_out(session: Session, i
     assert output.split()[-1] == "12"
 
 
+async def test_a_command_that_never_stops_talking_does_not_fill_the_journal(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nerve.core.nodes.bash.STREAMED", 100_000)
+    talking = BashNode("b", session, "head -c 5000000 /dev/zero | tr '\\0' a; echo end")
+    run = await ran(session, Graph("g", session).add_step(talking))
+    chunks = [data["text"] for data in of_type(run.events, "output_chunk")]
+    assert sum(map(len, chunks)) < 110_000
+    assert chunks[-1].endswith("characters more, not told one by one]\n")
+    assert (await run.wait()).endswith("aend\n")
+
+
+@pytest.mark.parametrize("in_a_run", [True, False])
+async def test_output_beyond_what_is_told_keeps_an_idle_timeout_from_running_out(
+    session: Session, in_a_run: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nerve.core.nodes.bash.STREAMED", 0)
+    talking = BashNode("b", session, "for i in {1..12}; do echo $i; sleep 0.1; done", idle_timeout=1)
+    graph = Graph("g", session).add_step(talking)
+    output = await (await ran(session, graph)).wait() if in_a_run else (await executed(graph))["output"]
+    assert output.split()[-1] == "12"
+
+
 @pytest.mark.parametrize("in_a_run", [True, False])
 async def test_silence_runs_an_idle_timeout_out(session: Session, in_a_run: bool) -> None:
     silent = BashNode("b", session, "echo hello; sleep 600", idle_timeout=0.3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,30 @@ from nerve.process import Exit, child_env, run_command
 
 ENV_LIMIT = 100_000
 """Linux refuses an environment variable of 131,072 bytes; larger inputs come on standard input only."""
+
+
+STREAMED, EACH = 16 * 1024 * 1024, 200
+"""Characters that are told as they come, and what it costs to tell any: a command may go on for ever."""
+BEAT = 0.5
+"""Seconds between the words that more came after that."""
+
+
+class Streamed:
+    """Tells what a command says as it says it; from some length on only that there was more."""
+
+    def __init__(self, context: ExecutionContext) -> None:
+        self._context, self._left = context, STREAMED
+        self._more, self._due = 0, 0.0
+
+    def __call__(self, stream: str, text: str) -> None:
+        self._left -= len(text) + EACH
+        if self._left < 0:
+            self._more += len(text)
+            if (now := time.monotonic()) < self._due:
+                return
+            self._due = now + BEAT
+            text = f"\n[{self._more:,} characters more, not told one by one]\n"
+        self._context.emit("output_chunk", {"stream": stream, "text": text})
 
 
 class BashNode(Node):
@@ -70,7 +95,7 @@ class BashNode(Node):
             cwd=self._folder(),
             env=self._environment(context, given),
             stdin=given or b"",
-            on_output=lambda stream, text: context.emit("output_chunk", {"stream": stream, "text": text}),
+            on_output=Streamed(context),
         )
 
     def _folder(self) -> str | os.PathLike[str] | None:
