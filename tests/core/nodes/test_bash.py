@@ -123,6 +123,12 @@ async def test_an_exit_code_that_is_not_zero_is_a_failed_result_with_its_output(
     assert result["attributes"]["exit_code"] == code
 
 
+async def test_a_failure_has_the_end_of_a_very_long_last_line(session: Session) -> None:
+    result = await executed(BashNode("b", session, "head -c 50000 /dev/zero | tr '\\0' e >&2; exit 1"))
+    assert result.error == f"exit code 1: …{'e' * 1000}"
+    assert len(result.attributes["stderr"]) == 50_000
+
+
 async def test_a_directory_that_is_not_there_is_a_failed_result(session: Session, tmp_path: Path) -> None:
     result = await executed(BashNode("b", session, "true", cwd=tmp_path / "none"))
     assert (result["success"], result["error_type"]) == (False, "FileNotFoundError")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from core.nodes.support import executed, function, of_type, ran, watched
 from nerve import ExecutionContext, FunctionNode, Session
-from nerve.core.nodes import Graph, MockNode
+from nerve.core.nodes import Graph, MockNode, Node, Result
 from nerve.core.nodes.control import LoopNode, MapNode, ParallelNode, WhileNode
 from nerve.core.nodes.graph import find_cycle
 from nerve.errors import WorkflowFailed
@@ -260,6 +260,20 @@ async def test_a_step_behind_a_failed_one_is_shown_as_skipped(session):
         "/bad": "failed",
         "/next": "skipped",
     }
+
+
+class Plain(Node):
+    """A node whose constructor says nothing to that of nodes."""
+
+    def __init__(self, word: str) -> None:
+        self.word = word
+
+    async def execute(self, context: ExecutionContext) -> Result:
+        return Result.ok(self.word)
+
+
+async def test_a_node_of_ones_own_needs_nothing_but_execute(session: Session) -> None:
+    assert (await executed(Graph("g", session).add_step(Plain("hello"), "first"))).output == "hello"
 
 
 async def test_a_dependency_that_is_named_twice_is_one(session: Session) -> None:

@@ -53,6 +53,9 @@ class Node:
     role: ClassVar[Role] = "leaf"
     takes_result: ClassVar[bool] = False
     """Whether it wants the whole Result of the step before it, and not only its output."""
+    _id: str | None = None
+    _session: Names | None = None
+    policy: Policy = NO_POLICY
 
     def __init__(
         self,

@@ -19,6 +19,8 @@ ENV_LIMIT = 100_000
 """Linux refuses an environment variable of 131,072 bytes; larger inputs come on standard input only."""
 
 
+LINE = 1000
+"""Characters of the last line on standard error that are part of the failure; `stderr` has all of it."""
 STREAMED, EACH = 16 * 1024 * 1024, 200
 """Characters that are told as they come, and what it costs to tell any: a command may go on for ever."""
 BEAT = 0.5
@@ -131,4 +133,6 @@ def as_bytes(value: Any) -> bytes:
 def failure(code: int, stderr: str) -> str:
     how = f"exit code {code}" if code >= 0 else f"killed by signal {-code}"
     last = stderr.strip().rsplit("\n", 1)[-1]
+    if len(last) > LINE:
+        last = f"…{last[-LINE:]}"
     return f"{how}: {last}" if last else how

@@ -144,6 +144,9 @@ class DirectRuntime:
         except TimeoutError:
             self._tell(gate.path, "gate_timeout", {**told, "timeout": gate.timeout})
             raise
+        finally:
+            if gate.receivers is not None and future in gate.receivers:
+                gate.receivers.remove(future)
         self._tell(gate.path, "gate_answered", {**told, "answer": answer, "response": answer})
         return answer
 

@@ -237,3 +237,14 @@ async def test_it_is_answered_from_another_thread(session: Session) -> None:
     await until(lambda: gate._receivers)
     await asyncio.get_running_loop().run_in_executor(None, gate.receive_input, "yes")
     assert (await asyncio.wait_for(waiting, 5)).output == "yes"
+
+
+async def test_a_gate_that_was_given_up_waits_for_nothing(session: Session) -> None:
+    gate = GateNode("g", session, "?", timeout=0)
+    assert (await executed(gate)).error == "Gate timeout"
+    gate.timeout = None
+    waiting = asyncio.ensure_future(executed(gate))
+    await until(lambda: gate._receivers)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert gate._receivers == []
