@@ -5,12 +5,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
+from commander.scene import Scene
 from commander.served import at_home, effects, end_server, project, server_pid
+from nerve.api.models import WorkflowTold
 from nerve.commander import WorkflowController
 from nerve.commander.home import Home
 
@@ -74,6 +76,50 @@ async def test_an_answer_that_meets_a_killed_server_counts_once(folder: Path) ->
         await at.ended()
         assert plain(at.runs[0].lines) == SHIPPED
     assert effects(folder) == ["built", "sent"]
+
+
+OPEN = """
+name: open
+body: {kind: gate, id: what, prompt: "What?"}
+"""
+BYE = """
+name: bye
+inputs: {to: {type: string, default: all}}
+body: {kind: transform, expression: "'bye ' + inputs.to"}
+"""
+
+
+async def read(at: Scene, has: Callable[[WorkflowTold], bool]) -> None:
+    """Return when the server has read a file; the Commander is not told."""
+    async with asyncio.timeout(20):
+        while not any(map(has, (await at.client.workflows()).workflows)):  # noqa: ASYNC110 - it tells nobody
+            await asyncio.sleep(0.02)
+
+
+async def test_a_workflow_that_is_written_or_changed_meanwhile_can_be_started(folder: Path) -> None:
+    file = folder / ".nerve/workflows/bye.yaml"
+    async with at_home(folder) as at:
+        await at.enter("%hello you")
+        file.write_text(BYE)
+        await read(at, lambda flow: flow.id == "bye")
+        await at.enter("%bye --to=them")
+        file.write_text(BYE.replace("to", "who"))
+        await read(at, lambda flow: "who" in [each.name for each in flow.inputs])
+        await at.enter("%bye --who=us")
+        await at.ended()
+        assert (at.errors, [block.value for block in at.runs]) == ([], ["hello you", "bye them", "bye us"])
+
+
+async def test_the_name_of_a_workflow_that_is_new_is_no_answer_to_a_gate(folder: Path) -> None:
+    (folder / ".nerve/workflows/open.yaml").write_text(OPEN)
+    async with at_home(folder) as at:
+        await at.enter("%open")
+        await at.until(lambda: at.desk.gates)
+        (folder / ".nerve/workflows/bye.yaml").write_text(BYE)
+        await read(at, lambda flow: flow.id == "bye")
+        await at.enter("/gates what", "%bye")
+        await at.ended(at.runs[1])
+        assert (at.runs[1].value, len(at.desk.gates)) == ("bye all", 1)
 
 
 async def test_one_leaves_and_comes_back_and_finds_everything(folder: Path) -> None:

@@ -11,7 +11,7 @@ from nerve.commander.core.cards import PREFIXES, Target
 from nerve.commander.core.choosing import gate_named, meant, split_answer, split_reason
 from nerve.commander.core.commands import find, help_text, unknown
 from nerve.commander.core.gates import NO, YES, name_of
-from nerve.commander.core.naming import Unknown, startable
+from nerve.commander.core.naming import Unknown
 from nerve.commander.core.options import anything
 from nerve.commander.core.references import resolve, resolve_value
 
@@ -85,7 +85,7 @@ async def target(commander: WorkflowController, text: str) -> None:
         desk.target = None
     else:
         kind = PREFIXES.get(text[:1], "workflow")
-        name, _ = startable(desk, kind, text[1:] if text[:1] in PREFIXES else text)
+        name, _ = await commander.meant(kind, text[1:] if text[:1] in PREFIXES else text)
         desk.target = Target(kind, name)
     desk.flag("target")
     note(commander, f"Plain text goes to {desk.target or 'the router'} from now on.")

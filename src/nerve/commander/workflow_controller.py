@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nerve.api import OPERATIONS, ApiError
-from nerve.api.models import GateTold, RouteTold, RunTold
+from nerve.api.models import GateTold, RouteTold, RunTold, WorkflowTold
 from nerve.commander.console import AtConsole
 from nerve.commander.core.desk import Desk, Target, text_of
 from nerve.commander.core.farewell import farewell
@@ -99,7 +99,7 @@ class WorkflowController(AtConsole):
             if parsed.type is InputType.COMMAND:
                 self.desk.say("input", text)
                 await self._command(parsed)
-            elif gate is not None and not self._starts(parsed):
+            elif gate is not None and not await self._starts(parsed):
                 await self._typed_answer(gate, parsed, text)
             elif parsed.type is InputType.DIRECT:
                 await self._plain(text)
@@ -131,16 +131,16 @@ class WorkflowController(AtConsole):
             return
         await self._listening.ready()
         kind = parsed.type.value
-        name, workflow = startable(self.desk, kind, parsed.target)
+        name, workflow = await self.meant(kind, parsed.target)
         params = typed(parsed.options, workflow) if workflow is not None else {}
         await self.begin(name, value, params)
 
-    def _starts(self, parsed: ParsedInput) -> bool:
+    async def _starts(self, parsed: ParsedInput) -> bool:
         """Whether a line names something that can be started; it does so whatever else is asked."""
         if parsed.type not in STARTED or not parsed.target:
             return False
         with contextlib.suppress(Unknown):
-            startable(self.desk, parsed.type.value, parsed.target)
+            await self.meant(parsed.type.value, parsed.target)
             return True
         return False
 
@@ -185,7 +185,7 @@ class WorkflowController(AtConsole):
             if target.kind == "router":
                 run_id = await self._route(said)
             else:
-                name, workflow = startable(self.desk, target.kind, target.name)
+                name, workflow = await self.meant(target.kind, target.name)
                 params = typed({}, workflow) if workflow is not None else {}
                 run_id = await self.begin(name, value, params)
         finally:
@@ -277,6 +277,12 @@ class WorkflowController(AtConsole):
     async def reload(self) -> None:
         """Ask again for the names of what can be started."""
         await self._listening.reload()
+
+    async def meant(self, kind: str, name: str) -> tuple[str, WorkflowTold | None]:
+        """What a name means now: files come and change while the Commander is open."""
+        with contextlib.suppress(ApiError):  # while the server is away, what was known will do
+            await self.reload()
+        return startable(self.desk, kind, name)
 
     async def named(self, run: str) -> str:
         """The id of the run of that name; of the one in focus if there is none."""
