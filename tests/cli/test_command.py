@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -31,12 +32,25 @@ def test_help_imports_no_verb_and_no_store() -> None:
     assert not (heavy | {"apsw", "pydantic", "yaml"}) & set(loaded)
 
 
+@pytest.mark.parametrize("arguments", ["version", "runs", "facts", "schema --json", "status"])
+def test_a_closed_output_is_no_error(arguments: str, tmp_path: Path) -> None:
+    code = f"import nerve.cli; nerve.cli.main({arguments.split()!r})"
+    shell = ["sh", "-c", 'exec "$0" -c "$1" >&-', sys.executable, code]
+    done = subprocess.run(shell, cwd=tmp_path, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["dmo"], 'nerve: Unknown command "dmo". Did you mean "demo"? Available commands: '),
         (["demo", "--bogus"], "nerve: Unknown option: --bogus."),
         (["demo", "now"], "nerve: Unexpected argument: now."),
+        (
+            ["run", "x", "--limit", "foo=3"],
+            "nerve: --limit: there is no limit 'foo'. There are: steps, iterations, errors, "
+            "wall_time, depth, tokens, cost, turns, agents. See: ",
+        ),
         (["demo", "--resume", "nowhere"], "nerve: nowhere has no journal.db"),
         (
             ["demo", "--resume", "nowhere", "--crash"],

@@ -149,7 +149,15 @@ def test_a_killed_run_goes_on_where_it_was(do, project) -> None:
     process.send_signal(signal.SIGKILL)
     process.communicate()
     (project / "go").touch()
-    assert [run["state"] for run in listed(do)] == ["parked"]
+    [run] = listed(do)
+    told = do("watch", run["run_id"])
+    assert (told.code, f"⏸ run {run['run_id']} is parked" in told.err) == (4, True)
+    states = [
+        run["state"],
+        *(do(verb, run["run_id"], "--json").json["state"] for verb in ("watch", "status")),
+    ]
+    assert states == ["parked"] * 3
+    assert do("status", "--json").json["runs"] == {"parked": 1}
     done = do("resume", listed(do)[0]["run_id"])
     assert (done.code, done.out) == (0, "done\n")
     assert "[one]" not in done.err

@@ -187,6 +187,14 @@ def test_python_is_started_and_what_it_prints_is_no_result(do) -> None:
     assert "noise" in done.err
 
 
+@pytest.mark.parametrize("verb", [["answer", "Ann"], ["approve"], ["reject"], ["fork"]])
+def test_a_run_whose_code_is_not_there_says_how_to_name_it_and_stays_as_it_is(verb: list[str], do) -> None:
+    run = do("start", "flows.py:greet", "--json").json["run_id"]
+    done = do(verb[0], run, *verb[1:])
+    assert (done.code, "Name the file that has its code: --with FILE." in done.err) == (2, True)
+    assert do("status", run, "--json").json["state"] == "waiting"
+
+
 def test_a_child_is_answered_through_the_run_that_called_it(do) -> None:
     run = do("start", "parent", "--json").json
     assert [gate["name"] for gate in run["gates"]] == ["colour"]
@@ -251,6 +259,10 @@ def test_looking_at_a_run(do) -> None:
     assert [event["seq"] for event in events] == list(range(2, len(events) + 2))
     assert "workflow_completed" in do("events", run).out
     assert [line["text"] for line in do("logs", run, "--json").json][-1] == "[workflow] completed"
+    for verb in "events", "logs":
+        whole = do(verb, run, "--json").json
+        lines = do(verb, run, "--json", "--follow", "--after", "1").out.splitlines()
+        assert [json.loads(line) for line in lines] == [each for each in whole if each["seq"] > 1] != []
     told = do("status", "--json").json
     assert (told["server"], told["runs"]) == (False, {"completed": 1})
     assert do("gates").out == "No open gates.\n"

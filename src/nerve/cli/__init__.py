@@ -14,7 +14,7 @@ from nerve import __version__
 from nerve.cli.exits import FAILED, INTERRUPTED, REFUSED
 from nerve.cli.usage import UsageError, stopped
 from nerve.cli.verbs import VERBS, WORKFLOW, Verb
-from nerve.errors import NerveError
+from nerve.errors import NerveError, WorkflowAbsent
 
 app = App(
     name="nerve",
@@ -43,6 +43,8 @@ app.register_install_completion_command(help="Install completion for this shell.
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """The `nerve` command."""
+    if sys.stdout is None:  # it was closed: nerve … >&-
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - it is open to the end
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
@@ -119,24 +121,26 @@ class Wrong:
 
 
 def wrong_with(error: Exception) -> Wrong:
-    from nerve.api.errors import ApiError
+    from nerve.api.errors import ApiError, told
 
     match error:
+        case WorkflowAbsent():
+            return wrong_with(told(error))
         case ApiError():
             from nerve.cli.common import sentence
 
             exit = REFUSED if error.status < 500 else FAILED
-            told = error.details.get("problems", [])
-            return Wrong(exit, error.code, error.message, f"nerve: {sentence(error)}", error.fix, told)
+            problems = error.details.get("problems", [])
+            return Wrong(exit, error.code, error.message, f"nerve: {sentence(error)}", error.fix, problems)
         case UnusedCliTokensError():
             return refused(f"Unexpected argument: {' '.join(error.unused_tokens or [])}.")
         case CycloptsError() | UsageError():
             return refused(str(error), getattr(error, "code", "bad_request"))
         case NerveError() if problems := getattr(error, "problems", None):
             text = "\n".join(map(str, problems))
-            told = [problem.to_dict() for problem in problems]
             fix = next((problem.fix for problem in problems if problem.fix), CHECK)
-            return Wrong(REFUSED, "refused", text, text, fix, told)
+            places = [problem.to_dict() for problem in problems]
+            return Wrong(REFUSED, "refused", text, text, fix, places)
         case NerveError() if isinstance(code := getattr(error, "code", None), str):
             message, fix = getattr(error, "message", str(error)), getattr(error, "fix", "")
             exit = REFUSED if code == "bad_request" else FAILED
@@ -150,7 +154,7 @@ def wrong_with(error: Exception) -> Wrong:
 
 def refused(message: str, code: str = "bad_request") -> Wrong:
     """What is wrong with the command, in one line."""
-    message = " ".join(message.split())
+    message = stopped(" ".join(message.split()))
     return Wrong(REFUSED, code, message, f"nerve: {message} {HELP}", HELP)
 
 

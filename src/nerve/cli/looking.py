@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 from rich.console import Console
@@ -12,7 +12,8 @@ from nerve.api.models import EventTold, GateTold
 from nerve.cli.answers import name_of
 from nerve.cli.common import DEFAULT, Common, Door, Flag, Run, again, answering, command
 from nerve.cli.exits import COMPLETED
-from nerve.cli.story import Story, outcome_of
+from nerve.cli.outcome import PARKED
+from nerve.cli.story import Story, outcome_of, undriven
 from nerve.cli.telling import alternatives, tell
 from nerve.commander.core.forms import example, lines
 from nerve.commander.core.harmless import in_json
@@ -25,8 +26,7 @@ from nerve.errors import NerveError
 Follow = Annotated[
     Flag, Parameter(help="Go on with what comes, until the run ends; with --json one object a line.")
 ]
-WIDE = 1000
-"""Columns of a table in a pipe."""
+After = Annotated[int, Parameter(help="Only what is behind the event of this number.")]
 
 
 def watch(run: Run, /, *, common: Common = DEFAULT) -> int:
@@ -81,6 +81,8 @@ def status(run: Annotated[str | None, Parameter(name="RUN")] = None, /, *, commo
         tree = Tree()
         async for event in past(door, told.run_id):
             tree.take("", event_of(event))
+        if door.session is not None:
+            told = told.model_copy(update={"state": undriven(told)})
         outcome = outcome_of(told, tree)
         rows = [f"{told.workflow}  {told.run_id}  {told.state}", *drawn(tree)]
         rows += [f"error: {outcome.error}"] if outcome.error else []
@@ -93,6 +95,8 @@ def status(run: Annotated[str | None, Parameter(name="RUN")] = None, /, *, commo
 
 async def overall(door: Door) -> int:
     health, gates, usage = await door.client.health(), await door.client.gates(), await door.client.usage()
+    if door.session is not None and (parked := health.runs.pop("running", 0)):
+        health.runs[PARKED] = parked
     counted = ", ".join(f"{number} {state}" for state, number in sorted(health.runs.items()))
     lines = [
         f"server: {'none; start it with nerve serve' if door.session is not None else 'running'}",
@@ -133,14 +137,11 @@ def fields_of(gate: GateTold) -> list[str]:
     return [f"    {line}" for line in lines(gate.form or {})]
 
 
-def events(run: Run, /, *, after: int = 0, follow: Follow = False, common: Common = DEFAULT) -> int:
-    """Print the events of a run.
+def events(run: Run, /, *, after: After = 0, follow: Follow = False, common: Common = DEFAULT) -> int:
+    """Print the events of a run."""
 
-    Parameters
-    ----------
-    after
-        Only those behind this number.
-    """
+    def told(event: EventTold) -> dict[str, Any]:
+        return event.model_dump(mode="json", include=set(EventTold.model_fields))
 
     def line(event: EventTold) -> str:
         data = in_json(event.data)
@@ -148,38 +149,46 @@ def events(run: Run, /, *, after: int = 0, follow: Follow = False, common: Commo
 
     async def do(door: Door) -> int:
         run_id = (await door.client.run(run=run)).run_id
-        if follow and door.session is None:
-            async for event in door.client.watch(run_id, after):
-                door.tell(event, line(event))
-        else:
-            found = [event async for event in past(door, run_id, after)]
-            told = [event.model_dump(mode="json") for event in found]
-            door.tell(told, [line(event) for event in found])
-        return COMPLETED
+        found = ((told(event), line(event)) async for event in happened(door, run_id, after, follow))
+        return await listed(door, found, follow)
 
     return answering(common, do)
 
 
-def logs(run: Run, /, *, follow: Follow = False, common: Common = DEFAULT) -> int:
+def logs(run: Run, /, *, after: After = 0, follow: Follow = False, common: Common = DEFAULT) -> int:
     """Print what a run did and said: its steps, what its agents wrote and the tools they used."""
+
+    def told(event: EventTold, line: str) -> dict[str, Any]:
+        return {"seq": event.seq, "at": event.timestamp.isoformat(), "path": event.path, "text": line}
 
     async def do(door: Door) -> int:
         run_id = (await door.client.run(run=run)).run_id
-        follows = follow and door.session is None
-        source = door.client.watch(run_id) if follows else past(door, run_id)
-        found = []
-        async for event in source:
-            if (line := logged(event_of(event))) is None:
-                continue
-            told = {"seq": event.seq, "at": event.timestamp.isoformat(), "path": event.path, "text": line}
-            found.append(told)
-            if follows or not door.common.json:
-                door.tell(told, line)
-        if door.common.json and not follows:
-            door.tell(found)
-        return COMPLETED
+        found = (
+            (told(event, line), line)
+            async for event in happened(door, run_id, after, follow)
+            if (line := logged(event_of(event))) is not None
+        )
+        return await listed(door, found, follow)
 
     return answering(common, do)
+
+
+async def listed(door: Door, found: AsyncIterator[tuple[dict[str, Any], str]], follow: bool) -> int:
+    """Tell each as it comes; as JSON they are one list, unless they are followed."""
+    whole = []
+    async for told, line in found:
+        if door.common.json and not follow:
+            whole.append(told)
+        else:
+            door.tell(told, line)
+    if door.common.json and not follow:
+        door.tell(whole)
+    return COMPLETED
+
+
+def happened(door: Door, run_id: str, after: int, follow: bool) -> AsyncIterator[EventTold]:
+    """What has happened in a run, and what comes, if that is asked for and a server drives it."""
+    return door.client.watch(run_id, after) if follow and door.session is None else past(door, run_id, after)
 
 
 async def past(door: Door, run_id: str, after: int = 0) -> AsyncIterator[EventTold]:

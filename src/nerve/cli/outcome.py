@@ -8,6 +8,9 @@ from typing import Any
 
 from nerve.cli.exits import code_of
 
+PARKED = "parked"
+"""The state of a run that was running when its process ended; nobody drives it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:

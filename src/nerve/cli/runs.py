@@ -17,6 +17,7 @@ from nerve.api.telling import whole_name
 from nerve.cli.answers import name_of
 from nerve.cli.common import Common, refused
 from nerve.cli.flags import Flag
+from nerve.cli.outcome import PARKED
 from nerve.cli.project import store_of
 from nerve.cli.usage import UsageError, stopped
 from nerve.client import server_of
@@ -26,8 +27,6 @@ from nerve.core.session import Session
 from nerve.core.suggest import suggest
 from nerve.core.workflow import GateInfo, WorkflowState
 
-PARKED = "parked"
-"""A run that was running when its process ended; nobody drives it."""
 STATES = [*(state.value for state in WorkflowState), PARKED]
 SHORT = 13
 """Characters of an id that are shown: the millisecond of the start."""

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from nerve.api import ApiError
-from nerve.api.models import EventTold, GateTold
+from nerve.api.models import EventTold, GateTold, RunTold
 from nerve.cli.answers import Answers, name_of, names_of
 from nerve.cli.asking import Nobody, ask, can_ask, forget_typed, show_gate
 from nerve.cli.common import Door, console, sentence
 from nerve.cli.exits import OF_STATES
-from nerve.cli.outcome import Outcome, awaited
+from nerve.cli.outcome import PARKED, Outcome, awaited
 from nerve.cli.screen import say, screen_for
 from nerve.commander.core.tree import Tree, event_of
 from nerve.commander.core.waits import STARTS
@@ -65,7 +66,8 @@ class Story:
             self._news.append(event_of(told))
         self._show()
         self.screen.rest()
-        return await self.outcome()
+        outcome = await self.outcome()
+        return replace(outcome, state=undriven(outcome))
 
     def _left_alone(self, to_end: bool) -> bool:
         """Whether nothing goes on that could be waited for."""
@@ -203,6 +205,13 @@ class Story:
 
     def _is_open(self, gate: GateTold) -> bool:
         return any(gate.gate_id == other.gate_id for other in self.tree.gates)
+
+
+def undriven(run: Outcome | RunTold) -> str:
+    """The state of a run that nobody drives: what was running is parked, or waits in one it has called."""
+    if run.state != "running":
+        return run.state
+    return "waiting" if run.gates else PARKED
 
 
 def outcome_of(run: Any, tree: Tree | None = None) -> Outcome:
