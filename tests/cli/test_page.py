@@ -2,12 +2,12 @@
 
 import re
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 
 from nerve.cli import exits
 from nerve.cli.common import Common
-from nerve.cli.run import run
 from nerve.cli.verbs import VERBS, WORKFLOW
 
 PAGE = (Path(__file__).parents[2] / "docs/cli.md").read_text()
@@ -52,8 +52,10 @@ def test_every_command_says_what_the_page_shows(do, example) -> None:
 def test_every_verb_option_and_exit_code_is_on_the_page() -> None:
     for verb in [*VERBS, *(f"workflow {name}" for name in WORKFLOW)]:
         assert f"`nerve {verb}" in PAGE
-    for name in {*run.__kwdefaults__, *Common.__dataclass_fields__} - {"common"}:
+    functions = [resolve_name(verb.function) for verb in [*VERBS.values(), *WORKFLOW.values()]]
+    names = {name for function in functions for name in function.__kwdefaults__ or ()}
+    for name in {*names, *Common.__dataclass_fields__} - {"common"}:
         option = {"modules": "with"}.get(name, name.replace("_", "-"))
-        assert f"`--{option}" in PAGE
+        assert f"--{option}" in PAGE
     codes = {value for name, value in vars(exits).items() if name.isupper() and isinstance(value, int)}
     assert {int(code) for code in re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)} == codes
