@@ -14,12 +14,13 @@ PATIENCE = 30
 
 
 class Terminal:
-    """Runs `nerve …` in a process group of its own, in a terminal of 80 columns."""
+    """Runs `nerve …` in a process group of its own, in a terminal of its own."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, columns: int = 80) -> None:
         self._screen, inside = pty.openpty()
-        fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 80, 0, 0))
-        self._process = Process(*arguments, streams=(inside, inside, inside), TERM="xterm-256color")
+        fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+        screen = {"TERM": "xterm-256color", "COLUMNS": str(columns)}  # the tests' own may say otherwise
+        self._process = Process(*arguments, streams=(inside, inside, inside), **screen)
         os.close(inside)
         self.shown = ""
 

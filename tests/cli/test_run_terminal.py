@@ -1,5 +1,6 @@
 """`nerve run` in a terminal: the panel, questions, and Ctrl-C."""
 
+import json
 import re
 
 import pytest
@@ -21,6 +22,7 @@ def test_a_person_is_asked_and_asked_again_and_may_answer_by_number(project) -> 
         shown = clean(terminal.until(ASKED))
         for line in ("Workflow Progress", "✓ build", "⏸ Waiting for Input: approve", "Ship it?", "1  yes"):
             assert line in shown
+        assert "built 3" in shown.split("Waiting for Input: approve")[1]
         terminal.type("maybe")
         assert "Invalid choice 'maybe'. Must be one of: ['yes', 'no']" in clean(terminal.until(ASKED))
         terminal.type("1")
@@ -35,9 +37,10 @@ def test_a_text_is_asked_for_and_the_end_of_the_terminal_leaves_the_run_waiting(
         assert terminal.end() == 0
         assert "blue" in terminal.shown
     with Terminal("run", "asking") as terminal:
-        terminal.until("Answer: ")
+        assert "None" not in clean(terminal.until("Answer: "))
         terminal.press("\x04")
         assert terminal.end() == 4
+        assert re.search(r"Answer: \r?\n", clean(terminal.shown))
         assert "Go on with: nerve resume" in clean(terminal.shown)
 
 
@@ -54,6 +57,18 @@ def test_ctrl_c_parks_the_run_and_names_the_command_that_goes_on(project) -> Non
     assert done.returncode == 0
     assert "told hello" in done.stdout
     assert (project / "effects").read_text() == "built\n"
+
+
+def test_a_narrow_terminal_shows_whole_ids_and_one_line_for_each_step(project) -> None:
+    run = json.loads(finished("start", "shout", "--json").stdout)["run_id"]
+    with Terminal("runs", columns=36) as terminal:
+        assert terminal.end() == 0
+        [line] = clean(terminal.shown).splitlines()[1:]
+        assert line.split() == [run[:13], "shout", "✓", "completed"]
+    with Terminal("status", run, columns=36) as terminal:
+        assert terminal.end() == 0
+        assert all(len(line) <= 36 for line in clean(terminal.shown).splitlines() if "say" in line)
+        assert re.search(r"└─ ✓ say .*\(\d\.\ds\)", clean(terminal.shown))
 
 
 def test_a_run_that_is_watched_without_a_server_is_asked_for_its_gates_and_goes_on(project) -> None:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from rich.panel import Panel
 from rich.text import Text
 
-from nerve.cli.answers import Gate
+from nerve.api.models import GateTold
 from nerve.cli.screen import say, typed_line
 from nerve.commander.core.forms import lines, takes
-from nerve.commander.core.gates import chosen
+from nerve.commander.core.gates import chosen, preview_of
 from nerve.commander.core.harmless import harmless, on_one_line
 
 if TYPE_CHECKING:
@@ -40,9 +40,13 @@ def forget_typed() -> None:
         termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
 
-def show_gate(console: Console, gate: Gate, name: str) -> None:
-    """The question, and what can be answered."""
+def show_gate(console: Console, gate: GateTold, name: str) -> None:
+    """The question, what it is about, and what can be answered."""
     text = Text(harmless(gate.prompt))
+    if gate.note:
+        text.append(f"\n{harmless(gate.note)}", "dim")
+    if preview := preview_of(gate.model_extra or {}):
+        text.append(f"\n\n{harmless(preview)}\n")
     for number, choice in enumerate(gate.choices or [], start=1):
         text.append(f"\n{number}  {harmless(choice)}")
     for field in lines(gate.form or {}):
@@ -53,7 +57,7 @@ def show_gate(console: Console, gate: Gate, name: str) -> None:
     console.print(Panel(text, title=title, border_style="yellow", expand=False))
 
 
-async def ask(console: Console, gate: Gate, refused: str, is_open: Callable[[], bool]) -> str | None:
+async def ask(console: Console, gate: GateTold, refused: str, is_open: Callable[[], bool]) -> str | None:
     """A person's answer; None when the gate was settled another way meanwhile."""
     if refused:
         say(console, refused)
@@ -71,6 +75,7 @@ async def ask(console: Console, gate: Gate, refused: str, is_open: Callable[[], 
             typing.cancel()
         line = typing.result()
         if not line:
+            say(console, "")  # what follows is no answer to the question
             raise Nobody
         if answer := chosen(line.strip(), choices):
             return answer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 from cyclopts import Parameter
 from rich.console import Console
@@ -19,7 +19,7 @@ from nerve.commander.core.forms import example, lines
 from nerve.commander.core.harmless import in_json
 from nerve.commander.core.lines import logged
 from nerve.commander.core.tree import Tree, event_of
-from nerve.commander.drawing import grid
+from nerve.commander.drawing import WIDEST, grid
 from nerve.commander.listing import today
 from nerve.errors import NerveError
 
@@ -84,7 +84,7 @@ def status(run: Annotated[str | None, Parameter(name="RUN")] = None, /, *, commo
         if door.session is not None:
             told = told.model_copy(update={"state": undriven(told)})
         outcome = outcome_of(told, tree)
-        rows = [f"{told.workflow}  {told.run_id}  {told.state}", *drawn(tree)]
+        rows = [f"{told.workflow}  {told.run_id}  {told.state}", *drawn(tree, door.out)]
         rows += [f"error: {outcome.error}"] if outcome.error else []
         rows += [f"held: {told.held['message']}"] if told.held else []
         door.tell(told, [*rows, *map(asked, told.gates)])
@@ -202,9 +202,11 @@ async def past(door: Door, run_id: str, after: int = 0) -> AsyncIterator[EventTo
         more = page.more
 
 
-def drawn(tree: Tree) -> list[str]:
-    """The lines of a tree as text."""
-    screen = Console(width=100, color_system=None, highlight=False)
+def drawn(tree: Tree, out: TextIO) -> list[str]:
+    """The lines of a tree as text, which fit a terminal."""
+    there = Console(file=out)
+    width = min(there.width, WIDEST) if there.is_terminal else WIDEST
+    screen = Console(width=width, color_system=None, highlight=False)
     with screen.capture() as lines:
         screen.print(grid(tree))
     return [line.rstrip() for line in lines.get().splitlines()]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -30,6 +32,9 @@ from nerve.core.workflow import GateInfo, WorkflowState
 STATES = [*(state.value for state in WorkflowState), PARKED]
 SHORT = 13
 """Characters of an id that are shown: the millisecond of the start."""
+HEADINGS = ("run", "workflow", "state", "started", "took", "")
+NARROW = 64
+"""Columns of a terminal that has no room for more than the first three."""
 
 
 def runs(
@@ -120,18 +125,29 @@ def gate_told(run_id: str, gate: GateInfo) -> dict[str, Any]:
 
 
 def show(found: list[dict[str, Any]]) -> None:
-    """The table; in a pipe it is as wide as it must be."""
+    """The table; in a pipe it is as wide as it must be, and a narrow terminal is shown less."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 1000
+    headings = HEADINGS if console.width >= NARROW else HEADINGS[:3]
+    rows = [row[: len(headings)] for row in rows_of(found)]
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("run", "workflow", "state", "started", "took", ""):
-        table.add_column(heading, no_wrap=heading != "", overflow="ellipsis")
+    for column, heading in enumerate(headings):
+        whole = max(cell_len(str(row[column])) for row in rows) if heading in ("run", "state") else None
+        table.add_column(heading, no_wrap=heading != "", overflow="ellipsis", min_width=whole)
+    for row in rows:
+        table.add_row(*row)
+    with console.capture() as drawn:
+        console.print(table)
+    print("\n".join(line.rstrip() for line in drawn.get().splitlines()))
+
+
+def rows_of(found: list[dict[str, Any]]) -> Iterator[tuple[str | Text, ...]]:
     short = [run["run_id"][:SHORT] for run in found]
     for run, prefix in zip(found, short, strict=True):
         symbol, style = SYMBOLS.get(run["state"], ("⏸", "yellow"))
         started = datetime.fromisoformat(run["started_at"])
-        table.add_row(
+        yield (
             run["run_id"] if short.count(prefix) > 1 else prefix,
             Text(harmless(run["workflow"])),
             Text(f"{symbol} {run['state']}", style),
@@ -139,9 +155,6 @@ def show(found: list[dict[str, Any]]) -> None:
             took(started, run["ended_at"]),
             Text(harmless(asked(run["gates"]))),
         )
-    with console.capture() as drawn:
-        console.print(table)
-    print("\n".join(line.rstrip() for line in drawn.get().splitlines()))
 
 
 def asked(gates: list[dict[str, Any]]) -> str:

@@ -13,6 +13,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from nerve.commander.core.forms import lines
+from nerve.commander.core.gates import preview_of
 from nerve.commander.core.harmless import harmless
 from nerve.commander.core.lines import SYMBOLS
 
@@ -175,8 +176,8 @@ def gate_panel(
     text = Text(prompt, "bold").append(line + rest, "none")
     if note := gate.get("note"):
         text.append(f"\n{harmless(str(note))}", "dim")
-    if preview := gate.get("input_preview"):
-        text.append(f"\n\n{harmless(str(preview)).strip()}", "none")
+    if preview := preview_of(gate):
+        text.append(f"\n\n{harmless(preview)}", "none")
     if more is not None:
         text = text.append("\n\n").append(more)
     if fields := lines(gate.get("form") or {}):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 YES = ("approve", "approved", "yes", "y", "ok", "accept", "allow", "true")
 NO = ("reject", "rejected", "no", "n", "deny", "decline", "refuse", "cancel", "false")
@@ -32,6 +33,12 @@ def names_of(gate: Gate) -> list[str]:
 def name_of(gate: Gate) -> str:
     """What a person may call a gate."""
     return gate.node_id or names_of(gate)[-1]
+
+
+def preview_of(gate: Mapping[str, Any]) -> str:
+    """What a question is about, as its event tells it; "" where it is about nothing."""
+    preview = str(gate.get("input_preview") or "").rstrip().lstrip("\n")
+    return "" if preview == "None" else preview
 
 
 def chosen(line: str, choices: list[str]) -> str:

@@ -19,7 +19,7 @@ from textual.widgets import Static
 from nerve.api.models import GateTold
 from nerve.commander.core.blocks import diff_in, is_diff
 from nerve.commander.core.choosing import Unsaid, meant
-from nerve.commander.core.gates import NO, YES, name_of
+from nerve.commander.core.gates import NO, YES, name_of, preview_of
 from nerve.commander.core.harmless import harmless
 from nerve.commander.tui.change import change, counted, file_of
 from nerve.commander.tui.paper import Paper, draw
@@ -223,10 +223,9 @@ def asked(gate: GateTold, whole: bool = False) -> Iterator[RenderableType]:
         yield prose(prompt)
     if gate.note:
         yield Text(harmless(gate.note), "dim")
-    preview = (gate.model_extra or {}).get("input_preview")
-    if preview:
+    if preview := preview_of(gate.model_extra or {}):
         yield Text()
-        yield Padding(shown(str(preview), whole), (0, 0, 0, 2))
+        yield Padding(shown(preview, whole), (0, 0, 0, 2))
     if action:
         yield Text()
         yield from exactly(action, whole)
