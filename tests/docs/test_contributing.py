@@ -5,7 +5,7 @@ from importlib import import_module
 
 import pytest
 
-from docs.pages import page
+from docs.pages import ROOT, page
 
 TEXT = page("CONTRIBUTING.md")
 
@@ -49,3 +49,10 @@ def test_everything_that_can_be_added_has_a_paragraph() -> None:
         "key of the full screen",
         "event",
     ]
+
+
+def test_every_file_that_names_the_notations_is_told_of() -> None:
+    ours = sorted((ROOT / "src/nerve").rglob("*.py"))
+    naming = [path.relative_to(ROOT) for path in ours if '"lisp"' in path.read_text()]
+    others = [path for path in naming if "lisp" not in path.parts]
+    assert [path for path in others if f"`{path}`" not in TEXT] == []
