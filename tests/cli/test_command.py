@@ -45,7 +45,17 @@ def test_a_closed_output_is_no_error(arguments: str, tmp_path: Path) -> None:
     [
         (["dmo"], 'nerve: Unknown command "dmo". Did you mean "demo"? Available commands: '),
         (["demo", "--bogus"], "nerve: Unknown option: --bogus."),
-        (["demo", "now"], "nerve: Unexpected argument: now."),
+        (["demo", "now"], "nerve: Unexpected argument: now. See: nerve demo --help"),
+        (["workflow", "lsit"], 'nerve: Unknown command "lsit". Did you mean "list"? '),
+        (
+            ["workflow", "define"],
+            'nerve: Command "workflow define" parameter FILE requires an argument. '
+            "See: nerve workflow define --help",
+        ),
+        (
+            ["run", "x", "-label"],
+            "nerve: Unknown option: -label. What is no option stands behind --. See: nerve run --help",
+        ),
         (
             ["run", "x", "--limit", "foo=3"],
             "nerve: --limit: there is no limit 'foo'. There are: steps, iterations, errors, "

@@ -49,7 +49,7 @@ def test_without_a_store_there_is_nothing_to_go_on_with(do, project) -> None:
     done = do("resume", "x")
     assert (done.code, done.err) == (
         2,
-        "nerve: there are no runs: .nerve/nerve.db does not exist. See: nerve --help\n",
+        "nerve: there are no runs: .nerve/nerve.db does not exist. See: nerve resume --help\n",
     )
     assert not (project / ".nerve/nerve.db").exists()
 

@@ -325,6 +325,8 @@ def test_a_store_that_another_process_owns_is_said(do, project) -> None:
             done = do(*arguments)
             assert (done.code, done.out) == (1, "")
             assert f".nerve/nerve.db is in use by process {owner.pid}. Stop it" in done.err
+            assert "every command asks it: nerve serve" in done.err
+            assert json.loads(do(*arguments, "--json").out)["error"]["code"] == "busy"
             assert done.err.count("\n") == 1
     finally:
         owner.communicate()

@@ -14,14 +14,14 @@ from nerve import __version__
 from nerve.cli.exits import FAILED, INTERRUPTED, REFUSED
 from nerve.cli.usage import UsageError, stopped
 from nerve.cli.verbs import VERBS, WORKFLOW, Verb
-from nerve.errors import NerveError, WorkflowAbsent
+from nerve.errors import NerveError, StoreLocked, WorkflowAbsent
 
 app = App(
     name="nerve",
     help="Durable workflows of agents, shell commands and Python functions.",
     version=__version__,
 )
-HELP = "See: nerve --help"
+SHARED = "One process has the runs at a time; where a server has them, every command asks it: nerve serve"
 CHECK = "See everything that is wrong: nerve check"
 ARGUMENTS = "TARGET [INPUT] [--name=value …] [OPTIONS]"
 
@@ -73,7 +73,7 @@ def command(arguments: list[str]) -> int:
     except Exception as error:
         from nerve.commander.core.harmless import harmless, in_json
 
-        wrong = wrong_with(error)
+        wrong = wrong_with(error, help_on(arguments))
         if as_json(arguments):
             print(in_json({"error": wrong.to_dict()}))
         print(harmless(wrong.text), file=sys.stderr)
@@ -120,12 +120,22 @@ class Wrong:
         return told | ({"details": {"problems": self.problems}} if self.problems else {})
 
 
-def wrong_with(error: Exception) -> Wrong:
+def help_on(arguments: list[str]) -> str:
+    """Where a command is explained; everything, if it is none."""
+    match arguments:
+        case ["workflow", verb, *_] if verb in WORKFLOW:
+            return f"See: nerve workflow {verb} --help"
+        case [verb, *_] if verb in VERBS or verb == "workflow":
+            return f"See: nerve {verb} --help"
+    return "See: nerve --help"
+
+
+def wrong_with(error: Exception, help: str) -> Wrong:
     from nerve.api.errors import ApiError, told
 
     match error:
         case WorkflowAbsent():
-            return wrong_with(told(error))
+            return wrong_with(told(error), help)
         case ApiError():
             from nerve.cli.common import sentence
 
@@ -133,9 +143,9 @@ def wrong_with(error: Exception) -> Wrong:
             problems = error.details.get("problems", [])
             return Wrong(exit, error.code, error.message, f"nerve: {sentence(error)}", error.fix, problems)
         case UnusedCliTokensError():
-            return refused(f"Unexpected argument: {' '.join(error.unused_tokens or [])}.")
+            return refused(f"Unexpected argument: {' '.join(error.unused_tokens or [])}.", help)
         case CycloptsError() | UsageError():
-            return refused(str(error), getattr(error, "code", "bad_request"))
+            return refused(str(error), help, getattr(error, "code", "bad_request"))
         case NerveError() if problems := getattr(error, "problems", None):
             text = "\n".join(map(str, problems))
             fix = next((problem.fix for problem in problems if problem.fix), CHECK)
@@ -145,6 +155,8 @@ def wrong_with(error: Exception) -> Wrong:
             message, fix = getattr(error, "message", str(error)), getattr(error, "fix", "")
             exit = REFUSED if code == "bad_request" else FAILED
             return Wrong(exit, code, message, f"nerve: {stopped(message)} {stopped(fix)} [{code}]", fix)
+        case StoreLocked():
+            return Wrong(FAILED, "busy", str(error), f"nerve: {error} {SHARED}.", SHARED)
         case NerveError():
             return failed(str(error))
         case OSError():
@@ -152,10 +164,10 @@ def wrong_with(error: Exception) -> Wrong:
     return failed(f"{type(error).__name__}: {error}")
 
 
-def refused(message: str, code: str = "bad_request") -> Wrong:
+def refused(message: str, help: str, code: str = "bad_request") -> Wrong:
     """What is wrong with the command, in one line."""
     message = stopped(" ".join(message.split()))
-    return Wrong(REFUSED, code, message, f"nerve: {message} {HELP}", HELP)
+    return Wrong(REFUSED, code, message, f"nerve: {message} {help}", help)
 
 
 def failed(message: str) -> Wrong:

@@ -34,6 +34,8 @@ def given(arguments: Iterable[str], named: Iterable[str] = ()) -> Given:
     for argument in arguments:
         if argument.startswith("--"):
             add(pairs, argument[2:], argument)
+        elif argument[:1] == "-" and argument[1:2].isalpha():
+            raise UsageError(f"Unknown option: {argument}. What is no option stands behind --.")
         else:
             texts.append(argument.removeprefix(LITERAL))
     for pair in named:
