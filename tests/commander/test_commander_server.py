@@ -78,6 +78,16 @@ async def test_an_answer_that_meets_a_killed_server_counts_once(folder: Path) ->
     assert effects(folder) == ["built", "sent"]
 
 
+async def test_a_workflow_that_is_given_nothing_is_started_as_the_command_line_does(folder: Path) -> None:
+    (folder / ".nerve/workflows/given.yaml").write_text(
+        "name: given\nbody: {kind: transform, expression: '({input: input})'}\n"
+    )
+    async with at_home(folder) as at:
+        await at.enter("%given", "%given x")
+        await at.ended()
+        assert [block.value for block in at.runs] == [{"input": None}, {"input": "x"}]
+
+
 OPEN = """
 name: open
 body: {kind: gate, id: what, prompt: "What?"}

@@ -133,7 +133,8 @@ class WorkflowController(AtConsole):
         kind = parsed.type.value
         name, workflow = await self.meant(kind, parsed.target)
         params = typed(parsed.options, workflow) if workflow is not None else {}
-        await self.begin(name, value, params)
+        nothing = workflow is not None and value == ""
+        await self.begin(name, None if nothing else value, params)
 
     async def _starts(self, parsed: ParsedInput) -> bool:
         """Whether a line names something that can be started; it does so whatever else is asked."""
