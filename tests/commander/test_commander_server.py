@@ -120,6 +120,14 @@ async def test_a_workflow_that_is_written_or_changed_meanwhile_can_be_started(fo
         assert (at.errors, [block.value for block in at.runs]) == ([], ["hello you", "bye them", "bye us"])
 
 
+async def test_a_workflow_that_is_new_is_offered_when_one_begins_to_type(folder: Path) -> None:
+    async with at_home(folder) as at:
+        (folder / ".nerve/workflows/bye.yaml").write_text(BYE)
+        await read(at, lambda flow: flow.id == "bye")
+        at.controller.complete("%", 1)
+        await at.until(lambda: "%bye" in [each.text.strip() for each in at.controller.complete("%b", 2)])
+
+
 async def test_the_name_of_a_workflow_that_is_new_is_no_answer_to_a_gate(folder: Path) -> None:
     (folder / ".nerve/workflows/open.yaml").write_text(OPEN)
     async with at_home(folder) as at:

@@ -142,6 +142,18 @@ class Listening:
             desk.workflows, desk.nodes, desk.graphs = told.workflows, told.nodes, told.graphs
             desk.flag("workflows")
 
+    def look_again(self) -> None:
+        """Ask for the names meanwhile: files come and change."""
+        if self._task is not None and self._desk.connected:
+            asking = asyncio.create_task(self._looked_again())
+            self._trying.add(asking)
+            asking.add_done_callback(self._trying.discard)
+
+    async def _looked_again(self) -> None:
+        with contextlib.suppress(ApiError):  # what is known will do
+            await self.reload()
+        self._heard()
+
     async def look(self, run: str) -> str:
         """Make sure that a run has a card, or the one that called it; the id of that."""
         told = await self._client.run(run=run)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from nerve.api import OPERATIONS, ApiError
 from nerve.api.models import GateTold, RouteTold, RunTold, WorkflowTold
 from nerve.commander.console import AtConsole
+from nerve.commander.core.cards import PREFIXES
 from nerve.commander.core.desk import Desk, Target, text_of
 from nerve.commander.core.farewell import farewell
 from nerve.commander.core.gates import chosen, name_of
@@ -332,6 +333,8 @@ class WorkflowController(AtConsole):
         from nerve.commander.core.completion import complete
         from nerve.commander.core.naming import names
 
+        if text in PREFIXES:
+            self._listening.look_again()
         return complete(text, cursor, names(self.desk, self.themes, self.files))
 
     def farewell(self) -> list[str]:

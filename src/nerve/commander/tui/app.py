@@ -14,6 +14,7 @@ from textual.containers import Horizontal, Vertical
 from textual.filter import NoColor
 from textual.widgets import Static
 
+from nerve.commander.core.cards import PREFIXES
 from nerve.commander.core.choosing import next_gate, whose
 from nerve.commander.core.harmless import harmless
 from nerve.commander.core.history import History
@@ -211,6 +212,8 @@ class CommanderApp(Acting):
             self.draw_queue()
         if flags & {"connected", "workflows"} and not self.desk.blocks:
             self.stream.measure()
+        if "workflows" in flags and self.prompt.text in PREFIXES:
+            self.prompt.offer()
         if "focus" in flags and (block := self.desk.block_of(self.desk.focus)) is not None:
             self.stream.show(block.number)
         self.heed_wants()
