@@ -315,6 +315,12 @@ def test_a_provider_that_cannot_be_made_says_why(do, project, monkeypatch) -> No
     assert "Agent not found: codex. codex is not installed: pip install 'nerve[codex]'" in done.err
 
 
+def test_what_a_workflow_logs_is_shown_as_it_runs(do, project) -> None:
+    assert do("new", "greeting", "--to", "lisp").code == 0
+    done = do("run", "greeting")
+    assert (done.code, "[start] hello\n" in done.err) == (0, True)
+
+
 def test_a_store_that_another_process_owns_is_said(do, project) -> None:
     code = "import sys, nerve; nerve.Session(store='.nerve/nerve.db').engine; print(); sys.stdin.read()"
     owner = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.panel import Panel
 
 from nerve.commander.core.harmless import harmless
-from nerve.commander.core.lines import plain
+from nerve.commander.core.lines import logged, plain
 from nerve.commander.reading import typed_line
 from nerve.core.workflow import GateInfo, WorkflowEvent
 
@@ -57,12 +57,17 @@ class PlainScreen:
         self._console = console
 
     def show(self, panel: Drawn, events: list[WorkflowEvent]) -> None:
-        for line in map(plain, events):
-            if line is not None:
+        for event in events:
+            if (line := logged(event) if says(event) else plain(event)) is not None:
                 say(self._console, line)
 
     def rest(self) -> None:
         pass
+
+
+def says(event: WorkflowEvent) -> bool:
+    """Whether it is a line that a workflow or an agent logs; that a thread has ended concerns nobody."""
+    return event.event_type == "log" and "thread" not in event.data
 
 
 def screen_for(console: Console) -> Screen:
