@@ -100,6 +100,19 @@ def test_what_a_step_says_stands_before_its_end_and_is_not_said_twice():
     ]
 
 
+def test_output_of_several_lines_that_is_the_result_is_not_said_twice():
+    printing = Printing(terminal=False)
+    printing.run()
+    printing.tell("output_chunk", "/list", stream="stdout", text="one\ntwo\n")
+    printing.done("/list", "one\ntwo\n")
+    printing.tell("workflow_completed", result="one\ntwo\n")
+    *said, last = printing.news
+    assert (said[1:3], last) == (
+        ["[list] │ one", "[list] │ two"],
+        "[workflow] ✓ review completed (3.0s)  ::1",
+    )
+
+
 def test_output_comes_line_by_line_while_it_grows():
     printing = Printing()
     printing.run()

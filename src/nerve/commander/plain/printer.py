@@ -256,7 +256,8 @@ class Printer:
             yield Text(f"[workflow] {symbol} {name} {state}{took}{why}", style)
             return
         yield Text(f"[workflow] {symbol} {name} completed{took}{self._reference(block)}", style)
-        if block.text.strip() and block.text.strip() != printed.last.strip():
+        last = next((part.text for part in reversed(block.parts) if part.kind in ("text", "log")), "")
+        if block.text.strip() and block.text.strip() not in (printed.last.strip(), last.strip()):
             yield self._prose(block.text) if isinstance(block.value, str) else Text(harmless(block.text))
 
 
