@@ -31,7 +31,9 @@ def version(*, json: Flag = False, quiet: Flag = False) -> int:
 
 
 def schema(
-    name: Annotated[str, Parameter(name="NAME")] = "workflow",
+    name: Annotated[
+        str, Parameter(name="NAME", help="workflow, steps, prompts, openapi, or an operation of the api.")
+    ] = "workflow",
     /,
     *,
     json: Flag = False,

@@ -55,11 +55,12 @@ class Findings:
 def check(*targets: str, json: Flag = False, quiet: Flag = False) -> int:
     """Say everything that is wrong with workflows; exit code 1 if there are errors.
 
-    TARGETS are workflow files or names of workflows of the project; without any, all of the project.
     Nothing is executed or imported.
 
     Parameters
     ----------
+    targets
+        Workflow files or names of workflows of the project; without any, all of the project.
     json
         Print one JSON object with all problems.
     quiet

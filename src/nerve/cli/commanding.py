@@ -27,7 +27,9 @@ Reason = Annotated[str, Parameter(help="Why; it is kept with the run.")]
 
 def answer(
     run: Run,
-    answer: Annotated[str, Parameter(name="ANSWER")],
+    answer: Annotated[
+        str, Parameter(name="ANSWER", help="The answer, the number of a choice, or JSON for a form.")
+    ],
     /,
     *,
     gate: Gate = None,
@@ -122,7 +124,7 @@ def pause(run: Run, /, *, key: Key = None, common: Common = DEFAULT) -> int:
 
 def steer(
     run: Run,
-    text: Annotated[str, Parameter(name="TEXT", allow_leading_hyphen=True)],
+    text: Annotated[str, Parameter(name="TEXT", help="What it is told.", allow_leading_hyphen=True)],
     /,
     *,
     path: str | None = None,

@@ -43,7 +43,8 @@ __all__ = [
     "sentence",
 ]
 
-Run = Annotated[str, Parameter(name="RUN")]
+RUN = Parameter(name="RUN", help="Its id, the beginning of it, or its label.")
+Run = Annotated[str, RUN]
 
 SERVED = "A server is running for this project, and has what it was started with: leave out --with."
 CODE = (

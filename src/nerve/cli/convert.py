@@ -30,11 +30,12 @@ def convert(
 ) -> int:
     """Write a workflow down in another notation. Nothing is executed or imported.
 
-    FILE is a workflow file, or the name of a workflow of the project. It is written in the dialect of
-    the notation where that can say everything, and in the full form otherwise.
+    It is written in the dialect of the notation where that can say everything, or else in the full form.
 
     Parameters
     ----------
+    file
+        A workflow file, or the name of a workflow of the project.
     to
         The notation.
     output

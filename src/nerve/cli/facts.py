@@ -11,13 +11,14 @@ from nerve.cli.common import DEFAULT, Common, Door, answering
 from nerve.cli.exits import COMPLETED
 from nerve.cli.inputs import anything
 
-Fact = Annotated[str, Parameter(name="FACT", allow_leading_hyphen=True)]
+PATTERN = Parameter(name="PATTERN", help="A record with _ for anything and ?name for what is to be told.")
+Fact = Annotated[
+    str, Parameter(name="FACT", help="A record: (label field … :name value …).", allow_leading_hyphen=True)
+]
 ALONE = "No server is running: what waits for this goes on with `nerve resume RUN`, or `nerve serve`."
 
 
-def facts(
-    pattern: Annotated[str | None, Parameter(name="PATTERN")] = None, /, *, common: Common = DEFAULT
-) -> int:
+def facts(pattern: Annotated[str | None, PATTERN] = None, /, *, common: Common = DEFAULT) -> int:
     """List the facts that fit a pattern; without one, all.
 
     PATTERN is an S-expression, such as '(review _ :by ?who)', its JSON form, or a label.
@@ -46,9 +47,7 @@ def assert_(fact: Fact, /, *, key: Key = None, common: Common = DEFAULT) -> int:
     return answering(common, do, writes=True)
 
 
-def retract(
-    pattern: Annotated[str, Parameter(name="PATTERN")], /, *, key: Key = None, common: Common = DEFAULT
-) -> int:
+def retract(pattern: Annotated[str, PATTERN], /, *, key: Key = None, common: Common = DEFAULT) -> int:
     """Retract the facts that fit a pattern, and print them."""
 
     async def do(door: Door) -> int:
@@ -61,8 +60,8 @@ def retract(
 
 
 def signal(
-    label: Annotated[str, Parameter(name="LABEL")],
-    value: Annotated[str | None, Parameter(name="VALUE")] = None,
+    label: Annotated[str, Parameter(name="LABEL", help="What the signal is called.")],
+    value: Annotated[str | None, Parameter(name="VALUE", help="JSON, or a text.")] = None,
     /,
     *,
     key: str | None = None,

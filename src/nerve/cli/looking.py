@@ -10,7 +10,7 @@ from rich.console import Console
 
 from nerve.api.models import EventTold, GateTold
 from nerve.cli.answers import name_of
-from nerve.cli.common import DEFAULT, Common, Door, Flag, Run, again, answering, command
+from nerve.cli.common import DEFAULT, RUN, Common, Door, Flag, Run, again, answering, command
 from nerve.cli.exits import COMPLETED
 from nerve.cli.outcome import PARKED
 from nerve.cli.story import Story, outcome_of, undriven
@@ -71,7 +71,7 @@ async def can_go_on(door: Door, run_id: str) -> bool:
     return True
 
 
-def status(run: Annotated[str | None, Parameter(name="RUN")] = None, /, *, common: Common = DEFAULT) -> int:
+def status(run: Annotated[str | None, RUN] = None, /, *, common: Common = DEFAULT) -> int:
     """Say how a run stands, with its tree; without RUN, how everything stands."""
 
     async def do(door: Door) -> int:

@@ -68,7 +68,11 @@ Notation = Literal["yaml", "json", "lisp"]
 
 
 def init(
-    folder: Annotated[Path, Parameter(name="FOLDER")] = Path(), /, *, json: Flag = False, quiet: Flag = False
+    folder: Annotated[Path, Parameter(name="FOLDER", help="It is made; this one without it.")] = Path(),
+    /,
+    *,
+    json: Flag = False,
+    quiet: Flag = False,
 ) -> int:
     """Make a folder a project: its configuration, one workflow and a prompt, which run as they are.
 
@@ -93,7 +97,7 @@ def init(
 
 
 def new(
-    name: Annotated[str, Parameter(name="NAME")],
+    name: Annotated[str, Parameter(name="NAME", help="Of the workflow.")],
     /,
     *,
     to: Notation = "yaml",

@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Any
 
 from nerve.api.telling import named
 from nerve.cli.answers import Answers
 from nerve.cli.bounds import bounds
-from nerve.cli.common import DEFAULT, Common
+from nerve.cli.common import DEFAULT, Common, Run
 from nerve.cli.flags import Flag, Many
 from nerve.cli.launch import Launch
 from nerve.cli.outcome import Outcome
@@ -34,7 +32,7 @@ NAMED = "If a file has it, name that: --with FILE."
 
 
 def resume(
-    run: Annotated[str, Parameter(name="RUN")],
+    run: Run,
     /,
     *,
     with_changes: Flag = False,

@@ -13,7 +13,7 @@ from nerve.cli.going import Wait, gone_on
 
 
 def route(
-    text: Annotated[str, Parameter(name="TEXT")],
+    text: Annotated[str, Parameter(name="TEXT", help="What somebody wants, in words.")],
     /,
     *,
     start: Flag = False,

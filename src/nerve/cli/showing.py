@@ -23,10 +23,10 @@ def show(
 ) -> int:
     """Show a workflow. Nothing is executed or imported.
 
-    TARGET is a workflow file, or the name of a workflow of the project.
-
     Parameters
     ----------
+    target
+        A workflow file, or the name of a workflow of the project.
     tree
         As a tree; this is what is shown without an option.
     mermaid

@@ -17,7 +17,12 @@ from nerve.spec.source import Problem, Unreadable
 NONE = "No workflows found. Create workflows in .nerve/workflows/, or begin with: nerve init"
 
 
-def define(file: Annotated[Path, Parameter(name="FILE")], /, *, common: Common = DEFAULT) -> int:
+def define(
+    file: Annotated[Path, Parameter(name="FILE", help="In JSON, YAML or Lisp.")],
+    /,
+    *,
+    common: Common = DEFAULT,
+) -> int:
     """Define the workflow of a file, for this project and its server; it stays defined."""
     checked = opened(str(file))
     if checked.errors:
