@@ -29,7 +29,7 @@ from nerve.engine.facts import Facts
 from nerve.engine.journal import Journal
 from nerve.engine.lending import Lending
 from nerve.engine.purses import Purses
-from nerve.engine.records import call_key, lenient_upto, resets_in, resumed, settle_key, tally
+from nerve.engine.records import call_key, lenient_upto, line_of, resets_in, resumed, settle_key, tally
 from nerve.engine.spending import Day, Spent
 from nerve.engine.tasks import OWNER
 from nerve.engine.waits import Waits
@@ -108,7 +108,7 @@ class Drive:
         self._resets = resets_in(past)
         self.unclear = unclear(past) if self.changed else set()
         """Leaves that may have happened, also where what is recorded of them does not count any more."""
-        replay = Replay(past[1:], lenient_upto(past)) if len(past) > 1 else None
+        replay = Replay(past[1:], lenient_upto(past), line_of(start)) if len(past) > 1 else None
         self.delivery = Delivery(
             replay if replay and not replay.finished else None, self.stuck, self._may_go_live
         )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +34,7 @@ from nerve.core.workflow.state import WorkflowState
 from nerve.engine.children import attempts, child_id
 from nerve.engine.commands import ignore
 from nerve.engine.journal import Journal
-from nerve.engine.records import call_key, limits_of, raised_for_steps, resets_in, step_of
+from nerve.engine.records import call_key, limits_of, line_of, raised_for_steps, resets_in, step_of
 from nerve.engine.waits import OPENS
 from nerve.store.port import ReplyRow, Row, RunRow
 
@@ -94,9 +96,21 @@ async def fork(
     anew = encode(given, canonical=True) != encode(start["input"], canonical=True)
     new = {"overrides": {**start.get("overrides", {}), **changed}} | ({"key": key} if key is not None else {})
     cut = Cut(tuple(dict.fromkeys([*([at] if at is not None else []), *changed])), anew)
+    if (folder := run.workflow.artifacts) is not None:
+        await asyncio.to_thread(copy_artifacts, folder, source, run.run_id)
     await asyncio.gather(*copy(engine, row, past, run, cut, {"at": at, **new}, limits, reply))
     engine.revive(run)
     return run
+
+
+def copy_artifacts(folder: Path, source: str, run: str) -> None:
+    """Give a fork the files that the steps it takes over have written; links stay links."""
+    if (folder / source).is_symlink() or not (folder / source).is_dir():
+        return
+    try:
+        shutil.copytree(folder / source, folder / run, symlinks=True)
+    except OSError as error:
+        raise ValueError(f"the files in {folder / source} cannot be copied for a fork: {error}") from error
 
 
 def forked_from(engine: LocalEngine, run: str) -> str | None:
@@ -124,8 +138,9 @@ def copy(
 ) -> list[asyncio.Future[None]]:
     """Note the journals of a fork and of the child runs it has yet to hear from, for one commit."""
     rows, resets = kept(past, cut, engine.child_asked), resets_in(past)
+    before = decode(past[0].data)
     start = {
-        **{name: value for name, value in decode(past[0].data).items() if name not in ("key", "parent")},
+        **{name: value for name, value in before.items() if name not in ("key", "parent")},
         "run_id": run.run_id,
         "input": run._input,
         "definition": run.workflow.definition()[0],
@@ -133,6 +148,7 @@ def copy(
             "run": row.run,
             "at": new.pop("at", None),
             "copied": len(rows) + 1,
+            "line": line_of(before) or [row.run],
             **doubts(past, cut),
         },
         **bounds(past, limits),

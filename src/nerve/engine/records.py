@@ -121,6 +121,12 @@ def settle_key(path: str, resets: Sequence[tuple[str, int]]) -> str:
     return path
 
 
+def line_of(start: Mapping[str, Any]) -> list[str]:
+    """The ids of the runs that a fork was made of, the first one first, and its own; of others, none."""
+    before: list[str] = (start.get("forked_from") or {}).get("line", [])
+    return [*before, start["run_id"]] if before else []
+
+
 def copied(start: Mapping[str, Any]) -> int:
     """How many events a run began with that are another's; its own first one is among them."""
     return int((start.get("forked_from") or {}).get("copied", 0))

@@ -67,6 +67,11 @@ class DefinedWorkflow(Workflow):
         return self.session.project / self.spec.folder / "logs" if self.logged and self.spec.folder else None
 
     @property
+    def artifacts(self) -> Path | None:
+        assert self.session is not None
+        return self.session.project / (self.spec.folder or ".nerve") / "artifacts"
+
+    @property
     def steps(self) -> list[str]:
         return steps_of(self.spec.body)
 

@@ -1,5 +1,6 @@
 """Chains that run: conversations, variables, artifacts and failures, with agents from a script."""
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 
 from nerve import Session
+from nerve.errors import WorkflowFailed
 from nerve.notations.discovery import discover
 from nerve.spec.source import Unreadable
 from nerve.testing import ScriptedProvider
@@ -248,3 +250,49 @@ async def test_an_agent_file_answers_with_its_own_model(project: Path) -> None:
     provider = scripted(["planned"])
     await run(project, path, provider)
     assert provider.calls[0].options == {"model": "opus", "system": "You plan.\n"}
+
+
+async def test_a_fork_asks_nothing_again_for_the_name_of_its_folder_and_finds_the_files_there(
+    project: Path,
+) -> None:
+    steps = "steps: [{step: plan, expect: [plan.md]}, {step: look}, {step: go}]\n"
+    plan, look = "Write $ARTIFACTS_DIR/plan.md", "Look at $ARTIFACTS_DIR/plan.md, as {{ steps.plan.output }}"
+    path = chain(project, steps, plan=plan, look=look, go="Go on in $ARTIFACTS_DIR as $WORKFLOW_ID")
+    works = False
+
+    def answer(call: Any) -> str:
+        verb, file = call.prompt.split()[0], call.prompt.split()[-1]
+        if verb == "Write":
+            (project / file).write_text("the plan")
+            return f"wrote {file}"
+        if verb == "Go" and not works:
+            raise RuntimeError("not today")
+        return verb
+
+    provider = scripted(answer)
+    session = Session(providers={"claude": provider}, project=project)
+    first = await session.start(session.load(path).name, "x")
+    with pytest.raises(WorkflowFailed, match="not today"):
+        await first.wait()
+    works = True
+    again = await session.fork(first.run_id, at="/go")
+    assert await again.wait() == "Go"
+    second = await session.fork(again.run_id, at="/go")
+    assert await second.wait() == "Go"
+    assert [call.prompt.split()[0] for call in provider.calls] == ["Write", "Look", "Go", "Go", "Go"]
+    for fork in (again, second):
+        folder = f".archon/artifacts/{fork.run_id}"
+        assert f"Go on in {folder} as {fork.run_id}" in [call.prompt for call in provider.calls]
+        assert (project / folder / "plan.md").read_text() == "the plan"
+
+
+async def test_a_fork_whose_files_cannot_be_copied_is_refused(project: Path) -> None:
+    path = chain(project, "steps: [{step: plan}]\n", plan="Plan in $ARTIFACTS_DIR")
+    session = Session(providers={"claude": scripted(["planned"])}, project=project)
+    done = await session.start(session.load(path).name, "x")
+    await done.wait()
+    folder = project / f".archon/artifacts/{done.run_id}"
+    os.mkfifo(folder / "pipe")
+    with pytest.raises(ValueError, match=r"cannot be copied for a fork: .*named pipe"):
+        await session.fork(done.run_id, at="/plan")
+    assert [info.run_id for info in session.list_workflow_runs()] == [done.run_id]

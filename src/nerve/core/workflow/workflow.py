@@ -106,6 +106,11 @@ class Workflow(Node):
         """The folder in which its runs write their logs, if they do."""
         return None
 
+    @property
+    def artifacts(self) -> Path | None:
+        """The folder in which each of its runs has one for the files that its steps write, if they do."""
+        return None
+
     def check_params(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """The parameters of a run, as they may be given; a workflow with declared inputs is stricter."""
         return dict(params)
