@@ -1,5 +1,6 @@
 """Workflow: registered by being made, known by its id."""
 
+import asyncio
 from datetime import timedelta
 
 import pytest
@@ -8,6 +9,7 @@ from nerve import BashNode, ExecutionContext, Graph, Retry, Session, WorkflowCon
 from nerve.agents import AgentNode
 from nerve.core.nodes import FunctionNode
 from nerve.core.workflow import Workflow, WorkflowInfo, WorkflowState
+from nerve.errors import WorkflowFailed
 from nerve.testing import ScriptedProvider
 
 
@@ -246,3 +248,49 @@ async def test_an_agent_can_be_started_by_its_name():
     session = Session()
     AgentNode("dev", session, ScriptedProvider(["done"]))
     assert await (await session.start("dev", "Do it")).wait() == "done"
+
+
+def whole(session, work, **policy):
+    """A graph of one step that is a workflow as it stands."""
+    graph = Graph("whole", session, **policy)
+    graph.add_step(FunctionNode("work", session, work))
+    session.register_workflow(graph)
+
+
+async def test_a_graph_that_is_the_whole_run_is_tried_again_as_it_says(session):
+    tries = []
+
+    async def work(context):
+        tries.append(context.path)
+        return {"success": len(tries) > 2, "output": len(tries), "error": "not yet"}
+
+    whole(session, work, retry=Retry(attempts=3, delay=0))
+    run = await session.start("whole")
+    assert await run.wait() == 3
+    assert tries == ["/work", "/work[2]", "/work[3]"]
+
+
+async def test_a_graph_that_is_the_whole_run_has_the_time_it_says(session):
+    async def work(context):
+        await asyncio.Event().wait()
+
+    whole(session, work, timeout=0.02)
+    run = await session.start("whole")
+    with pytest.raises(WorkflowFailed, match=r"timed out after 0\.02 s"):
+        await run.wait()
+
+
+@pytest.mark.parametrize("instead", ["skip", "fallback"])
+async def test_a_graph_that_is_the_whole_run_gives_what_it_says_instead_of_a_failure(session, instead):
+    def work(context):
+        raise OSError("no luck")
+
+    on_error = FunctionNode("spare", session, lambda context: "spared") if instead == "fallback" else instead
+    whole(session, work, on_error=on_error)
+    run = await session.start("whole")
+    assert await run.wait() == ("spared" if instead == "fallback" else None)
+
+
+def test_a_graph_that_is_the_whole_run_may_not_be_bounded_by_its_silence(session):
+    with pytest.raises(ValueError, match="'whole' is the whole run, and that has no idle_timeout; give it"):
+        whole(session, nothing, idle_timeout=1)

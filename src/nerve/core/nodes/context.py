@@ -161,10 +161,14 @@ def escape(name: str) -> str:
 
 async def recovering(context: ExecutionContext, call: Call) -> Result:
     """A call whose failure is skipped, or handed to a fallback node."""
-    result = await context.enter(call)
+    return await recovered(context, await context.enter(call), call)
+
+
+async def recovered(context: ExecutionContext, result: Result, call: Call) -> Result:
+    """How a call ended, or what its policy says to take instead of a failure."""
     instead = call.policy.on_error
     if result.success or instead is None or instead == "fail":
         return result
     if instead == "skip":
         return Result.ok(None, {"skipped": result.error, "error_type": result.error_type})
-    return await context.call(instead, call.input, path=f"{call.path}[fallback]")
+    return await context.call(instead, call.input, path=f"{call.path or '/'}[fallback]")

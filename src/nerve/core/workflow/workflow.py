@@ -12,10 +12,14 @@ from typing import Any, ClassVar, Literal
 
 from nerve.core.checks import a_function, a_node
 from nerve.core.limits import Limits
-from nerve.core.nodes.base import Names, Node, Role, role_of
-from nerve.core.nodes.context import ExecutionContext
+from nerve.core.nodes.attempt import guarded
+from nerve.core.nodes.base import Names, Node, Role, policy_of, role_of
+from nerve.core.nodes.context import ExecutionContext, recovered
 from nerve.core.nodes.graph import Graph
+from nerve.core.nodes.inline import again
+from nerve.core.policy import NO_POLICY
 from nerve.core.result import Result
+from nerve.core.runtime import Call
 from nerve.core.values import encode
 from nerve.core.workflow.context import WorkflowContext
 from nerve.core.workflow.state import WorkflowInfo, WorkflowState
@@ -52,6 +56,11 @@ class Workflow(Node):
             a_function(f"fn of workflow '{id}'", fn)
         if body is not None:
             a_node(f"body of workflow '{id}'", body)
+            if role_of(body) == "control" and policy_of(body).idle_timeout is not None:
+                raise ValueError(
+                    f"'{id}' is the whole run, and that has no idle_timeout; give it a timeout,"
+                    " or its steps an idle_timeout"
+                )
         self._fn, self._body = fn, body
         self._description = description or inspect.cleandoc(
             fn.__doc__ or "" if fn else getattr(body, "description", "")
@@ -145,7 +154,7 @@ class Workflow(Node):
         if role_of(self._body) == "leaf":
             result = await context.execution.call(self._body, context.input)
         else:
-            result = await self._body.execute(context.execution)
+            result = await tree(self._body, context.execution)
         if not result["success"]:
             raise WorkflowFailed(context.run_id, result["error"], result.get("error_type", "Failed"))
         return result["output"]
@@ -159,6 +168,18 @@ class Workflow(Node):
 
     def __repr__(self) -> str:
         return f"Workflow(id='{self.id}')"
+
+
+async def tree(body: Node, context: ExecutionContext) -> Result:
+    """Execute a control node that is the whole run: it has no record of its own, but its policy holds."""
+    policy = policy_of(body)
+    if policy is NO_POLICY:
+        result: Result = await body.execute(context)
+        return result
+    call = Call(context.path, body, body.id or "", context.input, policy, False, context)
+    return await recovered(
+        context, await again(context, policy, lambda _: guarded(body, context), context.aside), call
+    )
 
 
 def source_of(thing: Any) -> str:
