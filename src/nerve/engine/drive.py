@@ -519,13 +519,16 @@ class Drive:
     def note(
         self, type: str, path: str, data: Mapping[str, Any], settles: str | None = None, urgent: bool = False
     ) -> int:
+        return self.journal.note(type, path, self.text_of(type, data), settles, urgent=urgent)
+
+    def text_of(self, type: str, data: Mapping[str, Any]) -> str:
+        """The data of an event as it is written; NotJson if it cannot be."""
         try:
-            text = encode(data, deep=AROUND)
+            return encode(data, deep=AROUND)
         except NotJson:
             if type not in TOLD:
                 raise
-            text = encode(mended(data), deep=AROUND)
-        return self.journal.note(type, path, text, settles, urgent=urgent)
+            return encode(mended(data), deep=AROUND)
 
     def rows(self) -> list[Row]:
         """Everything that has happened to the run, whether or not it is on disk yet."""

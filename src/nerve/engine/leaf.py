@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,11 @@ class LeafRuntime(DirectRuntime):
 
     def hear(self, clock: Clock) -> None:
         self._clocks[self._path] = clock
+
+    def emit(self, place: str, type: str, data: dict[str, Any]) -> None:
+        if threading.get_ident() != self._home[0]:
+            self._drive.text_of(type, data)  # whoever emits what cannot be written is told, and not the loop
+        super().emit(place, type, data)
 
     def _emitted(self, place: str, type: str, data: dict[str, Any]) -> None:
         heard(self._clocks, place)

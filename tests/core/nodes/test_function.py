@@ -326,6 +326,15 @@ async def test_the_data_of_an_event_is_a_dict(session: Session, data: Any) -> No
     assert result.error.startswith("data of the event 'log' is a dict, not ")
 
 
+async def test_what_cannot_be_written_fails_the_step_that_emits_it_in_a_thread_too(
+    session: Session,
+) -> None:
+    FunctionNode("s", session, lambda context: context.emit("told", {"x": {1, 2}}))
+    run = await session.start("s")
+    with pytest.raises(WorkflowFailed, match="a value of type set at x cannot be written as JSON"):
+        await run.wait()
+
+
 async def test_without_a_run_emit_from_the_thread_reaches_the_sink_on_the_loop(session: Session) -> None:
     seen: list[tuple[str, bool]] = []
 
