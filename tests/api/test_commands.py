@@ -359,6 +359,31 @@ async def test_a_finished_run_is_retried_from_its_first_failure_and_forked(api: 
     assert events[0].data["limits"]["steps"] == 77
 
 
+async def test_a_run_that_failed_outside_of_its_steps_is_tried_again_with_what_they_have_done(
+    api: Api,
+) -> None:
+    done: list[str] = []
+
+    @api.session.node
+    async def paid(context: Any) -> str:
+        done.append("paid")
+        return "paid"
+
+    @api.session.workflow
+    async def clumsy(ctx: Any) -> str:
+        result = await ctx.run("paid")
+        if len(done) == 1:
+            done.append("stumbled")
+            raise KeyError("a slip")
+        return str(result.output)
+
+    failed = await api.start(workflow="clumsy", wait=True)
+    assert failed.state == "failed"
+    again = await api.retry(run=failed.run_id)
+    assert (await over(api, again.run_id)).result == "paid"
+    assert done == ["paid", "stumbled"]
+
+
 async def test_a_text_is_routed_to_a_workflow_and_started(api: Api) -> None:
     decided = await api.route(text="hello: say it")
     assert (decided.kind, decided.workflow, decided.run) == ("workflow", "hello", None)

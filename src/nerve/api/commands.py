@@ -248,9 +248,9 @@ async def retry(session: Session, asked: models.Skip) -> models.RunTold:
         await run.retry(asked.path or None, reply=begun(asked))
         return run_told(run)
     failed = next((node.path for node in run.view.nodes.values() if node.state == "failed"), None)
-    if failed is None:
+    if failed is None and run.state is not WorkflowState.FAILED:
         raise ApiError("conflict", f"nothing has failed in run '{run.run_id}'", "Start it again, or fork it.")
-    return await forked(session, run, failed, asked, {})
+    return await forked(session, run, failed, asked, {})  # if no step has failed, all of them are taken over
 
 
 async def skip(session: Session, asked: models.Skip) -> models.RunTold:
