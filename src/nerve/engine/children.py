@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +28,10 @@ if TYPE_CHECKING:
 
 def child_id(parent: str, path: str, attempt: int = 1) -> str:
     """The same for the same place of the same run, so that a crash never starts two."""
+    from uuid import NAMESPACE_OID, uuid5  # it takes milliseconds to import, and few need it
+
     again = f"~{attempt}" if attempt > 1 else ""
-    return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{parent}{path}{again}"))
+    return str(uuid5(NAMESPACE_OID, f"{parent}{path}{again}"))
 
 
 def bound_of(path: str, attempt: int) -> str:

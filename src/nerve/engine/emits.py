@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from datetime import UTC, datetime
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -56,7 +55,9 @@ class Emits:
         return self._chance(place).random()
 
     def new_id(self, place: str) -> str:
-        return str(uuid.UUID(int=self._chance(place).getrandbits(128), version=4))
+        from uuid import UUID  # it takes milliseconds to import, and few need it
+
+        return str(UUID(int=self._chance(place).getrandbits(128), version=4))
 
     def _chance(self, place: str) -> Random:
         return Random(f"{self._drive.start.get('seed')}{place}")

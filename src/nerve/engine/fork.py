@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -107,8 +106,10 @@ def copy_artifacts(folder: Path, source: str, run: str) -> None:
     """Give a fork the files that the steps it takes over have written; links stay links."""
     if (folder / source).is_symlink() or not (folder / source).is_dir():
         return
+    from shutil import copytree  # it takes milliseconds to import, and few need it
+
     try:
-        shutil.copytree(folder / source, folder / run, symlinks=True)
+        copytree(folder / source, folder / run, symlinks=True)
     except OSError as error:
         raise ValueError(f"the files in {folder / source} cannot be copied for a fork: {error}") from error
 

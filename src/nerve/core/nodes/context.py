@@ -7,12 +7,11 @@ from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
-from uuid import uuid4
 
 from nerve.core.checks import a_mapping, a_name
 from nerve.core.event import Sink, is_reserved
 from nerve.core.nodes.base import Names, Node, policy_for
-from nerve.core.nodes.direct import DirectRuntime
+from nerve.core.nodes.direct import DirectRuntime, any_id
 from nerve.core.nodes.inline import inlined
 from nerve.core.policy import NO_POLICY, Policy
 from nerve.core.result import Result, output_of
@@ -56,7 +55,7 @@ class ExecutionContext:
         return digest(f"{self._origin()}\n{self.path}")
 
     def _origin(self) -> str:
-        self._made_of = self._made_of or self.run_id or str(uuid4())
+        self._made_of = self._made_of or self.run_id or any_id()
         return self._made_of
 
     def with_input(self, input: Any) -> ExecutionContext:

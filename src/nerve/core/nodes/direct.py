@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from functools import cached_property
 from random import random
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 from nerve.core.event import Sink, WorkflowEvent, deliver, log
 from nerve.core.gates import gate_id, waiting
@@ -179,7 +178,7 @@ class DirectRuntime:
         return random()
 
     def new_id(self, place: str) -> str:
-        return str(uuid4())
+        return any_id()
 
 
 def as_told(data: dict[str, Any]) -> dict[str, Any]:
@@ -189,6 +188,12 @@ def as_told(data: dict[str, Any]) -> dict[str, Any]:
         return told
     except (TypeError, ValueError, RecursionError):
         return dict(data)  # without a run there may be values that cannot be copied
+
+
+def any_id() -> str:
+    from uuid import uuid4  # it takes milliseconds to import, and few need it
+
+    return str(uuid4())
 
 
 def here() -> Home:
