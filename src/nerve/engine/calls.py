@@ -112,14 +112,19 @@ class Calls:
                 self._shared = time.perf_counter()
             return outcome
         except asyncio.CancelledError:
-            if begun and once:
-                self.cut.append(path)
-            elif role == "workflow" and found is not None and found.given_up:
-                note_all_cut_off(drive, call)
             if begun:
-                taken = self._given_up(call) if role == "workflow" else {"usage": self._noted(call)}
-                drive.abandon(path, "node_cancelled", found, settled, taken)
+                self._abandon(call, role, found, settled)
             raise
+
+    def _abandon(self, call: Call, role: Role, found: Found | None, settled: bool) -> None:
+        """The body gave a call up that had begun: note what it took, and what may have happened in it."""
+        drive, path, child = self._drive, call.path, role == "workflow"
+        if role == "leaf" and call.policy.effect == "once":
+            self.cut.append(path)
+        elif child and found is not None and found.given_up:
+            note_all_cut_off(drive, call)
+        taken = self._given_up(call) if child else {"usage": self._noted(call)}
+        drive.abandon(path, "node_cancelled", found, settled, taken)
 
     async def _told(self, call: Call, found: Found) -> Result | None:
         """What the journal says came of a call; None if that does not count any more."""
