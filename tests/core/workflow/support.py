@@ -30,6 +30,20 @@ async def within(awaitable: Awaitable[Any], seconds: float = 10.0) -> Any:
     return await asyncio.wait_for(awaitable, seconds)
 
 
+class Tidying:
+    """A leaf that is told to end, and takes its time to tidy up."""
+
+    def __init__(self) -> None:
+        self.entered, self.tidied = asyncio.Event(), asyncio.Event()
+
+    async def leaf(self, context: ExecutionContext) -> None:
+        self.entered.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await self.tidied.wait()
+
+
 def types(run: WorkflowRun) -> list[str]:
     return [event.event_type for event in run.events]
 

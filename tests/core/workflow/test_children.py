@@ -5,7 +5,17 @@ import time
 
 import pytest
 
-from core.workflow.support import Latch, at_gate, counted, data_of, photographed, types, until, within
+from core.workflow.support import (
+    Latch,
+    Tidying,
+    at_gate,
+    counted,
+    data_of,
+    photographed,
+    types,
+    until,
+    within,
+)
 from nerve import FunctionNode, Graph, Limits, MockNode, Retry, Session
 from nerve.core.nodes.control import GateNode
 from nerve.core.workflow import Workflow, WorkflowState
@@ -519,23 +529,16 @@ async def test_a_child_that_the_body_gave_up_is_stopped_though_a_crash_came_befo
 
         return session
 
-    entered, tidied = asyncio.Event(), asyncio.Event()
+    tidying = Tidying()
 
-    async def tidy(context):
-        entered.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            await tidied.wait()
-
-    async with project(file, tidy) as session:
+    async with project(file, tidying.leaf) as session:
         run = await session.start("parent")
-        await within(entered.wait())
+        await within(tidying.entered.wait())
         await until(lambda: "signal_waiting" in types(run))
         await run.signal("enough")
         await until(lambda: child_of(session, run).state is WorkflowState.STOPPING)
         photo = photographed(file, tmp_path / "photo")
-        tidied.set()
+        tidying.tidied.set()
     async with project(photo, Latch().leaf) as session:
         runs = {each.run_id: each for each in await session.recover()}
         run = runs[run.run_id]

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from core.workflow.support import Latch, at_gate, counted, photographed, types, until, within
+from core.workflow.support import Latch, Tidying, at_gate, counted, photographed, types, until, within
 from nerve import FunctionNode, Session
 from nerve.core.workflow import WorkflowState
 from nerve.engine import writer
@@ -107,14 +107,7 @@ async def test_what_many_runs_have_to_write_meanwhile_is_written_together(file):
 
 
 async def test_a_child_that_is_just_begun_when_its_parent_is_stopped_is_stopped_too(file):
-    entered, tidied = asyncio.Event(), asyncio.Event()
-
-    async def tidy(context):
-        entered.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            await tidied.wait()
+    tidying = Tidying()
 
     async def parent(ctx):
         async def second():
@@ -125,10 +118,10 @@ async def test_a_child_that_is_just_begun_when_its_parent_is_stopped_is_stopped_
 
     disk = SlowDisk(file)
     async with Session("test", disk) as session:
-        FunctionNode("leaf", session, tidy)
+        FunctionNode("leaf", session, tidying.leaf)
         session.workflow(work), session.workflow(ask), session.workflow(parent)
         run = await session.start("parent")
-        await within(entered.wait())
+        await within(tidying.entered.wait())
         await at_gate(run)
         await run.answer("yes")
         disk.hold()
@@ -137,27 +130,21 @@ async def test_a_child_that_is_just_begun_when_its_parent_is_stopped_is_stopped_
         await until(lambda: run._children["/work"].state is WorkflowState.STOPPING)
         disk.go.set()
         await until(lambda: len(disk.runs()) == 3)
-        tidied.set()
+        tidying.tidied.set()
         await within(stopping)
         assert {row.state for row in disk.runs()} == {"cancelled"}
 
 
 @pytest.mark.parametrize("paused", [False, True])
 async def test_a_run_that_a_crash_kept_from_being_stopped_is_what_it_was(file, tmp_path, paused):
-    tidied = asyncio.Event()
-
-    async def tidy(context):
-        try:
-            await asyncio.Event().wait()
-        finally:
-            await tidied.wait()
+    tidying = Tidying()
 
     async def several(ctx):
         return await asyncio.gather(ctx.gate("One?"), ctx.gate("Two?"), ctx.run("leaf"))
 
     disk = SlowDisk(file)
     async with Session("test", disk) as session:
-        FunctionNode("leaf", session, tidy)
+        FunctionNode("leaf", session, tidying.leaf)
         session.workflow(several)
         run = await session.start("several")
         await until(lambda: len(run.pending_gates) == 2 and len(types(run)) == 4)
@@ -173,7 +160,7 @@ async def test_a_run_that_a_crash_kept_from_being_stopped_is_what_it_was(file, t
         disk.go.set()
         await until(lambda: types(run).count("gate_answered") == 2)
         photo = photographed(file, tmp_path / "photo")
-        tidied.set()
+        tidying.tidied.set()
         await within(stopping)
     async with Session("test", photo) as session:
         counted(session, "leaf")
