@@ -112,7 +112,7 @@ async def test_what_a_turn_took_that_ran_out_of_time_is_told_as_unknown_and_coun
     run = await session.start("body")
     assert (await within(run.wait()))["usage"] == {"cost_source": "unknown", "turns": 2, "agents": 1}
     assert unknown(run.view.ledger.by_step()) == unknown((await session.engine.today.read()).by_model()) == 2
-    assert run.view.usage.turns == session.engine.day.usage.turns == 2
+    assert run.view.usage.turns == session.engine.budgets.day.usage.turns == 2
 
 
 async def test_what_a_step_took_that_was_given_up_is_told_and_counts_for_the_budget(tmp_path):
@@ -135,9 +135,10 @@ async def test_what_a_step_took_that_was_given_up_is_told_and_counts_for_the_bud
         told = run.view.ledger.by_step()["/dev"]
         assert (told["turns"], told["turns_without_tokens"], told["reported_cost"]) == (2, 1, 0.5)
         assert run.view.usage.to_dict() == {"tokens": 27, "cost": 0.5, "turns": 2, "agents": 1}
-        assert session.engine.day.usage.to_dict() == run.view.usage.to_dict()
+        assert session.engine.budgets.day.usage.to_dict() == run.view.usage.to_dict()
     async with Session(store=tmp_path / "n.db", budget={"turns": 9}) as session:
-        assert session.engine.day.usage.to_dict() == {"tokens": 27, "cost": 0.5, "turns": 2, "agents": 1}
+        spent = session.engine.budgets.day.usage.to_dict()
+        assert spent == {"tokens": 27, "cost": 0.5, "turns": 2, "agents": 1}
 
 
 async def test_what_a_turn_took_of_a_run_that_is_stopped_is_told_as_unknown():

@@ -101,10 +101,10 @@ async def test_what_a_fork_took_over_was_not_spent_again(tmp_path):
         fork = await session.fork(run.run_id, "/dev[2]")
         await within(fork.wait())
         assert (await session.engine.today.read()).by_model()["cheap"]["turns"] == 3
-        assert session.engine.day.usage.turns == 3
+        assert session.engine.budgets.day.usage.turns == 3
     async with Session(store=tmp_path / "n.db", budget={"cost": 99}) as session:
         assert (await session.engine.today.read()).by_model()["cheap"]["turns"] == 3
-        assert session.engine.day.usage.turns == 3
+        assert session.engine.budgets.day.usage.turns == 3
 
 
 @pytest.mark.parametrize("late", range(6))

@@ -243,7 +243,7 @@ async def test_what_a_child_took_that_was_given_up_or_tried_again_counts_for_its
         await run.answer("yes", gate.gate_id)
         with pytest.raises(RunHeld, match="turns used: 4 of 4"):
             await within(run.wait())
-        assert run.view.usage.turns == session.engine.day.usage.turns == 4
+        assert run.view.usage.turns == session.engine.budgets.day.usage.turns == 4
         await run.resume(limits={"turns": 5})
         await within(run.wait())
         assert run.view.usage.turns == used_today(session) == 5

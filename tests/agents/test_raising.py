@@ -170,7 +170,7 @@ async def test_runs_that_are_held_for_the_day_go_on_at_midnight(monkeypatch):
     spends(session)
     run = await held(await session.start("body"))
     today = time.time()
-    session.engine.day._now = lambda: day_of(today)[1] + 1
+    session.engine.budgets.day._now = lambda: day_of(today)[1] + 1
     await until(lambda: run.held is None)
     assert await within(run.wait()) == "done"
 

@@ -174,7 +174,7 @@ async def usage(session: Session, asked: models.Nothing) -> models.UsageTold:
     engine, today = session.engine, await session.engine.today.read()
     used = {run.run_id: run.view.usage.to_dict() async for run in in_turns(session._workflow_runs.values())}
     return models.UsageTold(
-        today=(engine.day or today).usage.to_dict(),
+        today=(engine.budgets.day or today).usage.to_dict(),
         models=today.by_model(),
         budget=session.budget.to_dict() if session.budget is not None else None,
         runs={run_id: each for run_id, each in used.items() if each},

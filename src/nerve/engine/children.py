@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from nerve.core.ledger import summed
 from nerve.core.limits import BUDGETS, Limits, Usage
+from nerve.core.nodes.context import numbered
 from nerve.core.result import Result
 from nerve.core.runtime import Call
 from nerve.core.values import decode
@@ -36,7 +37,7 @@ def child_id(parent: str, path: str, attempt: int = 1) -> str:
 
 def bound_of(path: str, attempt: int) -> str:
     """The path of the timer that bounds an attempt at a child run."""
-    return f"{path}/~timeout" if attempt == 1 else f"{path}/~timeout[{attempt}]"
+    return numbered(f"{path}/~timeout", attempt)
 
 
 async def run_child(engine: LocalEngine, parent: Drive, call: Call, attempt: int, late: bool) -> Result:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from nerve.core.limits import Limits, message
 from nerve.core.misfits import readable
-from nerve.core.nodes.context import ExecutionContext
+from nerve.core.nodes.context import ExecutionContext, numbered
 from nerve.core.result import Result, text_of
 from nerve.core.runtime import Call, Wait
 from nerve.core.threads import Threads
@@ -29,8 +29,8 @@ from nerve.engine.facts import Facts
 from nerve.engine.journal import Journal
 from nerve.engine.lending import Lending
 from nerve.engine.purses import Purses
-from nerve.engine.records import call_key, lenient_upto, line_of, resets_in, resumed, settle_key, tally
-from nerve.engine.spending import Day, Spent
+from nerve.engine.records import call_key, ids_of, lenient_upto, resets_in, resumed, settle_key, tally
+from nerve.engine.spending import Spent
 from nerve.engine.tasks import OWNER
 from nerve.engine.waits import Waits
 from nerve.engine.writer import Writer
@@ -57,8 +57,6 @@ class Host(Protocol):
     def facts(self) -> Facts: ...
     @property
     def store(self) -> Store: ...
-    @property
-    def day(self) -> Day | None: ...
     @property
     def budgets(self) -> Budgets: ...
     def child_ended(self, run_id: str) -> bool: ...
@@ -108,7 +106,7 @@ class Drive:
         self._resets = resets_in(past)
         self.unclear = unclear(past) if self.changed else set()
         """Leaves that may have happened, also where what is recorded of them does not count any more."""
-        replay = Replay(past[1:], lenient_upto(past), line_of(start)) if len(past) > 1 else None
+        replay = Replay(past[1:], lenient_upto(past), ids_of(start)) if len(past) > 1 else None
         self.delivery = Delivery(
             replay if replay and not replay.finished else None, self.stuck, self._may_go_live
         )
@@ -395,7 +393,7 @@ class Drive:
             return None
         if found is None and self.delivery.replay is not None:
             self.asked_anew.append(path)
-        if found is not None and found.ask.lenient and found.settle and found.settle.kind == "drop":
+        if found is not None and found.ask.lenient and found.given_up:
             self._reset(source, path, "the code may not give it up any more")
             return None
         return found
@@ -490,7 +488,7 @@ class Drive:
         """The body itself gave something up; on replay it will do so again. `taken` says what that took."""
         if self.detached or self.stopping or self.verdict is not None or self.host.shutting_down:
             return
-        if found is None or found.settle is None or found.settle.kind != "drop":
+        if found is None or not found.given_up:
             spent = taken is not None and taken["usage"] is not None and not settled
             if taken is not None and not settled:
                 self.purses.spend(path, taken["usage"], by_child="run_id" in taken)
@@ -501,7 +499,7 @@ class Drive:
         """A path for something a leaf asks for: after a restart it may ask for more than it did."""
         taken = {row.path for row in self.rows() if row.path.startswith(path)}
         number = 1
-        while (free := path if number == 1 else f"{path}[{number}]") in taken or free in self.run._gates:
+        while (free := numbered(path, number)) in taken or free in self.run._gates:
             number += 1
         return free
 

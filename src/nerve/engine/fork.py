@@ -33,7 +33,7 @@ from nerve.core.workflow.state import WorkflowState
 from nerve.engine.children import attempts, child_id
 from nerve.engine.commands import ignore
 from nerve.engine.journal import Journal
-from nerve.engine.records import call_key, limits_of, line_of, raised_for_steps, resets_in, step_of
+from nerve.engine.records import call_key, ids_of, limits_of, raised_for_steps, resets_in, step_of
 from nerve.engine.waits import OPENS
 from nerve.store.port import ReplyRow, Row, RunRow
 
@@ -149,7 +149,7 @@ def copy(
             "run": row.run,
             "at": new.pop("at", None),
             "copied": len(rows) + 1,
-            "line": line_of(before) or [row.run],
+            "origins": ids_of(before) or [row.run],
             **doubts(past, cut),
         },
         **bounds(past, limits),

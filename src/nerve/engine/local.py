@@ -30,7 +30,7 @@ from nerve.engine.facts import Facts, asked_of
 from nerve.engine.records import limits_of, start_of
 from nerve.engine.recovery import OPEN, LeftAlone, Recovery
 from nerve.engine.show import Show
-from nerve.engine.spending import Day, Today, limits_of_providers
+from nerve.engine.spending import Today, limits_of_providers
 from nerve.engine.tasks import apart, count_tasks, sentinel
 from nerve.engine.waits import at_work, gate_info, open_in
 from nerve.engine.writer import Writer
@@ -117,11 +117,6 @@ class LocalEngine:
         self._writer.close()
         for waiting in (self.leaving, self._parked, self._timers, self._keys):
             waiting.clear()
-
-    @property
-    def day(self) -> Day | None:
-        """What may be spent today, if anything says so."""
-        return self.budgets.day
 
     @property
     def today(self) -> Today:

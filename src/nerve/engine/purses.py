@@ -54,7 +54,7 @@ class Purses:
             yield own
         yield self.own
         yield from drive.host.budgets.above(drive.start)
-        if (day := drive.host.day) is not None:
+        if (day := drive.host.budgets.day) is not None:
             yield day.purse
 
     def short(self) -> Spent | None:
@@ -91,7 +91,7 @@ class Purses:
             self._give_back(path)
         if usage is not None:
             self.own.usage.spend(usage)
-            if not by_child and (day := self._drive.host.day) is not None:
+            if not by_child and (day := self._drive.host.budgets.day) is not None:
                 day.spend(usage)
 
     def raise_to(self, limits: Mapping[str, Any]) -> None:
@@ -106,7 +106,7 @@ class Purses:
 
     def close(self) -> None:
         """The run is not driven any more: nothing of it is under way."""
-        if self.own.under_way and (day := self._drive.host.day) is not None:
+        if self.own.under_way and (day := self._drive.host.budgets.day) is not None:
             for path in self.own.under_way:
                 day.purse.under_way.pop(self._drive.run.run_id + path, None)
             self._drive.host.budgets.ring()
@@ -123,7 +123,7 @@ class Purses:
         if not isinstance(stake, Stake):
             stake = self.own.under_way[path] = Stake(Usage())
         stake.used, stake.asks = usage_of(used), False
-        if (day := self._drive.host.day) is not None:
+        if (day := self._drive.host.budgets.day) is not None:
             day.purse.under_way[self._drive.run.run_id + path] = stake
         return stake
 
@@ -182,7 +182,7 @@ class Purses:
     def _give_back(self, path: str) -> None:
         for name in self._names(path):
             del self.own.under_way[name]
-            if (day := self._drive.host.day) is not None:
+            if (day := self._drive.host.budgets.day) is not None:
                 day.purse.under_way.pop(self._drive.run.run_id + name, None)
             self._drive.host.budgets.ring()
 

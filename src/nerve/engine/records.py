@@ -121,9 +121,9 @@ def settle_key(path: str, resets: Sequence[tuple[str, int]]) -> str:
     return path
 
 
-def line_of(start: Mapping[str, Any]) -> list[str]:
+def ids_of(start: Mapping[str, Any]) -> list[str]:
     """The ids of the runs that a fork was made of, the first one first, and its own; of others, none."""
-    before: list[str] = (start.get("forked_from") or {}).get("line", [])
+    before: list[str] = (start.get("forked_from") or {}).get("origins", [])
     return [*before, start["run_id"]] if before else []
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from nerve.core.nodes.base import Names
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.facts import AssertNode
-from nerve.core.result import Result
+from nerve.core.result import Result, was_skipped
 from nerve.spec import models
 from nerve.spec.checks.names import DEFAULT
 from nerve.spec.nodes import Entry, Inline, beside, budget_of, join
@@ -77,7 +77,7 @@ def remembering(spec: models.Prompt, scope: Scope, provider: str = "") -> Callab
     """Keeps the thread that the next prompt goes on with, and what the role has said."""
 
     def after(result: Result) -> Result:
-        if "skipped" in result.attributes:
+        if was_skipped(result):
             return result
         if (thread := result.attributes.get("thread")) and "instead_of" not in result.attributes:
             name = "shared" if spec.thread == "fresh" else spec.thread

@@ -17,6 +17,11 @@ NAMES = frozenset(
 """Every name that some expression may use; the last five only where the spec says so."""
 
 
+def artifacts_in(folder: str) -> str:
+    """Where runs of a definition from a folder of the project have their artifacts, in the project."""
+    return f"{folder or '.nerve'}/artifacts"
+
+
 @dataclass(slots=True)
 class Facts:
     """What a run tells about itself."""
@@ -30,7 +35,7 @@ class Facts:
 
     @property
     def artifacts(self) -> str:
-        return f"{self.folder}/artifacts/{self.id}" if self.folder else f".nerve/artifacts/{self.id}"
+        return f"{artifacts_in(self.folder)}/{self.id}"
 
     def to_dict(self) -> dict[str, str]:
         told = {name: getattr(self, name) for name in self.__slots__}

@@ -18,7 +18,7 @@ from nerve.spec.build import Builder
 from nerve.spec.checks.names import CHILD, Known, barred, called, unknown
 from nerve.spec.checks.rules import a, fits
 from nerve.spec.nodes import joined
-from nerve.spec.scope import Facts, Scope
+from nerve.spec.scope import Facts, Scope, artifacts_in
 from nerve.spec.slugs import slug as slug
 from nerve.spec.source import Document, Problem, Unreadable
 from nerve.spec.validate import canonical, hash_of
@@ -69,7 +69,7 @@ class DefinedWorkflow(Workflow):
     @property
     def artifacts(self) -> Path | None:
         assert self.session is not None
-        return self.session.project / (self.spec.folder or ".nerve") / "artifacts"
+        return self.session.project / artifacts_in(self.spec.folder)
 
     @property
     def steps(self) -> list[str]:

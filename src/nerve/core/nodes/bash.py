@@ -91,7 +91,7 @@ class BashNode(Node):
         command: str | None = context.overrides.get("command", self.command)
         given: bytes | None = as_bytes(context.input)
         if command is None:
-            command, given = as_bytes(context.input).decode(), None
+            command, given = str(context.input), None
         return await run_command(
             ["bash", "-c", command],
             cwd=self._folder(),

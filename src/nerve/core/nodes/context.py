@@ -87,13 +87,12 @@ class ExecutionContext:
     def take_own(self, name: str) -> str:
         """The path of the next thing in here that nobody has named; no name can be taken for it."""
         count = self._counts[f"~{name}"] = self._counts.get(f"~{name}", 0) + 1
-        return f"{self.path}/~{name}" if count == 1 else f"{self.path}/~{name}[{count}]"
+        return numbered(f"{self.path}/~{name}", count)
 
     def aside(self, name: str) -> str:
         """The path of the next thing of that name beside here: what lies below a leaf is over when it is."""
         count = self._counts[f"~{name}"] = self._counts.get(f"~{name}", 0) + 1
-        path = f"{self.path or '/'}~{name}"
-        return path if count == 1 else f"{path}[{count}]"
+        return numbered(f"{self.path or '/'}~{name}", count)
 
     def call(
         self,
@@ -146,8 +145,12 @@ class ExecutionContext:
 def take(parent: str, counts: dict[str, int], name: str) -> str:
     """The path of the next `name` below `parent`: `/name`, then `/name[2]`, `/name[3]` …"""
     count = counts[name] = counts.get(name, 0) + 1
-    name = escape(name)
-    return f"{parent}/{name}" if count == 1 else f"{parent}/{name}[{count}]"
+    return numbered(f"{parent}/{escape(name)}", count)
+
+
+def numbered(path: str, count: int) -> str:
+    """The path of the second, third … of one name."""
+    return path if count == 1 else f"{path}[{count}]"
 
 
 @lru_cache(10_000)

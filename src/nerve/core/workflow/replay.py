@@ -104,14 +104,14 @@ class Found:
 class Replay:
     """The records a body must go through again; those below a settled path count as made."""
 
-    def __init__(self, rows: Iterable[Row], lenient_upto: int = 0, line: Sequence[str] = ()) -> None:
-        """`line` are the ids of a fork and of those it was made of: each calls itself by its own."""
+    def __init__(self, rows: Iterable[Row], lenient_upto: int = 0, ids: Sequence[str] = ()) -> None:
+        """`ids` are those of a fork and of those it was made of: each calls itself by its own."""
         self._records: list[Record] = []
         self._asks: dict[Key, Record] = {}
         self._ends: dict[Key, Record] = {}
         self._retries: dict[str, list[dict[str, Any]]] = {}
         self._next = 0
-        self._lenient_upto, self._loose, self._line = lenient_upto, False, line
+        self._lenient_upto, self._loose, self._ids = lenient_upto, False, ids
         self._rows = without_reset(list(rows))
         self._answers: list[tuple[float, str]] | None = None
         self._load(self._rows, lenient_upto)
@@ -175,9 +175,9 @@ class Replay:
 
     def _speak_of_themselves(self, before: str, now: str) -> bool:
         """Whether two texts differ in nothing but the id that a run and its fork know themselves by."""
-        for run in self._line:
+        for run in self._ids:
             before, now = before.replace(run, ""), now.replace(run, "")
-        return bool(self._line) and before == now
+        return bool(self._ids) and before == now
 
     def begun(self, path: str) -> Found:
         """What is recorded for a path, whatever it was asked with."""
@@ -284,7 +284,7 @@ class Replay:
                 around.append(top)
             self.forget(place)
         self._rows, self._answers = without(self._rows, places), None
-        inner = Replay(self._rows, self._lenient_upto, self._line)
+        inner = Replay(self._rows, self._lenient_upto, self._ids)
         found = [record for record in inner._records if any(inside(record.key, top) for top in around)]
         for record in found:
             (self._asks if record.kind == "ask" else self._ends)[record.key] = record
