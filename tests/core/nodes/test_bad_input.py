@@ -244,6 +244,12 @@ def test_it_is_refused_by_what_takes_it_and_nothing_is_registered(
         (lambda ctx, n: ctx.run(n), r"takes the name of a node, not MockNode.*; say ctx\.run\('n'\)"),
         (lambda ctx, n: ctx.run(None), "takes the name of a node, not None"),
         (lambda ctx, n: ctx.run([1]), r"takes the name of a node, not \[1\]"),
+        (lambda ctx, n: ctx.run(ctx.session.get_workflow("other")), r"; say ctx\.run_workflow\('other'\)"),
+        (
+            lambda ctx, n: ctx.run_graph(n),
+            r"ctx\.run_graph takes the name of a graph, not .*; say ctx\.run\('n'\)",
+        ),
+        (lambda ctx, n: ctx.run_workflow(None), r"ctx\.run_workflow takes the name of a workflow, not None"),
         (
             lambda ctx, n: ctx.run("other"),
             r"'other' not found.* is a workflow: say ctx\.run_workflow\('other'\)",

@@ -80,6 +80,8 @@ class WorkflowContext:
         return settle(self._call(self._find(node_id), node_id, input, policy, kwargs))
 
     def run_graph(self, graph_id: str, input: Any = None) -> Coroutine[Any, Any, Result]:
+        if not isinstance(graph_id, str):
+            raise no_name("run_graph", "graph", graph_id)
         graph = self.session.get_graph(graph_id) if self.session else None
         if graph is None:
             raise ValueError(f"Graph '{graph_id}' not found{self._suggest('graphs', graph_id)}")
@@ -102,6 +104,8 @@ class WorkflowContext:
         self, workflow_id: str, input: Any = None, params: dict[str, Any] | None = None
     ) -> Coroutine[Any, Any, Any]:
         """Start a child run and give its value; a failed child raises WorkflowFailed."""
+        if not isinstance(workflow_id, str):
+            raise no_name("run_workflow", "workflow", workflow_id)
         workflow = self.session.get_workflow(workflow_id) if self.session else None
         if workflow is None:
             raise ValueError(f"Workflow '{workflow_id}' not found{self._suggest('workflows', workflow_id)}")
@@ -193,11 +197,9 @@ class WorkflowContext:
         return Call(self.execution.take(name), node, name, input, policy, False, context)
 
     def _find(self, node_id: Any) -> Node:
-        session = self.session
         if not isinstance(node_id, str):
-            name = getattr(node_id, "id", None)
-            instead = f"; say ctx.run({name!r})" if name else ""
-            raise ValueError(f"ctx.run takes the name of a node, not {told(node_id)}{instead}")
+            raise no_name("run", "node", node_id)
+        session = self.session
         node: Node | None = (session.get_node(node_id) or session.get_graph(node_id)) if session else None
         if node is None:
             raise ValueError(f"Node '{node_id}' not found in session{self._suggest('nodes', node_id)}")
@@ -217,6 +219,13 @@ class WorkflowContext:
         if self._run is None:
             raise RuntimeError("WorkflowContext not attached to a WorkflowRun")
         return self._run
+
+
+def no_name(verb: str, kind: str, given: Any) -> ValueError:
+    """Why it is refused, and how a node or workflow that was given itself is called by its name."""
+    name, role = getattr(given, "id", None), getattr(given, "role", "leaf")
+    instead = f"; say ctx.{'run_workflow' if role == 'workflow' else 'run'}({name!r})" if name else ""
+    return ValueError(f"ctx.{verb} takes the name of a {kind}, not {told(given)}{instead}")
 
 
 def enter(call: Call) -> Awaitable[Result]:
