@@ -142,9 +142,14 @@ def output_of(value: Any) -> Any:
     return value.output if isinstance(value, Result) else value
 
 
-def as_result(value: Any) -> Any:
-    """A Result that went through the journal, and came out as a dict, as a Result again."""
-    return Result(value) if type(value) is dict and ALWAYS <= value.keys() <= RESULT_KEYS else value
+def revived(value: Any) -> Any:
+    """What was read as JSON, with Results again where it has the dicts that they were written as."""
+    if type(value) is list:
+        return [revived(part) for part in value]
+    if type(value) is not dict:
+        return value
+    made = {key: revived(part) for key, part in value.items()}
+    return Result(made) if ALWAYS <= made.keys() <= RESULT_KEYS else made
 
 
 def own(value: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 from nerve.core.limits import Limits, Usage, raised
 from nerve.core.nodes.base import Role
-from nerve.core.result import Result, Settled
+from nerve.core.result import Result, Settled, revived
 from nerve.core.runtime import Call
 from nerve.core.values import decode, encode, is_plain
 from nerve.core.workflow.replay import ASKS, CONTROL, Row, is_child, within
@@ -56,7 +56,13 @@ def written(result: Result) -> tuple[str, Result]:
         except NotJson:
             pass  # said below with its place
     text = encode(result)
-    return text, Result(decode(text)).ended_as(result)
+    return text, read_back(decode(text), text).ended_as(result)
+
+
+def read_back(value: dict[str, Any], text: str) -> Result:
+    """A result that was read from a text, and the Results in it, which only control nodes give."""
+    made: Result = revived(value) if text.count('"attributes":') > 1 else Result(value)
+    return made
 
 
 def reasons(result: Result) -> str:
@@ -69,8 +75,7 @@ def reasons(result: Result) -> str:
 
 def result_of(row: Row) -> Result:
     """The result that a settling event carries."""
-    data = decode(row.data)
-    result = Result(data["result"])
+    result = read_back(decode(row.data)["result"], row.data)
     result.settled = _SETTLED.get(row.type, "completed")
     return result
 

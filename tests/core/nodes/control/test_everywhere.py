@@ -1,13 +1,14 @@
 """Every control node by itself, in a graph, in another control node and in a run."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from core.nodes.support import executed, function, of_type, one_step, ran
-from nerve import Session
-from nerve.core.nodes import Graph, MockNode, Node
+from core.nodes.support import executed, function, of_type, one_step, ran, until
+from nerve import Session, WorkflowContext
+from nerve.core.nodes import Graph, MockNode, Node, Result
 from nerve.core.nodes.control import (
     BranchNode,
     GateNode,
@@ -127,3 +128,43 @@ async def test_loops_nest_and_their_paths_say_where(session: Session) -> None:
         "/go/outer[2]/inner",
         "/go/outer[2]/inner[2]",
     ]
+
+
+def parallel_loops(session: Session) -> Node:
+    loop = LoopNode("loop", session, inc(session), times=2, accumulate=True)
+    return MapNode("map", session, ParallelNode("both", session, {"a": loop}))
+
+
+def accumulated(result: Result) -> list[Any]:
+    """What the loops gave, read by the attributes that only Results have."""
+    loops = [part.attributes["results"]["a"] for part in result.attributes["results"]]
+    return [each.output for loop in loops for each in loop.output]
+
+
+@pytest.mark.requirement("S1-18")
+async def test_the_results_in_a_result_are_results(session: Session) -> None:
+    assert accumulated(await executed(parallel_loops(session), [0, 5])) == [1, 2, 6, 7]
+
+
+@pytest.mark.requirement("S1-18")
+async def test_the_results_in_a_result_are_results_in_a_run_and_after_a_restart(tmp_path: Path) -> None:
+    seen: list[list[Any]] = []
+
+    async def body(ctx: WorkflowContext) -> None:
+        seen.append(accumulated(await ctx.run("map", [0, 5])))
+        await ctx.gate("Go on?")
+
+    def opened() -> Session:
+        session = Session("test", tmp_path / "nerve.db")
+        parallel_loops(session)
+        session.workflow(body)
+        return session
+
+    async with opened() as session:
+        run = await session.start("body")
+        await until(lambda: run.pending_gate)
+    async with opened() as session:
+        (recovered,) = await session.recover()
+        await recovered.answer("yes")
+        await recovered.wait()
+    assert seen == [[1, 2, 6, 7]] * 2
