@@ -93,3 +93,23 @@ def test_a_run_that_cannot_be_read_does_not_hide_the_others(
     with pytest.raises(StoreFailed, match="cannot be read"):
         store.run("b")
     assert store.events("b") == append("b", 0).rows
+
+
+@pytest.mark.parametrize("change", ["deleted", "replaced"])
+def test_a_file_that_is_no_longer_there_takes_nothing_and_says_so(
+    store: SqliteStore, file: Path, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nerve.store.connection.LOOK", 0)
+    store.append([append("r", 0)])
+    kept = file.rename(file.with_name("kept"))
+    if change == "replaced":
+        file.write_bytes(b"")
+    for write in (
+        lambda: store.append([append("r", 1)]),
+        lambda: store.delete_runs(["r"]),
+    ):
+        with pytest.raises(StoreFailed, match=f"{file} was deleted or replaced .* Put it back"):
+            write()
+    kept.rename(file)
+    assert store.append([append("r", 1)]) == [None]
+    assert len(store.events("r")) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -11,6 +12,9 @@ import apsw
 
 from nerve.errors import StoreBusy, StoreError, StoreFailed, StoreFull
 from nerve.store import migrations
+
+LOOK = 1.0
+"""Seconds after which it is looked again whether the file is still there."""
 
 WAL_LIMIT = 16 * 1024 * 1024
 """What is kept of the write-ahead log after a checkpoint, however large it grew behind a slow reader."""
@@ -44,6 +48,32 @@ def open_reader(file: Path, vfs: str | None) -> apsw.Connection:
     db = _open(file, vfs, apsw.SQLITE_OPEN_READONLY)
     db.set_busy_timeout(1000)
     return db
+
+
+class InPlace:
+    """Raises when a file is not the one that was there: SQLite would write on into one that nobody finds."""
+
+    def __init__(self, file: Path) -> None:
+        self._file, self._looked = file, 0.0
+        self._there = self._found()
+
+    def __call__(self) -> None:
+        now = time.monotonic()
+        if now - self._looked < LOOK:
+            return
+        if self._found() != self._there:
+            raise StoreFailed(
+                f"{self._file} was deleted or replaced while it was open, so nothing more is written to it. "
+                "Put it back if you can, then start again."
+            )
+        self._looked = now
+
+    def _found(self) -> tuple[int, int] | None:
+        try:
+            found = os.stat(self._file)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
 
 def close(db: apsw.Connection) -> None:

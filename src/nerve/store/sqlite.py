@@ -16,7 +16,7 @@ import apsw
 
 from nerve.errors import StoreBusy, StoreError
 from nerve.store import chain, refusals
-from nerve.store.connection import close, create, open_reader, open_writer, reported, translated
+from nerve.store.connection import InPlace, close, create, open_reader, open_writer, reported, translated
 from nerve.store.lock import OwnerLock
 from nerve.store.port import Append, Definition, FactRow, MessageRow, ReplyRow, Row, RunRow
 from nerve.store.statements import SQL
@@ -51,7 +51,7 @@ class SqliteStore:
         with reported(self.file), ExitStack() as opened:
             opened.callback(OwnerLock(self.file).release)
             create(self.file)
-            self._writer = Writer(lambda: open_writer(self.file, vfs))
+            self._writer = Writer(lambda: open_writer(self.file, vfs), InPlace(self.file))
             opened.callback(self._writer.close)
             # The reader leaves first: the last to leave moves the log, and a reader could not.
             self._reader = open_reader(self.file, vfs)

@@ -37,8 +37,8 @@ _HARMLESS = apsw.BusyError, apsw.LockedError, apsw.FullError
 
 
 class Writer:
-    def __init__(self, connect: Callable[[], apsw.Connection]) -> None:
-        self._connect = connect
+    def __init__(self, connect: Callable[[], apsw.Connection], in_place: Callable[[], None]) -> None:
+        self._connect, self._in_place = connect, in_place
         self._heads: OrderedDict[str, Head] = OrderedDict()
         self._use(connect())
 
@@ -172,6 +172,7 @@ class Writer:
             heads.popitem(last=False)
 
     def _ready(self, patience: float) -> apsw.Connection:
+        self._in_place()
         db = self._db or self._reconnect()
         if patience != self._patience:
             db.set_busy_timeout(int(patience * 1000))
