@@ -50,8 +50,7 @@ class Writer:
         self._in_flight = False
         self._since: float | None = None
         self._sync = 0.0
-        self._idle: asyncio.Event = asyncio.Event()
-        self._idle.set()
+        self._idle: asyncio.Event | None = None
 
     @property
     def waits(self) -> float:
@@ -69,7 +68,6 @@ class Writer:
         if not self._scheduled and not self._in_flight:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._flush)
-            self._idle.clear()
 
     def at_once(self, author: Author) -> None:
         """Write before this returns, if the disk is quick and nobody else has anything to write."""
@@ -90,6 +88,8 @@ class Writer:
         while self._dirty or self._in_flight:
             if self._dirty and not self._in_flight and not self._scheduled:
                 self.now(next(iter(self._dirty)))
+            if self._idle is None:
+                self._idle = asyncio.Event()
             await self._idle.wait()
 
     def close(self) -> None:
@@ -111,7 +111,6 @@ class Writer:
             self._rest()
             return
         self._in_flight = True
-        self._idle.clear()
         if not self._store.durable or self._sync < INLINE_SYNC:
             try:
                 self._done(authors, self._commit(batch, 0.0))
@@ -180,8 +179,9 @@ class Writer:
         self._rest()
 
     def _rest(self) -> None:
-        if not self._dirty and not self._in_flight:
+        if self._idle is not None and not self._dirty and not self._in_flight:
             self._idle.set()
+            self._idle = None
 
 
 def tell(author: Author, outcome: Outcome) -> None:

@@ -45,6 +45,7 @@ class Writer:
     def _use(self, db: apsw.Connection) -> apsw.Connection:
         self._db: apsw.Connection | None = db
         self._execute = db.cursor().execute
+        self._together = Transaction(db, self._execute)
         self._patience = -1.0
         self._log = 0
         # In place of SQLite's own hook, which moves the log inside the commit and hides its trouble.
@@ -122,7 +123,7 @@ class Writer:
     def _transaction(self, patience: float = 30.0) -> Iterator[Execute]:
         try:
             db = self._ready(patience)
-            with Transaction(db, self._execute) as execute:
+            with self._together as execute:
                 yield execute
         except apsw.Error as error:
             self._failed(error)
@@ -139,7 +140,7 @@ class Writer:
         outcomes: list[StoreError | None] = []
         moved: dict[str, Head] = {}
         group = _Group()
-        with Transaction(db, self._execute) as execute:
+        with self._together as execute:
             for part in batch:
                 head = moved.get(part.run) or self._head(db, part)
                 if head[0] == part.after:
@@ -256,12 +257,16 @@ class _Group:
 
     def write(self, execute: Execute) -> None:
         _insert(execute, "insert_events", 8, self._events)
-        _insert(execute, "insert_blobs", 2, self._blobs)
-        _insert(execute, "upsert_runs", 13, self._runs)
-        _insert(execute, "insert_definitions", 5, self._definitions)
+        if self._blobs:
+            _insert(execute, "insert_blobs", 2, self._blobs)
+        if self._runs:
+            _insert(execute, "upsert_runs", 13, self._runs)
+        if self._definitions:
+            _insert(execute, "insert_definitions", 5, self._definitions)
         if self._facts:
             self._write_facts(execute)
-        _insert(execute, "insert_replies", 5, self._replies)
+        if self._replies:
+            _insert(execute, "insert_replies", 5, self._replies)
 
     def _write_facts(self, execute: Execute) -> None:
         gone = [key for key, fact in self._facts.items() if fact.record is None]
@@ -273,12 +278,12 @@ class _Group:
 
 def _insert(execute: Execute, name: str, width: int, values: list[object]) -> None:
     """Insert in chunks of a power of two, so that few statements serve groups of every size."""
-    start = 0
-    while rows := (len(values) - start) // width:
+    start, rows = 0, len(values) // width
+    while rows:
         count = min(_LARGEST_CHUNK, 1 << (rows.bit_length() - 1))
         end = start + count * width
         execute(for_rows(name, width, count), values[start:end])
-        start = end
+        start, rows = end, rows - count
 
 
 def _append_alone(db: apsw.Connection, execute: Execute, part: Append) -> Conflict | None:
