@@ -78,8 +78,9 @@ class Screen:
             await self.pilot.pause()
             self.app.frame()
         await self.app.workers.wait_for_complete()
-        while self.app.stream.stale:
+        while self.app.stream.stale or self.app.stream.late:
             await self.pilot.pause(0.01)
+            self.app.frame()
         for field in self.app.screen.query(Input):
             field.cursor_blink = False
         await self.pilot.pause()

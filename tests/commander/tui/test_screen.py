@@ -33,6 +33,21 @@ async def test_the_tree_of_a_run_is_live() -> None:
             assert told in screen.text
 
 
+async def test_a_block_that_is_slow_to_draw_shows_the_last_of_its_changes_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("nerve.commander.tui.stream.SLOW", 0)
+    made = desk()
+    run = review(made)
+    async with shown(made) as screen:
+        for words in ("first words", "last words"):
+            run.output("/review_loop/reviewer", words)
+            screen.app.frame()
+        assert screen.app.stream.late
+        await screen.settle()
+        assert "last words" in screen.text
+
+
 @pytest.mark.parametrize("size", [WIDE, SMALL])
 async def test_what_can_be_started_is_named_however_long_it_is_described(size: tuple[int, int]) -> None:
     made = desk()

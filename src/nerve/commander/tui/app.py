@@ -176,10 +176,12 @@ class CommanderApp(Acting):
                 self.draw_runs()
             self.heed(changed.flags)
             self.status.redraw()
-        elif self._frame % SECOND == 0:
-            self.status.redraw()
         else:
-            self.status.tick()
+            self.stream.catch_up()
+            if self._frame % SECOND == 0:
+                self.status.redraw()
+            else:
+                self.status.tick()
         if self._frame % SECOND == 0:
             self.stream.tick()
             self.draw_time()

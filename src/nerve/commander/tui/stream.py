@@ -29,8 +29,8 @@ MOST = 200
 """Blocks that are shown; who goes above them sees as many more."""
 SLICE = 0.012
 """Seconds that are spent at a time on lines nobody sees yet."""
-REST = 10
-"""A block that takes long to draw is drawn seldom: it rests this many times as long."""
+SLOW, REST = 0.02, 10
+"""A block that takes so many seconds to draw is drawn seldom: it rests this many times as long."""
 BAR = Segment("▌ ", Style(color="blue"))
 BLANK = Strip([])
 
@@ -71,7 +71,7 @@ class Stream(Paper, can_focus=True):
         """The number of the block that is chosen."""
         self.following = True
         self._due: dict[int, float] = {}
-        self._late: set[int] = set()
+        self.late: set[int] = set()
         """Blocks that have changed and were left for later."""
         self._wide = 0
 
@@ -96,9 +96,11 @@ class Stream(Paper, can_focus=True):
         """Draw what has changed."""
         if everything:
             self.drawn, self.above = [], 0
+            self._due.clear()
+            self.late.clear()
             self.measure()
         fresh = self._adopt()
-        numbers = {*changed, *(number for number, due in self._due.items() if due <= perf_counter())} - fresh
+        numbers = {*changed, *self._overdue()} - fresh
         for drawn in self._of(numbers):
             self._draw(drawn)
         if numbers:
@@ -112,6 +114,15 @@ class Stream(Paper, can_focus=True):
         if drawn is None or drawn.number not in fresh or not 0 < self.size.height < len(drawn.lines):
             return None
         return drawn.number if self.desk.blocks[-1].name.startswith("/") else None
+
+    def catch_up(self) -> None:
+        """Draw what was left for later and is due, though nothing else has changed."""
+        if self._overdue():
+            self.take(())
+
+    def _overdue(self) -> set[int]:
+        now = perf_counter()
+        return {number for number in self.late if self._due[number] <= now}
 
     def tick(self) -> None:
         """Draw again what shows the time, where it is seen."""
@@ -144,6 +155,7 @@ class Stream(Paper, can_focus=True):
         if (excess := len(self.drawn) - self.most) > 0 and self.following:
             del self.drawn[:excess]
             self.above += excess
+            self.late = {number for number in self.late if number > self.above}
             self.measure()
         elif fresh:
             self.measure()
@@ -153,12 +165,12 @@ class Stream(Paper, can_focus=True):
         now, width = perf_counter(), self.paper
         block = self.desk.blocks[drawn.number - 1]
         if self._due.get(drawn.number, 0) > now and drawn.width == width and not block.done:
-            self._late.add(drawn.number)
+            self.late.add(drawn.number)
             return
         self._due.pop(drawn.number, None)
-        self._late.discard(drawn.number)
+        self.late.discard(drawn.number)
         drawn.draw(Look(self.app, width, self.clock(), self.details), self.desk, block)
-        if (took := perf_counter() - now) > 0.02 and not block.done:
+        if (took := perf_counter() - now) > SLOW and not block.done:
             self._due[drawn.number] = now + REST * took
 
     @property
