@@ -389,7 +389,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[Record]:
 
 def test_finding_tries_only_what_can_fit(tried: list[Record]) -> None:
     space = Dataspace()
-    for number in range(100_000):
+    for number in range(20_000):
         space.assert_(Record(f"label-{number // 10}", (number,)))
     for run in range(100):
         for seq in range(10):
