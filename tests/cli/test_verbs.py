@@ -280,6 +280,19 @@ def test_a_run_that_is_not_there_is_one_clear_error(verb: str, do) -> None:
     assert not Path(".nerve/nerve.db").exists()
 
 
+@pytest.mark.parametrize("verb", ["status", "events", "logs", "watch", "pause", "stop", "fork", "approve"])
+@pytest.mark.parametrize(("name", "said"), [("", "is empty"), ("x" * 999, "has more than 256 characters")])
+def test_a_name_that_no_run_can_have_is_one_clear_error(verb: str, name: str, said: str, do) -> None:
+    told = do(verb, name)
+    assert (told.code, told.out) == (2, "")
+    assert told.err == f"nerve: the name of a run {said}. See the list: nerve runs [bad_request]\n"
+
+
+def test_a_number_beyond_its_bounds_is_said_without_the_words_of_a_validator(do) -> None:
+    assert do("start", "shout", "--label", "v1").code == 0
+    assert do("events", "v1", "--after", "-1").err.startswith("nerve: events: 'after' is less than 0. ")
+
+
 def test_quiet_leaves_only_the_result(do) -> None:
     done = do("start", "shout", "--quiet")
     assert (done.out, done.err) == ("loud\n", "")

@@ -85,7 +85,7 @@ async def test_errors_are_the_same_everywhere(client: Client) -> None:
         "message": "Workflow run 'gone/../x y' not found",
         "fix": "See the list: nerve runs",
     }
-    with pytest.raises(ApiError, match="start: nme: extra inputs") as error:
+    with pytest.raises(ApiError, match="start: 'nme' is not known") as error:
         await client.start(workflow="hello", nme="hello")
     assert error.value.code == "bad_request"
     with pytest.raises(ApiError, match="not found"):

@@ -8,8 +8,8 @@ import pytest
 
 from api.support import with_workflows
 from nerve import Session
-from nerve.api import Api
-from nerve.server.commands import COMMANDS, CommandType, handle, replies, scope_of
+from nerve.api import Api, ApiError
+from nerve.server.commands import COMMANDS, CommandType, handle, renamed, replies, scope_of
 from nerve.server.handlers.workflow_handler import WorkflowHandler
 
 
@@ -237,6 +237,11 @@ async def test_what_a_command_is_given_is_read_as_the_operation_does(
     assert reply["code"] == "bad_request"
     assert reply["fix"] == f"It takes: {', '.join(COMMANDS[CommandType(type)].takes)}."
     assert api.session.list_workflow_runs() == []
+
+
+def test_an_error_that_only_sounds_like_one_about_what_is_taken_is_told_as_it_is() -> None:
+    error = ApiError("refused", "no", "It takes: patience.")
+    assert renamed(error, {"type": "LIST_WORKFLOWS"}) is error
 
 
 async def test_what_a_command_is_not_given_may_be_null(api: Api) -> None:

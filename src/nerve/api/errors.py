@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from nerve.errors import (
@@ -83,6 +84,20 @@ class ApiError(NerveError):
             str(data.get("fix", "")),
             data.get("details"),
         )
+
+
+class NotTaken(ApiError):
+    """What was asked for is not as it is taken; the fix names what is."""
+
+    def __init__(self, code: str, message: str, takes: Iterable[str]) -> None:
+        super().__init__(code, message, f"It takes: {', '.join(takes) or 'nothing'}.")
+
+
+class RunAbsent(ApiError):
+    """No run goes by that name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__("not_found", f"Workflow run '{name}' not found", "See the list: nerve runs")
 
 
 def told(error: Exception) -> ApiError:

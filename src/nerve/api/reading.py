@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from nerve.api.errors import ApiError
+from nerve.api.errors import ApiError, NotTaken
 from nerve.api.models import Asked
 from nerve.api.operations import Operation
 
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
 DEEPEST = 64
 """How deep what is asked for may be nested."""
+LONG = 256
+"""Characters of a text that is more than a name."""
+LENGTHS = {"string_too_short": "is empty", "string_too_long": "has more than {max_length} characters"}
+WORDS = LENGTHS | {
+    "missing": "is missing",
+    "extra_forbidden": "is not known",
+    "greater_than_equal": "is less than {ge}",
+    "less_than_equal": "is more than {le}",
+}
+"""What the validator calls its findings, and how they are told."""
+LISTS = {"run": "nerve runs", "workflow": "nerve workflow list"}
+"""Where the names of these are found."""
 
 
 def read(operation: Operation, given: dict[str, Any]) -> Asked:
@@ -22,16 +37,18 @@ def read(operation: Operation, given: dict[str, Any]) -> Asked:
         # What a query asks for may be written as text, in an address.
         return operation.asks.model_validate(given, strict=operation.changes)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"])) or operation.name
-        known = ", ".join(operation.asks.model_fields) or "nothing"
-        raise ApiError(
-            "too_large"
-            if first["type"] == "string_too_long" and first["ctx"]["max_length"] > 256
-            else "bad_request",
-            f"{operation.name}: {place}: {first['msg'][0].lower()}{first['msg'][1:]}",
-            f"It takes: {known}.",
-        ) from None
+        raise wrong_with(operation, error.errors(include_url=False)[0]) from None
+
+
+def wrong_with(operation: Operation, found: ErrorDetails) -> ApiError:
+    """What a validator found, as a person says it."""
+    place = ".".join(map(str, found["loc"])) or operation.name
+    kind, bounds = found["type"], found.get("ctx", {})
+    said = WORDS[kind].format(**bounds) if kind in WORDS else f"is not right: {found['msg'].lower()}"
+    if kind in LENGTHS and place in LISTS:
+        return ApiError("bad_request", f"the name of a {place} {said}", f"See the list: {LISTS[place]}")
+    code = "too_large" if kind == "string_too_long" and bounds["max_length"] > LONG else "bad_request"
+    return NotTaken(code, f"{operation.name}: '{place}' {said}", operation.asks.model_fields)
 
 
 def check_text(operation: Operation, given: dict[str, Any]) -> None:

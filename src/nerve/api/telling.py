@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from nerve.api import models
-from nerve.api.errors import ApiError
+from nerve.api.errors import ApiError, RunAbsent
 from nerve.core.values import DEEP, too_deep
 from nerve.core.view import NodeView, RunView
 from nerve.core.workflow import GateInfo, Workflow, WorkflowRun
@@ -43,7 +43,7 @@ def named(session: Session, name: str) -> RunRow:
         if rows := meant(session, list(names)):
             break
     else:
-        raise ApiError("not_found", f"Workflow run '{name}' not found", "See the list: nerve runs")
+        raise RunAbsent(name)
     if len(rows) > 1:
         raise ambiguous(name, rows)
     return rows[0]

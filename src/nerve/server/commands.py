@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from nerve.api import OPERATIONS, Api, ApiError, errors
+from nerve.api.errors import NotTaken, RunAbsent
 from nerve.api.models import GateTold, RunTold
 from nerve.api.operations import Scope
 from nerve.api.reading import read as read_asked
@@ -89,10 +90,8 @@ async def workflow_input(api: Api, params: Params) -> dict[str, Any]:
     """The same in the other vocabulary, which has another word for a run that is not there."""
     try:
         return await answer_gate(api, params)
-    except ApiError as error:
-        if error.message.startswith("Workflow run "):
-            raise ApiError(error.code, f"No active run: {params['run_id']}", error.fix) from error
-        raise
+    except RunAbsent as error:
+        raise ApiError(error.code, f"No active run: {params['run_id']}", error.fix) from error
 
 
 async def cancel_workflow(api: Api, params: Params) -> dict[str, Any]:
@@ -200,7 +199,7 @@ def read(api: Api, command: Mapping[str, Any]) -> tuple[CommandType, Params]:
     takes = COMMANDS[kind].takes
     if wrong := [name for name in params if name not in (*takes, "session_id")]:
         told = f"{kind} does not take '{wrong[0]}'{suggest(wrong[0], takes)}"
-        raise ApiError("bad_request", told, f"It takes: {', '.join(takes) or 'nothing'}.")
+        raise NotTaken("bad_request", told, takes)
     session = params.get("session_id") or command.get("session_id")
     if session not in (None, "default", api.session.name):
         raise ApiError("not_found", f"Session '{session}' not found", f"There is: {api.session.name}.")
@@ -209,12 +208,9 @@ def read(api: Api, command: Mapping[str, Any]) -> tuple[CommandType, Params]:
 
 def renamed(error: ApiError, command: Mapping[str, Any]) -> ApiError:
     """An error about what an operation takes, with the names under which a command takes it."""
-    if error.fix.startswith("It takes: "):
-        takes = COMMANDS[CommandType(str(command["type"]))].takes
-        return ApiError(
-            error.code, error.message, f"It takes: {', '.join(takes) or 'nothing'}.", error.details
-        )
-    return error
+    if not isinstance(error, NotTaken):
+        return error
+    return NotTaken(error.code, error.message, COMMANDS[CommandType(str(command["type"]))].takes)
 
 
 def needed(params: Params, name: str) -> Any:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.websockets import WebSocketDisconnect
 
 from nerve.api import OPERATIONS, Api, ApiError
+from nerve.api.errors import NotTaken
 from nerve.api.operations import Scope
 from nerve.api.reading import read
 from nerve.api.scopes import scope_of
@@ -173,7 +174,7 @@ async def heard(socket: WebSocket) -> dict[str, Any]:
 def taken(args: dict[str, Any], *names: str) -> dict[str, Any]:
     """The arguments of what only sockets have."""
     if wrong := [name for name in args if name not in names]:
-        raise ApiError("bad_request", f"'{wrong[0]}' is not known", f"It takes: {', '.join(names)}.")
+        raise NotTaken("bad_request", f"'{wrong[0]}' is not known", names)
     return {name: value for name, value in args.items() if value is not None}
 
 
