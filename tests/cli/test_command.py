@@ -45,6 +45,12 @@ def test_a_closed_output_is_no_error(arguments: str, tmp_path: Path) -> None:
     [
         (["dmo"], 'nerve: Unknown command "dmo". Did you mean "demo"? Available commands: '),
         (["demo", "--bogus"], "nerve: Unknown option: --bogus."),
+        (
+            ["runs", "--stat", "x"],
+            "nerve: Unknown option: --stat. Did you mean --state? See: nerve runs --help",
+        ),
+        (["check", "--with"], "nerve: Unknown option: --with. See: nerve check --help"),
+        (["status", "--limit", "3"], "nerve: Unknown option: --limit. See: nerve status --help"),
         (["demo", "now"], "nerve: Unexpected argument: now. See: nerve demo --help"),
         (["workflow", "lsit"], 'nerve: Unknown command "lsit". Did you mean "list"? '),
         (

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from cyclopts import App, CycloptsError, UnusedCliTokensError
+from cyclopts import App, CycloptsError, UnknownOptionError, UnusedCliTokensError
 
 from nerve import __version__
 from nerve.cli.exits import FAILED, INTERRUPTED, REFUSED
@@ -144,6 +144,8 @@ def wrong_with(error: Exception, help: str) -> Wrong:
             return Wrong(exit, error.code, error.message, f"nerve: {sentence(error)}", error.fix, problems)
         case UnusedCliTokensError():
             return refused(f"Unexpected argument: {' '.join(error.unused_tokens or [])}.", help)
+        case UnknownOptionError():
+            return refused(unknown(error), help)
         case CycloptsError() | UsageError():
             return refused(str(error), help, getattr(error, "code", "bad_request"))
         case NerveError() if problems := getattr(error, "problems", None):
@@ -162,6 +164,16 @@ def wrong_with(error: Exception, help: str) -> Wrong:
         case OSError():
             return failed(f"{error.filename or 'the system'}: {error.strerror or error}")
     return failed(f"{type(error).__name__}: {error}")
+
+
+def unknown(error: UnknownOptionError) -> str:
+    """That an option is not known, and the one that is spelt nearly so; hyphens are no likeness."""
+    import difflib
+
+    option = error.token.keyword or error.token.value
+    known = {name.lstrip("-"): name for each in error.argument_collection for name in each.names}
+    close = difflib.get_close_matches(option.lstrip("-"), known, n=1)
+    return f"Unknown option: {option}." + "".join(f" Did you mean {known[name]}?" for name in close)
 
 
 def refused(message: str, help: str, code: str = "bad_request") -> Wrong:
