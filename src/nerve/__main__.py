@@ -1,5 +1,17 @@
-"""`python -m nerve` is `nerve`."""
+"""The `nerve` command, which `python -m nerve` is, too."""
 
-from nerve.cli import main
+from typing import NoReturn
 
-main()
+from nerve.quiet import until_begun
+
+
+def main() -> NoReturn:
+    """Import the command line and do what it is asked."""
+    until_begun()
+    from nerve.cli import main
+
+    main()
+
+
+if __name__ == "__main__":
+    main()

@@ -40,6 +40,30 @@ def test_a_closed_output_is_no_error(arguments: str, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+PRESSED = """
+import os, signal, sys
+
+class Press:
+    def find_spec(self, name, *_):
+        if name == sys.argv[-1]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Press())
+from nerve.__main__ import main
+sys.argv[1:] = ["status", sys.argv[1]]
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    "at", ["nerve.cli", "cyclopts", "nerve.cli.looking", "pydantic", "nerve.spec.models"]
+)
+def test_ctrl_c_while_it_is_imported_ends_it_quietly(at: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", PRESSED, at]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

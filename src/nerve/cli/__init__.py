@@ -11,10 +11,11 @@ from typing import Any, NoReturn
 from cyclopts import App, CycloptsError, UnknownOptionError, UnusedCliTokensError
 
 from nerve import __version__
-from nerve.cli.exits import FAILED, INTERRUPTED, REFUSED
+from nerve.cli.exits import COMPLETED, FAILED, INTERRUPTED, REFUSED
 from nerve.cli.usage import UsageError, stopped
 from nerve.cli.verbs import VERBS, WORKFLOW, Verb
 from nerve.errors import NerveError, StoreLocked, WorkflowAbsent
+from nerve.quiet import begun
 
 app = App(
     name="nerve",
@@ -60,12 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def command(arguments: list[str]) -> int:
     """Run one command; the exit code."""
     try:
-        done: int = app(
-            literal(arguments or alone()),
-            exit_on_error=False,
-            print_error=False,
-            result_action="return_int_as_exit_code_else_zero",
-        )
+        verb, given, _ = app.parse_args(literal(arguments or alone()), exit_on_error=False, print_error=False)
+        begun()
+        done = verb(*given.args, **given.kwargs)
     except BrokenPipeError:
         raise
     except KeyboardInterrupt:
@@ -78,7 +76,7 @@ def command(arguments: list[str]) -> int:
             print(in_json({"error": wrong.to_dict()}))
         print(harmless(wrong.text), file=sys.stderr)
         return wrong.code
-    return done
+    return done if isinstance(done, int) else COMPLETED
 
 
 def alone() -> list[str]:

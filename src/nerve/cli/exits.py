@@ -1,6 +1,8 @@
-"""Exit codes: what a command says to the shell. They stand here and in docs/cli.md, and nowhere else."""
+"""Exit codes: what a command says to the shell. They stand here and in docs/cli.md."""
 
 from __future__ import annotations
+
+from nerve import quiet
 
 COMPLETED = 0
 FAILED = 1
@@ -11,7 +13,7 @@ CANCELLED = 3
 """The run was cancelled, or a person rejected what it asked for."""
 WAITING = 4
 """The run waits, is paused or is held; `nerve resume` goes on with it."""
-INTERRUPTED = 130
+INTERRUPTED = quiet.INTERRUPTED
 """Ctrl-C; the run is parked and `nerve resume` goes on with it."""
 
 OF_STATES = {"completed": COMPLETED, "failed": FAILED, "cancelled": CANCELLED}
