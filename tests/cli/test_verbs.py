@@ -6,6 +6,7 @@ import re
 from contextlib import closing
 from pathlib import Path
 
+import apsw
 import pytest
 
 from nerve.api import OPERATIONS
@@ -116,6 +117,62 @@ def test_a_store_that_leads_elsewhere_is_opened_by_no_verb(
     assert (done.code, done.out) == (2, "")
     assert re.search("leads (elsewhere|out of its folder)", done.err)
     assert (elsewhere / "nerve.db").read_bytes() == before
+
+
+@pytest.mark.parametrize("arguments", [*OPENING.values(), ["serve"]], ids=[*OPENING, "serve"])
+def test_a_folder_in_the_place_of_the_store_is_not_taken_for_no_runs(arguments, do, project: Path) -> None:
+    (project / ".nerve/nerve.db").mkdir(parents=True)
+    done = do(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("nerve: .nerve/nerve.db is no file. Move it away, or name another store. ")
+
+
+def test_a_file_in_the_place_of_the_folder_of_the_store_is_not_taken_for_no_runs(
+    do, tmp_path_factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path_factory.mktemp("empty"))
+    Path(".nerve").touch()
+    done = do("runs")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("nerve: .nerve is no folder. Move it away, ")
+
+
+def damaged(kind: str, file: Path) -> None:
+    """Something in the place of a store."""
+    file.parent.mkdir(exist_ok=True)
+    if kind == "folder":
+        file.mkdir()
+    elif kind == "text":
+        file.write_text("no database " * 100)
+    else:
+        with closing(apsw.Connection(str(file))) as db:
+            db.execute(
+                "create table notes (text); pragma user_version = 999"
+                if kind == "newer"
+                else "create table notes (text)"
+            )
+
+
+@pytest.mark.parametrize(
+    ("kind", "told", "fix"),
+    [
+        ("folder", "is no file", "Move it away"),
+        ("text", "file is not a database", "Put a copy of it in its place."),
+        ("newer", "has version 999", "Update Nerve."),
+        ("another", "is the database of another program", "Use another file."),
+    ],
+)
+def test_what_is_wrong_with_a_store_is_said_by_the_doctor_and_by_whoever_looks(
+    kind: str, told: str, fix: str, do, project: Path
+) -> None:
+    damaged(kind, project / ".nerve/nerve.db")
+    done = do("doctor", "--quiet")
+    assert done.code == 1
+    assert re.search(f"^✗ store: .*{told}.*{fix}", done.out, re.MULTILINE)
+    listed = do("runs", "--json")
+    assert listed.code in (1, 2)
+    assert told in listed.json["error"]["message"]
+    assert "nerve" in listed.json["error"]["fix"]
 
 
 def test_the_doctor_says_that_a_store_leads_elsewhere(do, project: Path, tmp_path_factory) -> None:

@@ -14,7 +14,7 @@ from nerve import __version__
 from nerve.cli.exits import COMPLETED, FAILED, INTERRUPTED, REFUSED
 from nerve.cli.usage import UsageError, stopped
 from nerve.cli.verbs import VERBS, WORKFLOW, Verb
-from nerve.errors import NerveError, StoreLocked, WorkflowAbsent
+from nerve.errors import NerveError, StoreError, StoreLocked, WorkflowAbsent
 from nerve.quiet import begun
 
 app = App(
@@ -23,6 +23,7 @@ app = App(
     version=__version__,
 )
 SHARED = "One process has the runs at a time; where a server has them, every command asks it: nerve serve"
+DOCTOR = "See what is wrong: nerve doctor"
 CHECK = "See everything that is wrong: nerve check"
 ARGUMENTS = "TARGET [INPUT] [--name=value …] [OPTIONS]"
 
@@ -157,6 +158,8 @@ def wrong_with(error: Exception, help: str) -> Wrong:
             return Wrong(exit, code, message, f"nerve: {stopped(message)} {stopped(fix)} [{code}]", fix)
         case StoreLocked():
             return Wrong(FAILED, "busy", str(error), f"nerve: {error} {SHARED}.", SHARED)
+        case StoreError():
+            return Wrong(FAILED, "internal", str(error), f"nerve: {stopped(str(error))} {DOCTOR}", DOCTOR)
         case NerveError():
             return failed(str(error))
         case OSError():

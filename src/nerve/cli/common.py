@@ -19,7 +19,7 @@ from nerve.api import Api, ApiError
 from nerve.api.commands import at_rest
 from nerve.cli.exits import FAILED, INTERRUPTED, REFUSED
 from nerve.cli.flags import Files, Flag
-from nerve.cli.project import Project, store_of
+from nerve.cli.project import Project, plain, store_of
 from nerve.cli.providing import provide
 from nerve.cli.usage import UsageError, stopped
 from nerve.client import Client
@@ -77,7 +77,7 @@ class Common:
 
     @property
     def file(self) -> Path:
-        return self.store or store_of()
+        return store_of() if self.store is None else plain(self.store)
 
 
 DEFAULT = Common()

@@ -20,13 +20,13 @@ from nerve.api import ApiError
 from nerve.cli.checking import providers_of, router_of
 from nerve.cli.common import Flag
 from nerve.cli.exits import COMPLETED, FAILED
-from nerve.cli.project import STORE, Project
+from nerve.cli.project import STORE, Project, store_of
+from nerve.cli.usage import UsageError, stopped
 from nerve.client import SERVER, Client, server_of
 from nerve.commander.core.harmless import harmless
-from nerve.errors import NerveError
+from nerve.errors import NerveError, StoreError
 from nerve.notations.agents import FoundAgents, discover_agents
 from nerve.notations.config import Config
-from nerve.places import Places
 from nerve.spec.source import Unreadable
 
 OURS = ("acp", "claude", "codex", "command", "llm", "scripted")
@@ -134,24 +134,26 @@ def router(config: Config, agents: FoundAgents) -> Finding:
 
 
 def store() -> Iterator[Finding]:
-    if elsewhere := Places.of(".").elsewhere:
-        yield Finding("store", "wrong", elsewhere.removesuffix(". Remove it"), "Remove it.")
+    try:
+        there = store_of().is_file()
+    except UsageError as error:
+        yield Finding("store", "wrong", stopped(str(error)))
         return
-    if not STORE.is_file():
+    if not there:
         yield Finding("store", "missing", "no runs yet", "It is made by the first run.")
         return
     import apsw
 
-    from nerve.store.migrations import MIGRATIONS
+    from nerve.store.migrations import MIGRATIONS, check
 
     try:
         with apsw.Connection(str(STORE), flags=apsw.SQLITE_OPEN_READONLY) as db:
+            check(db, STORE)
             version = int(db.pragma("user_version"))
     except apsw.Error as error:
         yield Finding("store", "wrong", f"{STORE} cannot be read: {error}", "Put a copy of it in its place.")
-        return
-    if version > len(MIGRATIONS):
-        yield Finding("store", "wrong", f"{STORE} is of a newer nerve (version {version})", "Update nerve.")
+    except StoreError as error:
+        yield Finding("store", "wrong", str(error))
     else:
         size = STORE.stat().st_size / 2**20
         yield Finding("store", "ok", f"{STORE}, version {version} of {len(MIGRATIONS)}, {size:.1f} MB")

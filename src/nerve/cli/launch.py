@@ -14,7 +14,7 @@ from nerve.cli.answers import Answers
 from nerve.cli.common import Common, Door, again, refused
 from nerve.cli.exits import INTERRUPTED
 from nerve.cli.outcome import Outcome
-from nerve.cli.project import Project, store_of
+from nerve.cli.project import Project
 from nerve.cli.providing import provide
 from nerve.cli.story import Story
 from nerve.cli.telling import tell
@@ -33,7 +33,7 @@ class Launch:
 
     @property
     def file(self) -> Path:
-        return self.common.store or store_of(self.project.folder)
+        return self.common.file
 
     def needs(self, file: Path) -> None:
         """Whoever goes on with the run needs this file, too."""

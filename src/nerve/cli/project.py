@@ -43,7 +43,16 @@ def store_of(folder: Path = Path()) -> Path:
     """The store of a project. One that leads elsewhere is refused: a project may come from anywhere."""
     if elsewhere := Places.of(folder).elsewhere:
         raise UsageError(f"{elsewhere}, or name the store that is meant: --store FILE")
-    return folder / STORE
+    return plain(folder / STORE)
+
+
+def plain(store: Path) -> Path:
+    """The file of a store. What stands there and can be none is refused, and is not taken for no runs."""
+    if store.parent.exists() and not store.parent.is_dir():
+        raise UsageError(f"{store.parent} is no folder. Move it away, or name another store.")
+    if store.exists() and not store.is_file():
+        raise UsageError(f"{store} is no file. Move it away, or name another store.")
+    return store
 
 
 class Project:

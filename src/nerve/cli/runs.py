@@ -20,7 +20,7 @@ from nerve.cli.answers import name_of
 from nerve.cli.common import Common, refused
 from nerve.cli.flags import Flag
 from nerve.cli.outcome import PARKED
-from nerve.cli.project import store_of
+from nerve.cli.project import plain, store_of
 from nerve.cli.usage import UsageError, stopped
 from nerve.client import server_of
 from nerve.commander.core.harmless import harmless, in_json
@@ -63,8 +63,6 @@ def runs(
     if state is not None and state not in STATES:
         close = stopped(f"there is no state '{state}'{suggest(state, STATES)}")
         raise UsageError(f"{close} States: {', '.join(STATES)}.")
-    if store is not None and store.exists() and not store.is_file():
-        raise UsageError(f"--store {store} is no file.")
     try:
         found = [run for run in all_of(store, workflow) if state in (None, run["state"])]
     except ApiError as error:
@@ -84,7 +82,7 @@ def all_of(store: Path | None, workflow: str | None) -> list[dict[str, Any]]:
         from nerve.cli.served import listed as listed_by_server
 
         return asyncio.run(listed_by_server(workflow))
-    file = store or store_of()
+    file = store_of() if store is None else plain(store)
     return asyncio.run(listed(file, workflow)) if file.is_file() else []
 
 

@@ -10,6 +10,7 @@ from cyclopts import Parameter, validators
 
 from nerve.cli.common import Files, Flag
 from nerve.cli.flags import Many
+from nerve.cli.project import STORE, plain
 from nerve.cli.providing import provide
 from nerve.errors import StoreError
 
@@ -66,6 +67,7 @@ def serve(
         if not quiet:
             print("\n".join(lines(serving)), file=sys.stderr, flush=True)
 
+    plain(STORE)
     try:
         return run_server(
             ".", host, port, hosts=name, wide=wide, idle=idle, modules=modules, prepare=prepare, ready=ready
