@@ -350,6 +350,15 @@ def test_a_number_beyond_its_bounds_is_said_without_the_words_of_a_validator(do)
     assert do("events", "v1", "--after", "-1").err.startswith("nerve: events: 'after' is less than 0. ")
 
 
+def test_a_gate_is_listed_with_its_workflow_for_how_long_it_is_open_and_how_it_is_answered(do) -> None:
+    run = do("start", "asking", "--json").json["run_id"]
+    [gate] = do("gates", "--json").json
+    assert (gate["workflow"], gate["run_id"]) == ("asking", run)
+    how = f"nerve answer {run} TEXT --gate {gate['gate_id']}"
+    line = do("gates").out
+    assert re.fullmatch(rf"⏸ colour of asking, open for \d+(\.\d)?s: Which colour\?  {how}\n", line)
+
+
 def test_quiet_leaves_only_the_result(do) -> None:
     done = do("start", "shout", "--quiet")
     assert (done.out, done.err) == ("loud\n", "")

@@ -194,6 +194,7 @@ class EventsAsked(OneRun):
 class GateTold(Told):
     gate_id: str
     run_id: str
+    workflow: str | None = None
     path: str
     prompt: str
     choices: list[str] | None = None

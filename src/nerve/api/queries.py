@@ -144,8 +144,13 @@ async def events(session: Session, asked: models.EventsAsked) -> models.Events:
 
 async def gates(session: Session, asked: models.Nothing) -> models.Gates:
     rows = session.engine.store.runs(session=session.name, states=OPEN)
-    told = [gate_told(row.run, gate) async for row in in_turns(rows) for gate in gates_of(session, row)]
-    return models.Gates(gates=told)
+    return models.Gates(
+        gates=[
+            gate_told(row.run, row.workflow, gate)
+            async for row in in_turns(rows)
+            for gate in gates_of(session, row)
+        ]
+    )
 
 
 def gates_of(session: Session, row: RunRow) -> list[GateInfo]:

@@ -99,10 +99,11 @@ def whole_name(name: str, names: Iterable[str]) -> str | None:
     return close[0] if close else None
 
 
-def gate_told(run_id: str, gate: GateInfo) -> models.GateTold:
+def gate_told(run_id: str, workflow: str, gate: GateInfo) -> models.GateTold:
     return models.GateTold(
         gate_id=gate.gate_id,
         run_id=run_id,
+        workflow=workflow,
         path=gate.path,
         prompt=gate.prompt,
         choices=gate.choices,
@@ -133,7 +134,7 @@ def fields_of(run: WorkflowRun) -> dict[str, Any]:
         "result": tellable(info.result),
         "error": info.error,
         "held": run.held,
-        "gates": [gate_told(run.run_id, gate) for gate in run.pending_gates],
+        "gates": [gate_told(run.run_id, run.workflow_id, gate) for gate in run.pending_gates],
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Annotated, Any, TextIO
 
 from cyclopts import Parameter
@@ -21,6 +22,7 @@ from nerve.commander.core.lines import logged
 from nerve.commander.core.tree import Tree, event_of
 from nerve.commander.drawing import WIDEST, grid
 from nerve.commander.listing import today
+from nerve.commander.tui.figures import length
 from nerve.errors import NerveError
 
 Follow = Annotated[
@@ -117,19 +119,25 @@ def gates(*, common: Common = DEFAULT) -> int:
     async def do(door: Door) -> int:
         found = (await door.client.gates()).gates
         told = [{**gate.model_dump(mode="json"), "name": name_of(gate)} for gate in found]
-        rows = [line for gate in found for line in (asked(gate), *fields_of(gate))]
+        now = datetime.now(UTC)
+        rows = [line for gate in found for line in (asked(gate, whose(gate, now)), *fields_of(gate))]
         door.tell(told, rows or "No open gates.")
         return COMPLETED
 
     return answering(common, do)
 
 
-def asked(gate: GateTold) -> str:
+def whose(gate: GateTold, now: datetime) -> str:
+    """Which workflow asks, and for how long it has."""
+    return f" of {gate.workflow}, open for {length(gate.created_at, None, now)}"
+
+
+def asked(gate: GateTold, whose: str = "") -> str:
     """A gate in one line, and the command that answers it."""
     answer = gate.choices[0] if gate.choices else example(gate.form) if gate.form is not None else "TEXT"
     how = command("answer", gate.run_id, answer, "--gate", gate.gate_id)
     prompt = " ".join(gate.prompt.split())
-    return f"⏸ {name_of(gate)}: {prompt}{alternatives(gate.choices or [])}  {how}"
+    return f"⏸ {name_of(gate)}{whose}: {prompt}{alternatives(gate.choices or [])}  {how}"
 
 
 def fields_of(gate: GateTold) -> list[str]:

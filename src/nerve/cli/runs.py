@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nerve.api import ApiError
-from nerve.api.models import GateTold
+from nerve.api.telling import gate_told as told_by_api
 from nerve.api.telling import whole_name
 from nerve.cli.answers import name_of
 from nerve.cli.common import Common, refused
@@ -28,6 +28,7 @@ from nerve.commander.core.lines import SYMBOLS
 from nerve.core.session import Session
 from nerve.core.suggest import suggest
 from nerve.core.workflow import GateInfo, WorkflowState
+from nerve.store.port import RunRow
 
 STATES = [*(state.value for state in WorkflowState), PARKED]
 SHORT = 13
@@ -104,7 +105,7 @@ async def listed(file: Path, workflow: str | None) -> list[dict[str, Any]]:
     return [told[row.run] for row in rows if row.parent is None and workflow in (None, row.workflow)]
 
 
-def told_of(row: Any, gates: dict[str, GateInfo]) -> dict[str, Any]:
+def told_of(row: RunRow, gates: dict[str, GateInfo]) -> dict[str, Any]:
     return {
         "run_id": row.run,
         "workflow": row.workflow,
@@ -112,14 +113,13 @@ def told_of(row: Any, gates: dict[str, GateInfo]) -> dict[str, Any]:
         "started_at": datetime.fromtimestamp(row.started, UTC).isoformat(),
         "ended_at": datetime.fromtimestamp(row.ended, UTC).isoformat() if row.ended else None,
         "label": row.label,
-        "gates": [gate_told(row.run, gate) for gate in gates.values()],
+        "gates": [gate_told(row, gate) for gate in gates.values()],
     }
 
 
-def gate_told(run_id: str, gate: GateInfo) -> dict[str, Any]:
+def gate_told(row: RunRow, gate: GateInfo) -> dict[str, Any]:
     """An open gate, as a server tells it."""
-    fields = {name: getattr(gate, name) for name in GateTold.model_fields if name != "run_id"}
-    return {"name": name_of(gate), **GateTold(run_id=run_id, **fields).model_dump(mode="json")}
+    return {"name": name_of(gate), **told_by_api(row.run, row.workflow, gate).model_dump(mode="json")}
 
 
 def show(found: list[dict[str, Any]]) -> None:

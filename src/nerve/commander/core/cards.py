@@ -121,5 +121,5 @@ class RunCard:
 
 def gate_of(event: WorkflowEvent) -> GateTold:
     """The gate that an event opens."""
-    about = {"run_id": event.run_id, "path": event.path, "created_at": event.timestamp}
-    return GateTold.model_validate({**event.data, **about})
+    about = {"run_id": event.run_id, "workflow": event.workflow_id, "path": event.path}
+    return GateTold.model_validate({**event.data, **about, "created_at": event.timestamp})
