@@ -190,6 +190,22 @@ async def test_a_gate_that_the_run_gave_up_takes_no_answer(api: Api) -> None:
     assert "given up" in error.message
 
 
+async def test_who_won_is_told_although_the_run_has_an_event_that_is_called_like_those_of_gates(
+    api: Api,
+) -> None:
+    @api.session.workflow
+    async def noted(ctx: Any) -> Any:
+        answer = await ctx.gate("Sure?")
+        ctx.emit("gate_noted", {"answer": answer})
+        return answer
+
+    run = await api.start(workflow="noted", wait=True)
+    await api.answer(run=run.run_id, answer="yes")
+    await api.session.get_workflow_run(run.run_id).wait()
+    error = await refusal(api.answer(run=run.run_id, answer="no"))
+    assert (error.code, error.details["winner"]["answer"]) == ("conflict", "yes")
+
+
 async def settled(api: Api, run_id: str, gates: int, but: str = "") -> Any:
     """The run, when it has so many gates open."""
     while True:

@@ -30,6 +30,9 @@ LIMIT = 1_000_000
 LOOKED_THROUGH = 1000
 """How many runs are looked through for a gate that is not open any more."""
 
+GATES = ("gate_waiting", "gate_answered", "gate_timeout", "gate_cancelled")
+"""What the engine writes of gates; a workflow may emit events that are called much the same."""
+
 _on_their_way: WeakKeyDictionary[Session, set[asyncio.Future[None]]] = WeakKeyDictionary()
 """The answers that are being written."""
 
@@ -231,7 +234,7 @@ def run_that_had(session: Session, gate_id: str) -> WorkflowRun:
 def gate_events(session: Session, run_id: str, above: str = "") -> Iterator[GateEvent]:
     """What happened to the gates of a run, and of the runs it started."""
     for row in session.engine.store.events(run_id):
-        if row.type.startswith("gate_"):
+        if row.type in GATES:
             yield GateEvent(run_id, above + row.path, row.path, row.type, decode(row.data))
         elif row.type in ASKS and '"child":' in row.data and (child := decode(row.data).get("child")):
             yield from gate_events(session, child, above + row.path)

@@ -203,6 +203,27 @@ def test_what_a_run_costs_is_on_its_card_followed_or_not() -> None:
         assert (desk.runs["run-1"].usage.tokens, desk.runs["run-1"].usage.cost) == (15, 0.25)
 
 
+@pytest.mark.parametrize("type", ["gate_reminded", "signal_seen"])
+def test_an_event_that_is_only_called_like_the_end_of_a_wait_ends_none(type: str) -> None:
+    journal = Journal()
+    journal.add("signal_waiting", "/review", name="reviewed")
+    journal.add(type, "/review")
+    heard, seen = Desk(), followed(journal)
+    heard.take_all(journal.events)
+    seen.take_all(journal.events)
+    assert [desk.runs["run-1"].state for desk in (heard, seen)] == ["waiting", "waiting"]
+    tree = seen.runs["run-1"].tree
+    assert tree is not None
+    assert [wait["name"] for wait in tree.waits] == ["reviewed"]
+
+
+def test_an_event_that_is_only_called_like_the_end_of_a_step_costs_nothing() -> None:
+    journal, heard = Journal(), Desk()
+    journal.add("node_reviewed", "/think", result={"attributes": {"usage": {"cost": 1.0}}})
+    heard.take_all(journal.events)
+    assert heard.runs["run-1"].usage.cost == 0
+
+
 @pytest.mark.requirement("S3-17")
 def test_the_router_tells_of_the_run_that_it_has_started() -> None:
     journal = Journal(steps=["build"])

@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from nerve.api.models import GateTold, RunTold
 from nerve.commander.core.tree import Tree
-from nerve.core.event import WorkflowEvent
+from nerve.commander.core.waits import CLOSES, ENDS, OPENS
+from nerve.core.event import OF_THE_RUN, WorkflowEvent
 from nerve.core.limits import Usage
 
 TargetKind = Literal["node", "graph", "workflow", "router"]
@@ -78,16 +79,14 @@ class RunCard:
 
     def take(self, event: WorkflowEvent) -> None:
         """Take in an event of a run that is not followed."""
-        family, _, what = event.event_type.partition("_")
-        data = event.data
-        if family == "workflow":
-            self._lifecycle(event, what)
-        elif family in ("gate", "timer", "signal") and not data.get("guard") and not self.ended:
-            if what in ("waiting", "started"):
-                self.state = "waiting" if self.state == "running" else self.state
-            elif self.state == "waiting" and not self.gates:
-                self.state = "running"
-        elif family in ("node", "step") and isinstance(result := data.get("result"), dict):
+        type, data = event.event_type, event.data
+        if type in OF_THE_RUN:
+            self._lifecycle(event, type.removeprefix("workflow_"))
+        elif type in OPENS and self.state == "running" and not data.get("guard"):
+            self.state = "waiting"
+        elif type in CLOSES and self.state == "waiting" and not data.get("guard") and not self.gates:
+            self.state = "running"
+        elif type in ENDS and isinstance(result := data.get("result"), dict):
             self.usage.spend(None if data.get("control") else (result.get("attributes") or {}).get("usage"))
 
     def _lifecycle(self, event: WorkflowEvent, what: str) -> None:
