@@ -72,14 +72,29 @@ async def at_home(folder: Path, idle: float = 60) -> AsyncIterator[Scene]:
 
 
 async def end_server(folder: Path, number: int = signal.SIGTERM) -> None:
-    """End the server of a project, and return when it is gone."""
-    if (pid := server_pid(folder)) is None:
-        return
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, number)
+    """End the server of a project, although it is just being started, and return when it is gone."""
+    running = servers(folder)
+    for pid in running:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
     async with asyncio.timeout(30):
-        while alive(pid):  # noqa: ASYNC110 - a process of somebody else tells nobody
+        while any(map(alive, running)):  # noqa: ASYNC110 - a process of somebody else tells nobody
             await asyncio.sleep(0.02)
+
+
+def servers(folder: Path) -> list[int]:
+    """The processes that serve a project, or are about to."""
+    return [
+        int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit() and serves(each, folder)
+    ]
+
+
+def serves(process: Path, folder: Path) -> bool:
+    try:
+        said = (process / "cmdline").read_bytes().split(b"\0")
+        return b"serve" in said and (process / "cwd").resolve() == folder.resolve()
+    except OSError:
+        return False
 
 
 def alive(pid: int) -> bool:

@@ -70,6 +70,7 @@ async def test_an_answer_that_is_typed_fast_arrives_in_its_order(folder: Path) -
 async def test_a_long_paste_is_folded_and_shown_when_pasted_again(folder: Path) -> None:
     with Tmux(folder) as terminal:
         terminal.nerve()
+        terminal.until("%hello")
         terminal.paste(LONG)
         terminal.until("[Pasted text #1 +11 lines]")
         terminal.paste(LONG)
@@ -95,6 +96,7 @@ async def test_no_size_breaks_the_screen(folder: Path) -> None:
 async def test_control_c_clears_first_and_leaves_when_pressed_twice(folder: Path) -> None:
     with Tmux(folder) as terminal:
         terminal.nerve()
+        terminal.until("%hello")
         assert terminal.is_full_screen
         terminal.type("a draft")
         terminal.until("❯ a draft")
