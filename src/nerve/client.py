@@ -161,8 +161,9 @@ class Client:
     def watch(self, run: str | None = None, after: int = 0) -> AsyncGenerator[models.EventTold]:
         """The events of a run behind a number and as they come, until it ends; without a run, of all.
 
-        A stream that breaks is opened again where it was. What cannot be told any more is told of by an event
-        `gap`, whose data are the snapshot from which it goes on.
+        A stream that breaks is opened again where it was. Of one run nothing is left out. What came of all
+        while a server was started again is told of by an event `gap`, whose data are the snapshot from which
+        it goes on; it is not filled: what a run did meanwhile is in `events(run=…, after=seq)`.
         """
         return self._line.watch(run, after)
 
