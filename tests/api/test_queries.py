@@ -9,7 +9,7 @@ import apsw
 import pytest
 
 from api.support import refusal, with_workflows
-from nerve import Session
+from nerve import Result, Session
 from nerve.api import OPERATIONS, Api, ApiError
 from nerve.api.errors import FIXES, STATUS, told
 from nerve.core import values
@@ -162,6 +162,24 @@ async def test_open_gates_are_listed_with_their_runs(api: Api) -> None:
     assert gates[1].gate_id == parent.gates[0].gate_id
     await asyncio.gather(*(api.answer(run=gate.run_id, gate=gate.gate_id, answer="yes") for gate in gates))
     assert (await api.gates()).gates == []
+
+
+async def test_what_runs_have_spent_today_is_told_after_a_restart_and_costs_nothing_of_the_others(
+    tmp_path: Path,
+) -> None:
+    async with Session(store=tmp_path / "nerve.db") as session:
+
+        @session.node
+        async def think(context: Any) -> Result:
+            return Result(success=True, output="x", attributes={"usage": {"cost": 0.5}})
+
+        api = with_workflows(session)
+        run = await api.start(workflow="think", wait=True)
+        await api.start(workflow="hello", wait=True)
+        told = await api.usage()
+        assert told.runs == {run.run_id: {"cost": 0.5}}
+    async with Session(store=tmp_path / "nerve.db") as session:
+        assert (await Api(session).usage()).runs == told.runs
 
 
 async def test_usage_threads_and_health_are_told_of_an_empty_session(memory: Api) -> None:

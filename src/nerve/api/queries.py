@@ -177,7 +177,7 @@ async def facts(session: Session, asked: models.Pattern) -> models.FactsTold:
 
 async def usage(session: Session, asked: models.Nothing) -> models.UsageTold:
     engine, today = session.engine, await session.engine.today.read()
-    used = {run.run_id: run.view.usage.to_dict() async for run in in_turns(session._workflow_runs.values())}
+    used = {run_id: spent_by(session, run_id) async for run_id in in_turns(today.runs)}
     return models.UsageTold(
         today=(engine.budgets.day or today).usage.to_dict(),
         models=today.by_model(),
@@ -185,6 +185,15 @@ async def usage(session: Session, asked: models.Nothing) -> models.UsageTold:
         runs={run_id: each for run_id, each in used.items() if each},
         limited=dict(session.accounts.limited),
     )
+
+
+def spent_by(session: Session, run_id: str) -> dict[str, float]:
+    """What a run has taken; of one that cannot be read, or is gone, nothing is told."""
+    row = session.engine.store.run(run_id)
+    try:
+        return session.engine.handle(row).view.usage.to_dict() if row is not None else {}
+    except JournalBroken:
+        return {}
 
 
 async def threads(session: Session, asked: models.Nothing) -> models.Threads:

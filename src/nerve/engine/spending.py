@@ -174,6 +174,11 @@ class Today:
                         self._of(run).settled(row.path, attributes)
                         self.usage.spend(attributes.get("usage"))
 
+    @property
+    def runs(self) -> list[str]:
+        """The runs whose agents took something."""
+        return list(self._ledgers)
+
     def by_model(self) -> dict[str, dict[str, float]]:
         ledgers = self._ledgers.values()
         return summed((model, entry) for each in ledgers for (_, model), entry in each.entries.items())
