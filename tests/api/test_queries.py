@@ -182,6 +182,19 @@ async def test_what_runs_have_spent_today_is_told_after_a_restart_and_costs_noth
         assert (await Api(session).usage()).runs == told.runs
 
 
+async def test_the_conversations_with_agents_of_open_runs_are_told(memory: Api) -> None:
+    @memory.session.workflow
+    async def talk(ctx: Any) -> Any:
+        for thread in "t1", "t2":
+            ctx.emit("agent_thread", {"thread": thread, "provider": "scripted"})
+        return await ctx.gate("Enough?")
+
+    run = await memory.start(workflow="talk", wait=True)
+    await memory.start(workflow="ask", wait=True)
+    told = (await memory.threads()).threads
+    assert [(each.run_id, each.thread) for each in told] == [(run.run_id, "t1"), (run.run_id, "t2")]
+
+
 async def test_usage_threads_and_health_are_told_of_an_empty_session(memory: Api) -> None:
     usage = await memory.usage()
     assert (usage.today, usage.budget, usage.runs) == ({}, None, {})

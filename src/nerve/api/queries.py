@@ -197,10 +197,10 @@ def spent_by(session: Session, run_id: str) -> dict[str, float]:
 
 
 async def threads(session: Session, asked: models.Nothing) -> models.Threads:
-    rows = session.engine.store.runs(session=session.name, states=OPEN)
-    told = []
-    async for row in in_turns(rows):
-        for event in session.engine.store.events(row.run):
+    store, told = session.engine.store, []
+    async for row in in_turns(store.runs(session=session.name, states=OPEN)):
+        last = store.last(row.run, "agent_thread")
+        for event in store.events(row.run, limit=last.seq) if last is not None else ():
             if event.type == "agent_thread":
                 data = {"run_id": row.run, "agent": event.path, **decode(event.data)}
                 told.append(models.ThreadTold.model_validate(data))
