@@ -175,6 +175,16 @@ def test_what_is_wrong_with_a_store_is_said_by_the_doctor_and_by_whoever_looks(
     assert "nerve" in listed.json["error"]["fix"]
 
 
+def test_the_doctor_says_that_a_store_may_not_be_written_to(
+    do, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tests may run as a user who may do everything."""
+    assert do("run", "shout").code == 0
+    monkeypatch.setattr("os.access", lambda path, mode: not str(path).endswith("nerve.db"))
+    assert "✗ store: " in (told := do("doctor", "--quiet")).out
+    assert ".nerve/nerve.db may not be written to by this user  → Give this user the right to" in told.out
+
+
 def test_the_doctor_says_that_a_store_leads_elsewhere(do, project: Path, tmp_path_factory) -> None:
     (project / ".nerve").mkdir(exist_ok=True)
     (project / ".nerve/nerve.db").symlink_to(tmp_path_factory.mktemp("elsewhere") / "nerve.db")

@@ -139,6 +139,11 @@ def store() -> Iterator[Finding]:
     except UsageError as error:
         yield Finding("store", "wrong", stopped(str(error)))
         return
+    needed = [each for each in (STORE, STORE.parent) if each.exists()] or [Path()]
+    if locked := [each for each in needed if not os.access(each, os.W_OK)]:
+        told = f"{locked[0].absolute()} may not be written to by this user"
+        yield Finding("store", "wrong", told, "Give this user the right to, or work in another folder.")
+        return
     if not there:
         yield Finding("store", "missing", "no runs yet", "It is made by the first run.")
         return

@@ -40,11 +40,20 @@ def given(arguments: Iterable[str], named: Iterable[str] = ()) -> Given:
             texts.append(argument.removeprefix(LITERAL))
     for pair in named:
         add(pairs, pair, f"--input {pair}")
+    check_text([*texts[1:], *pairs.values()])
     if not texts:
         raise UsageError("name a workflow or a file to run.")
     if len(texts) > 2:
         raise UsageError(f"Unexpected argument: {texts[2]}. Put an input of several words in quotes.")
     return Given(texts[0], texts[1] if len(texts) == 2 else None, pairs)
+
+
+def check_text(given: Iterable[str | bool]) -> None:
+    """Bytes that are no text come from a shell as halves of characters, which no run can be given."""
+    try:
+        "".join(map(str, given)).encode()
+    except UnicodeEncodeError:
+        raise UsageError("the input is not valid Unicode: give it as UTF-8.") from None
 
 
 def add(pairs: dict[str, str | bool], pair: str, shown: str) -> None:
