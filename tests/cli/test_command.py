@@ -1,5 +1,6 @@
 """The `nerve` command: help, version, and what it says to bad usage."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -38,6 +39,27 @@ def test_a_closed_output_is_no_error(arguments: str, tmp_path: Path) -> None:
     shell = ["sh", "-c", 'exec "$0" -c "$1" >&-', sys.executable, code]
     done = subprocess.run(shell, cwd=tmp_path, stderr=subprocess.PIPE, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("arguments", ["version", "runs", "runs --json", "facts", "schema --json", "--help"])
+def test_an_output_that_takes_no_more_is_one_line_and_exit_code_1(arguments: str, tmp_path: Path) -> None:
+    code = f"import nerve.cli; nerve.cli.main({arguments.split()!r})"
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(
+            command, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
+        )
+    assert done.returncode == 1
+    assert done.stderr.endswith(": No space left on device\n")
+    assert done.stderr.count("\n") == 1
+
+
+def test_errors_are_not_told_on_standard_output_where_standard_error_is_closed(tmp_path: Path) -> None:
+    code = "import nerve.cli; nerve.cli.main(['status', 'gone', '--json'])"
+    shell = ["sh", "-c", 'exec "$0" -c "$1" 2>&-', sys.executable, code]
+    done = subprocess.run(shell, cwd=tmp_path, stdout=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 2
+    assert json.loads(done.stdout)["error"]["code"] == "not_found"
 
 
 PRESSED = """

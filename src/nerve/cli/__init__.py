@@ -45,15 +45,18 @@ app.register_install_completion_command(help="Install completion for this shell.
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """The `nerve` command."""
-    if sys.stdout is None:  # it was closed: nerve … >&-
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - it is open to the end
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # it was closed: nerve … >&-
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - it is open to the end
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     try:
         code = command(list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError):  # whoever read has heard enough
+            print(f"nerve: standard output: {error.strerror}", file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = FAILED
     sys.exit(code)
