@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from textual.events import MouseScrollUp
 
@@ -55,6 +57,20 @@ async def test_what_can_be_started_is_named_however_long_it_is_described(size: t
     async with shown(made, size) as screen:
         assert "%code_review      Looks around, says" in screen.text
         assert "%research_agent   Search" in screen.text
+
+
+@pytest.mark.parametrize(("size", "listed"), [(WIDE, "   friday  {}  ▕"), (SMALL, " ⏸ friday {}")])
+async def test_a_paused_run_with_an_open_gate_is_listed_as_paused(size: tuple[int, int], listed: str) -> None:
+    made = desk()
+    run = waiting(made)
+    async with shown(made, size) as screen:
+        run.say("workflow_paused", "")
+        await screen.settle()
+        lines = [re.sub(r"(?<=friday) {2,}", "  ", line) for line in screen.text.splitlines()]
+        assert any(line.startswith(listed.format("paused")) for line in lines)
+        run.say("workflow_resumed", "")
+        await screen.settle()
+        assert "⏸ 1 waiting" in screen.text
 
 
 async def test_what_a_command_lists_is_shown_from_its_beginning() -> None:

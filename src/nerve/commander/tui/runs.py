@@ -175,19 +175,19 @@ def first(card: RunCard, width: int, now: datetime) -> Text:
 
 def second(card: RunCard, width: int) -> Text:
     """The label or id of a run that goes on, its cost, and whether it waits for somebody."""
-    badge = f"⏸ {len(card.gates)} waiting" if card.gates else ("" if card.state == "running" else card.state)
-    right = Text("  ").join(
-        each
-        for each in (
-            Text(money(card.usage.cost), "dim"),
-            Text(badge, "bold yellow" if card.gates else "yellow"),
-        )
-        if each
-    )
+    badge = Text("" if card.state == "running" else card.state, "yellow")
+    if asked := asks(card):
+        badge = Text(f"⏸ {asked}", "bold yellow")
+    right = Text("  ").join(each for each in (Text(money(card.usage.cost), "dim"), badge) if each)
     room = max(4, width - 1 - right.cell_len)
     text = Text(f"   {harmless(card.label or card.run_id[:13])}", "dim italic" if card.label else "dim")
     text.truncate(room, overflow="ellipsis", pad=True)
     return Text.assemble(text, " ", right)
+
+
+def asks(card: RunCard) -> str:
+    """How many answers a run waits for; one that stands still for another reason says that instead."""
+    return f"{len(card.gates)} waiting" if card.gates and card.state in ("running", "waiting") else ""
 
 
 class RunLine(Static):
@@ -224,8 +224,10 @@ class RunLine(Static):
         text = Text.assemble(
             (symbol, style), f" {set_cell_size(harmless(card.name), min(18, cell_len(card.name)))}"
         )
-        if card.gates:
-            text.append(f" {len(card.gates)} waiting", "bold yellow")
+        if asked := asks(card):
+            text.append(f" {asked}", "bold yellow")
+        elif card.gates:
+            text.append(f" {card.state}", "yellow")
         else:
             text.append(f" {short(card.started_at, card.ended_at, self.clock())}", "dim")
         if card.run_id == self.desk.focus:
