@@ -149,3 +149,45 @@ async def test_where_nobody_looks_the_same_page_does_all_of_it(tmp_path: Path) -
         arrived = [each for each in victim.posts if b"hello" in each]
         assert len(arrived) == len(("simple", "blind", "preflighted", "beacon", "form"))
         assert "/ws" in victim.gets
+
+
+async def said(page: Page, text: str) -> None:
+    await page.until(f"document.getElementById('told')?.textContent.startsWith({text!r})")
+
+
+COME_BACK = "document.dispatchEvent(new Event('visibilitychange'))"
+
+
+async def test_the_page_says_that_the_server_is_gone_and_goes_on_when_it_is_back(
+    world: World, tmp_path_factory: Any
+) -> None:
+    async with browser(tmp_path_factory.mktemp("profile")) as driven:
+        page, port = await signed_in(driven, world), world.port
+        await said(page, "Signed in. There are no runs yet.")
+        world.stop()
+        await page.run(COME_BACK)
+        await said(page, "The server does not answer.")
+        world.start(port=port)
+        async with world.client() as client:
+            run = await client.start("hello", input="you")
+        await page.run(COME_BACK)
+        await said(page, "Signed in. The newest runs:")
+        await page.run(COME_BACK)
+        assert (await page.run("document.getElementById('runs').innerText")).count(run["run_id"]) == 1
+
+
+async def test_the_page_fits_a_narrow_window_and_tells_who_is_not_signed_in(
+    world: World, tmp_path_factory: Any
+) -> None:
+    async with world.client() as client:
+        await client.start("hello", input="you")
+    async with browser(tmp_path_factory.mktemp("profile")) as driven:
+        stranger = await driven.page()
+        await stranger.open(f"{world.about['url']}/#code=made-up")
+        await said(stranger, "This browser is not signed in.")
+        page = await signed_in(driven, world)
+        await page.ask(
+            "Emulation.setDeviceMetricsOverride", width=320, height=480, deviceScaleFactor=1, mobile=True
+        )
+        await page.until("innerWidth === 320")
+        assert await page.run("document.documentElement.scrollWidth") == 320

@@ -72,10 +72,10 @@ class World:
     def token(self, scope: str = "admin") -> str:
         return (self.folder / f".nerve/private/{scope}.token").read_text().strip()
 
-    def start(self, *options: str) -> float:
+    def start(self, *options: str, port: int = 0) -> float:
         """Serve; gives the seconds until it was ready."""
         (self.folder / ".nerve").mkdir(exist_ok=True)
-        command = [sys.executable, "-W", "error", "-m", "nerve", "serve", "--port", "0", "--json"]
+        command = [sys.executable, "-W", "error", "-m", "nerve", "serve", f"--port={port}", "--json"]
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]),
