@@ -2,11 +2,13 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 
 import pytest
 
+from cli.processes import Process
 from nerve.agents import Unavailable
 from nerve.core.session import Session
 
@@ -368,3 +370,18 @@ def test_a_name_whose_file_cannot_be_read_says_what_is_wrong_with_that(verb, do,
     other = do(verb, "nothing")
     assert other.code == 2
     assert "Not readable: .nerve/workflows/odd.yml; `nerve check` says why." in other.err
+
+
+@pytest.mark.parametrize("verb", ["run", "start"])
+def test_a_run_that_is_interrupted_is_told_as_parked(verb: str, do, project) -> None:
+    (project / "slow.yaml").write_text(
+        "name: slow\nbody: {kind: bash, id: work, command: 'while [ ! -e go ]; do sleep 0.05; done'}\n"
+    )
+    process = Process(verb, "slow.yaml", "--json")
+    while "started" not in process.stderr.readline():
+        pass
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.wait(), json.loads(out)["state"]) == (130, "parked")
+    assert "The run is parked." in err
+    assert do("runs", "--json").json[0]["state"] == "parked"

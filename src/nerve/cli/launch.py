@@ -79,7 +79,7 @@ class Launch:
         told = "Interrupted before anything was started."
         if self.story is not None:
             if self.common.json:
-                tell(self.story.seen(), "", True, quiet=True)
+                tell(self.story.left(), "", True, quiet=True)
             told = self.story.door.left
         print(f"\n{told}", file=sys.stderr)
         return INTERRUPTED

@@ -33,7 +33,7 @@ class Story:
 
     def __init__(self, door: Door, run_id: str, answers: Answers | None = None, known: int = 0) -> None:
         self.door, self.run_id, self.answers, self.known = door, run_id, answers or Answers(), known
-        door.shows, door.seen = run_id, lambda: self.seen().to_dict()
+        door.shows, door.seen = run_id, lambda: self.left().to_dict()
         self.console = console(door.common)
         self.screen = screen_for(self.console)
         self.tree = Tree()
@@ -93,6 +93,11 @@ class Story:
         view = root.view
         gates, waits = gates_told(self.tree.gates), waits_told(self.tree)
         return Outcome(self.run_id, view.workflow_id, view.state, view.result, view.error, gates, None, waits)
+
+    def left(self) -> Outcome:
+        """How the run is left by somebody who is interrupted: where no server drives it, nobody does."""
+        seen = self.seen()
+        return seen if self.door.session is None else replace(seen, state=undriven(seen))
 
     async def _close(self) -> None:
         for task in self._watching:
