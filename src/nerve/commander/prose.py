@@ -13,9 +13,11 @@ from rich.text import Text
 from nerve.commander.core.harmless import harmless
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
 SIGNS = {"+": "green", "-": "red", "@": "cyan"}
+LONGEST = 50_000
+"""Characters that are read as Markdown: it takes its time, and nothing else is done meanwhile."""
 HEADS = ("--- ", "+++ ", "diff ", "index ")
 
 
@@ -66,6 +68,11 @@ class Prose(Markdown):
             for piece in part.children or ():
                 if piece.type == "softbreak":  # who writes a new line in a conversation means one
                     piece.type = "hardbreak"
+
+
+def prose(text: str) -> RenderableType:
+    """A text as Markdown; one that nobody has written as such, by its length, as it is."""
+    return Prose(text) if len(text) <= LONGEST else Text(harmless(text))
 
 
 def coloured(diff: str) -> Text:

@@ -120,11 +120,11 @@ class WorkflowRenderer:
 
     def show_result(self, result: Any) -> None:
         """What a run gave: a text as Markdown."""
-        from nerve.commander.prose import Prose
+        from nerve.commander.prose import prose
 
         self.rest()
         self.say(Text("Result:", "bold"))
-        self.console.print(Prose(result) if isinstance(result, str) else Text(harmless(str(result))))
+        self.console.print(prose(result) if isinstance(result, str) else Text(harmless(str(result))))
 
     def show_error(self, error: str) -> None:
         self.say(Text(f"Error: {harmless(str(error))}", "red"))

@@ -148,6 +148,13 @@ def test_tools_are_folded_until_somebody_wants_to_see_them():
         assert shown[1:] == ([] if n == 0 else ["  a", "  b"])
 
 
+def test_a_result_that_nobody_has_written_as_markdown_is_printed_as_it_is():
+    printing = Printing()
+    printing.run()
+    printing.tell("workflow_completed", result="* one\n" * 10_000)
+    assert printing.news.count("* one") == 10_000
+
+
 def test_a_failure_and_a_rest_are_told_with_their_reasons():
     printing = Printing(terminal=False)
     printing.run()

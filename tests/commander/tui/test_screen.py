@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 import pytest
@@ -71,6 +72,19 @@ async def test_a_paused_run_with_an_open_gate_is_listed_as_paused(size: tuple[in
         run.say("workflow_resumed", "")
         await screen.settle()
         assert "⏸ 1 waiting" in screen.text
+
+
+async def test_of_a_result_that_nobody_would_read_the_beginning_is_shown_at_once() -> None:
+    made = desk()
+    run = Script(made, "run_05large", "code_review").follow().started("count")
+    run.began("/count").done("/count", "counted", 0.1)
+    async with shown(made) as screen:
+        run.say("workflow_completed", result="* [one]\n" * 300_000)
+        async with asyncio.timeout(10):
+            await screen.settle()
+        screen.app.do("hello")
+        await screen.settle()
+        assert "… 2,380,000 more characters; /export writes" in screen.text
 
 
 async def test_what_a_command_lists_is_shown_from_its_beginning() -> None:

@@ -114,9 +114,9 @@ class Printer:
         """A text as Markdown, which stays as it is where nothing can be drawn."""
         if not self.terminal:
             return Text(harmless(text.strip("\n")))
-        from nerve.commander.prose import Prose  # takes a while, and is not needed for the first prompt
+        from nerve.commander.prose import prose  # takes a while, and is not needed for the first prompt
 
-        return Prose(text)
+        return prose(text)
 
     def _gate(self, gate: GateTold, name: str) -> Iterator[RenderableType]:
         """A question; where only lines are shown, its own line stands with those of the run."""

@@ -34,6 +34,8 @@ PARTS = 24
 """Parts of a run that are shown without the details; of more, the last."""
 TAIL = 6
 """Lines of plain output that are shown without the details: the last."""
+SHOWN = 20_000
+"""Characters of a text that are shown: whoever needs more of it reads it elsewhere."""
 CHANGED = 24
 """Lines of a diff that are shown without the details."""
 
@@ -78,10 +80,8 @@ class Drawn:
 
     def _prose(self, look: Look, block: Block) -> list[Strip]:
         """A text with its number at the end of its first line."""
-        from nerve.commander.tui.growing import paragraphs
-
         number = f"::{block.number}"
-        first, *rest = paragraphs(look.app, block.text, look.width - 8, GUTTER + 2) or [Strip([])]
+        first, *rest = list(beginning(look, block.text, look.width - 8)) or [Strip([])]
         space = " " * (look.width + GUTTER - first.cell_length - len(number))
         return [Strip([*first, Segment(space), Segment(number, Style(dim=True))]), *rest]
 
@@ -116,16 +116,26 @@ class Drawn:
 
     def _end(self, look: Look, block: Block, card: RunCard | None) -> Iterator[Strip]:
         """What the run came to, unless its last words say it."""
-        from nerve.commander.tui.growing import paragraphs
-
         why = card.error if card is not None and card.state in ("failed", "cancelled") else None
         if why:
             style = "red" if card is not None and card.state == "failed" else "yellow"
-            yield from draw(look.app, Padding(Text(harmless(why), style), (0, 0, 0, 2)), look.width, GUTTER)
+            told = Text(harmless(why[:SHOWN]), style)
+            yield from draw(look.app, Padding(told, (0, 0, 0, 2)), look.width, GUTTER)
         said = [part.text.strip() for part in block.parts if part.kind in ("text", "log")]
         if block.done and block.text.strip() and block.text.strip() not in said[-1:] and block.text != why:
             yield Strip([])
-            yield from paragraphs(look.app, block.text, look.width - 4, GUTTER + 2)
+            yield from beginning(look, block.text, look.width - 4)
+
+
+def beginning(look: Look, text: str, width: int) -> Iterator[Strip]:
+    """A text, or as much of it as anybody reads on a screen, and how much more there is."""
+    from nerve.commander.tui.growing import paragraphs
+
+    shown = text[:SHOWN]
+    yield from paragraphs(look.app, shown, width, GUTTER + 2)
+    if left := len(text) - len(shown):
+        told = Text(f"  … {left:,} more characters; /export writes all of them to a file", "dim")
+        yield from draw(look.app, told, look.width, GUTTER)
 
 
 @dataclass(slots=True)

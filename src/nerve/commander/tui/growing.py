@@ -10,7 +10,7 @@ from rich.text import Text
 from textual.strip import Strip
 
 from nerve.commander.core.harmless import harmless
-from nerve.commander.prose import Prose
+from nerve.commander.prose import prose as as_markdown
 from nerve.commander.tui.paper import draw
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ FENCE = re.compile(r"^(```|~~~)", re.MULTILINE)
 
 def prose(text: str) -> RenderableType:
     """A text as Markdown; one that has nothing of it needs no parser."""
-    return Prose(text) if MARKED.search(text) else Text(harmless(text))
+    return as_markdown(text) if MARKED.search(text) else Text(harmless(text))
 
 
 @dataclass(slots=True)
