@@ -202,6 +202,14 @@ async def test_a_form_says_what_is_missing_and_what_is_wrong() -> None:
         assert screen.controller.answers == []
 
 
+async def test_a_box_is_empty_unless_it_is_ticked() -> None:
+    async with shown(form()) as screen:
+        await screen.press("f3")
+        assert "▐X▌ Tell everybody" in screen.text
+        await screen.press("tab", "tab", "tab", "space")
+        assert "▐ ▌ Tell everybody" in screen.text
+
+
 async def test_a_form_can_be_left() -> None:
     async with shown(form()) as screen:
         await screen.press("f3", "escape")

@@ -15,9 +15,18 @@ from nerve.commander.core.harmless import harmless
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
+    from textual.content import Content
     from textual.widget import Widget
 
 NUMBERS = {"integer": "integer", "number": "number"}
+
+
+class Box(Checkbox):
+    """A box that is empty unless it is ticked: a colour alone tells too little."""
+
+    def render(self) -> Content:
+        self.BUTTON_INNER = "X" if self.value else " "
+        return super().render()
 
 
 class Form(VerticalScroll, can_focus=False):
@@ -65,7 +74,7 @@ class Form(VerticalScroll, can_focus=False):
         about = f"  {harmless(str(told['description']))}" if told.get("description") else ""
         default = told.get("default")
         if told.get("type") == "boolean":
-            yield Checkbox(f"{title}{about}", value=bool(default), id=id, compact=True)
+            yield Box(f"{title}{about}", value=bool(default), id=id, compact=True)
             return
         needed = name in self.required
         yield Label(
