@@ -232,6 +232,15 @@ def test_a_gate_that_another_answers_meanwhile_is_not_asked_any_more(do: Callabl
         assert terminal.end() == 0
 
 
+def test_all_runs_are_listed_however_many_a_server_tells_at_once(
+    do: Callable, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for label in "abcde":
+        do("start", "shout", "--wait", "--label", label)
+    monkeypatch.setattr("nerve.cli.served.PAGE", 2)
+    assert [run["label"] for run in do("runs", "--json").json] == list("abcde")
+
+
 def test_ctrl_c_leaves_the_run_to_the_server(do: Callable, server: Server) -> None:
     do("start", "asking", "--label", "a")
     with Terminal("watch", "a") as terminal:

@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from nerve.api import ApiError
+from nerve.api.models import RunTold
 from nerve.cli.answers import Answers, name_of
 from nerve.cli.common import Common, Door, answering
 from nerve.cli.going import gone_on
 from nerve.client import Client
 
 STILL = ("paused", "held")
+PAGE = 1000
+"""Runs that are asked for at once."""
 
 
 def resumed(run: str, going: dict[str, Any], answers: tuple[str, ...], common: Common) -> int:
@@ -32,7 +35,7 @@ async def listed(workflow: str | None) -> list[dict[str, Any]]:
     if client is None:
         raise ApiError("busy", "the server has ended just now", "Try again.")
     async with client:
-        found = (await client.runs(workflow=workflow, limit=1000, largest=0)).runs
+        found = await all_of(client, workflow)
     return [
         {
             "run_id": run.run_id,
@@ -46,3 +49,14 @@ async def listed(workflow: str | None) -> list[dict[str, Any]]:
         for run in reversed(found)
         if run.parent is None
     ]
+
+
+async def all_of(client: Client, workflow: str | None) -> list[RunTold]:
+    """Every run, the newest first, page by page."""
+    found: list[RunTold] = []
+    before, more = None, True
+    while more:
+        page = await client.runs(workflow=workflow, limit=PAGE, largest=0, before=before)
+        found += page.runs
+        before, more = found[-1].run_id if found else None, page.more
+    return found
