@@ -468,6 +468,20 @@ async def test_a_conversation_is_written_and_read_back(at: Scene, tmp_path: Path
         assert other.errors == []
 
 
+@pytest.mark.parametrize("name", ["notes.md", "package.json"])
+async def test_a_file_that_is_no_conversation_is_not_written_over(
+    at: Scene, tmp_path: Path, name: str
+) -> None:
+    file, other = tmp_path / name, tmp_path / f"talk{Path(name).suffix}"
+    file.write_text('{"name": "mine"}\n')
+    await at.enter(f"/export {file}")
+    assert at.errors == [f"{file} is there already, and is no conversation. Name another file."]
+    assert file.read_text() == '{"name": "mine"}\n'
+    await at.enter(f"/export {other}", "%hello you", f"/export {other}")
+    assert len(at.errors) == 1
+    assert "%hello you" in other.read_text()
+
+
 async def test_a_workflow_is_defined_from_a_file(at: Scene, tmp_path: Path) -> None:
     file = tmp_path / "twice.yaml"
     file.write_text("name: twice\nbody: {kind: transform, expression: 'input + input'}\n")

@@ -27,11 +27,19 @@ def write(file: str, desk: Desk) -> int:
     path = Path(file).expanduser()
     if path.suffix.lower() not in (".md", ".markdown", ".json"):
         raise Unknown(f"A conversation is written as .md or .json, not as '{path.suffix or path.name}'.")
+    if path.exists() and not is_conversation(path, desk):
+        raise Unknown(f"{file} is there already, and is no conversation. Name another file.")
     text = as_json(desk) if path.suffix.lower() == ".json" else as_markdown(desk)
     # As the store is, a file that was not there before is for its owner alone.
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as out:
         out.write(text)
     return len(desk.blocks)
+
+
+def is_conversation(path: Path, desk: Desk) -> bool:
+    """Whether a file was exported before, and may be written anew."""
+    text = read(str(path))
+    return text.startswith(title(desk)) or conversation_in(text) is not None
 
 
 def as_json(desk: Desk) -> str:
@@ -60,8 +68,11 @@ def block_told(block: Block) -> dict[str, Any]:
 
 
 def as_markdown(desk: Desk) -> str:
-    title = f"# {desk.project or 'A conversation'}\n"
-    return "\n".join([title, *(f"{markdown(block)}\n" for block in desk.blocks)])
+    return "\n".join([title(desk), *(f"{markdown(block)}\n" for block in desk.blocks)])
+
+
+def title(desk: Desk) -> str:
+    return f"# {desk.project or 'A conversation'}\n"
 
 
 def markdown(block: Block) -> str:
