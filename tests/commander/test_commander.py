@@ -80,6 +80,8 @@ async def test_several_runs_go_on_at_once_and_nothing_waits(at: Scene) -> None:
         ("/export", "Name one file"),
         ("/export talk.txt", "is written as .md or .json"),
         ("/import nowhere.json", "nowhere.json"),
+        ("/import /dev/zero", "/dev/zero is no file that can be read."),
+        ("/export /", "is written as .md or .json"),
         ("/help zzz", "There is no command /zzz"),
         ("/signal", "Name the signal"),
         ("/workflow strange", "Usage:"),

@@ -114,7 +114,9 @@ def fenced(text: str, kind: str = "text") -> str:
 
 def read(file: str) -> str:
     path = Path(file).expanduser()
-    if path.is_file() and path.stat().st_size > LARGEST:
+    if path.exists() and not path.is_file():
+        raise Unknown(f"{file} is no file that can be read.")
+    if path.exists() and path.stat().st_size > LARGEST:
         raise Unknown(f"{file} is larger than {LARGEST // 2**20} MB.")
     try:
         return path.read_text(encoding="utf-8")
