@@ -4,6 +4,7 @@ import io
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from nerve.api.models import EventTold, GateTold, RunTold
@@ -148,11 +149,16 @@ def test_tools_are_folded_until_somebody_wants_to_see_them():
         assert shown[1:] == ([] if n == 0 else ["  a", "  b"])
 
 
-def test_a_result_that_nobody_has_written_as_markdown_is_printed_as_it_is():
-    printing = Printing()
+@pytest.mark.parametrize(("terminal", "shown"), [(True, 2000), (False, 10_000)])
+def test_of_a_result_that_nobody_would_read_a_terminal_has_the_beginning_and_a_pipe_everything(
+    terminal: bool, shown: int
+):
+    printing = Printing(terminal)
     printing.run()
-    printing.tell("workflow_completed", result="* one\n" * 10_000)
-    assert printing.news.count("* one") == 10_000
+    printing.tell("workflow_completed", result="number 1!\n" * 10_000)
+    told = "\n".join(printing.news)
+    assert told.count("number 1!") == shown
+    assert ("… 80,000 more characters; /export writes" in told) == terminal
 
 
 def test_a_failure_and_a_rest_are_told_with_their_reasons():

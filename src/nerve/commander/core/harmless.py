@@ -12,6 +12,8 @@ MARKED = re.compile(r"\*\*(.+?)\*\*|`([^`]+)`|^#+ ")
 KEPT = "\n\t"
 HIDES = ("Cc", "Cf", "Cs", "Zl", "Zp")
 """Control characters, those without a width, half pairs, and those that end lines."""
+SHOWN = 20_000
+"""Characters of a text that a screen shows: whoever needs more of it reads it elsewhere."""
 JOINER = "\u200d"
 """Joins the parts of an emoji."""
 
@@ -46,3 +48,10 @@ def gist(text: str) -> str:
     """The first line of a Markdown text, without its marks."""
     first = harmless(text.strip()).split("\n")[0]
     return MARKED.sub(lambda found: found[1] or found[2] or "", first)
+
+
+def beginning(text: str) -> tuple[str, str]:
+    """As much of a text as anybody reads on a screen, and what is said of the rest, if there is one."""
+    left = len(text) - SHOWN
+    told = f"… {left:,} more characters; /export writes all of them to a file" if left > 0 else ""
+    return text[:SHOWN], told

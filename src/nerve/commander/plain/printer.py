@@ -14,7 +14,7 @@ from nerve.commander.core.choosing import whose
 from nerve.commander.core.desk import Changes, Desk, RunCard
 from nerve.commander.core.forms import example, lines
 from nerve.commander.core.gates import NO, YES, name_of
-from nerve.commander.core.harmless import harmless
+from nerve.commander.core.harmless import beginning, harmless
 from nerve.commander.core.tree import spent
 from nerve.commander.renderer import gate_panel
 
@@ -258,7 +258,10 @@ class Printer:
         yield Text(f"[workflow] {symbol} {name} completed{took}{self._reference(block)}", style)
         last = next((part.text for part in reversed(block.parts) if part.kind in ("text", "log")), "")
         if block.text.strip() and block.text.strip() not in (printed.last.strip(), last.strip()):
-            yield self._prose(block.text) if isinstance(block.value, str) else Text(harmless(block.text))
+            text, more = beginning(block.text) if self.terminal else (block.text, "")
+            yield self._prose(text) if isinstance(block.value, str) else Text(harmless(text))
+            if more:
+                yield Text(more, "dim")
 
 
 def log(part: Part, printed: Printed, n: int, block: Block) -> Iterator[Text]:

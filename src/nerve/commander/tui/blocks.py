@@ -17,7 +17,7 @@ from textual.strip import Strip
 
 from nerve.commander.core.blocks import LINE, Block, Part
 from nerve.commander.core.desk import Desk, RunCard
-from nerve.commander.core.harmless import gist, harmless
+from nerve.commander.core.harmless import beginning, gist, harmless
 from nerve.commander.core.lines import SYMBOLS
 from nerve.commander.tui.change import change, counted, file_of
 from nerve.commander.tui.figures import brief, length
@@ -34,8 +34,6 @@ PARTS = 24
 """Parts of a run that are shown without the details; of more, the last."""
 TAIL = 6
 """Lines of plain output that are shown without the details: the last."""
-SHOWN = 20_000
-"""Characters of a text that are shown: whoever needs more of it reads it elsewhere."""
 CHANGED = 24
 """Lines of a diff that are shown without the details."""
 
@@ -81,7 +79,7 @@ class Drawn:
     def _prose(self, look: Look, block: Block) -> list[Strip]:
         """A text with its number at the end of its first line."""
         number = f"::{block.number}"
-        first, *rest = list(beginning(look, block.text, look.width - 8)) or [Strip([])]
+        first, *rest = list(shown(look, block.text, look.width - 8)) or [Strip([])]
         space = " " * (look.width + GUTTER - first.cell_length - len(number))
         return [Strip([*first, Segment(space), Segment(number, Style(dim=True))]), *rest]
 
@@ -119,23 +117,22 @@ class Drawn:
         why = card.error if card is not None and card.state in ("failed", "cancelled") else None
         if why:
             style = "red" if card is not None and card.state == "failed" else "yellow"
-            told = Text(harmless(why[:SHOWN]), style)
+            told = Text(harmless(beginning(why)[0]), style)
             yield from draw(look.app, Padding(told, (0, 0, 0, 2)), look.width, GUTTER)
         said = [part.text.strip() for part in block.parts if part.kind in ("text", "log")]
         if block.done and block.text.strip() and block.text.strip() not in said[-1:] and block.text != why:
             yield Strip([])
-            yield from beginning(look, block.text, look.width - 4)
+            yield from shown(look, block.text, look.width - 4)
 
 
-def beginning(look: Look, text: str, width: int) -> Iterator[Strip]:
-    """A text, or as much of it as anybody reads on a screen, and how much more there is."""
+def shown(look: Look, text: str, width: int) -> Iterator[Strip]:
+    """A text, and how much more of it there is."""
     from nerve.commander.tui.growing import paragraphs
 
-    shown = text[:SHOWN]
-    yield from paragraphs(look.app, shown, width, GUTTER + 2)
-    if left := len(text) - len(shown):
-        told = Text(f"  … {left:,} more characters; /export writes all of them to a file", "dim")
-        yield from draw(look.app, told, look.width, GUTTER)
+    text, more = beginning(text)
+    yield from paragraphs(look.app, text, width, GUTTER + 2)
+    if more:
+        yield from draw(look.app, Text(f"  {more}", "dim"), look.width, GUTTER)
 
 
 @dataclass(slots=True)
