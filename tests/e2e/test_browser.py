@@ -191,3 +191,15 @@ async def test_the_page_fits_a_narrow_window_and_tells_who_is_not_signed_in(
         )
         await page.until("innerWidth === 320")
         assert await page.run("document.documentElement.scrollWidth") == 320
+
+
+async def test_the_page_asks_for_no_results_which_it_does_not_show(
+    world: World, tmp_path_factory: Any
+) -> None:
+    async with world.client() as client:
+        await client.start("hello", input="x" * 500_000)
+    async with browser(tmp_path_factory.mktemp("profile")) as driven:
+        page = await signed_in(driven, world)
+        await said(page, "Signed in. The newest runs:")
+        script = "Math.max(...performance.getEntriesByType('resource').map((each) => each.encodedBodySize))"
+        assert await page.run(script) < 10_000

@@ -10,7 +10,7 @@ async function signIn(code) {
 }
 
 async function show() {
-  const reply = await fetch("/api/runs");
+  const reply = await fetch("/api/runs?largest=0");
   const told = await reply.json();
   document.getElementById("runs").replaceChildren(...(told.runs ?? []).map(line));
   if (reply.status === 401) {
