@@ -10,6 +10,7 @@ import pytest
 
 from commander.scene import Scene, scene
 from nerve.api import ApiError
+from nerve.commander import WorkflowController
 from nerve.commander.core.commands import COMMANDS
 from nerve.commander.doing import DOES
 
@@ -468,6 +469,23 @@ async def test_a_conversation_is_written_and_read_back(at: Scene, tmp_path: Path
         await other.ended()
         assert other.runs[-1].value == "HELLO YOU"
         assert other.errors == []
+
+
+async def test_large_results_are_left_out_of_the_list_and_there_when_a_run_is_looked_at(at: Scene) -> None:
+    large = "x" * 100_000
+    assert at.api is not None
+    told = await at.api.start(workflow="hello", input=large, wait=True)
+    other = WorkflowController(at.client)
+    await other.open()
+    try:
+        assert other.desk.runs[told.run_id].result is None
+        there = Scene(other)
+        await there.enter(f"/watch {told.run_id}", "::hello[said]")
+        assert there.last.text == f"hello {large}"
+        await there.enter("/status")
+        assert there.errors == []
+    finally:
+        await other.close()
 
 
 @pytest.mark.parametrize("name", ["notes.md", "package.json"])

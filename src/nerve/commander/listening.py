@@ -24,6 +24,8 @@ log = logging.getLogger("nerve")
 
 RUNS = 200
 """Runs that are listed at first."""
+RESULT = 4096
+"""Characters of a result in that list; a run that is looked at has all of its own."""
 PAGE = 5000
 """Events that are asked for at once."""
 PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
@@ -120,7 +122,7 @@ class Listening:
     async def _refresh(self) -> None:
         """Ask for everything that may have changed unheard."""
         async with self._lock:
-            runs = await self._client.runs(limit=RUNS)
+            runs = await self._client.runs(limit=RUNS, largest=RESULT)
             gates = await self._client.gates()
             self._desk.list_runs(runs.runs)
             self._desk.list_gates(gates.gates)

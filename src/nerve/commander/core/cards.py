@@ -61,7 +61,9 @@ class RunCard:
         """How the api tells the run, which is newer than anything taken in so far."""
         self.label, self.state, self.parent = run.label, run.state, run.parent or self.parent
         self.started_at, self.ended_at = run.started_at, run.ended_at
-        self.result, self.error, self.held = run.result, run.error, run.held
+        self.error, self.held = run.error, run.held
+        if run.result is not None:  # a list leaves large ones out
+            self.result = run.result
 
     @property
     def name(self) -> str:
