@@ -18,6 +18,7 @@ from nerve.core.session import loading
 from nerve.core.values import decode, encode
 from nerve.core.workflow import Workflow, WorkflowRun, WorkflowState
 from nerve.dataspace import Change, Record
+from nerve.engine.failures import failures
 from nerve.engine.fork import forked_from
 from nerve.store.port import Append, ReplyRow, RunRow
 
@@ -228,18 +229,18 @@ async def fork(session: Session, asked: models.Fork) -> models.RunTold:
     run = found(session, asked.run)
     changed = {"input": asked.input} if "input" in asked.model_fields_set else {}
     options = {"overrides": asked.overrides, "limits": asked.limits, **changed}
-    return await forked(session, run, asked.at, asked, options)
+    check_source(session, run, asked)
+    forked = await session.fork(run.run_id, asked.at, key=asked.key, reply=begun(asked), **options)
+    return run_told(forked)
 
 
-async def forked(
-    session: Session, run: WorkflowRun, at: str | None, asked: models.Command, options: Mapping[str, Any]
-) -> models.RunTold:
+def check_source(session: Session, run: WorkflowRun, asked: models.Command) -> None:
+    """Refuse a key that is of another run than a fork of this one."""
     key, store = asked.key, session.engine.store
     made = None if key is None else store.run_by_key(session.name, key)
     if made is not None and forked_from(session.engine, made.run) != run.run_id:
         told = f"key '{key}' is that of run '{made.run}', which is no fork of '{run.run_id}'"
         raise ApiError("conflict", told, "Use a new key for a new run.", {"run_id": made.run})
-    return run_told(await session.fork(run.run_id, at, key=key, reply=begun(asked), **options))
 
 
 async def retry(session: Session, asked: models.Skip) -> models.RunTold:
@@ -247,10 +248,10 @@ async def retry(session: Session, asked: models.Skip) -> models.RunTold:
     if not run.is_complete:
         await run.retry(asked.path or None, reply=begun(asked))
         return run_told(run)
-    failed = next((node.path for node in run.view.nodes.values() if node.state == "failed"), None)
-    if failed is None and run.state is not WorkflowState.FAILED:
+    if run.state is not WorkflowState.FAILED and not failures(session.engine.store.events(run.run_id)):
         raise ApiError("conflict", f"nothing has failed in run '{run.run_id}'", "Start it again, or fork it.")
-    return await forked(session, run, failed, asked, {})  # if no step has failed, all of them are taken over
+    check_source(session, run, asked)
+    return run_told(await session.retry(run.run_id, asked.key, reply=begun(asked)))
 
 
 async def skip(session: Session, asked: models.Skip) -> models.RunTold:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import inf
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from nerve.core.workflow.replay import (
     DROPS,
     NOT_THE_BODY,
     ROOT,
+    ancestors,
     answers,
     below,
     is_child,
@@ -32,6 +34,7 @@ from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import WorkflowState
 from nerve.engine.children import attempts, child_id
 from nerve.engine.commands import ignore
+from nerve.engine.failures import failures, left_behind
 from nerve.engine.journal import Journal
 from nerve.engine.records import call_key, ids_of, limits_of, raised_for_steps, resets_in, step_of
 from nerve.engine.waits import OPENS
@@ -46,20 +49,35 @@ UNCHANGED: Any = ...
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """From where on a fork goes its own way: from paths, and from the start if its input is another."""
+    """From where on a fork goes its own way."""
 
     paths: tuple[str, ...] = ()
+    """What is run again."""
+    since: float = inf
+    """The number of the event after which nothing is sure any more: people and the clock are asked again."""
     anew: bool = False
+    """Whether the input of the run is another: then no answer is sure."""
+    retried: Container[str] = ()
+    """The calls of child runs that came to nothing: they are tried again, as their parent is."""
 
-    def reached(self, past: Iterable[AnyRow]) -> float:
-        """The number of the event with which one of the paths was first reached; what came before is kept."""
-        asks = [row for row in past if row.type in ASKS]
+    @classmethod
+    def at(cls, paths: tuple[str, ...], past: Iterable[AnyRow], anew: bool) -> Cut:
+        """From paths on: what came before the first of them was reached is sure."""
+        asks = [row for row in counted(past) if row.type in ASKS]
         known = sorted({row.path for row in asks})
-        for path in self.paths:
+        for path in paths:
             if path not in known:
                 meant = suggest(path, known) or f". It has: {', '.join(known) or 'none yet'}"
                 raise ValueError(f"the run has no path '{path}'{meant}")
-        return min((row.seq for row in asks if row.path in self.paths), default=float("inf"))
+        return cls(paths, min((row.seq for row in asks if row.path in paths), default=inf), anew)
+
+    @classmethod
+    def at_failures(cls, past: Sequence[Row]) -> Cut:
+        """What failed is tried again; what came before the first failure is sure."""
+        failed = failures(past)
+        children = {row.path for row in past if is_child(row)} & (failed.keys() | left_behind(past))
+        paths = tuple(path for path in failed if path not in children)
+        return cls(paths, min((row.seq for row in failed.values()), default=inf), retried=children)
 
 
 def checked(overrides: Any) -> dict[str, dict[str, Any]]:
@@ -82,22 +100,51 @@ async def fork(
     reply: ReplyRow | None = None,
 ) -> WorkflowRun:
     """Start a run that takes over what `source` has settled, and goes its own way from the path `at` on."""
-    row = engine.store.run(source)
-    past = engine.store.events(source)
-    if row is None or not past:
-        raise ValueError(f"Workflow run '{source}' not found")
+    row, past = found(engine, source)
     start = decode(past[0].data)
     changed = checked(overrides)
     if input is not UNCHANGED and at is not None:
         changed.setdefault(at, {})["input"] = input
     given = input if input is not UNCHANGED and at is None else start["input"]
-    run = WorkflowRun(engine.workflow(row), given, start["params"], about=about_of(start))
     anew = encode(given, canonical=True) != encode(start["input"], canonical=True)
-    new = {"overrides": {**start.get("overrides", {}), **changed}} | ({"key": key} if key is not None else {})
-    cut = Cut(tuple(dict.fromkeys([*([at] if at is not None else []), *changed])), anew)
-    if (folder := run.workflow.artifacts) is not None:
-        await asyncio.to_thread(copy_artifacts, folder, source, run.run_id)
-    await asyncio.gather(*copy(engine, row, past, run, cut, {"at": at, **new}, limits, reply))
+    cut = Cut.at(tuple(dict.fromkeys([*([at] if at is not None else []), *changed])), past, anew)
+    run = WorkflowRun(engine.workflow(row), given, start["params"], about=about_of(start))
+    new = {"at": at, "overrides": {**start.get("overrides", {}), **changed}} | keyed(key)
+    return await begin(engine, copies(engine, row, past, run, cut, new, limits), reply)
+
+
+async def retry(
+    engine: LocalEngine, source: str, key: str | None = None, reply: ReplyRow | None = None
+) -> WorkflowRun:
+    """Start a run that takes over what `source` has settled, and runs again what failed, in children too."""
+    row, past = found(engine, source)
+    start = decode(past[0].data)
+    cut = Cut.at_failures(past)
+    run = WorkflowRun(engine.workflow(row), start["input"], start["params"], about=about_of(start))
+    new = {"at": next(iter(failures(past)), None)} | keyed(key)
+    return await begin(engine, copies(engine, row, past, run, cut, new), reply)
+
+
+def found(engine: LocalEngine, source: str) -> tuple[RunRow, list[Row]]:
+    """A run that is to be forked, and what has happened to it."""
+    row = engine.store.run(source)
+    past = engine.store.events(source)
+    if row is None or not past:
+        raise ValueError(f"Workflow run '{source}' not found")
+    return row, past
+
+
+def keyed(key: str | None) -> dict[str, str]:
+    return {} if key is None else {"key": key}
+
+
+async def begin(engine: LocalEngine, made: Sequence[Copy], reply: ReplyRow | None) -> WorkflowRun:
+    """Write a fork, which is the last of these, and the child runs that go on with it, and drive it."""
+    for each in made:
+        if (folder := each.run.workflow.artifacts) is not None:
+            await asyncio.to_thread(copy_artifacts, folder, each.source, each.run.run_id)
+    run = made[-1].run
+    await asyncio.gather(*(write(engine, each, reply if each.run is run else None) for each in made))
     engine.revive(run)
     return run
 
@@ -127,7 +174,17 @@ def check_source(engine: LocalEngine, key: str, run: str, source: str) -> None:
         raise ValueError(f"key '{key}' is that of run '{run}', which is no fork of '{source}'")
 
 
-def copy(
+@dataclass(slots=True)
+class Copy:
+    """A run that is about to begin with what another has settled."""
+
+    source: str
+    run: WorkflowRun
+    start: dict[str, Any]
+    rows: list[Row]
+
+
+def copies(
     engine: LocalEngine,
     row: RunRow,
     past: list[Row],
@@ -135,9 +192,8 @@ def copy(
     cut: Cut,
     new: dict[str, Any],
     limits: Mapping[str, Any] = MappingProxyType({}),
-    reply: ReplyRow | None = None,
-) -> list[asyncio.Future[None]]:
-    """Note the journals of a fork and of the child runs it has yet to hear from, for one commit."""
+) -> list[Copy]:
+    """A fork, after the child runs that it has yet to hear from."""
     rows, resets = kept(past, cut, engine.child_asked), resets_in(past)
     before = decode(past[0].data)
     start = {
@@ -155,13 +211,35 @@ def copy(
         **bounds(past, limits),
         **new,
     }
-    run._state, run._started_at = WorkflowState.RUNNING, datetime.now(UTC)
-    written: list[asyncio.Future[None]] = []
+    made: list[Copy] = []
     for number, taken in enumerate(rows):
         if is_child(taken) and (source := open_child(taken, rows)) is not None:
             rows[number] = renamed(taken, source, child_id(run.run_id, taken.path))
             if tried := attempts(engine.store, row.run, call_key(taken.path, resets)):
-                written += copy_child(engine, tried[-1], run.run_id, taken.path)
+                made += child_copies(engine, tried[-1], run.run_id, taken.path, taken.path in cut.retried)
+    return [*made, Copy(row.run, run, start, rows)]
+
+
+def child_copies(engine: LocalEngine, row: RunRow, parent: str, path: str, retried: bool) -> list[Copy]:
+    past = engine.store.events(row.run)
+    if not past:
+        return []
+    start = decode(past[0].data)
+    child = WorkflowRun(
+        engine.workflow(row),
+        start["input"],
+        start["params"],
+        run_id=child_id(parent, path),
+        about=about_of(start),
+    )
+    cut = Cut.at_failures(past) if retried else Cut()
+    return copies(engine, row, past, child, cut, {"parent": parent})
+
+
+def write(engine: LocalEngine, made: Copy, reply: ReplyRow | None) -> asyncio.Future[None]:
+    """Note the journal of a run with what it takes over; done when that is on disk."""
+    run, start = made.run, made.start
+    run._state, run._started_at = WorkflowState.RUNNING, datetime.now(UTC)
     journal = Journal(
         run.run_id,
         0,
@@ -174,24 +252,9 @@ def copy(
     journal.row_changed()
     journal.note("workflow_started", "", encode(start, deep=AROUND))
     journal.keep(reply)
-    for taken in rows:
+    for taken in made.rows:
         journal.note(taken.type, taken.path, taken.data, taken.settles)
-    return [*written, journal.written_upto(journal.seq)]
-
-
-def copy_child(engine: LocalEngine, row: RunRow, parent: str, path: str) -> list[asyncio.Future[None]]:
-    past = engine.store.events(row.run)
-    if not past:
-        return []
-    start = decode(past[0].data)
-    child = WorkflowRun(
-        engine.workflow(row),
-        start["input"],
-        start["params"],
-        run_id=child_id(parent, path),
-        about=about_of(start),
-    )
-    return copy(engine, row, past, child, Cut(), {"parent": parent})
+    return journal.written_upto(journal.seq)
 
 
 def doubts(past: Iterable[AnyRow], cut: Cut) -> dict[str, list[str]]:
@@ -226,19 +289,32 @@ def renamed(row: Row, before: str, now: str) -> Row:
     return row._replace(data=row.data.replace(f'"child":"{before}"', f'"child":"{now}"', 1))
 
 
+def counted(rows: Iterable[AnyRow]) -> list[AnyRow]:
+    """What a body did, and what came of it, without what was reset."""
+    return [row for row in without_reset(list(rows)) if row.type not in OF_THE_RUN]
+
+
+def reopened(rows: list[AnyRow], calls: Container[str]) -> list[AnyRow]:
+    """The rows without how calls ended, and what is around them; that they were made is still there."""
+    places = [row.path for row in rows if is_child(row) and row.path in calls]
+    around = {above for path in places for above in (*ancestors(path), path)}
+    return [row for row in rows if not (row.path in around and (row.settles or row.type in DROPS))]
+
+
 def kept(rows: Iterable[AnyRow], cut: Cut, asked: Callable[[str], bool]) -> list[Row]:
     """The rows that a fork takes over, numbered from 2.
 
     Left out are what lies at or below the paths, how the nodes around them ended, whatever was not
-    settled, every timer and signal that was opened after one was first reached, and every answer
+    settled, every timer and signal that was opened after what is sure, and every answer
     that came after it, with how the nodes around the gate ended: an answer counts only for what was shown.
-    Of a child run that was not heard from the last attempt is the first one of the fork.
+    Of a child run that was not heard from, or is tried again, the last attempt is the first one of the fork.
     """
-    past = [row for row in without_reset(list(rows)) if row.type not in OF_THE_RUN]
-    reached = cut.reached(past)
-    late = {row.path for row in past if row.type in WAITS and row.seq > reached}
-    outdated = [place for seq, place in answers(past, asked) if seq > (0 if cut.anew else reached)]
-    past = without(past, [*outdated, *cut.paths])
+    past = counted(rows)
+    late = {row.path for row in past if row.type in WAITS and row.seq > cut.since}
+    sure = {row.path for row in past if row.path in cut.retried and row.type in ASKS and row.seq < cut.since}
+    since = 0 if cut.anew else cut.since
+    outdated = [place for seq, place in answers(past, asked) if seq > since and place not in sure]
+    past = reopened(without(past, [*outdated, *cut.paths]), cut.retried)
     ended = {row.path for row in past if row.settles and row.type not in DROPS and row.settles != ROOT}
     given_up = {row.path for row in past if row.type in DROPS}
     calling = {row.path for row in past if is_child(row) and row.path not in ended}

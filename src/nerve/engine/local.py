@@ -503,6 +503,14 @@ class LocalEngine:
         def begin() -> Coroutine[Any, Any, WorkflowRun]:
             return fork.fork(self, source, at, input, overrides, key, limits or {}, reply)
 
+        return await self._forked(source, key, begin)
+
+    async def retry(self, source: str, key: str | None = None, reply: ReplyRow | None = None) -> WorkflowRun:
+        return await self._forked(source, key, lambda: fork.retry(self, source, key, reply))
+
+    async def _forked(
+        self, source: str, key: str | None, begin: Callable[[], Coroutine[Any, Any, WorkflowRun]]
+    ) -> WorkflowRun:
         if key is None:
             return await begin()
         if (row := self.store.run_by_key(self._name, key)) is not None:

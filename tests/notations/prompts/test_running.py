@@ -1,5 +1,6 @@
 """Chains that run: conversations, variables, artifacts and failures, with agents from a script."""
 
+import asyncio
 import os
 import shutil
 from pathlib import Path
@@ -296,3 +297,65 @@ async def test_a_fork_whose_files_cannot_be_copied_is_refused(project: Path) -> 
     with pytest.raises(ValueError, match=r"cannot be copied for a fork: .*named pipe"):
         await session.fork(done.run_id, at="/plan")
     assert [info.run_id for info in session.list_workflow_runs()] == [done.run_id]
+
+
+async def test_a_child_run_that_goes_on_in_a_fork_or_a_retry_has_the_files_of_the_other(
+    project: Path,
+) -> None:
+    steps = "steps: [{step: plan, expect: [plan.md]}, {step: look}, {step: go}]\n"
+    plan, look = "Write $ARTIFACTS_DIR/plan.md", "Look at $ARTIFACTS_DIR/plan.md"
+    path = chain(project, steps, plan=plan, look=look, go="Go on in $ARTIFACTS_DIR")
+    works, looking = False, asyncio.Event()
+
+    async def answer(call: Any) -> str:
+        verb, file = call.prompt.split()[0], call.prompt.split()[-1]
+        if verb == "Write":
+            (project / file).write_text("the plan")
+        if verb == "Look" and not looking.is_set():
+            looking.set()
+            await asyncio.Event().wait()
+        if verb == "Go":
+            assert (project / file / "plan.md").read_text() == "the plan"
+            if not works:
+                raise RuntimeError("not today")
+        return verb
+
+    provider = scripted(answer)
+    session = Session(providers={"claude": provider}, project=project)
+    child = session.load(path).name
+
+    @session.workflow
+    async def parent(ctx: Any) -> Any:
+        return await ctx.run_workflow(child, "x")
+
+    first = await session.start("parent")
+    await looking.wait()
+    await first.stop()
+    fork = await session.fork(first.run_id)
+    with pytest.raises(WorkflowFailed, match="not today"):
+        await fork.wait()
+    works = True
+    again = await session.retry(fork.run_id)
+    assert await again.wait() == "Go"
+    assert [call.prompt.split()[0] for call in provider.calls] == ["Write", "Look", "Look", "Go", "Go"]
+
+
+async def test_a_step_whose_checks_did_not_hold_is_asked_again_by_a_retry(project: Path) -> None:
+    text = "steps: [{step: first}, {step: plan, expect: [plan.md]}]\n"
+    path = chain(project, text, first="First", plan="Plan $ARTIFACTS_DIR/plan.md")
+    works = False
+
+    def answer(call: Any) -> str:
+        if call.prompt.startswith("Plan") and works:
+            (project / call.prompt.split()[-1]).write_text("the plan")
+        return str(call.prompt.split()[0])
+
+    provider = scripted(answer)
+    session = Session(providers={"claude": provider}, project=project)
+    failed = await session.start(session.load(path).name)
+    with pytest.raises(WorkflowFailed, match="is not there"):
+        await failed.wait()
+    works = True
+    again = await session.retry(failed.run_id)
+    assert await again.wait() == "Plan"
+    assert [call.prompt.split()[0] for call in provider.calls] == ["First", "Plan", "Plan"]

@@ -322,6 +322,14 @@ class Session:
         check_exact([input, overrides])
         return await self.engine.fork(self._full_id(run_id), at, input, overrides or {}, key, given, reply)
 
+    async def retry(self, run_id: str, key: str | None = None, *, reply: Any = None) -> WorkflowRun:
+        """A new run that takes over what `run_id` has settled, and runs again what has failed in it.
+
+        So it is with the child runs that failed. The same `key` gives the same run; `reply` is kept by the
+        store, in the same transaction.
+        """
+        return await self.engine.retry(self._full_id(run_id), key, reply)
+
     def get_workflow_run(self, run_id: str) -> WorkflowRun | None:
         """A run by its id or any unique beginning of it."""
         if not is_whole(run_id):

@@ -379,9 +379,9 @@ def without_reset(rows: list[Row]) -> list[Row]:
 
 def without(rows: list[Row], places: Iterable[str]) -> list[Row]:
     """The rows without what lies at or below places, and without how what is around them ended."""
-    for place in places:
-        rows = [row for row in rows if not undone(row, place)]
-    return rows
+    gone = set(places)
+    around = {above for place in gone for above in ancestors(place)}
+    return [row for row in rows if not (is_part(row.path, gone) or (row.settles and row.path in around))]
 
 
 def undone(row: Row, place: str) -> bool:
@@ -428,6 +428,12 @@ def ancestors(path: str) -> list[str]:
 def inside(key: Key, place: str) -> bool:
     """Whether something is recorded below a place, or is an emit at it."""
     return key.startswith(f"{place}/") if isinstance(key, str) else f"{key[0]}/".startswith(f"{place}/")
+
+
+def is_part(path: str, places: Container[str]) -> bool:
+    """Whether a path is within one of many places."""
+    cuts = (at for at, letter in enumerate(path) if letter in "/~")
+    return path in places or any(path[:at] in places for at in cuts)
 
 
 def within(path: str, place: str) -> bool:
