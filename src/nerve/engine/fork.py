@@ -131,6 +131,9 @@ def found(engine: LocalEngine, source: str) -> tuple[RunRow, list[Row]]:
     past = engine.store.events(source)
     if row is None or not past:
         raise ValueError(f"Workflow run '{source}' not found")
+    if not engine.owns(row):
+        ours = f"not to '{engine._name}': fork it, or try it again, there"
+        raise ValueError(f"run '{source}' belongs to session '{row.session}', and {ours}")
     return row, past
 
 

@@ -17,6 +17,10 @@ async def three(ctx):
     return (await ctx.run("c", b + 1))["output"]
 
 
+async def one(ctx):
+    return (await ctx.run("a", ctx.input))["output"]
+
+
 @pytest.fixture
 def steps(session):
     session.workflow(three)
@@ -501,3 +505,20 @@ async def test_the_path_to_fork_at_is_text(session, steps):
     run = await session.start("three", 1)
     with pytest.raises(ValueError, match="the path to fork at is text, not 5"):
         await session.fork(run.run_id, at=5)
+
+
+@pytest.mark.parametrize("verb", ["fork", "retry"])
+async def test_a_run_of_another_session_is_neither_forked_nor_tried_again(file, verb):
+    async with Session("theirs", file) as session:
+        counted(session, "a")
+        session.workflow(one)
+        run = await session.start("one", 1)
+        await run.wait()
+    async with Session("ours", file) as session:
+        seen = counted(session, "a")
+        session.workflow(one)
+        with pytest.raises(
+            ValueError, match=f"'{run.run_id}' belongs to session 'theirs', and not to 'ours'"
+        ):
+            await getattr(session, verb)(run.run_id)
+        assert (seen, session.list_workflow_runs()) == ([], [])
