@@ -67,6 +67,8 @@ class RunView:
     last_seq: int = 0
     _waits: set[str] = field(default_factory=set)
     _leaves: set[str] = field(default_factory=set)
+    _next: dict[str, float] = field(default_factory=dict)
+    """When the next attempts at leaves begin, unless the run is paused."""
     _paused: bool = False
     _copied: int = -1
     """How many events it has from the run that it was forked from, which has spent what they tell."""
@@ -133,10 +135,12 @@ class RunView:
             self._end_all(event.timestamp)
         elif what == "paused":
             self._paused = True
+            self._next = {path: at for path, at in self._next.items() if at > event.timestamp.timestamp()}
         elif what == "held":
             self.held, self.state = data, "held"
         elif what == "resumed":
             self._paused, self.held, self.state = False, None, "running"
+            self._next.clear()
 
     def _end_all(self, at: datetime) -> None:
         """What was going on when the run ended goes on no more."""
@@ -156,6 +160,7 @@ class RunView:
                 self._leaves.add(event.path)
         elif what == "retrying":
             node.state, node.attempts = "retrying", int(data.get("attempt", 1)) + (not data.get("recovered"))
+            self._next[event.path] = event.timestamp.timestamp() + data.get("delay", 0.0)
         else:
             self._settled(node, data, event, what)
         self._around(event)
@@ -227,7 +232,7 @@ class RunView:
         if self.state not in RUNNING_STATES:
             return
         if self._paused:
-            self.state = "pausing" if self._leaves else "paused"
+            self.state = "pausing" if self._leaves - self._next.keys() else "paused"
         else:
             self.state = "waiting" if self._waits else "running"
 

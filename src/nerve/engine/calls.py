@@ -223,18 +223,23 @@ class Calls:
             return await self._attempts(call, context, runtime, found)
         finally:
             OWNER.reset(token)
-            self.running.pop(path, None)
-            if drive.run._state is WorkflowState.PAUSING and not self.running:
-                drive.run._state = WorkflowState.PAUSED
-                drive.run._notify()
+            self._rests(path)
+
+    def _rests(self, path: str) -> None:
+        """A leaf is not executed any more, or not now; when none is, a pause has come into effect."""
+        run = self._drive.run
+        self.running.pop(path, None)
+        if run._state is WorkflowState.PAUSING and not self.running:
+            run._state = WorkflowState.PAUSED
+            run._notify()
 
     async def _attempts(self, call: Call, context: Any, runtime: LeafRuntime, found: Found | None) -> Result:
         drive = self._drive
         retry = call.policy.retry or ONE_TRY
         number, delay = await self._so_far(call, found) if found else (0, 0.0)
         while True:
-            if delay > 0:
-                await asyncio.sleep(delay)
+            if number:
+                await self._between(runtime, delay)
             number += 1
             result = await attempt(call.node, context, call.policy, runtime.hear)
             if result.settled == "timeout" and call.policy.effect == "once":
@@ -247,6 +252,16 @@ class Calls:
                     return self._accounted(call, runtime, result)
                 delay = retry.pause(number, drive.random(f"{call.path}~{number}"))
             drive.note("node_retrying", call.path, retrying(call.node_id, number, retry, delay, result))
+
+    async def _between(self, runtime: LeafRuntime, delay: float) -> None:
+        """The time between two attempts; none begins while the run is paused or held."""
+        drive, path = self._drive, runtime.path
+        self._rests(path)
+        if delay > 0:
+            await asyncio.sleep(delay)
+        while drive.barrier is not None:
+            await asyncio.shield(drive.barrier)
+        self.running[path] = runtime
 
     async def _decision(self, call: Call) -> Result | None:
         """What a person says became of a step that must happen once and was cut off; None is run it again."""

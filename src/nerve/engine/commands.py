@@ -210,7 +210,7 @@ class Commands:
         if run._state not in STANDS and not is_for_budget(run.held) and not self._pauses_below(run):
             raise RuntimeError(f"Cannot resume run in state {run.state.value}: {standing(run)}")
         if with_changes:
-            drive = self._engine.renew(run, drive)
+            drive = self._engine.renew(run, drive) or await self._driven(run)
         self._engine.ready(run)
         if drive is not None:
             seq = drive.resume(limits, with_changes)

@@ -302,9 +302,9 @@ class Drive:
         self._held(reason, text, path)
         self._note_held()
         self.suspend()
-        self._cancel_all()
+        self.cancel_all()
 
-    def _cancel_all(self) -> None:
+    def cancel_all(self) -> None:
         for task in self.delivery.tasks - {asyncio.current_task()}:
             task.cancel()
 
@@ -363,7 +363,7 @@ class Drive:
         self._held(*why_unwritten(error), "")
         self.suspend()
         self.run._forget_gates()
-        self._cancel_all()
+        self.cancel_all()
         self.run._notify()
 
     # -- between the body and the journal ------------------------------------------------------

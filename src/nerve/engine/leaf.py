@@ -21,14 +21,14 @@ class LeafRuntime(DirectRuntime):
 
     def __init__(self, call: Call, drive: Drive, again: bool) -> None:
         super().__init__(None, home=drive.calls.home)
-        self._call, self._path, self._drive, self.again = call, call.path, drive, again
+        self._call, self.path, self._drive, self.again = call, call.path, drive, again
 
     @property
     def threads(self) -> Threads:
         return self._drive.threads
 
     def hear(self, clock: Clock) -> None:
-        self._clocks[self._path] = clock
+        self._clocks[self.path] = clock
 
     def emit(self, place: str, type: str, data: dict[str, Any]) -> None:
         if threading.get_ident() != self._home[0]:
@@ -37,32 +37,32 @@ class LeafRuntime(DirectRuntime):
 
     def _emitted(self, place: str, type: str, data: dict[str, Any]) -> None:
         heard(self._clocks, place)
-        self._drive.calls.told_by_leaf(self._path, type, data)
+        self._drive.calls.told_by_leaf(self.path, type, data)
 
     async def record(self, place: str, type: str, data: dict[str, Any]) -> None:
         heard(self._clocks, place)
         drive = self._drive
         drive.waits.tell_stopped()
-        await drive.journal.written_upto(drive.note(type, self._path, data, urgent=True))
+        await drive.journal.written_upto(drive.note(type, self.path, data, urgent=True))
 
     def recorded(self, type: str) -> dict[str, Any] | None:
-        return self._drive.waits.recorded(self._path, type)
+        return self._drive.waits.recorded(self.path, type)
 
     def said(self) -> list[str]:
-        return self._drive.waits.words(self._path)
+        return self._drive.waits.words(self.path)
 
     async def afford(self, used: Mapping[str, Any]) -> None:
         limits, purses = self._call.policy.limits, self._drive.purses
-        with stopped(above(self._clocks, self._path)):
+        with stopped(above(self._clocks, self.path)):
             await self._drive.calls.afford(
-                self._path, lambda promised: purses.short_of_a_turn(self._path, limits, used, promised)
+                self.path, lambda promised: purses.short_of_a_turn(self.path, limits, used, promised)
             )
 
     def begin_turn(self, used: Mapping[str, Any]) -> bool:
-        return self._drive.purses.begin_turn(self._path, self._call.policy.limits, used)
+        return self._drive.purses.begin_turn(self.path, self._call.policy.limits, used)
 
     def end_turn(self, used: Mapping[str, Any]) -> None:
-        self._drive.purses.end_turn(self._path, used)
+        self._drive.purses.end_turn(self.path, used)
 
     @contextmanager
     def unhurried(self, place: str) -> Iterator[None]:

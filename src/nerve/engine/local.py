@@ -349,6 +349,7 @@ class LocalEngine:
         run._workflow = current
         if drive is not None:
             drive.suspend()
+            drive.cancel_all()
             run._forget_gates()
         return None
 

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from core.workflow.support import Latch, at_gate, counted, types, until, within
-from nerve import FunctionNode, Session
+from core.workflow.support import Latch, at_gate, counted, data_of, types, until, within
+from nerve import FunctionNode, Retry, Session
 from nerve.core.runtime import Gate
 from nerve.core.workflow import WorkflowState
 
@@ -331,3 +331,97 @@ async def test_a_step_that_asks_in_the_middle_is_answered_and_finished_while_the
     await until(lambda: types(run)[-1] == "node_completed")
     await run.resume()
     assert await within(run.wait()) == "yes"
+
+
+class Trying:
+    """A leaf that fails twice, each time when it is let through."""
+
+    def __init__(self):
+        self.tries, self.latches = 0, [Latch() for _ in range(3)]
+
+    async def leaf(self, context):
+        self.tries += 1
+        if self.tries < 3:
+            await self.latches[self.tries - 1].leaf(context)
+            raise OSError(f"try {self.tries}")
+        return self.tries
+
+    def at(self, file, delay=0.0):
+        session = Session("test", file)
+        FunctionNode("work", session, self.leaf, retry=Retry(attempts=3, delay=delay))
+
+        @session.workflow
+        async def patient(ctx):
+            return (await ctx.run("work"))["output"]
+
+        return session
+
+
+async def test_a_pause_takes_effect_between_two_attempts_at_a_step():
+    trying = Trying()
+    async with trying.at(None) as session:
+        run = await session.start("patient")
+        await trying.latches[0].entered.wait()
+        await run.pause()
+        assert (run.state, run.view.state) == (WorkflowState.PAUSING, "pausing")
+        trying.latches[0].open.set()
+        await until(lambda: run.state is WorkflowState.PAUSED and "node_retrying" in types(run))
+        other = await session.start("patient")
+        await trying.latches[1].entered.wait()
+        assert (trying.tries, run.state, run.view.state) == (2, WorkflowState.PAUSED, "paused")
+        trying.latches[1].open.set()
+        assert await within(other.wait()) == 3
+        assert types(run)[-1] == "node_retrying"
+        await run.resume()
+        assert (run.state, run.view.state) == (WorkflowState.RUNNING, "running")
+        assert await within(run.wait()) == 4
+
+
+async def test_a_run_that_is_paused_in_the_time_between_two_attempts_is_paused_at_once():
+    trying = Trying()
+    async with trying.at(None, delay=60) as session:
+        run = await session.start("patient")
+        trying.latches[0].open.set()
+        await until(lambda: "node_retrying" in types(run))
+        await run.pause()
+        assert (run.state, run.view.state) == (WorkflowState.PAUSED, "paused")
+        assert await run.stop() == []
+
+
+async def test_the_attempts_before_a_pause_count_after_a_restart(file):
+    trying = Trying()
+    async with trying.at(file) as session:
+        run = await session.start("patient")
+        await trying.latches[0].entered.wait()
+        await run.pause()
+        trying.latches[0].open.set()
+        await until(lambda: run.state is WorkflowState.PAUSED)
+    async with trying.at(file) as session:
+        await session.recover()
+        run = session.get_workflow_run(run.run_id)
+        assert (run.state, run.view.state, trying.tries) == (WorkflowState.PAUSED, "paused", 1)
+        trying.latches[1].open.set()
+        await run.resume()
+        assert await within(run.wait()) == 3
+        tries = [data["attempt"] for data in data_of(run, "node_retrying") if "recovered" not in data]
+        assert tries == [1, 2]
+
+
+async def test_a_step_that_rests_between_attempts_goes_on_with_changed_code(file):
+    trying = Trying()
+    async with trying.at(file) as session:
+        run = await session.start("patient")
+        await trying.latches[0].entered.wait()
+        await run.pause()
+        trying.latches[0].open.set()
+        await until(lambda: run.state is WorkflowState.PAUSED)
+        trying.latches[1].open.set()
+        del session.workflows["patient"]
+
+        @session.workflow
+        async def patient(ctx):
+            return [(await ctx.run("work"))["output"]]
+
+        await run.resume(with_changes=True)
+        assert await within(run.wait()) == [3]
+        assert trying.tries == 3
