@@ -10,6 +10,7 @@ from nerve import FunctionNode, Graph, Retry, Session
 from nerve.core.event import WorkflowEvent
 from nerve.core.nodes.control import GateNode, LoopNode
 from nerve.core.view import RunView, fold
+from nerve.core.workflow import Workflow
 
 
 def told(*facts):
@@ -241,3 +242,15 @@ async def test_what_is_only_part_of_the_body_is_as_its_parts_are():
     await run.answer("ok")
     await run.wait()
     assert {node.state for node in run.view.nodes.values()} == {"completed"}
+
+
+async def test_a_gate_that_is_the_whole_run_waits_like_any_other(session):
+    Workflow("whole", session, body=GateNode("approve", session, "Go?"))
+    for end in ("answered", "stopped"):
+        run = await session.start("whole")
+        await at_gate(run)
+        assert [(node.path, node.state) for node in run.view.tree] == [("/approve", "waiting")]
+        await (run.answer("yes") if end == "answered" else run.stop())
+        await until(lambda run=run: run.is_complete)
+        state = "completed" if end == "answered" else "cancelled"
+        assert [(node.path, node.state) for node in run.view.tree] == [("/approve", state)]

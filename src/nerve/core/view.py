@@ -200,12 +200,17 @@ class RunView:
             self._waits.add(event.path)
         elif not opened:
             self._waits.discard(event.path)
-        if not event.data.get("guard") and (place := event.path.rpartition("/")[0]):
+        if not event.data.get("guard") and (place := self._waits_at(event)):
             self._waiting(self._node(place, place.rsplit("/", 1)[-1]), event, opened)
         if family == "gate" and opened:
             self.gates[event.path] = {**event.data, "path": event.path}
         else:
             self.gates.pop(event.path, None)
+
+    def _waits_at(self, event: WorkflowEvent) -> str:
+        """The place of what waits; a gate that is the whole run has that of its own name."""
+        asked = event.data.get("node_id") or self.gates.get(event.path, {}).get("node_id")
+        return event.path.rpartition("/")[0] or (f"/{asked}" if asked else "")
 
     def _waiting(self, node: NodeView, event: WorkflowEvent, opened: bool) -> None:
         """What only waits is known by its wait."""

@@ -209,6 +209,12 @@ async def test_two_gates_side_by_side_are_open_at_once_and_answered_by_node(sess
     assert await run.wait() == {"a": "for a", "b": "for b"}
 
 
+async def test_a_gate_without_an_input_has_nothing_to_show_of_it(session: Session) -> None:
+    run = await asked(session, GateNode("ok", session, "Go?"), None)
+    assert of_type(run.events, "gate_waiting")[0]["input_preview"] == ""
+    await run.stop()
+
+
 async def test_behind_a_step_the_preview_shows_the_output_and_the_prompt_sees_the_result(
     session: Session,
 ) -> None:

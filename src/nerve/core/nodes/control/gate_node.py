@@ -80,7 +80,7 @@ class GateNode(ControlNode):
             self.options,
             self.timeout,
             self.id,
-            str(output_of(context.input))[:PREVIEW],
+            preview(context.input),
             note,
             self._answer_of_its_own(context),
             self._receivers,
@@ -115,6 +115,12 @@ class GateNode(ControlNode):
         answer = taken(input, self.choices, self.form)
         self._receivers[:] = waiting[1:]
         waiting[0].get_loop().call_soon_threadsafe(answer_to, waiting[0], answer)
+
+
+def preview(input: Any) -> str:
+    """The beginning of what a gate is asked about."""
+    shown = output_of(input)
+    return "" if shown is None else str(shown)[:PREVIEW]
 
 
 def answer_to(waiting: asyncio.Future[str], answer: str) -> None:
