@@ -252,6 +252,30 @@ async def test_pausing_a_parent_holds_back_what_comes_after_its_child(session):
     assert await within(run.wait()) == 2
 
 
+async def test_a_parent_is_paused_while_all_it_waits_for_is_a_child_that_was_paused_alone(session):
+    latch = Latch()
+    FunctionNode("work", session, latch.leaf)
+
+    @session.workflow
+    async def child(ctx):
+        await ctx.run("work", 1)
+        return (await ctx.run("work", 2))["output"]
+
+    @session.workflow
+    async def parent(ctx):
+        return await ctx.run_workflow("child")
+
+    run = await session.start("parent")
+    await latch.entered.wait()
+    alone = run._children["/child"]
+    await alone.pause()
+    assert (alone.state, run.state) == (WorkflowState.PAUSING, WorkflowState.RUNNING)
+    latch.open.set()
+    await until(lambda: run.state is WorkflowState.PAUSED)
+    await run.resume()
+    assert await within(run.wait()) == 2
+
+
 @pytest.mark.parametrize("restarted", [True, False])
 async def test_an_answer_to_a_paused_run_is_kept_and_the_function_goes_on_when_it_is_resumed(file, restarted):
     async def ask(ctx):

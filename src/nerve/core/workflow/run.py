@@ -137,6 +137,8 @@ class WorkflowRun:
             for state in (WorkflowState.HELD, WorkflowState.WAITING):
                 if state in states:
                     return state
+            if states == {WorkflowState.PAUSED}:
+                return WorkflowState.PAUSED
         return self._state
 
     @property
