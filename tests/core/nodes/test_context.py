@@ -85,6 +85,22 @@ async def test_a_sink_is_an_object_with_emit_sync_or_async(session: Session, sin
     ]
 
 
+async def test_what_a_slow_sink_was_told_without_a_run_can_be_waited_for(session: Session) -> None:
+    heard, let_through = list[str](), asyncio.Event()
+
+    async def slow(event: WorkflowEvent) -> None:
+        await let_through.wait()
+        heard.append(event.event_type)
+
+    context = ExecutionContext(session, event_sink=slow)
+    await context.shown()
+    await LoopNode("l", session, MockNode(), times=1).execute(context)
+    assert heard == []
+    let_through.set()
+    await context.shown()
+    assert heard == ["loop_iteration", "node_started", "node_completed"]
+
+
 @pytest.mark.requirement("C-10")
 async def test_a_sink_is_a_plain_callable(session: Session) -> None:
     _, events = await watched(LoopNode("l", session, MockNode(), times=1))

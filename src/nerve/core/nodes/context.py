@@ -127,6 +127,11 @@ class ExecutionContext:
             a_mapping(f"data of the event '{event_type}'", data)
         self.runtime.emit(self.path, event_type, data or {})
 
+    async def shown(self) -> None:
+        """Return when an async sink of a context without a run is done with all that it was told."""
+        if isinstance(self._runtime, DirectRuntime):
+            await self._runtime.shown()
+
     @property
     def leaf(self) -> LeafSide:
         """What only a leaf may use: durable notes, questions in the middle, conversations with agents."""

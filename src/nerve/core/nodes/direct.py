@@ -171,6 +171,11 @@ class DirectRuntime:
         if (answer := deliver(self._sink, event)) is not None:
             self._shown = asyncio.ensure_future(in_turn(self._shown, answer))
 
+    async def shown(self) -> None:
+        """Return when an async sink is done with all that it was told."""
+        while self._shown is not None and not self._shown.done():
+            await asyncio.wait([self._shown])
+
     def now(self, place: str) -> datetime:
         return datetime.now(UTC)
 
