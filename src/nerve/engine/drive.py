@@ -114,7 +114,7 @@ class Drive:
             run.run_id, past[-1].seq if past else 0, host.writer, self._row, self._written, self.write_failed
         )
         self.delivery.committed = self.journal.seq
-        self.calls, self.waits, self.emits = Calls(self), Waits(self), Emits(self)
+        self.calls, self.waits, self.emits = Calls(self), Waits(self, past), Emits(self)
 
     # -- the port ------------------------------------------------------------------------------
 

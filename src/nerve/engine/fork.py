@@ -36,14 +36,12 @@ from nerve.engine.children import attempts, child_id
 from nerve.engine.commands import ignore
 from nerve.engine.failures import failures, left_behind
 from nerve.engine.journal import Journal
-from nerve.engine.records import call_key, ids_of, limits_of, raised_for_steps, resets_in, step_of
-from nerve.engine.waits import OPENS
+from nerve.engine.records import WAITS, call_key, ids_of, limits_of, raised_for_steps, resets_in, step_of
 from nerve.store.port import ReplyRow, Row, RunRow
 
 if TYPE_CHECKING:
     from nerve.engine.local import LocalEngine
 
-WAITS = frozenset(OPENS.values())
 UNCHANGED: Any = ...
 
 

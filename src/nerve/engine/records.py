@@ -12,9 +12,10 @@ from nerve.core.nodes.base import Role
 from nerve.core.result import Result, Settled, revived
 from nerve.core.runtime import Call
 from nerve.core.values import decode, encode, is_plain
-from nerve.core.workflow.replay import ASKS, CONTROL, Row, is_child, within
+from nerve.core.workflow.replay import ASKS, CONTROL, DROPS, Row, is_child, within
 from nerve.errors import NotJson
 
+WAITS = ASKS - {"node_started", "step_started"}
 _SETTLED: dict[str, Settled] = {"node_error": "error", "node_timeout": "timeout"}
 _TYPES = {"error": "node_error", "timeout": "node_timeout", "completed": "node_completed"}
 
@@ -196,6 +197,35 @@ def under_way(rows: Iterable[Row]) -> dict[str, Mapping[str, Any]]:
         elif row.settles or row.type in ASKS:
             noted.pop(row.path, None)
     return noted
+
+
+def ran_for(past: Iterable[Row]) -> float:
+    """Seconds that a run is known to have run: not while it waited, for a child too, or nobody drove it."""
+    seconds, before = 0.0, 0.0
+    stands, waits = False, set[str]()
+    for row in past:
+        goes_on = not (stands or waits or row.seq == 1 or is_recovered(row))
+        seconds += max(0.0, row.at - before) if goes_on else 0.0
+        before = row.at
+        if row.type in ("workflow_paused", "workflow_held", "workflow_resumed"):
+            stands = row.type != "workflow_resumed"
+        elif is_child(row) or keeps_waiting(row):
+            waits.add(row.path)
+        elif row.settles or row.type in DROPS:
+            waits.discard(row.path)
+        elif row.type == "path_reset":
+            waits = {path for path in waits if not within(path, row.path)}
+    return seconds
+
+
+def keeps_waiting(row: Row) -> bool:
+    """Whether a row says that a run waits for a person, a fact or a time; a bound on time is none."""
+    return row.type in WAITS and not (row.type == "timer_started" and '"guard":true' in row.data)
+
+
+def is_recovered(row: Row) -> bool:
+    """Whether a row says that a step goes on which another process had begun."""
+    return row.type == "node_retrying" and '"recovered":true' in row.data
 
 
 def resumed(run_id: str, limits: Mapping[str, Any], with_changes: bool = False) -> dict[str, Any]:

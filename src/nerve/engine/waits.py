@@ -18,7 +18,7 @@ from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import GateInfo, WorkflowState
 from nerve.engine.facts import patterns_of
 from nerve.engine.guards import Guard, goes_on, is_around
-from nerve.engine.records import late
+from nerve.engine.records import late, ran_for
 from nerve.errors import LimitReached, Suspended
 from nerve.store.port import Row
 
@@ -43,12 +43,12 @@ class OpenWait:
 class Waits:
     """The open waits of one run, and the clock that bounds it."""
 
-    def __init__(self, drive: Drive) -> None:
+    def __init__(self, drive: Drive, past: Iterable[Row]) -> None:
         self._drive = drive
         self._open: dict[str, OpenWait] = {}
         self._early: dict[str, tuple[int, Any]] = {}
         self._clock: asyncio.TimerHandle | None = None
-        self._ran = 0.0
+        self._ran = 0.0 if drive.limits.wall_time is None else ran_for(past)
         self._since: float | None = None
 
     async def wait(self, wait: Wait) -> Any:

@@ -9,7 +9,9 @@ from core.workflow.support import Latch, at_gate, counted, data_of, until, withi
 from nerve import FunctionNode, Limits, Session
 from nerve.core.nodes.control import LoopNode, WhileNode
 from nerve.core.workflow import Workflow, WorkflowState
+from nerve.engine.records import ran_for
 from nerve.errors import LimitReached, RunHeld
+from nerve.store.port import Row
 
 
 def priced(session, tokens=10, cost=0.25):
@@ -153,6 +155,57 @@ async def test_time_spent_waiting_for_a_person_does_not_count(session):
     assert run.state is WorkflowState.WAITING
     await run.answer("yes")
     assert await within(run.wait()) == "yes"
+
+
+@pytest.mark.parametrize("how", ["evicted", "restarted"])
+async def test_the_time_a_run_has_run_still_counts_when_it_is_rebuilt(file, how):
+    def opened():
+        session = Session("test", file)
+        FunctionNode("work", session, lambda context: asyncio.sleep(0.6))
+
+        @session.workflow
+        async def body(ctx):
+            await ctx.run("work")
+            await ctx.gate("Continue?")
+            await ctx.run("work")
+
+        return session
+
+    async with opened() as session:
+        run = await session.start("body", limits=Limits(wall_time=1.0))
+        await at_gate(run)
+        if how == "evicted":
+            session.engine.evict(session.engine.drives[run.run_id])
+            await run.answer("yes")
+            with pytest.raises(LimitReached, match="wall_time"):
+                await within(run.wait())
+            return
+    async with opened() as session:
+        (run,) = await session.recover()
+        await run.answer("yes")
+        with pytest.raises(LimitReached, match="wall_time"):
+            await within(run.wait())
+
+
+def test_no_time_counts_in_which_a_run_waits_or_a_child_run_is_at_work_or_nobody_drives_it():
+    told = [
+        (1, "workflow_started", "", None, "{}"),
+        (2, "node_started", "/a", None, "{}"),
+        (5, "node_retrying", "/a", None, '{"recovered":true}'),
+        (6, "node_completed", "/a", "/a", '{"output":"\\"recovered\\":true"}'),
+        (7, "timer_started", "/~timeout", None, '{"guard":true}'),
+        (8, "gate_waiting", "/gate", None, "{}"),
+        (20, "gate_answered", "/gate", "/gate", "{}"),
+        (21, "workflow_paused", "", None, "{}"),
+        (40, "workflow_resumed", "", None, "{}"),
+        (41, "node_started", "/child", None, '{"child":"1","hash":""}'),
+        (60, "node_completed", "/child", "/child", "{}"),
+        (61, "signal_waiting", "/b", None, "{}"),
+        (70, "path_reset", "/b", None, "{}"),
+        (71, "node_started", "/c", None, "{}"),
+    ]
+    rows = [Row(seq, at, *rest) for seq, (at, *rest) in enumerate(told, 1)]
+    assert [ran_for(rows[:upto]) for upto in (0, 1, 2, 4, 6, 8, 9, 11, 14)] == [0, 0, 1, 2, 4, 5, 5, 6, 8]
 
 
 @pytest.mark.requirement("C-15")
