@@ -5,8 +5,10 @@ import asyncio
 import pytest
 
 from core.workflow.support import Latch, at_gate, data_of, types, until, within
-from nerve import FunctionNode, Session
+from nerve import FunctionNode, Graph, Session
+from nerve.core.nodes.control import GateNode
 from nerve.core.workflow import WorkflowState
+from nerve.errors import WorkflowFailed
 
 
 async def nap(ctx):
@@ -238,3 +240,13 @@ async def test_the_first_of_two_calls_to_finish_is_the_first_again_after_a_resta
         (run,) = await session.recover()
         await run.answer("yes")
         assert await within(run.wait()) == [["b"], ["a", "b"], "yes"]
+
+
+async def test_the_time_of_a_graph_runs_on_while_a_gate_in_it_waits_for_a_person(session):
+    GateNode("ask", session, "Well?")
+    session.register_workflow(Graph("bounded", session, timeout=0.05).add_step_ref("ask", "ask"))
+    run = await session.start("bounded")
+    with pytest.raises(WorkflowFailed, match=r"timed out after 0\.05 s"):
+        await within(run.wait())
+    assert [event.path for event in run.events if event.event_type == "gate_cancelled"] == ["/ask/answer"]
+    assert run.pending_gates == []
