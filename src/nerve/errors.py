@@ -51,7 +51,7 @@ class WorkflowFailed(NerveError):
     """A run failed."""
 
     def __init__(self, run_id: str, error: str, error_type: str = "") -> None:
-        super().__init__(f"run {run_id} failed: {error}")
+        super().__init__(f"run {run_id} failed: {error}" if run_id else error)
         self.run_id, self.error, self.error_type = run_id, error, error_type
 
 

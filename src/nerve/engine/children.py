@@ -16,7 +16,7 @@ from nerve.core.view import RunView
 from nerve.core.workflow.replay import DROPS, is_child, is_once, unclear
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import WorkflowState
-from nerve.core.workflow.workflow import Workflow
+from nerve.core.workflow.workflow import Workflow, refused
 from nerve.engine.records import call_key, resets_in
 from nerve.engine.waits import asked_in
 from nerve.errors import NerveError
@@ -218,17 +218,6 @@ def open_in(engine: LocalEngine, run_id: str, past: Sequence[Row]) -> dict[str, 
     tried = {path: attempts(engine.store, run_id, call_key(path, resets)) for path in called}
     last = {path: engine.handle(rows[-1]) for path, rows in tried.items() if rows}
     return {path: child for path, child in last.items() if not child.is_complete}
-
-
-def refused(name: str, lineage: list[str], depth: int) -> Result | None:
-    if name in lineage:
-        circle = " -> ".join([*lineage, name])
-        return Result.failed(f"workflows call each other in a circle: {circle}", "Cycle")
-    if len(lineage) > depth:
-        return Result.failed(
-            f"workflows are nested more than {depth} deep; raise it with Limits(depth=…)", "LimitReached"
-        )
-    return None
 
 
 def made(parent: Drive, workflow: Workflow, call: Call, run_id: str) -> WorkflowRun:

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from core.workflow.support import counted
 from nerve import BashNode, ExecutionContext, Graph, Retry, Session, WorkflowContext
 from nerve.agents import AgentNode
 from nerve.core.nodes import FunctionNode
@@ -294,3 +295,40 @@ async def test_a_graph_that_is_the_whole_run_gives_what_it_says_instead_of_a_fai
 def test_a_graph_that_is_the_whole_run_may_not_be_bounded_by_its_silence(session):
     with pytest.raises(ValueError, match="'whole' is the whole run, and that has no idle_timeout; give it"):
         whole(session, nothing, idle_timeout=1)
+
+
+async def test_workflows_in_a_circle_are_refused_without_a_run_as_they_are_in_one(session):
+    @session.workflow
+    async def ping(ctx):
+        return await ctx.run_workflow("pong")
+
+    @session.workflow
+    async def pong(ctx):
+        return await ctx.run_workflow("ping")
+
+    graph = Graph("graph", session)
+    session.register_workflow(graph)
+    graph.add_step(session.workflows["graph"], "again")
+    for given in (ExecutionContext(session), "an input"):
+        with pytest.raises(WorkflowFailed, match="in a circle: ping -> pong -> ping"):
+            await session.workflows["ping"].execute(given)
+        with pytest.raises(WorkflowFailed, match="in a circle: graph -> graph"):
+            await session.workflows["graph"].execute(given)
+
+
+async def test_workflows_are_nested_without_a_run_as_deep_as_they_may_be_in_one(session):
+    for number in range(19):
+
+        @session.workflow(id=f"w{number}")
+        async def nested(ctx, number=number):
+            return await ctx.run_workflow(f"w{number + 1}") if number < 18 else "deep"
+
+    with pytest.raises(WorkflowFailed, match="nested more than 16 deep"):
+        await session.workflows["w0"].execute(ExecutionContext(session))
+    assert await session.workflows["w2"].execute() == "deep"
+
+
+async def test_a_graph_executed_with_an_input_and_no_run_sees_it(session):
+    counted(session, "work", lambda given: given + 1)
+    session.register_workflow(Graph("graph", session).add_step_ref("work", "work"))
+    assert await session.workflows["graph"].execute(1) == 2

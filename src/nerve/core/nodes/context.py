@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Awaitable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
@@ -42,6 +42,8 @@ class ExecutionContext:
     _runtime: Runtime | None = field(default=None, repr=False)
     _counts: dict[str, int] = field(default_factory=dict, repr=False)
     _made_of: str = field(default="", repr=False)
+    _lineage: tuple[str, ...] = field(default=(), repr=False)
+    """The workflows that are executed around here without a run, the outermost first."""
 
     @property
     def runtime(self) -> Runtime:
@@ -64,6 +66,10 @@ class ExecutionContext:
         other.input = input
         return other
 
+    def inside(self, workflow: str) -> ExecutionContext:
+        """The same context, inside of a workflow that is executed without a run of its own."""
+        return replace(self, _runtime=self.runtime, _lineage=(*self._lineage, workflow))
+
     def child(self, path: str, input: Any, runtime: Runtime | None = None) -> ExecutionContext:
         """The context of a node entered at `path`, which counts its own children."""
         return ExecutionContext(
@@ -78,6 +84,7 @@ class ExecutionContext:
             runtime or self.runtime,  # children of a context without a run share its runtime
             {},
             self._made_of,
+            self._lineage,
         )
 
     def take(self, name: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -162,9 +162,15 @@ class Workflow(Node):
     async def execute(self, context: Any = None, params: Mapping[str, Any] | None = None) -> Any:
         """As a node it gives a Result; given an input and parameters it gives the value of its body."""
         if not isinstance(context, ExecutionContext):
-            return await self.drive(WorkflowContext(self.session, context, dict(params or {})))
-        inner = WorkflowContext(self.session, context.input, execution=context)
-        return Result.ok(await self.drive(inner))
+            return await self._direct(ExecutionContext(self.session, context), dict(params or {}))
+        return Result.ok(await self._direct(context, {}))
+
+    async def _direct(self, context: ExecutionContext, params: dict[str, Any]) -> Any:
+        """The value of the body, without a run of its own."""
+        if (refusal := refused(self.name, context._lineage, self.limits.depth)) is not None:
+            raise WorkflowFailed("", refusal.error, refusal.error_type)
+        inner = context.inside(self.name)
+        return await self.drive(WorkflowContext(self.session, context.input, params, execution=inner))
 
     def __repr__(self) -> str:
         return f"Workflow(id='{self.id}')"
@@ -180,6 +186,18 @@ async def tree(body: Node, context: ExecutionContext) -> Result:
     return await recovered(
         context, await again(context, policy, lambda _: guarded(body, context), context.aside), call
     )
+
+
+def refused(name: str, lineage: Sequence[str], depth: int) -> Result | None:
+    """Why a workflow cannot be called by those that are called around it, the outermost first."""
+    if name in lineage:
+        circle = " -> ".join([*lineage, name])
+        return Result.failed(f"workflows call each other in a circle: {circle}", "Cycle")
+    if len(lineage) > depth:
+        return Result.failed(
+            f"workflows are nested more than {depth} deep; raise it with Limits(depth=…)", "LimitReached"
+        )
+    return None
 
 
 def source_of(thing: Any) -> str:
