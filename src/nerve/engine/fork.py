@@ -55,8 +55,10 @@ class Cut:
     """The number of the event after which nothing is sure any more: people and the clock are asked again."""
     anew: bool = False
     """Whether the input of the run is another: then no answer is sure."""
-    retried: Container[str] = ()
-    """The calls of child runs that came to nothing: they are tried again, as their parent is."""
+    retried: Container[str] | None = None
+    """For a retry, the calls of child runs that are tried again, as their parent is."""
+    unsure: Container[str] = ()
+    """Those of them in which people were asked too late for their answers to be sure."""
 
     @classmethod
     def at(cls, paths: tuple[str, ...], past: Iterable[AnyRow], anew: bool) -> Cut:
@@ -69,13 +71,28 @@ class Cut:
                 raise ValueError(f"the run has no path '{path}'{meant}")
         return cls(paths, min((row.seq for row in asks if row.path in paths), default=inf), anew)
 
+    def outdates(self, asked: float, answered: float) -> bool:
+        """Whether an answer does not count any more: it was given for what may not be so again.
+
+        What was asked before something failed cannot have been about that.
+        """
+        return self.anew or (answered if self.retried is None else asked) > self.since
+
     @classmethod
-    def at_failures(cls, past: Sequence[Row]) -> Cut:
+    def again(
+        cls,
+        past: Sequence[Row],
+        failed: Mapping[str, AnyRow],
+        asked: Callable[[str], bool],
+        anew: bool = False,
+    ) -> Cut:
         """What failed is tried again; what came before the first failure is sure."""
-        failed = failures(past)
-        children = {row.path for row in past if is_child(row)} & (failed.keys() | left_behind(past))
-        paths = tuple(path for path in failed if path not in children)
-        return cls(paths, min((row.seq for row in failed.values()), default=inf), retried=children)
+        rows = counted(past)
+        since = min((row.seq for row in failed.values()), default=inf)
+        calls = {row.path: row.seq for row in rows if is_child(row)}
+        unsure = {place for _, place in answers(rows, asked) if anew or calls.get(place, 0) > since}
+        retried = calls.keys() & (failed.keys() | left_behind(rows) | unsure)
+        return cls(tuple(path for path in failed if path not in retried), since, anew, retried, unsure)
 
 
 def checked(overrides: Any) -> dict[str, dict[str, Any]]:
@@ -117,9 +134,10 @@ async def retry(
     """Start a run that takes over what `source` has settled, and runs again what failed, in children too."""
     row, past = found(engine, source)
     start = decode(past[0].data)
-    cut = Cut.at_failures(past)
+    failed = failures(past)
+    cut = Cut.again(past, failed, engine.child_asked)
     run = WorkflowRun(engine.workflow(row), start["input"], start["params"], about=about_of(start))
-    new = {"at": next(iter(failures(past)), None)} | keyed(key)
+    new = {"at": next(iter(failed), None)} | keyed(key)
     return await begin(engine, copies(engine, row, past, run, cut, new), reply)
 
 
@@ -217,11 +235,11 @@ def copies(
         if is_child(taken) and (source := open_child(taken, rows)) is not None:
             rows[number] = renamed(taken, source, child_id(run.run_id, taken.path))
             if tried := attempts(engine.store, row.run, call_key(taken.path, resets)):
-                made += child_copies(engine, tried[-1], run.run_id, taken.path, taken.path in cut.retried)
+                made += child_copies(engine, tried[-1], run.run_id, taken.path, cut)
     return [*made, Copy(row.run, run, start, rows)]
 
 
-def child_copies(engine: LocalEngine, row: RunRow, parent: str, path: str, retried: bool) -> list[Copy]:
+def child_copies(engine: LocalEngine, row: RunRow, parent: str, path: str, around: Cut) -> list[Copy]:
     past = engine.store.events(row.run)
     if not past:
         return []
@@ -233,7 +251,10 @@ def child_copies(engine: LocalEngine, row: RunRow, parent: str, path: str, retri
         run_id=child_id(parent, path),
         about=about_of(start),
     )
-    cut = Cut.at_failures(past) if retried else Cut()
+    cut = Cut()
+    if path in (around.retried or ()):
+        failed = {} if row.state == WorkflowState.COMPLETED.value else failures(past)
+        cut = Cut.again(past, failed, engine.child_asked, path in around.unsure)
     return copies(engine, row, past, child, cut, {"parent": parent})
 
 
@@ -312,10 +333,10 @@ def kept(rows: Iterable[AnyRow], cut: Cut, asked: Callable[[str], bool]) -> list
     """
     past = counted(rows)
     late = {row.path for row in past if row.type in WAITS and row.seq > cut.since}
-    sure = {row.path for row in past if row.path in cut.retried and row.type in ASKS and row.seq < cut.since}
-    since = 0 if cut.anew else cut.since
-    outdated = [place for seq, place in answers(past, asked) if seq > since and place not in sure]
-    past = reopened(without(past, [*outdated, *cut.paths]), cut.retried)
+    began, retried = {row.path: row.seq for row in past if row.type in ASKS}, cut.retried or ()
+    answered = [(seq, place) for seq, place in answers(past, asked) if place not in retried]
+    outdated = [place for seq, place in answered if cut.outdates(began[place], seq)]
+    past = reopened(without(past, [*outdated, *cut.paths]), retried)
     ended = {row.path for row in past if row.settles and row.type not in DROPS and row.settles != ROOT}
     given_up = {row.path for row in past if row.type in DROPS}
     calling = {row.path for row in past if is_child(row) and row.path not in ended}
