@@ -49,50 +49,46 @@ UNCHANGED: Any = ...
 class Cut:
     """From where on a fork goes its own way."""
 
-    paths: tuple[str, ...] = ()
+    paths: Sequence[str] = ()
     """What is run again."""
     since: float = inf
     """The number of the event after which nothing is sure any more: people and the clock are asked again."""
-    anew: bool = False
-    """Whether the input of the run is another: then no answer is sure."""
-    retried: Container[str] | None = None
-    """For a retry, the calls of child runs that are tried again, as their parent is."""
-    unsure: Container[str] = ()
-    """Those of them in which people were asked too late for their answers to be sure."""
+    outdated: Sequence[str] = ()
+    """Where people were asked whose answers do not count: an answer counts only for what was shown."""
+    retried: Container[str] = ()
+    """The calls of child runs that came to nothing: they are tried again, as their parent is."""
 
     @classmethod
-    def at(cls, paths: tuple[str, ...], past: Iterable[AnyRow], anew: bool) -> Cut:
-        """From paths on: what came before the first of them was reached is sure."""
-        asks = [row for row in counted(past) if row.type in ASKS]
-        known = sorted({row.path for row in asks})
+    def at(
+        cls, paths: Sequence[str], past: Iterable[AnyRow], asked: Callable[[str], bool], anew: bool = False
+    ) -> Cut:
+        """From paths on: what came before the first of them was reached is sure. If `anew`, no answer is."""
+        rows = counted(past)
+        asks = {row.path: row.seq for row in rows if row.type in ASKS}
         for path in paths:
-            if path not in known:
+            if path not in asks:
+                known = sorted(asks)
                 meant = suggest(path, known) or f". It has: {', '.join(known) or 'none yet'}"
                 raise ValueError(f"the run has no path '{path}'{meant}")
-        return cls(paths, min((row.seq for row in asks if row.path in paths), default=inf), anew)
-
-    def outdates(self, asked: float, answered: float) -> bool:
-        """Whether an answer does not count any more: it was given for what may not be so again.
-
-        What was asked before something failed cannot have been about that.
-        """
-        return self.anew or (answered if self.retried is None else asked) > self.since
+        since = min((asks[path] for path in paths), default=inf)
+        late = [place for seq, place in answers(rows, asked) if seq > (0 if anew else since)]
+        return cls(paths, since, late)
 
     @classmethod
     def again(
         cls,
-        past: Sequence[Row],
+        past: Iterable[AnyRow],
         failed: Mapping[str, AnyRow],
         asked: Callable[[str], bool],
         anew: bool = False,
     ) -> Cut:
-        """What failed is tried again; what came before the first failure is sure."""
+        """At what failed: what came before the first failure is sure, and so is what was asked before it."""
         rows = counted(past)
+        asks = {row.path: row.seq for row in rows if row.type in ASKS}
         since = min((row.seq for row in failed.values()), default=inf)
-        calls = {row.path: row.seq for row in rows if is_child(row)}
-        unsure = {place for _, place in answers(rows, asked) if anew or calls.get(place, 0) > since}
-        retried = calls.keys() & (failed.keys() | left_behind(rows) | unsure)
-        return cls(tuple(path for path in failed if path not in retried), since, anew, retried, unsure)
+        late = [place for _, place in answers(rows, asked) if anew or asks[place] > since]
+        children = {row.path for row in rows if is_child(row)} & (failed.keys() | left_behind(rows))
+        return cls([path for path in failed if path not in children], since, late, children)
 
 
 def checked(overrides: Any) -> dict[str, dict[str, Any]]:
@@ -122,7 +118,8 @@ async def fork(
         changed.setdefault(at, {})["input"] = input
     given = input if input is not UNCHANGED and at is None else start["input"]
     anew = encode(given, canonical=True) != encode(start["input"], canonical=True)
-    cut = Cut.at(tuple(dict.fromkeys([*([at] if at is not None else []), *changed])), past, anew)
+    paths = list(dict.fromkeys([*([at] if at is not None else []), *changed]))
+    cut = Cut.at(paths, past, engine.child_asked, anew)
     run = WorkflowRun(engine.workflow(row), given, start["params"], about=about_of(start))
     new = {"at": at, "overrides": {**start.get("overrides", {}), **changed}} | keyed(key)
     return await begin(engine, copies(engine, row, past, run, cut, new, limits), reply)
@@ -213,7 +210,7 @@ def copies(
     limits: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[Copy]:
     """A fork, after the child runs that it has yet to hear from."""
-    rows, resets = kept(past, cut, engine.child_asked), resets_in(past)
+    rows, resets = kept(past, cut), resets_in(past)
     before = decode(past[0].data)
     start = {
         **{name: value for name, value in before.items() if name not in ("key", "parent")},
@@ -251,10 +248,9 @@ def child_copies(engine: LocalEngine, row: RunRow, parent: str, path: str, aroun
         run_id=child_id(parent, path),
         about=about_of(start),
     )
-    cut = Cut()
-    if path in (around.retried or ()):
-        failed = {} if row.state == WorkflowState.COMPLETED.value else failures(past)
-        cut = Cut.again(past, failed, engine.child_asked, path in around.unsure)
+    asked, anew = engine.child_asked, path in around.outdated
+    retried = path in around.retried
+    cut = Cut.again(past, failures(past), asked, anew) if retried else Cut.at((), past, asked, anew)
     return copies(engine, row, past, child, cut, {"parent": parent})
 
 
@@ -323,20 +319,21 @@ def reopened(rows: list[AnyRow], calls: Container[str]) -> list[AnyRow]:
     return [row for row in rows if not (row.path in around and (row.settles or row.type in DROPS))]
 
 
-def kept(rows: Iterable[AnyRow], cut: Cut, asked: Callable[[str], bool]) -> list[Row]:
+def kept(rows: Iterable[AnyRow], cut: Cut) -> list[Row]:
     """The rows that a fork takes over, numbered from 2.
 
     Left out are what lies at or below the paths, how the nodes around them ended, whatever was not
     settled, every timer and signal that was opened after what is sure, and every answer
-    that came after it, with how the nodes around the gate ended: an answer counts only for what was shown.
-    Of a child run that was not heard from, or is tried again, the last attempt is the first one of the fork.
+    that does not count any more, with how the nodes around the gate ended.
+    Of a child run that was not heard from, that is tried again or asks again, the last attempt is the first
+    one of the fork.
     """
     past = counted(rows)
     late = {row.path for row in past if row.type in WAITS and row.seq > cut.since}
-    began, retried = {row.path: row.seq for row in past if row.type in ASKS}, cut.retried or ()
-    answered = [(seq, place) for seq, place in answers(past, asked) if place not in retried]
-    outdated = [place for seq, place in answered if cut.outdates(began[place], seq)]
-    past = reopened(without(past, [*outdated, *cut.paths]), retried)
+    calls = {row.path for row in past if is_child(row)}
+    goes_on = {path for path in calls if path in cut.retried or path in cut.outdated}
+    past = without(past, [*cut.paths, *(place for place in cut.outdated if place not in calls)])
+    past = reopened(past, goes_on)
     ended = {row.path for row in past if row.settles and row.type not in DROPS and row.settles != ROOT}
     given_up = {row.path for row in past if row.type in DROPS}
     calling = {row.path for row in past if is_child(row) and row.path not in ended}

@@ -290,3 +290,32 @@ async def test_no_gate_is_open_after_a_change_before_the_code_as_it_is_now_has_a
         assert seen == ["v2"]
         await run.answer("yes")
         assert await within(run.wait()) == "yes"
+
+
+@pytest.mark.parametrize("deep", [False, True])
+async def test_a_fork_asks_again_in_a_child_run_and_keeps_what_else_was_done_there(session, deep):
+    seen = project(session)
+
+    @session.workflow
+    async def sells(ctx):
+        await ctx.run("sign", "the contract")
+        return await ctx.gate("Deploy?")
+
+    @session.workflow
+    async def between(ctx):
+        return await ctx.run_workflow("sells")
+
+    @session.workflow
+    async def parent(ctx):
+        await ctx.run("build", ctx.input)
+        return await ctx.run_workflow("between" if deep else "sells")
+
+    run = await session.start("parent", "v1")
+    await at_gate(run)
+    await run.answer("yes")
+    assert await within(run.wait()) == "yes"
+    fork = await session.fork(run.run_id, at="/build", input="v2")
+    await at_gate(fork)
+    await fork.answer("no")
+    assert await within(fork.wait()) == "no"
+    assert (seen["build"], seen["sign"]) == (["v1", "v2"], ["the contract"])
