@@ -472,3 +472,27 @@ async def test_a_graph_cannot_be_run_once_by_a_workflow_function(session):
 def test_a_leaf_and_a_workflow_may_be_told_to_happen_once(session):
     child = session.register_workflow(Graph("g", session).add_step(MockNode("n", session, effect="once")))
     Graph("h", session).add_step(child, effect="once").add_step(MockNode("m", session), effect="once")
+
+
+@pytest.mark.parametrize("bound", ["timeout", "idle_timeout"])
+async def test_a_payment_that_ran_out_of_time_is_in_doubt_whatever_it_raises_as_it_tidies_up(session, bound):
+    tries = []
+
+    async def clumsy(context):
+        tries.append(context.path)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise OSError("the connection is lost")
+
+    FunctionNode("payment", session, clumsy, effect="once", retry=Retry(attempts=3, delay=0), **{bound: 0.01})
+
+    @session.workflow
+    async def order(ctx):
+        return (await ctx.run("payment"))["output"]
+
+    run = await session.start("order")
+    with pytest.raises(RunHeld, match="in doubt"):
+        await within(run.wait())
+    await run.skip("/payment", "it was paid")
+    assert (await within(run.wait()), len(tries)) == ("it was paid", 1)

@@ -94,7 +94,10 @@ def heard(clocks: Mapping[str, Clock], place: str) -> None:
 async def attempt(
     node: Node, context: ExecutionContext, policy: Policy, hear: Callable[[Clock], None] | None = None
 ) -> Result:
-    """What the node returned, or how it failed. `hear` is given its clock, if it is bounded in time."""
+    """What the node returned, or how it failed. `hear` is given its clock, if it is bounded in time.
+
+    Whoever fails when its time is over fails for that, whatever it raises as it tidies up.
+    """
     if policy.timeout is None and policy.idle_timeout is None:
         return await guarded(node, context)
     outer = asyncio.timeout(policy.timeout)
@@ -103,9 +106,11 @@ async def attempt(
         async with outer, inner:
             if hear is not None:
                 hear(Clock(outer, inner, policy))
-            return await guarded(node, context)
+            result = await guarded(node, context)
     except TimeoutError:
         return timed_out(policy, idle=inner.expired())
+    late = not result["success"] and (outer.expired() or inner.expired())
+    return timed_out(policy, idle=inner.expired()) if late else result
 
 
 async def guarded(node: Node, context: ExecutionContext) -> Result:
