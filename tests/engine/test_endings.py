@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from core.workflow.support import Latch, at_gate, counted, data_of, types, until, within
-from nerve import FunctionNode, Limits, Session, WorkflowContext, WorkflowRun, WorkflowState
+from nerve import FunctionNode, Graph, Limits, Retry, Session, WorkflowContext, WorkflowRun, WorkflowState
 from nerve.core.nodes.threads import THREADS
 from nerve.engine import local
 from nerve.errors import LimitReached, NerveError, StoreError, StoreFull
@@ -230,6 +230,100 @@ def test_a_replay_that_is_cut_off_by_the_end_of_the_loop_holds_nothing(file: Pat
     held = [event for event in session.engine.store.events(row.run) if event.type == "workflow_held"]
     assert (row.state, held) == ("running", [])
     session.engine.store.close()
+
+
+class Clumsy:
+    """A leaf that fails as it tidies up when it is told to end; the second time it does its work."""
+
+    def __init__(self) -> None:
+        self.tries, self.entered = 0, asyncio.Event()
+
+    async def leaf(self, context: Any) -> str:
+        self.tries += 1
+        if self.tries > 1:
+            return "done"
+        self.entered.set()
+        try:
+            return await asyncio.Event().wait()
+        finally:
+            raise OSError("the connection is lost")
+
+    def at(self, file: Path | None) -> Session:
+        session = opened(file, in_a_graph)
+        FunctionNode("work", session, self.leaf, retry=Retry(attempts=3, delay=0))
+        Graph("graph", session).add_step_ref("work", "work")
+        return session
+
+
+async def in_a_graph(ctx):
+    return (await ctx.run_graph("graph"))["output"]
+
+
+async def test_a_step_that_fails_because_its_session_is_closed_has_not_failed(file: Path) -> None:
+    clumsy = Clumsy()
+    async with clumsy.at(file) as session:
+        run = await session.start("in_a_graph")
+        await clumsy.entered.wait()
+    assert clumsy.tries == 1
+    async with clumsy.at(file) as session:
+        (run,) = await session.recover()
+        assert await within(run.wait()) == "done"
+        assert [data for data in data_of(run, "node_retrying") if "recovered" not in data] == []
+
+
+@pytest.mark.parametrize("how", ["stop", "limit"])
+async def test_a_step_that_fails_because_its_run_is_ended_is_run_again_by_a_fork(how: str) -> None:
+    clumsy = Clumsy()
+    session = clumsy.at(None)
+    run = await session.start("in_a_graph", limits={"wall_time": 0.05} if how == "limit" else None)
+    await clumsy.entered.wait()
+    if how == "stop":
+        assert await run.stop("enough") == ["/graph/work"]
+    else:
+        with pytest.raises(LimitReached):
+            await within(run.wait())
+    assert clumsy.tries == 1
+    assert types(run)[1:3] == ["node_started", "step_started"]
+    assert "step_failed" not in types(run)
+    fork = await session.fork(run.run_id, limits={"wall_time": 60})
+    assert await within(fork.wait()) == "done"
+
+
+async def test_a_child_run_that_its_parent_has_yet_to_come_to_when_the_session_is_closed_has_not_failed(
+    file: Path,
+) -> None:
+    ready = asyncio.Event()
+    ready.set()
+
+    async def parent(ctx):
+        async def later():
+            await ready.wait()
+            return await ctx.run("work")
+
+        told, _ = await asyncio.gather(ctx.run_graph("graph"), later())
+        return told["output"]
+
+    def made() -> Session:
+        session = opened(file, ask, parent)
+        counted(session, "work")
+        Graph("graph", session).add_step(session.workflows["ask"], "child")
+        return session
+
+    async with made() as session:
+        run = await session.start("parent")
+        await until(lambda: run.pending_gate and "node_completed" in types(run))
+    ready.clear()
+    async with made() as session:
+        await session.recover()
+        await until(lambda: run.run_id in session.engine.drives)
+        await until(lambda: len(session.engine.drives[run.run_id].delivery.tasks) > 3)
+    ready.set()
+    async with made() as session:
+        await session.recover()
+        run = session.get_workflow_run(run.run_id)
+        await at_gate(run)
+        await run.answer("yes")
+        assert await within(run.wait()) == "yes"
 
 
 # -- a limit is reached ------------------------------------------------------------------------

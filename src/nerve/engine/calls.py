@@ -242,6 +242,7 @@ class Calls:
                 await self._between(runtime, delay)
             number += 1
             result = await attempt(call.node, context, call.policy, runtime.hear)
+            self._check(result)
             if result.settled == "timeout" and call.policy.effect == "once":
                 if (decided := await self._decision(call)) is not None:
                     return decided
@@ -311,6 +312,7 @@ class Calls:
     def _settle(self, call: Call, role: Role, result: Result, seconds: float) -> Result | asyncio.Future[Any]:
         """Note how the call ended; gives the result if it may be used at once, else what to wait for."""
         drive, path, control, told = self._drive, call.path, role == "control", result["attributes"]
+        self._check(result)
         if not control:
             if not result["success"]:
                 drive.usage.errors += 1
@@ -328,6 +330,11 @@ class Calls:
         future = drive.delivery.future()
         drive.delivery.push(seq, future, kept, durable=not control)
         return future
+
+    def _check(self, result: Result) -> None:
+        """Whoever fails when the run is stopped or left fails for that, and has not failed."""
+        if not result["success"]:
+            self._drive.check_in()
 
     def told_by_leaf(self, path: str, type: str, data: dict[str, Any]) -> None:
         """What a leaf tells watchers, as long as the run is not over."""

@@ -109,7 +109,7 @@ async def held_back(engine: LocalEngine, parent: Drive, call: Call, run_id: str,
     try:
         await (parent.delivery.never() if late else parent.turn_live())
     except asyncio.CancelledError:
-        if row is not None:
+        if row is not None and not parent.left:
             parent.run._children.pop(call.path, None)
             await give_up(engine, parent, call, engine.handle(row))
         raise
