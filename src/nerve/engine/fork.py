@@ -238,7 +238,7 @@ def copies(
 
 def child_copies(engine: LocalEngine, row: RunRow, parent: str, path: str, around: Cut) -> list[Copy]:
     past = engine.store.events(row.run)
-    if not past:
+    if not past or not engine.has_workflow(row):
         return []
     start = decode(past[0].data)
     child = WorkflowRun(

@@ -227,6 +227,20 @@ async def test_a_child_that_could_not_start_is_started(shop):
         await within(again.wait())
 
 
+async def test_a_failed_child_that_is_called_something_else_now_is_begun_anew(shop):
+    run = await shop.failed("parent")
+    session = shop.session
+    session.workflows["better"] = Workflow("renamed", session, session.workflows.pop("order").fn)
+    del session.workflows["parent"]
+
+    @session.workflow
+    async def parent(ctx):
+        return await ctx.run_workflow("better", ctx.input)
+
+    assert await shop.retried(run) == "delivered 5"
+    assert shop.paid == [5, 5]
+
+
 async def test_a_rejection_is_no_failure(shop):
     async def refuse(context):
         return Result.failed("rejected: no", "Rejected")
