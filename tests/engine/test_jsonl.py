@@ -140,6 +140,23 @@ async def test_a_step_is_called_by_its_own_name_and_not_by_that_of_its_agent(tmp
     ]
 
 
+async def test_a_fork_has_a_log_of_its_own_from_its_start_on(tmp_path):
+    folder = tmp_path / ".archon"
+    (folder / "workflows").mkdir(parents=True)
+    steps = "{id: plan, prompt: Plan}, {id: implement, prompt: Do, depends_on: [plan]}"
+    (folder / "workflows/feature.yaml").write_text(f"name: feature\ndescription: d\nnodes: [{steps}]\n")
+    session = Session(providers={"claude": ScriptedProvider(["a plan", "done", "again"])}, project=tmp_path)
+    session.load(folder / "workflows/feature.yaml")
+    run = await session.start("feature")
+    await run.wait()
+    fork = await session.fork(run.run_id, at="/implement")
+    assert await fork.wait() == "again"
+    told = fields(folder / f"logs/{fork.run_id}.jsonl", "type", "step")
+    assert told[0][0] == "workflow_start"
+    assert [step for type, step in told if type == "step_complete"] == ["plan", "implement"]
+    assert told[-1][0] == "workflow_complete"
+
+
 @pytest.mark.parametrize(
     ("path", "node_id", "name"),
     [

@@ -258,6 +258,7 @@ def write(engine: LocalEngine, made: Copy, reply: ReplyRow | None) -> asyncio.Fu
     """Note the journal of a run with what it takes over; done when that is on disk."""
     run, start = made.run, made.start
     run._state, run._started_at = WorkflowState.RUNNING, datetime.now(UTC)
+    engine.listened(run)
     journal = Journal(
         run.run_id,
         0,

@@ -200,14 +200,14 @@ class LocalEngine:
             start = decode(data)
             run._input, run._params = start["input"], start["params"]
         run._state, run._started_at = WorkflowState.RUNNING, datetime.now(UTC)
-        self._listened(run)
+        self.listened(run)
         drive = Drive(self, run, start, run._limits)
         drive.journal.pin(self.definition(run.workflow))
         drive.journal.row_changed()
         self._own(drive)
         await drive.journal.written_upto(drive.journal.note("workflow_started", "", data))
 
-    def _listened(self, run: WorkflowRun, past: Iterable[Row] = ()) -> None:
+    def listened(self, run: WorkflowRun, past: Iterable[Row] = ()) -> None:
         """Let a run tell the sinks of all runs, and its log."""
         run._sinks += [sink for sink in self.sinks if sink not in run._sinks]
         logs.attach(run, past)
@@ -364,7 +364,7 @@ class LocalEngine:
                 self._shown_workflow(row), start["input"], start["params"], run_id=row.run, about=about
             )
             restore(run, row, past)
-            self._listened(run, past)
+            self.listened(run, past)
             self.known[row.run] = run
         elif isinstance(run.workflow, Absent):
             run._workflow = self._shown_workflow(row)

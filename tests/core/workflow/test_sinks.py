@@ -5,8 +5,8 @@ import gc
 
 import pytest
 
-from core.workflow.support import at_gate, counted, types, until, within
-from nerve import Session
+from core.workflow.support import Latch, at_gate, counted, types, until, within
+from nerve import FunctionNode, Session
 from nerve.core.workflow import Workflow, WorkflowRun
 
 
@@ -164,3 +164,27 @@ async def test_a_recorded_emit_is_not_shown_again_after_recovery(file):
         await run.answer("yes")
         await run.wait()
     assert heard == ["gate_answered", "end", "workflow_completed"]
+
+
+async def test_the_sinks_of_all_runs_hear_forks_and_their_child_runs_from_their_first_event(session):
+    heard = {}
+    session.engine.sinks.append(lambda event: heard.setdefault(event.run_id, []).append(event.seq))
+    latch = Latch()
+    FunctionNode("work", session, latch.leaf)
+
+    @session.workflow
+    async def child(ctx):
+        return (await ctx.run("work", 1))["output"]
+
+    @session.workflow
+    async def parent(ctx):
+        return await ctx.run_workflow("child")
+
+    run = await session.start("parent")
+    await latch.entered.wait()
+    fork = await session.fork(run.run_id)
+    latch.open.set()
+    runs = [run, fork, *(session.get_workflow_run(each.events[1].data["child"]) for each in (run, fork))]
+    for each in runs:
+        await within(each.wait())
+    assert heard == {each.run_id: [event.seq for event in each.events] for each in runs}
