@@ -67,8 +67,8 @@ class RunView:
     last_seq: int = 0
     _waits: set[str] = field(default_factory=set)
     _leaves: set[str] = field(default_factory=set)
-    _next: dict[str, float] = field(default_factory=dict)
-    """When the next attempts at leaves begin, unless the run is paused."""
+    _resting: set[str] = field(default_factory=set)
+    """Leaves at which no further attempt begins while the run is paused."""
     _paused: bool = False
     _copied: int = -1
     """How many events it has from the run that it was forked from, which has spent what they tell."""
@@ -135,12 +135,12 @@ class RunView:
             self._end_all(event.timestamp)
         elif what == "paused":
             self._paused = True
-            self._next = {path: at for path, at in self._next.items() if at > event.timestamp.timestamp()}
+            self._resting = set(data.get("resting", ()))
         elif what == "held":
             self.held, self.state = data, "held"
         elif what == "resumed":
             self._paused, self.held, self.state = False, None, "running"
-            self._next.clear()
+            self._resting.clear()
 
     def _end_all(self, at: datetime) -> None:
         """What was going on when the run ended goes on no more."""
@@ -160,7 +160,8 @@ class RunView:
                 self._leaves.add(event.path)
         elif what == "retrying":
             node.state, node.attempts = "retrying", int(data.get("attempt", 1)) + (not data.get("recovered"))
-            self._next[event.path] = event.timestamp.timestamp() + data.get("delay", 0.0)
+            if self._paused:
+                self._resting.add(event.path)
         else:
             self._settled(node, data, event, what)
         self._around(event)
@@ -237,7 +238,7 @@ class RunView:
         if self.state not in RUNNING_STATES:
             return
         if self._paused:
-            self.state = "pausing" if self._leaves - self._next.keys() else "paused"
+            self.state = "pausing" if self._leaves - self._resting else "paused"
         else:
             self.state = "waiting" if self._waits else "running"
 

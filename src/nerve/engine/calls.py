@@ -53,6 +53,8 @@ class Calls:
         self.home = here()
         self.running: dict[str, LeafRuntime] = {}
         """The leaves that are being executed, by their paths: what each of them sees of the engine."""
+        self.resting: set[str] = set()
+        """Those that wait for their next attempt."""
         self.clocks: dict[str, Clock] = {}
         self.undecided: dict[str, Undecided] = {}
         """Steps of which somebody must say whether they have happened, by their paths."""
@@ -258,10 +260,14 @@ class Calls:
         """The time between two attempts; none begins while the run is paused or held."""
         drive, path = self._drive, runtime.path
         self._rests(path)
-        if delay > 0:
-            await asyncio.sleep(delay)
-        while drive.barrier is not None:
-            await asyncio.shield(drive.barrier)
+        self.resting.add(path)
+        try:
+            if delay > 0:
+                await asyncio.sleep(delay)
+            while drive.barrier is not None:
+                await asyncio.shield(drive.barrier)
+        finally:
+            self.resting.discard(path)
         self.running[path] = runtime
 
     async def _decision(self, call: Call) -> Result | None:

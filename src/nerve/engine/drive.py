@@ -555,7 +555,8 @@ class Drive:
         self.run._state = WorkflowState.PAUSING if self.calls.running else WorkflowState.PAUSED
         self.waits.tick()
         self.journal.row_changed()
-        return self.note("workflow_paused", "", {"run_id": self.run.run_id}, urgent=True)
+        resting = {"resting": sorted(self.calls.resting)} if self.calls.resting else {}
+        return self.note("workflow_paused", "", {"run_id": self.run.run_id, **resting}, urgent=True)
 
     def raise_to(self, limits: Mapping[str, Any]) -> int:
         """Raise budgets of a run that goes on: it is a child that is held for them."""
