@@ -467,7 +467,7 @@ async def test_a_failed_run_and_a_parent_of_one_that_waits_are_told_as_what_they
 
     session.dataspace.facts()
     run, broken = await session.start("parent"), await session.start("breaks")
-    await until(lambda: run.state is WorkflowState.WAITING)
+    await until(lambda: states(session, run)[1])
     status, (child,) = states(session, run)
     assert (status, child["path"]) == ("waiting", "/listens")
     with pytest.raises(ValueError, match="no"):
