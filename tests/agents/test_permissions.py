@@ -239,10 +239,10 @@ def test_permissions_of_the_wrong_shape_are_an_error(given, message: str) -> Non
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("deny: Bash", r"5:25: 'deny': input should be a valid list, not \"Bash\""),
+        ("deny: Bash", r"5:25: 'deny' must be a list, not \"Bash\""),
         (
             "otherwise: perhaps",
-            r"5:30: 'otherwise': input should be 'allow', 'ask' or 'deny', not \"perhaps\"",
+            r"5:30: 'otherwise' must be 'allow', 'ask' or 'deny', not \"perhaps\"",
         ),
         ("forbid: [Bash]", r"5:19: unknown key 'forbid'.*"),
     ],

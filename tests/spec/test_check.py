@@ -26,7 +26,54 @@ def test_a_good_workflow_has_no_problems() -> None:
 
 def test_an_unknown_kind_is_named_with_what_was_meant() -> None:
     (problem,) = problems({"kind": "bsh", "command": "ls"})
-    assert problem.startswith("unknown kind 'bsh'. Did you mean 'bash'? Known: call, prompt, bash,")
+    assert problem == "unknown kind 'bsh'. Did you mean 'bash'?"
+
+
+def test_a_kind_that_is_like_no_other_comes_with_all_there_are() -> None:
+    (problem,) = problems({"kind": "zzz"})
+    assert problem.startswith("unknown kind 'zzz' Known: call, prompt, bash,")
+
+
+def test_an_unknown_kind_in_the_place_of_a_word_is_one_problem() -> None:
+    (problem,) = problems({"kind": "bash", "command": "ls", "on_error": {"kind": "bsh"}})
+    assert problem == "unknown kind 'bsh'. Did you mean 'bash'?"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"timeout": "30"}, "'timeout' must be a number, not \"30\" Write it without quotes."),
+        ({"timeout": "30s"}, "'timeout' must be a number, not \"30s\" Write a number such as 30 or 1.5."),
+        ({"timeout": -1}, "'timeout' must be at least 0, not -1 Change it."),
+        (
+            {"retry": 3},
+            "'retry' must be an object, not 3 Its keys: attempts, delay, factor, cap, jitter, on.",
+        ),
+        (
+            {"retry": {"attempts": 1.5}},
+            "'attempts' must be a whole number, not 1.5 Write a number such as 3.",
+        ),
+        (
+            {"on_error": "skp"},
+            "'on_error' must be 'fail' or 'skip' or an object, not \"skp\" Did you mean 'skip'?",
+        ),
+        ({"on_error": 3}, "'on_error' must be 'fail' or 'skip' or an object, not 3 Change it."),
+        ({"on_error": {"kind": "bash"}}, "'command' is missing Add command."),
+        ({"effect": "never"}, "'effect' must be 'repeat' or 'once', not \"never\" Change it."),
+        ({"depends_on": "a"}, "'depends_on' must be a list, not \"a\" Put it in brackets: […]."),
+        ({"depends_on": ["a", 3]}, "item 2 of 'depends_on' must be a text, not 3 Put it in double quotes."),
+        ({"expect": [{"fil": "a"}]}, "unknown key 'fil'. Did you mean 'file'?"),
+        ({"env": {"A": 1}}, "'A' must be a text, not 1 Put it in double quotes."),
+        ({"id": ""}, "'id' must be a text that is not empty, not \"\" Change it."),
+        ({"if": "true"}, "unknown key 'if'. Did you mean 'when'?"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_one_problem_in_plain_words(wrong: dict[str, Any], told: str) -> None:
+    assert problems({"kind": "bash", "command": "ls", **wrong}) == [told]
+
+
+def test_a_key_that_is_there_under_another_name_is_not_told_to_be_missing() -> None:
+    assert problems({"kind": "bash", "comand": "ls"}) == ["unknown key 'comand'. Did you mean 'command'?"]
 
 
 def test_an_unknown_key_is_named_with_what_was_meant() -> None:
@@ -41,7 +88,7 @@ def test_a_missing_key_is_named() -> None:
 
 def test_a_wrong_type_says_what_was_given() -> None:
     (problem,) = problems({"kind": "bash", "command": 3})
-    assert problem == "'command': input should be a valid string, not 3"
+    assert problem == "'command' must be a text, not 3 Put it in double quotes."
 
 
 def test_a_form_has_no_regular_expressions() -> None:

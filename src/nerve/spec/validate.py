@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,9 @@ from pydantic import ValidationError
 from nerve.core.suggest import suggest
 from nerve.core.values import encode
 from nerve.spec import models
+from nerve.spec.meant import all_meant, unknown_key
 from nerve.spec.source import Document, Loc, Problem
+from nerve.spec.wanted import misfit
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -22,26 +24,34 @@ def validate(document: Document) -> tuple[models.WorkflowSpec | None, list[Probl
     try:
         return models.WorkflowSpec.model_validate(document.data), []
     except ValidationError as error:
-        told = [told_of(document, detail) for detail in error.errors(include_url=False)]
-        return None, sorted(set(told))
+        return None, sorted({*told(document, error.errors(include_url=False))})
     except RecursionError:
         return None, [document.problem((), "is nested too deep", "Nest at most 64 levels.")]
 
 
-def told_of(document: Document, detail: ErrorDetails) -> Problem:
-    loc, node = way_of(document.data, detail["loc"])
-    kind, name = detail["type"], str(loc[-1]) if loc else ""
-    if kind == "extra_forbidden":
-        known = fields_of(node, loc)
-        close = suggest(name, known)
-        fix = "" if close else f"Known: {', '.join(known)}."
-        return document.problem(loc, f"unknown key '{name}'{close}", fix, key=True)
-    if kind == "missing":
-        return document.problem(loc[:-1], f"'{name}' is missing", f"Add {name}.")
-    if kind in ("union_tag_invalid", "union_tag_not_found"):
-        return unknown_kind(document, loc)
-    what = f"'{name}': " if name else ""
-    return document.problem(loc, f"{what}{wrong(detail)}")
+def told(document: Document, details: list[ErrorDetails]) -> Iterator[Problem]:
+    """One problem for each value, where pydantic has one for everything that the value could have been."""
+    found: dict[Loc, list[ErrorDetails]] = {}
+    for detail in details:
+        found.setdefault(way_of(document.data, detail), []).append(detail)
+    looked_into = {loc[:n] for loc in found for n in range(len(loc))}
+    for loc, here in found.items():
+        kinds = {detail["type"] for detail in here}
+        if "union_tag_invalid" in kinds or "union_tag_not_found" in kinds:
+            yield unknown_kind(document, loc)
+        elif "extra_forbidden" in kinds:
+            yield document.problem(loc, *unknown_key(str(loc[-1]), keys_beside(document, loc)), key=True)
+        elif "missing" in kinds:
+            yield from missing(document, loc)
+        elif loc not in looked_into:
+            yield document.problem(loc, *misfit(name_of(loc), here, keys_under(loc)))
+
+
+def missing(document: Document, loc: Loc) -> Iterator[Problem]:
+    """That a key is missing, unless it is there under a name that is told to be wrong."""
+    there = at(document.data, loc[:-1])
+    if loc[-1] not in all_meant(there, keys_beside(document, loc)):
+        yield document.problem(loc[:-1], f"'{loc[-1]}' is missing", f"Add {loc[-1]}.")
 
 
 def unknown_kind(document: Document, loc: Loc) -> Problem:
@@ -50,32 +60,37 @@ def unknown_kind(document: Document, loc: Loc) -> Problem:
     known = ", ".join(models.KINDS)
     if given is None:
         return document.problem(loc, "a node needs a 'kind'", f"It is one of: {known}.")
-    return document.problem(
-        (*loc, "kind"), f"unknown kind '{given}'{suggest(str(given), models.KINDS)}", f"Known: {known}."
-    )
+    close = suggest(str(given), models.KINDS)
+    fix = "" if close else f"Known: {known}."
+    return document.problem((*loc, "kind"), f"unknown kind '{given}'{close}", fix)
 
 
-def wrong(detail: ErrorDetails) -> str:
-    """What pydantic says, and what was given."""
-    given = json.dumps(detail["input"], default=str, ensure_ascii=False)
-    shown = given if len(given) <= 60 else given[:57] + "..."
-    return f"{detail['msg'][0].lower()}{detail['msg'][1:]}, not {shown}"
+def name_of(loc: Loc) -> str:
+    """What a value is called: by its key, or by its number in the list under one."""
+    key = next((step for step in reversed(loc) if isinstance(step, str)), "a workflow")
+    match loc:
+        case (*_, int() as index):
+            return f"item {index + 1} of '{key}'"
+        case ():
+            return key
+    return f"'{key}'"
 
 
-def way_of(data: Any, loc: tuple[int | str, ...]) -> tuple[Loc, Any]:
-    """The way in the document without the names of models that pydantic adds, and the node it ends in."""
+def way_of(data: Any, detail: ErrorDetails) -> Loc:
+    """The way in the document, without the names of models that pydantic adds."""
     way: list[str | int] = []
-    node, around, tagged = data, data, False
-    for n, step in enumerate(loc):
+    node, tagged, last = data, False, len(detail["loc"]) - 1
+    for n, step in enumerate(detail["loc"]):
+        absent = n == last and detail["type"] == "missing"
         if isinstance(node, dict) and not tagged and node.get("kind") == step:
             tagged = True
-        elif isinstance(node, dict) and isinstance(step, str) and (step in node or n == len(loc) - 1):
+        elif isinstance(node, dict) and isinstance(step, str) and (step in node or absent):
             way.append(step)
-            node, around, tagged = node.get(step), node, False
+            node, tagged = node.get(step), False
         elif isinstance(node, list) and isinstance(step, int):
             way.append(step)
-            node, around, tagged = node[step] if step < len(node) else None, node, False
-    return tuple(way), around
+            node, tagged = node[step] if step < len(node) else None, False
+    return tuple(way)
 
 
 def at(data: Any, loc: Loc) -> Any:
@@ -84,16 +99,21 @@ def at(data: Any, loc: Loc) -> Any:
     return data
 
 
-def fields_of(node: Any, loc: Loc) -> list[str]:
-    """The keys that may stand where an unknown one was found."""
-    kind = node.get("kind") if isinstance(node, dict) else None
-    around = [UNDER[step] for step in loc[:-1] if isinstance(step, str) and step in UNDER]
-    inside = models.LimitsSpec if loc[0] == "limits" else around[-1] if around else models.WorkflowSpec
-    model = models.KINDS.get(str(kind)) or inside
-    return list(model.model_fields)
+def keys_beside(document: Document, loc: Loc) -> list[str]:
+    """The keys that may stand in the object around a key."""
+    kind = models.KINDS.get(str(at(document.data, loc[:-1]).get("kind")))
+    return list(kind.model_fields) if kind else keys_under(loc[:-1]) or list(models.WorkflowSpec.model_fields)
 
 
-UNDER: dict[str, type[models.Model]] = {
+def keys_under(loc: Loc) -> list[str]:
+    """The keys of an object without a kind; nothing if it is not known what it is."""
+    if loc[:1] == ("limits",):
+        return list(models.LimitsSpec.model_fields)
+    found = next((UNDER[step] for step in reversed(loc) if step in UNDER), None)
+    return list(found.model_fields) if found else []
+
+
+UNDER: dict[str | int, type[models.Model]] = {
     "states": models.State,
     "next": models.Transition,
     "any": models.Condition,

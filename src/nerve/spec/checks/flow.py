@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
@@ -20,19 +21,26 @@ def graphs(spec: models.WorkflowSpec, found: list[Found]) -> Iterator[Wrong]:
     for each in found:
         if not isinstance(each.spec, models.Graph):
             continue
-        known = {step.id: None for step in each.spec.steps if step.id}
+        known = [step.id for step in each.spec.steps if step.id]
         for n, step in enumerate(each.spec.steps):
             for m, name in enumerate(step.depends_on):
                 if name not in known:
-                    yield (
-                        (*each.loc, "steps", n, "depends_on", m),
-                        f"step '{step.id}' depends on '{name}', which is not a step{near(name, known)}",
-                        "Name a step of this graph.",
-                    )
+                    yield (*each.loc, "steps", n, "depends_on", m), *no_dependency(step.id, name, known)
         if cycle := find_cycle({str(step.id): step.depends_on for step in each.spec.steps}):
             at = next(n for n, step in enumerate(each.spec.steps) if step.id in cycle)
             way = " -> ".join(cycle)
-            yield (*each.loc, "steps", at), f"the steps wait for each other: {way}", "Write it as a loop."
+            fix = "Let one of them depend on less, or write a loop."
+            yield (*each.loc, "steps", at, "depends_on"), f"the steps wait for each other: {way}", fix
+
+
+def no_dependency(step: str | None, name: str, known: list[str]) -> tuple[str, str]:
+    """What is said of a name in `depends_on` that nothing has."""
+    message = f"'{step}' depends on '{name}', and nothing here has that id{near(name, known)}"
+    several = [part for part in re.split(r"[\s,]+", name) if part]
+    if all(part in known for part in several):
+        return message, f"Write [{', '.join(several)}]."
+    others = [other for other in known if other != step]
+    return message, f"There is: {listed(others) or 'nothing else'}."
 
 
 def machines(found: list[Found], word: str = "state") -> Iterator[Wrong]:
