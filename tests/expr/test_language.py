@@ -72,6 +72,10 @@ def test_it_is_read_as_javascript_reads_it(source: str) -> None:
         ("1 +", 4, "the expression ends too early"),
         ("", 1, "an expression is expected here"),
         ("a b", 3, "unexpected `b`"),
+        ("a and b", 3, "unexpected `and`; the logical and is `&&`"),
+        ("len(a)", 1, "there is no function `len`; write `value.length`"),
+        ("a.contains('x')", 3, "there is no method `contains`; use `includes`"),
+        ("{{ a }}", 2, "`{{` inside an expression; write it without the braces"),
         ("10n", 1, "BigInt"),
         ("a // b", 3, "comments are not part of the language"),
         ("f`x`", 2, "tagged templates"),
@@ -84,6 +88,20 @@ def test_what_is_left_out_is_named_with_its_column(source: str, column: int, mes
         compile(source)
     assert message in caught.value.message
     assert caught.value.column == column
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("not a", "there is no `not` here; the logical not is `!`"),
+        ("a === None", "there is no `None` here; write `null`"),
+        ("a === True", "there is no `True` here; write `true`"),
+    ],
+)
+def test_a_word_of_another_language_is_told_with_what_is_meant(source: str, message: str) -> None:
+    with pytest.raises(ExprError) as caught:
+        compile(source, names=["a"])
+    assert caught.value.message == message
 
 
 def test_an_unknown_name_is_found_before_anything_runs() -> None:

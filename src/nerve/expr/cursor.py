@@ -60,7 +60,8 @@ class Cursor:
         reason = (
             words.OPERATORS.get(token.text) if token.kind == "operator" else words.KEYWORDS.get(token.text)
         )
-        self.fail(reason or expected or f"unexpected `{token.text}`")
+        hint = words.ELSEWHERE.get(token.text, "") if token.kind == "name" else ""
+        self.fail(reason or (not hint and expected) or f"unexpected `{token.text}`{hint}")
 
     @contextmanager
     def nested(self) -> Iterator[None]:

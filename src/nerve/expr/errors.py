@@ -59,5 +59,5 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`; did you mean …?` where something known is close to `name`, else nothing."""
     from difflib import get_close_matches
 
-    close = get_close_matches(name, sorted(known), n=1)
+    close = get_close_matches(name, sorted(known), n=1, cutoff=0.65)
     return f"; did you mean `{close[0]}`?" if close else ""

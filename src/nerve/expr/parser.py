@@ -368,6 +368,8 @@ class Parser(Cursor):
         elif token.kind in ("string", "number"):
             self.take()
             key = nodes.Literal(token.value, token.offset)
+        elif self.operator("{"):
+            self.fail("`{{` inside an expression; write it without the braces")
         else:
             self.fail_unexpected("a key is expected here")
         if isinstance(key, nodes.Literal) and key.value == "__proto__":
@@ -391,7 +393,8 @@ class Parser(Cursor):
         if self.is_global(name):
             return self.from_library(token)
         if self.operator("("):
-            self.fail(f"there is no function `{name}`{did_you_mean(name, FUNCTIONS)}", token)
+            hint = words.FUNCTION_HINTS.get(name) or did_you_mean(name, FUNCTIONS)
+            self.fail(f"there is no function `{name}`{hint}", token)
         return self.free(token)
 
     def is_global(self, name: str) -> bool:
@@ -409,7 +412,8 @@ class Parser(Cursor):
             self.fail(f"`{name}` is not part of the language", token)
         if self.names is not None:
             known = set(self.names) | set(self.locals) | NAMESPACES
-            self.fail(f"there is no `{name}` here{did_you_mean(name, known)}", token)
+            hint = words.ELSEWHERE.get(name) or did_you_mean(name, known)
+            self.fail(f"there is no `{name}` here{hint}", token)
         return nodes.Name(name, token.offset)
 
     def from_library(self, token: Token) -> nodes.Node:

@@ -85,7 +85,42 @@ FRESH_FUNCTIONS: Final = frozenset(
 )
 """What makes an array that only the chain itself can see: `sort` and `reverse` change nothing else."""
 
+ELSEWHERE: Final = {
+    "and": "; the logical and is `&&`",
+    "or": "; the logical or is `||`",
+    "not": "; the logical not is `!`",
+    "is": "; compare with `===`",
+    "True": "; write `true`",
+    "False": "; write `false`",
+    **dict.fromkeys(("None", "nil", "NULL"), "; write `null`"),
+}
+"""Words of other languages that are names here, and how to say it."""
+
+FUNCTION_HINTS: Final = {
+    **dict.fromkeys(("len", "count", "size"), "; write `value.length`"),
+    "str": "; write `String(value)`",
+    **dict.fromkeys(("int", "float", "num"), "; write `Number(value)`"),
+    "bool": "; write `Boolean(value)`",
+    **dict.fromkeys(("abs", "ceil", "floor", "max", "min", "round", "sqrt"), "; it is one of `Math`"),
+    "any": "; write `array.some(x => …)`",
+    "all": "; write `array.every(x => …)`",
+    "sum": "; write `array.reduce((sum, x) => sum + x, 0)`",
+    "sorted": "; write `array.toSorted()`",
+    **dict.fromkeys(("json", "tojson", "toJson", "dumps"), "; write `JSON.stringify(value)`"),
+    **dict.fromkeys(("fromjson", "fromJson", "loads"), "; write `JSON.parse(text)`"),
+    **dict.fromkeys(("contains", "includes"), "; write `value.includes(part)`"),
+    "startswith": "; write `text.startsWith(part)`",
+    "endswith": "; write `text.endsWith(part)`",
+}
+
 METHOD_HINTS: Final = {
+    **dict.fromkeys(("contains", "has"), "; use `includes`"),
+    "strip": "; use `trim`",
+    "upper": "; use `toUpperCase`",
+    "lower": "; use `toLowerCase`",
+    "append": "; write `[...array, value]`",
+    "get": "; write `object[key]`",
+    "length": "; it is no method: leave out `()`",
     "push": "; write `[...array, value]`",
     "unshift": "; write `[value, ...array]`",
     "pop": "; write `array.at(-1)` or `array.slice(0, -1)`",
