@@ -86,8 +86,8 @@ async def test_tools_turns_and_the_fallback_of_a_prompt_reach_the_agent(text, no
     ("change", "place", "message"),
     [
         (("limits: {tokens: 12}", "limits: {token: 12}"), (11, 14), "unknown key 'token'"),
-        (("limits: {tokens: 12}", "limits: {tokens: -1}"), (11, 22), "greater than or equal to 0"),
-        (("max_turns: 7", "max_turns: 0"), (9, 16), "greater than or equal to 1"),
+        (("limits: {tokens: 12}", "limits: {tokens: -1}"), (11, 22), "'tokens' must be at least 0"),
+        (("max_turns: 7", "max_turns: 0"), (9, 16), "'max_turns' must be at least 1"),
         (('tools: [Read, "Bash(git status)"]', "tools: Read"), (8, 12), "list"),
         (("max_turns", "max_turn"), (9, 5), "unknown key 'max_turn'. Did you mean 'max_turns'?"),
     ],

@@ -6,7 +6,7 @@ import pytest
 
 ASK = "name: ask\ndescription: d\nnodes:\n  - id: a\n    agent: dev\n    prompt: hello\n"
 BROKEN = [
-    ("---\nname: dev\nprovider: [claude\n---\nx\n", 4, "this is not YAML", "Close the bracket"),
+    ("---\nname: dev\nprovider: [claude\n---\nx\n", 3, "this is not YAML", "Close the bracket"),
     ("---\nname: dev\nprovider: 5\n---\nx\n", 3, "'provider' must be a text", "Put quotes around it."),
     ("---\nname: dev\nprovider: claude\n", 1, "the front matter never ends", "Close it with a line '---'."),
     ("---\n- dev\n---\nx\n", 2, "the front matter must be a mapping", "Write 'name: …'."),

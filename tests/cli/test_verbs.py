@@ -416,7 +416,7 @@ def test_workflows_are_listed_with_their_steps_and_what_cannot_be_read(do, proje
     assert (done.code, done.out) == (1, "Reloaded 4 workflow(s).\n")
     assert "broken.json:1:" in done.err
     (project / ".nerve/workflows/broken.json").write_text('{"name": "b", "body": {"kind": "gatee"}}')
-    told = "broken.json:1:32: unknown kind 'gatee'. Did you mean 'gate'? Known: call, prompt,"
+    told = "broken.json:1:32: unknown kind 'gatee'. Did you mean 'gate'?"
     for verb in ("reload", "list"):
         assert told in do("workflow", verb).err
 

@@ -150,7 +150,7 @@ def test_steps_of_the_step_machine_are_called_steps() -> None:
 
 def test_an_unknown_step_is_named_with_what_was_meant() -> None:
     body = {"kind": "sequence", "steps": [transform("1", id="plan"), transform("steps.plam.output")]}
-    assert problems(body) == ["there is no step 'plam'. Did you mean 'plan'? Name a step of this workflow."]
+    assert problems(body) == ["there is no step 'plam'. Did you mean 'plan'?"]
 
 
 def test_an_undeclared_input_is_a_problem() -> None:

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import yaml
 
+from nerve.notations.yaml_syntax import MEND, explained
 from nerve.spec.source import Map, Place, Problem, Seq, Unreadable
 
 try:
@@ -36,19 +37,6 @@ _BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": Fals
 _INTEGER = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _NO_NUMBER = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
-
-_FIXES = [
-    ("tab character", "Indent with spaces, not tabs."),
-    ("did not find expected node content", "Write a value there, or close the bracket."),
-    ("mapping values are not allowed", "Put quotes around a text with ': ' in it, or mend the indentation."),
-    ("cannot start any token", "Indent with spaces, not tabs; quote a text that starts with @, ` or %."),
-    ("unexpected end of stream", "Close the quote."),
-    ("did not find expected ',' or", "Close the bracket, or put quotes around the text."),
-    ("did not find expected key", "Look at the indentation, and quote a text that starts with a quote."),
-    ("could not find expected ':'", "Write 'key: value', with a blank behind the colon."),
-    ("unknown escape character", "Use single quotes around a text with backslashes."),
-]
-MEND = "Mend this line or the one above it."
 
 
 def load(text: str, file: str = "<text>") -> Any:
@@ -209,6 +197,9 @@ class _Composer:
             self.tell(event, "a key must be a text", "Put quotes around '{{ … }}' and around braces.")
             return None
         self.look(event, depth)
+        if not event.style and event.value.startswith("\xa0"):
+            self.tell(event, "a no-break space (U+00A0) in the indentation", "Indent with plain spaces.")
+            return None
         if not event.style and event.value == "<<":
             self.tell(event, "the merge key << is not allowed", "Write the keys out.")
             return None
@@ -243,11 +234,8 @@ class _Composer:
         raise Unreadable([*self.problems, Problem(self.file, self.place(event), message, fix)])
 
     def syntax(self, error: yaml.MarkedYAMLError) -> Problem:
-        said = ", ".join(part for part in (error.context, error.problem) if part)
-        fix = next((fix for part, fix in _FIXES if part in said), MEND)
-        mark = error.problem_mark or error.context_mark
-        place = self.place(min(mark.index, len(self.text))) if mark else Place()
-        return Problem(self.file, place, f"this is not YAML: {said}", fix)
+        at, message, fix = explained(self.text, error)
+        return Problem(self.file, self.place(min(at, len(self.text))), f"this is not YAML: {message}", fix)
 
 
 def index(event: yaml.Event) -> int:

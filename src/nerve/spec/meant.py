@@ -8,7 +8,7 @@ from nerve.core.suggest import closest
 
 ELSEWHERE: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("id", "title", "workflow"), ("name", "id")),
-    "name": ("id", "step"),
+    "name": ("step", "id"),
     **dict.fromkeys(("needs", "requires", "dependencies", "after"), ("depends_on",)),
     **dict.fromkeys(("run", "script", "shell", "cmd"), ("bash", "command")),
     **dict.fromkeys(("if", "condition"), ("when", "condition")),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from nerve.notations.prompts.attach import attach_prompts
 from nerve.notations.prompts.full import write
 from nerve.notations.prompts.nodes import read_nodes
-from nerve.notations.prompts.shape import Reading, shown
+from nerve.notations.prompts.shape import WORKFLOW_KEYS, Reading, shown
 from nerve.notations.prompts.steps import read_steps
 from nerve.notations.yaml_text import load
 from nerve.spec.source import Document, Map, Unreadable
@@ -30,7 +30,9 @@ def spec_of(reading: Reading, source: object) -> Map:
         what = "the file is empty" if source is None else f"a workflow must be a mapping, not {shown(source)}"
         reading.tell(getattr(source, "place", None), what, "Start with 'name: …'.")
         return Map()
-    forms = [form for form in (*FORMS, "body") if form in source]
+    if not (forms := forms_of(source)):
+        reading.keys(source, (*FORMS, "body", *WORKFLOW_KEYS))
+        forms = forms_of(source)
     if len(forms) > 1:
         said = f"a workflow has either {' or '.join(forms)}"
         reading.tell(source.keys_at.get(forms[1]), said, "Remove all but one.")
@@ -38,3 +40,7 @@ def spec_of(reading: Reading, source: object) -> Map:
     if forms == ["body"]:
         return source
     return FORMS[forms[0] if forms else "steps"](reading, source)
+
+
+def forms_of(source: Map) -> list[str]:
+    return [form for form in (*FORMS, "body") if form in source]

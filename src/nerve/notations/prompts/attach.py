@@ -82,12 +82,18 @@ class Attaching:
             self.problems.extend(error.problems)
         else:
             if found is None:
-                known = prompt_names(self.folder, self.project)
-                fix = f"Create {self.folder / 'steps' / name}.md."
-                self.tell(place, f"Step prompt not found: {name}.md{suggest(name, known)}", fix)
+                self.tell(place, *self.nowhere(name))
             elif self.sound(found):
                 return found
         return None
+
+    def nowhere(self, name: str) -> tuple[str, str]:
+        """What is said of a prompt that there is not, and the fix."""
+        message = f"Step prompt not found: {name}.md"
+        if name.endswith(".md"):
+            return message, f"Leave '.md' out: {name.removesuffix('.md')}."
+        close = suggest(name, prompt_names(self.folder, self.project))
+        return message + close, f"Create {self.folder / 'steps' / name}.md."
 
     def tell(self, place: Place, message: str, fix: str = "") -> None:
         self.problems.append(Problem(self.document.file, place, message, fix))

@@ -46,6 +46,9 @@ def node(reading: Reading, item: Any, place: Place | None, named: bool = True) -
         reading.tell(place, f"a node must be a mapping, not {shown(item)}", "Write '- id: name'.")
         return made
     actions = [key for key in item if key in ACTIONS]
+    if not actions:
+        reading.keys(item, EVERY_KEY)
+        actions = [key for key in item if key in ACTIONS]
     if named:
         reading.text(item, "id", "Give the node a name of its own.")
     if len(actions) != 1:
@@ -154,3 +157,8 @@ ACTIONS: dict[str, tuple[Make, tuple[str, ...]]] = {
     "approval": (approval, ()),
 }
 """What a node can be: how it is read, and which keys it may have beside those of every node."""
+EVERY_KEY = tuple(
+    dict.fromkeys(
+        ["id", "depends_on", *ACTIONS, *NODE_KEYS, *(key for _, keys in ACTIONS.values() for key in keys)]
+    )
+)

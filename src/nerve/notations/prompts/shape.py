@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from nerve.core.suggest import suggest
+from nerve.spec.meant import meant, unknown_key
 from nerve.spec.source import Map, Place, Problem, Seq
 
 WORKFLOW_KEYS = ("name", "description", "provider", "model", "inputs", "limits", "context", "metadata")
@@ -30,11 +31,16 @@ class Reading:
         self.problems.append(Problem(self.file, place or Place(), message, fix))
 
     def keys(self, source: Map, known: Collection[str], hints: dict[str, str] | None = None) -> None:
-        """Tell of every key that is not known here."""
-        for key in source:
-            if key not in known:
-                fix = (hints or {}).get(key) or f"Known: {', '.join(known)}."
-                self.tell(source.keys_at.get(key), f"unknown key '{key}'{suggest(key, known)}", fix)
+        """Tell of every key that is not known here, and read on as if it were the one that was meant."""
+        for key in [key for key in source if key not in known]:
+            place, hint = source.keys_at.get(key), (hints or {}).get(key)
+            if hint is not None:
+                self.tell(place, f"unknown key '{key}'", hint)
+                continue
+            self.tell(place, *unknown_key(key, known))
+            if (word := meant(key, known)) is not None and word not in source:
+                put(source, word, source[key], source, key)
+                del source[key]
 
     def text(self, source: Map, key: str, fix: str) -> str | None:
         """A text that must be there and not be empty."""
@@ -112,8 +118,9 @@ def declared(reading: Reading, source: Map) -> Any:
         if value is None or (isinstance(value, str) and value in TYPES):
             made = Map({} if value is None else {"type": value}, at(given, name))
         elif not isinstance(value, Map):
-            said = f"the input '{name}' must be a type or a mapping, not {shown(value)}"
-            reading.tell(at(given, name), said, f"Types: {', '.join(TYPES)}.")
+            close = suggest(value, TYPES) if isinstance(value, str) else ""
+            said = f"the input '{name}' must be a type or a mapping, not {shown(value)}{close}"
+            reading.tell(at(given, name), said, "" if close else f"Types: {', '.join(TYPES)}.")
         put(found, name, made, given, name)
     return found
 
@@ -127,6 +134,10 @@ def policies(reading: Reading, source: Map, target: Map) -> None:
         match key, value:
             case "retry", int() if not isinstance(value, bool):
                 value = Map({"attempts": value}, at(source, key))
+            case "retry", _ if not isinstance(value, Map):
+                said = f"'retry' must be a number of attempts or a mapping, not {shown(value)}"
+                reading.tell(at(source, key), said, "Write 'retry: 3'.")
+                continue
             case "when", bool():
                 value = str(value).lower()
             case "expect", _:
@@ -185,9 +196,14 @@ def items(reading: Reading, source: Map, key: str, item: Item, fix: str) -> Seq:
     """What the list under a key stands for; `fix` says how to begin one."""
     given, place = source.get(key), at(source, key)
     found = Seq((), place)
+    if isinstance(given, Map) and given:
+        first = next(iter(given)).lstrip("-")
+        said = f"'{key}' must be a list, not a mapping"
+        reading.tell(place, said, f"Write '- {first}', with a dash and a blank before each.")
+        return found
     if not isinstance(given, Seq) or not given:
         what = "is empty" if given in (None, []) else f"must be a list, not {shown(given)}"
-        reading.tell(place, f"'{key}' {what}", fix)
+        reading.tell(place, f"'{key}' {what if key in source else 'is missing'}", fix)
         return found
     for number, each in enumerate(given):
         where = getattr(each, "place", None) or given.values_at.get(number)

@@ -43,7 +43,7 @@ def step(reading: Reading, taken: set[str], item: Any, place: Place | None) -> M
         reading.tell(place, f"a step must be a mapping, not {shown(item)}", "Write '- step: name'.")
         return made
     reading.keys(item, STEP_KEYS, HINTS)
-    name = prompt_name(reading, item, "step")
+    name = prompt_name(reading, item, "step") if "step" in item or "prompt" not in item else None
     if name is not None:
         put(made, "id", unique(slug(name), taken), item, "step")
         put(made, "file", name, item, "step")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from nerve.core.nodes.graph import find_cycle
 from nerve.spec import models
-from nerve.spec.checks.rules import Wrong, listed, near
+from nerve.spec.checks.rules import Wrong, listed, near, unknown
 from nerve.spec.source import Loc
 from nerve.spec.walk import Found
 
@@ -35,12 +35,11 @@ def graphs(spec: models.WorkflowSpec, found: list[Found]) -> Iterator[Wrong]:
 
 def no_dependency(step: str | None, name: str, known: list[str]) -> tuple[str, str]:
     """What is said of a name in `depends_on` that nothing has."""
-    message = f"'{step}' depends on '{name}', and nothing here has that id{near(name, known)}"
+    message = f"'{step}' depends on '{name}', and nothing here has that id"
     several = [part for part in re.split(r"[\s,]+", name) if part]
     if all(part in known for part in several):
         return message, f"Write [{', '.join(several)}]."
-    others = [other for other in known if other != step]
-    return message, f"There is: {listed(others) or 'nothing else'}."
+    return unknown(message, name, [other for other in known if other != step])
 
 
 def machines(found: list[Found], word: str = "state") -> Iterator[Wrong]:

@@ -54,6 +54,12 @@ def near(name: str, known: Collection[str]) -> str:
     return suggest(name, known) if len(known) <= MANY else ""
 
 
+def unknown(message: str, name: str, known: Collection[str]) -> tuple[str, str]:
+    """What is said of a name that nothing has: what may have been meant by it, or all there is."""
+    close = near(name, known)
+    return message + close, "" if close else f"There is: {listed([*known]) or 'none'}."
+
+
 def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:MANY]) + (", …" if len(names) > MANY else "")
 

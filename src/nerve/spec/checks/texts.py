@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from nerve.expr import ExprError, Expression, compile, compile_template
 from nerve.spec import models
+from nerve.spec.checks import rules
 from nerve.spec.checks.order import Sight
 from nerve.spec.checks.rules import near
 from nerve.spec.scope import SEEN
-from nerve.spec.shell import compile_command
+from nerve.spec.shell import UnsafeCommand, compile_command
 from nerve.spec.source import Document, Loc, Place, Problem
 from nerve.spec.variables import Variable, compile_prompt
 from nerve.spec.walk import Found, Written, hyphens, written
 
 ALWAYS = frozenset({*SEEN, "given"})
+NO_NAME = re.compile(r"there is no `([^`]+)` here")
+VARIABLES = {
+    "$": "Write the name alone, without ${ }.",
+    "$INPUTS": "Write inputs.name.",
+    "$USER_MESSAGE": "Write input.",
+    "$ARGUMENTS": "Write input.",
+    "$WORKFLOW_ID": "Write run.id.",
+    "$ARTIFACTS_DIR": "Write run.artifacts.",
+}
+"""Variables of prompts, which are no names of expressions, and what to write for them."""
 
 
 def wrong_texts(document: Document, spec: models.WorkflowSpec, found: list[Found]) -> Iterator[Problem]:
@@ -64,8 +76,12 @@ def called_invalid(text: Written, error: ExprError) -> str:
 
 
 def fix_of(error: ExprError, names: Iterable[str]) -> str:
-    if error.message.startswith("there is no `"):
-        return f"An expression here sees: {', '.join(sorted(names))}."
+    if isinstance(error, UnsafeCommand):
+        return error.fix
+    if "; " in error.message:
+        return ""
+    if found := NO_NAME.match(error.message):
+        return VARIABLES.get(found[1]) or f"An expression here sees: {', '.join(sorted(names))}."
     return "What an expression can be stands in docs/expressions.md."
 
 
@@ -125,6 +141,6 @@ def unknown(
     if root not in ("steps", "results", "context") or (root == "context" and name in spec.context):
         return
     if name not in sight.ids:
-        yield f"there is no step '{name}'{near(name, sight.ids)}", "Name a step of this workflow."
+        yield rules.unknown(f"there is no step '{name}'", name, sight.ids)
     elif not sight.sees(each, name):
         yield f"step '{name}' runs side by side with this one", "Make this one depend on it."
