@@ -200,3 +200,12 @@ def test_the_examples_have_no_errors_and_can_be_shown(file, do) -> None:
     if file.suffix in (".json", ".yaml", ".lisp"):
         assert do("check", str(file)).code == 0
         assert do("show", str(file)).code == 0
+
+
+def test_errors_are_told_before_notes(do, project) -> None:
+    step = '{"id": "a", "type": "agent", "agent": "claude", "next": "b"}'
+    (project / "odd.json").write_text(f'{{"id": "odd", "steps": [{step}]}}')
+    first, *others = do("check", "odd.json", "--quiet").out.splitlines()
+    assert first.endswith("there is no step 'b'. Steps: a.")
+    assert others
+    assert all(": note: " in line for line in others)

@@ -19,7 +19,7 @@ from nerve.notations.agents import AgentFile, FoundAgents, discover_agents
 from nerve.notations.config import FILE, Config
 from nerve.spec.check import check as check_document
 from nerve.spec.checks.names import CHILD, Known, barred, unknown
-from nerve.spec.source import Document, Map, Place, Problem, Unreadable
+from nerve.spec.source import Document, Map, Place, Problem, Unreadable, in_order
 from nerve.spec.walk import walk
 from nerve.spec.workflow import slug
 
@@ -133,7 +133,7 @@ class Checking:
         if checked.spec is not None:
             problems += self.names(document, checked.spec)
         told = set(self.found.problems)
-        self.found.problems += sorted(set(problems) - told)
+        self.found.problems += in_order(set(problems) - told)
 
     def names(self, document: Document, spec: Any) -> Iterator[Problem]:
         """Workflows that may not be called, and names that the project does not have.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from nerve.spec import models
 from nerve.spec.checks import flow, names, rules, talks, texts
-from nerve.spec.source import Document, Loc, Problem
+from nerve.spec.source import Document, Loc, Problem, in_order
 from nerve.spec.validate import validate
 from nerve.spec.walk import Found, walk
 
@@ -17,7 +17,7 @@ Wrong = tuple[Loc, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A document, its spec if its shape is right, and all problems, in the order of the text."""
+    """A document, its spec if its shape is right, and all problems, errors first."""
 
     document: Document
     spec: models.WorkflowSpec | None
@@ -37,7 +37,7 @@ def check(document: Document, known: names.Known | None = None) -> Checked:
         wrong += names.unknown(spec, found, known) if known else ()
         problems = [document.problem(loc, message, fix) for loc, message, fix in wrong]
         problems += texts.wrong_texts(document, spec, found)
-    return Checked(document, spec, sorted({*problems, *document.notes}))
+    return Checked(document, spec, in_order([*problems, *document.notes]))
 
 
 def structure(spec: models.WorkflowSpec, found: list[Found]) -> Iterator[Wrong]:

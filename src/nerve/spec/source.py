@@ -62,6 +62,14 @@ class Problem:
         return cls(data["file"], place, data["message"], data.get("fix", ""), data.get("severity", "error"))
 
 
+SEVERITIES = ("error", "warning", "note")
+
+
+def in_order(problems: Iterable[Problem]) -> list[Problem]:
+    """Each problem once, what is worst first, and then in the order of the text."""
+    return sorted(set(problems), key=lambda problem: (SEVERITIES.index(problem.severity), problem))
+
+
 class Unreadable(NerveError, ValueError):
     """A text that cannot be read as a workflow; `problems` say why."""
 
