@@ -31,6 +31,7 @@ WORD = re.compile(r"-?[A-Za-z_$][\w$]*")
 SURROGATE = re.compile("[\ud800-\udfff]")
 LITERALS = {"true": True, "false": False, "null": None}
 NOT_FINITE = {"NaN", "Infinity", "-Infinity"}
+HALF = ("half of a surrogate pair is no character", "Write the whole character.")
 WRITTEN_OTHERWISE = {"True": "true", "False": "false", "None": "null", "undefined": "null"}
 
 
@@ -67,7 +68,7 @@ class Reader:
             self.look_over()
             value, at = self.value(self.gap(0), 1)
             if self.gap(at) < self.end:
-                raise self.stop(self.gap(at), "something stands behind the end of the value")
+                raise self.stop(self.gap(at), "something stands behind the end of the value", "Remove it.")
         except Stop:
             pass
         if self.problems:
@@ -85,7 +86,7 @@ class Reader:
         if (at := text.find("\0")) >= 0:
             raise self.stop(at, "a NUL character", "Save the file as UTF-8 text.")
         if not text.isascii() and (found := SURROGATE.search(text)):
-            raise self.stop(found.start(), "half of a surrogate pair is no character")
+            raise self.stop(found.start(), *HALF)
         if marks(text) > VALUES and marks(STRING.sub("", text)) > VALUES:
             raise self.stop(0, f"more than {VALUES:,} values", "Split the workflow.")
 
@@ -106,17 +107,19 @@ class Reader:
             place = self.place(at)
             if key in made:
                 first = keys_at[key]
-                self.tell(place, f"the key {key!r} is here twice; it is also in line {first.line}")
+                self.tell(
+                    place, f"the key {key!r} is here twice; it is also in line {first.line}", "Keep one."
+                )
             after = self.gap(after)
             if text[after : after + 1] != ":":
-                raise self.stop(after, f"expected ':' after the key {key!r}")
+                raise self.stop(after, f"expected ':' after the key {key!r}", 'Write "key": value.')
             start = self.gap(after + 1)
             made[key], after = self.value(start, depth + 1)
             keys_at[key], values_at[key] = place, self.place(start)
             after = self.gap(after)
             if text[after : after + 1] == "}":
                 return made, after + 1
-            at = self.comma(after, "}")
+            at = self.comma(after, made, "{}")
 
     def array(self, at: int, depth: int) -> tuple[Seq, int]:
         made = Seq((), self.place(self.nested(at, depth)))
@@ -131,23 +134,42 @@ class Reader:
             after = self.gap(after)
             if text[after : after + 1] == "]":
                 return made, after + 1
-            at = self.comma(after, "]")
+            at = self.comma(after, made, "[]")
 
     def nested(self, at: int, depth: int) -> int:
         if depth > DEPTH:
-            raise self.stop(at, f"nested deeper than {DEPTH} levels")
+            raise self.stop(at, f"nested deeper than {DEPTH} levels", "Split the workflow.")
         return at
 
-    def comma(self, at: int, close: str) -> int:
+    def comma(self, at: int, opened: Map | Seq, brackets: str) -> int:
         """Where the next item starts, after a comma."""
+        close = brackets[1]
         if self.text[at : at + 1] != ",":
-            raise self.unexpected(at, f"expected ',' or '{close}'")
+            raise self.no_comma(at, opened.place or Place(), brackets)
         following = self.gap(at + 1)
         if self.text[following : following + 1] == close:
             raise self.stop(at, f"a comma before '{close}'", "Take it away.")
         return following
 
+    def no_comma(self, at: int, opened: Place, brackets: str) -> Stop:
+        """What is said of something behind an item that neither goes on nor ends."""
+        open, close = brackets[0], brackets[1]
+        if at >= self.end:
+            self.tell(opened, f"this '{open}' is never closed", f"Add a '{close}'.")
+            return Stop()
+        found = self.text[at]
+        if found in "]}":
+            where = f"{opened.line}:{opened.column}"
+            return self.stop(
+                at, f"expected '{close}' for the '{open}' at {where}, found '{found}'", "Change it."
+            )
+        if found in '"[{' or found.isalnum():
+            return self.stop(at, "a comma is missing before this", "Put a ',' behind what stands before it.")
+        return self.unexpected(at, f"expected ',' or '{close}'")
+
     def key(self, at: int) -> tuple[str, int]:
+        if word := WORD.match(self.text, at):
+            raise self.stop(at, f"the key {word[0][:40]} is not in double quotes", f'Write "{word[0][:40]}".')
         if self.text[at : at + 1] != '"':
             raise self.unexpected(at, "expected a key in double quotes")
         return self.string(at, 0)
@@ -158,16 +180,18 @@ class Reader:
         except JSONDecodeError as error:
             raise self.bad_string(at, error) from None
         if not value.isascii() and SURROGATE.search(value):
-            self.tell(self.place(at), "half of a surrogate pair is no character")
+            self.tell(self.place(at), *HALF)
         if "\0" in value:
-            self.tell(self.place(at), "a NUL character in a string")
+            self.tell(self.place(at), "a NUL character in a string", "Take it away.")
         return value, after
 
     def bad_string(self, at: int, error: JSONDecodeError) -> Stop:
+        if self.text[error.pos : error.pos + 1] in ("\n", "\r"):
+            return self.stop(at, "the string does not end in its line", "Add a '\"', or write \\n inside it.")
         if error.msg.startswith("Invalid control"):
-            return self.stop(error.pos, "a line break or control character in a string", "Write it as \\n.")
+            return self.stop(error.pos, "a control character in a string", "Write a tab as \\t.")
         if error.msg.startswith("Unterminated"):
-            return self.stop(at, "a string that does not end")
+            return self.stop(at, "the string does not end", "Add a '\"'.")
         return self.stop(error.pos, "JSON does not have this escape", "A backslash is written as two.")
 
     def number(self, at: int, depth: int) -> tuple[int | float | None, int]:
@@ -178,7 +202,7 @@ class Reader:
         if self.text[after : after + 1].isalnum() or self.text[after : after + 1] in ("_", "."):
             raise self.stop(at, "this is no number", "Numbers are written like 12, -3.5 or 1e6.")
         if after - at > DIGITS:
-            self.tell(self.place(at), f"a number of more than {DIGITS} characters")
+            self.tell(self.place(at), f"a number of more than {DIGITS} characters", "Write it shorter.")
             return None, after
         if found[1] is None and found[2] is None:
             whole = int(found[0])
@@ -187,7 +211,7 @@ class Reader:
             return whole, after
         value = float(found[0])
         if value in (float("inf"), float("-inf")):
-            self.tell(self.place(at), f"{found[0]} is too large for a number")
+            self.tell(self.place(at), f"{found[0]} is too large for a number", 'Write it as a string: "…".')
         return value, after
 
     def word(self, at: int, depth: int) -> tuple[Any, int]:
@@ -232,11 +256,14 @@ class Reader:
             if not self.text.strip():
                 return self.stop(at, "the file is empty", """Start with '{"id": …, "steps": […]}'.""")
             return self.stop(at, f"the text ends here; {wanted}", "Close what was opened.")
+        if self.text.startswith("```", at):
+            return self.stop(at, "this is a block of Markdown", "Remove the lines with ```.")
         if rest in ("//", "/*") or rest[0] == "#":
             return self.stop(at, "JSON has no comments", "Use a `description`.")
         if rest[0] == "'":
             return self.stop(at, "a string in single quotes", "Use double quotes.")
-        return self.stop(at, f"{wanted}, found {rest[0]!r}")
+        fix = """Use plain double quotes: "…".""" if rest[0] in "“”„‘’" else "Change it."
+        return self.stop(at, f"{wanted}, found {rest[0]!r}", fix)
 
 
 def marks(text: str) -> int:

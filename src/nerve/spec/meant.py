@@ -23,6 +23,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("retries", "attempts"), ("retry", "max_retries")),
     **dict.fromkeys(("params", "parameters", "arguments", "variables"), ("inputs", "args", "params")),
     "value": ("key", "expression"),
+    "kind": ("type",),
 }
 """Words for the same thing, as they are used elsewhere, and what may be meant by each."""
 

@@ -10,6 +10,7 @@ from nerve.notations.json_steps import read
 from nerve.spec.models import WorkflowSpec
 from nerve.spec.source import Document, Place, Unreadable
 
+SHAPE = 'Write {"id": "a-name", "steps": [{…}]}.'
 EXAMPLES = Path(__file__).parents[3] / "examples/workflows/json"
 
 
@@ -260,11 +261,14 @@ def test_the_full_form_is_the_spec_itself() -> None:
         ('{"id": "a", "type": 3}', "21: Unknown step type: 3. Types are: agent, approval, parallel,"),
         ('{"id": "a"}', "1: step 'a' has no 'type'. Types are: agent, approval,"),
         ('{"type": "approval"}', "1: step 1 of type approval has no 'id'"),
-        ('{"id": "a b", "type": "approval"}', "8: 'id' of step 'a b' of type approval is 1 to 128 letters,"),
+        (
+            '{"id": "a b", "type": "approval"}',
+            "8: 'id' of step 'a b' of type approval must be 1 to 128 letters,",
+        ),
         ('{"id": "a", "type": "agent"}', "1: step 'a' of type agent has no 'agent'"),
         (
             '{"id": "a", "type": "agent", "agent": ""}',
-            "39: 'agent' of step 'a' of type agent is a text that is",
+            "39: 'agent' of step 'a' of type agent must be a text that",
         ),
         (
             '{"id": "a", "type": "agent", "agent": "workflow:"}',
@@ -276,7 +280,7 @@ def test_the_full_form_is_the_spec_itself() -> None:
         ),
         (
             '{"id": "a", "type": "agent", "agent": "x", "next": 3}',
-            "52: 'next' of step 'a' of type agent is the id",
+            "52: 'next' of step 'a' of type agent must be the id",
         ),
         (
             '{"id": "a", "type": "agent", "agent": "x", "then": "b"}',
@@ -304,7 +308,7 @@ def test_the_full_form_is_the_spec_itself() -> None:
         ('{"id": "a", "type": "parallel", "steps": []}', "42: step 'a' has no steps. Give it at least one."),
         (
             '{"id": "a", "type": "parallel", "steps": {}}',
-            "42: 'steps' of step 'a' of type parallel is a list",
+            "42: 'steps' of step 'a' of type parallel must be a list",
         ),
         (
             '{"id": "a", "type": "parallel", "min_success": 2, "steps": [{"id": "b", "type": "approval"}]}',
@@ -316,7 +320,7 @@ def test_the_full_form_is_the_spec_itself() -> None:
         ),
         (
             '{"id": "a", "type": "condition", "condition": "1", "then": "a"}',
-            "1: step 'a' of type condition has no 'else'. To end there, write \"else\": null.",
+            "1: step 'a' of type condition has no 'else'. Add \"else\": \"a-step\" or null.",
         ),
         (
             '{"id": "a", "type": "condition", "condition": "1", "then": "a", "else": "a", "next": "a"}',
@@ -334,19 +338,26 @@ def test_what_is_wrong_with_a_step_is_said_with_its_place(step: str, problem: st
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("[]", "1:1: a workflow is an object, not a list"),
-        ("3", "1:1: a workflow is an object, not 3"),
-        ("{}", "1:1: this is no workflow: it has neither 'steps' nor a 'body'"),
+        ("[]", "1:1: a workflow is an object, not a list. " + SHAPE),
+        ("3", "1:1: a workflow is an object, not 3. " + SHAPE),
+        ("{}", "1:1: this is no workflow: it has neither 'steps' nor a 'body'. " + SHAPE),
         ('{"id": "w", "steps": []}', "1:22: the workflow has no steps. Give it at least one."),
-        ('{"id": "w", "steps": {}}', "1:22: 'steps' of a workflow is a list of steps, not an object"),
-        ('{"steps": [{"id": "a", "type": "approval"}]}', "1:1: the workflow has no 'id'"),
+        (
+            '{"id": "w", "steps": {}}',
+            "1:22: 'steps' of a workflow must be a list of steps, not an object."
+            " Put the steps in brackets: [{…}, {…}].",
+        ),
+        (
+            '{"steps": [{"id": "a", "type": "approval"}]}',
+            '1:1: the workflow has no \'id\'. Add "id": "a-name".',
+        ),
         (
             '{"id": "w", "max_iteration": 3, "steps": [{"id": "a", "type": "approval"}]}',
             "1:13: a workflow has no key 'max_iteration'. Did you mean 'max_iterations'?",
         ),
         (
             '{"id": "w", "steps": [{"id": "a", "type": "approval"},\n{"id": "a", "type": "approval"}]}',
-            "2:8: two steps have the id 'a'; the first is in line 1",
+            "2:8: two steps have the id 'a'; the first is in line 1. Rename one of them.",
         ),
     ],
 )
@@ -361,7 +372,7 @@ def test_an_id_in_a_parallel_step_is_taken_for_the_whole_workflow() -> None:
 
 def test_all_problems_come_at_once_in_order() -> None:
     found = told('{"id": "w", "foo": 1, "steps": [{"id": "a"},\n {"type": "agent"}, 7]}')
-    assert [problem.split(":")[0] for problem in found] == ["1", "1", "2", "2", "2"]
+    assert [problem.split(":")[0] for problem in found] == ["1", "1", "2", "2"]
 
 
 def test_parallel_steps_stand_in_each_other_to_a_bound() -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from nerve.notations.json_steps.lower import CHILD, Group, workflow
 from nerve.notations.json_steps.shape import (
+    ADD,
     WORKFLOW,
     Step,
     Told,
@@ -14,12 +13,15 @@ from nerve.notations.json_steps.shape import (
     fit,
     shown,
     steps_of,
+    unknown_key,
 )
 from nerve.notations.json_steps.together import together
 from nerve.notations.json_text import read_json
-from nerve.spec.source import Document, Map, Problem, Unreadable
+from nerve.spec.meant import meant
+from nerve.spec.source import Document, Map, Place, Problem, Unreadable
 
 NOTATION = "json"
+SHAPE = 'Write {"id": "a-name", "steps": [{…}]}.'
 
 
 def read(text: str, file: str = "<text>") -> Document:
@@ -27,21 +29,28 @@ def read(text: str, file: str = "<text>") -> Document:
     source = read_json(text, file)
     if not isinstance(source, Map):
         place = getattr(source, "place", None)
-        raise Unreadable([problem(file, place, f"a workflow is an object, not {shown(source)}")])
+        message = f"a workflow is an object, not {shown(source)}"
+        raise Unreadable([Problem(file, place or Place(), message, SHAPE)])
+    if "body" in source and "steps" in source:
+        message, at = "a workflow has either 'steps' or a 'body'", source.keys_at.get("body")
+        raise Unreadable([Problem(file, at or Place(), message, "Remove one of them.")])
     if "body" in source:
         source.pop("$schema", None)
         return Document(source, NOTATION, file, text)
-    if "steps" not in source:
-        raise Unreadable(
-            [problem(file, source.place, "this is no workflow: it has neither 'steps' nor a 'body'")]
-        )
     told = Told(file)
+    if "steps" not in source:
+        raise Unreadable([no_workflow(source, told)])
     return Document(dialect(source, told), NOTATION, file, text, told.notes, states="step")
 
 
-def problem(file: str, place: Any, message: str) -> Problem:
-    told = Told(file)
-    told.error(place, message)
+def no_workflow(source: Map, told: Told) -> Problem:
+    """What is said of an object with neither steps nor a body: likely one of them is misspelt."""
+    forms = ("steps", "body")
+    close = next((key for key in source if key not in WORKFLOW and meant(key, forms)), None)
+    if close is not None:
+        unknown_key(told, source, close, forms, "a workflow", "")
+    else:
+        told.error(source.place, "this is no workflow: it has neither 'steps' nor a 'body'", SHAPE)
     return told.problems[0]
 
 
@@ -49,7 +58,7 @@ def dialect(source: Map, told: Told) -> Map:
     """The spec of a workflow written as steps."""
     source = fit(told, source, WORKFLOW, "a workflow")
     if "id" not in source and "id" not in source.keys_at:
-        told.error(source.place, "the workflow has no 'id'")
+        told.error(source.place, "the workflow has no 'id'", f"Add {ADD['id']}.")
     steps = steps_of(told, source, "the workflow")
     known = check_ids(told, steps)
     check_inputs(told, known)

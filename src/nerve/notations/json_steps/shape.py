@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from nerve.core.suggest import suggest
+from nerve.spec.meant import meant
 from nerve.spec.source import Map, Place, Problem, Seq, Unreadable
 
 TOLD = 50
@@ -64,33 +65,67 @@ def is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-TAKES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "text": (lambda value: isinstance(value, str), "a text"),
-    "name": (lambda value: isinstance(value, str) and bool(value.strip()), "a text that is not empty"),
+TAKES: dict[str, tuple[Callable[[Any], bool], str, str]] = {
+    "text": (lambda value: isinstance(value, str), "a text", "Put it in double quotes."),
+    "name": (
+        lambda value: isinstance(value, str) and bool(value.strip()),
+        "a text that is not empty",
+        "Put it in double quotes.",
+    ),
     "id": (
         lambda value: isinstance(value, str) and ID.fullmatch(value) is not None,
         "1 to 128 letters, digits, '_', '-' and '.', the first a letter, digit or '_'",
+        'Write it like "a-name".',
     ),
     "target": (
         lambda value: value is None or (isinstance(value, str) and bool(value)),
         "the id of a step, or null for the end",
+        "Name one step.",
     ),
-    "whole": (lambda value: is_whole(value) and value >= 0, "a whole number that is not negative"),
+    "whole": (
+        lambda value: is_whole(value) and value >= 0,
+        "a whole number that is not negative",
+        "Write a number such as 3.",
+    ),
     "attempts": (
         lambda value: is_whole(value) and value >= 1,
         "the number of attempts in all, at least 1 (1 is no retry)",
+        "Write a number such as 3.",
     ),
-    "duration": (lambda value: is_number(value) and value >= 0, "milliseconds, not negative"),
-    "bound": (lambda value: is_number(value) and value > 0, "milliseconds, more than 0"),
-    "flag": (lambda value: isinstance(value, bool), "true or false"),
-    "list": (lambda value: isinstance(value, list), "a list of steps"),
-    "object": (lambda value: isinstance(value, dict), "an object"),
+    "duration": (
+        lambda value: is_number(value) and value >= 0,
+        "milliseconds, not negative",
+        "Write a number such as 60000, a minute.",
+    ),
+    "bound": (
+        lambda value: is_number(value) and value > 0,
+        "milliseconds, more than 0",
+        "Write a number such as 60000, a minute.",
+    ),
+    "flag": (lambda value: isinstance(value, bool), "true or false", "Write it without quotes."),
+    "list": (
+        lambda value: isinstance(value, list),
+        "a list of steps",
+        "Put the steps in brackets: [{…}, {…}].",
+    ),
+    "object": (lambda value: isinstance(value, dict), "an object", 'Write {"key": value}.'),
     "inputs": (
         lambda value: isinstance(value, str) or (isinstance(value, list) and all_text(value)),
         "the id of a step, or a list of ids",
+        'Write "plan" or ["plan", "code"].',
     ),
 }
-"""What a value must be, and how that is said."""
+"""What a value must be, how that is said, and how one is written."""
+ADD = {
+    "id": '"id": "a-name"',
+    "agent": '"agent": "claude"',
+    "steps": '"steps": [{…}]',
+    "condition": '"condition": "context.test.success"',
+    "then": '"then": "a-step" or null',
+    "else": '"else": "a-step" or null',
+    "transform": '"transform": "input"',
+}
+"""How a key is written that must be there."""
 
 
 def all_text(values: list[Any]) -> bool:
@@ -151,19 +186,31 @@ def fit(
     told: Told, source: Map, keys: dict[str, str], what: str, fix: Callable[[str], str] = lambda _: ""
 ) -> Map:
     """The source with only what is right about it; the rest is told."""
+    for key in [key for key in source if key not in keys]:
+        unknown_key(told, source, key, keys, what, fix(key))
     made = Map((), source.place)
     made.keys_at, made.values_at = source.keys_at, source.values_at
     for key, value in source.items():
-        at = source.keys_at.get(key, source.place)
         if key not in keys:
-            told.error(at, f"{what} has no key '{key}'{near(key, keys)}", fix(key))
             continue
-        right, words = TAKES[keys[key]]
+        right, words, example = TAKES[keys[key]]
         if right(value):
             made[key] = value
-        else:
-            told.error(source.values_at.get(key, at), f"'{key}' of {what} is {words}, not {shown(value)}")
+            continue
+        at = source.values_at.get(key, source.keys_at.get(key, source.place))
+        told.error(at, f"'{key}' of {what} must be {words}, not {shown(value)}", example)
     return made
+
+
+def unknown_key(told: Told, source: Map, key: str, keys: Collection[str], what: str, fix: str) -> None:
+    """Tell of a key, and read on as if it were the one that was meant."""
+    at, message = source.keys_at.get(key, source.place), f"{what} has no key '{key}'"
+    if fix or (word := meant(key, keys)) is None:
+        told.error(at, message, fix or f"Its keys: {', '.join(keys)}.")
+        return
+    told.error(at, f"{message}. Did you mean '{word}'?")
+    if word not in source:
+        source.put(word, source[key], source.values_at.get(key, at))
 
 
 def shown(value: Any) -> str:
@@ -190,14 +237,16 @@ def steps_of(told: Told, source: Map, what: str, depth: int = 0) -> tuple[Step, 
     if not found:
         told.error(found.place, f"{what} has no steps", "Give it at least one.")
     if depth > NESTED:
-        told.error(found.place, f"parallel steps stand deeper than {NESTED} levels in each other")
+        message = f"parallel steps stand deeper than {NESTED} levels in each other"
+        told.error(found.place, message, "Call a workflow instead.")
         return ()
     made = []
     for index, item in enumerate(found):
         if isinstance(item, Map):
             made.append(step_of(told, item, index, depth))
         else:
-            told.error(found.values_at.get(index, found.place), f"a step is an object, not {shown(item)}")
+            at = found.values_at.get(index, found.place)
+            told.error(at, f"a step is an object, not {shown(item)}", 'Write {"id": …, "type": …}.')
     return tuple(step for step in made if step is not None)
 
 
@@ -212,15 +261,14 @@ def step_of(told: Told, source: Map, index: int, depth: int) -> Step | None:
     if depth:
         keys |= {key: "target" for key in ROUTES if key in source and source[key] is None}
     made = fit(told, source, keys, f"{what} of type {type}", lambda key: out_of_place(key, type, depth))
-    for key in ["id", *NEEDED[type]]:
-        if key not in source and key in keys:
-            told.error(source.place, f"{what} of type {type} has no '{key}'", missing(key))
+    if lacking := [key for key in ["id", *NEEDED[type]] if key not in source and key in keys]:
+        message = f"{what} of type {type} has no {' and no '.join(map(repr, lacking))}"
+        told.error(source.place, message, f"Add {', '.join(ADD[key] for key in lacking)}.")
     nested = steps_of(told, made, what, depth + 1)
     most = made.get("min_success", 0)
     if most > len(nested) > 0:
-        told.error(
-            made.values_at.get("min_success"), f"min_success of {what} is {most}, of {len(nested)} steps"
-        )
+        message = f"min_success of {what} is {most}, of {len(nested)} steps"
+        told.error(made.values_at.get("min_success"), message, "Lower it.")
     return Step(made["id"], type, made, nested) if "id" in made else None
 
 
@@ -230,24 +278,31 @@ def keys_of(type: str, depth: int) -> dict[str, str]:
     return {key: takes for key, takes in (STEP | TYPES[type]).items() if key not in without}
 
 
+ELSEWHERE = {
+    ("condition", "next"): "A condition goes on by 'then' and 'else'.",
+    ("agent", "prompt"): "What an agent is told stands in its file; it is given the input and the results.",
+}
+"""Keys that are often written in a step of a type that has no such thing."""
+
+
 def out_of_place(key: str, type: str, depth: int) -> str:
     if depth and key in ROUTES:
         return "A step in a parallel step leads nowhere: let the parallel step go on."
-    return "A condition goes on by 'then' and 'else'." if (type, key) == ("condition", "next") else ""
+    return ELSEWHERE.get((type, key), "")
 
 
 def unknown_type(told: Told, source: Map, what: str) -> None:
     types = f"Types are: {', '.join(TYPES)}."
     if "type" not in source:
-        told.error(source.place, f"{what} has no 'type'", types)
+        close = next((key for key in source if meant(key, ["type"])), None)
+        if close is not None:
+            unknown_key(told, source, close, ["type"], what, "")
+        else:
+            told.error(source.place, f"{what} has no 'type'", types)
         return
     type, at = source["type"], source.values_at.get("type", source.place)
     close = near(type, TYPES) if isinstance(type, str) else ""
     told.error(at, f"Unknown step type: {shown(type).strip(chr(39))}{close}", types)
-
-
-def missing(key: str) -> str:
-    return f'To end there, write "{key}": null.' if key in ("then", "else") else ""
 
 
 def check_ids(told: Told, steps: Iterable[Step]) -> dict[str, Step]:
@@ -257,7 +312,8 @@ def check_ids(told: Told, steps: Iterable[Step]) -> dict[str, Step]:
         for step in top.all():
             if first := known.get(step.id):
                 line = (first.at("id") or Place()).line
-                told.error(step.at("id"), f"two steps have the id '{step.id}'; the first is in line {line}")
+                message = f"two steps have the id '{step.id}'; the first is in line {line}"
+                told.error(step.at("id"), message, "Rename one of them.")
             known.setdefault(step.id, step)
     return known
 
@@ -269,7 +325,9 @@ def check_inputs(told: Told, known: dict[str, Step]) -> None:
             given = step.get("input")
             at = given.values_at.get(index, given.place) if isinstance(given, Seq) else step.at("input")
             if name not in known:
-                told.error(at, f"'input' of step '{step.id}' names no step '{name}'{near(name, known)}")
+                close = near(name, known)
+                fix = "" if close else f"Steps: {', '.join(list(known)[:NAMES])}."
+                told.error(at, f"'input' of step '{step.id}' names no step '{name}'{close}", fix)
             elif name in ("input", "context"):
                 told.error(at, f"a step called '{name}' cannot be an input", "Give it another id.")
 
