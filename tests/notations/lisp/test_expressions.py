@@ -139,7 +139,7 @@ def test_a_prompt_is_its_template_and_knows_no_variables_of_other_notations() ->
         ('(send-prompt :agent planner :template "~a")', "the template has 1 ~a, but 0 arguments are given"),
         ("(result (sqrt 2))", "unknown function 'sqrt'"),
         ("(result (contians 1 2))", "Did you mean 'contains'?"),
-        ("(result (not 1 2))", "(not …) takes 1 arguments, not 2"),
+        ("(result (not 1 2))", "(not …) takes 1 argument, not 2"),
         ("(result (= 1))", "(= …) takes 2 arguments, not 1"),
         ("(result ())", "unknown function '()'"),
         ("(result (1 2))", "unknown function '(1 2)'"),

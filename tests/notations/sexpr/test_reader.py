@@ -78,7 +78,7 @@ def test_every_form_knows_its_place_behind_lines_strings_and_comments() -> None:
     ("text", "message"),
     [
         ("(a\n (b)", "f.lisp:1:1: '(' is never closed"),
-        ("a)", "f.lisp:1:2: ')' closes nothing"),
+        ("a)", "f.lisp:1:2: ')' is one too many"),
         ("(a]", "f.lisp:1:3: expected ')' for the '(' at 1:1, found ']'"),
         ('(a\n "b', "f.lisp:2:2: the string is never closed"),
         ("a #| b", "f.lisp:1:3: '#|' is never closed"),

@@ -13,7 +13,7 @@ from nerve.notations.lisp.shape import count_of, glimpse, items_of, parts, secon
 from nerve.notations.lisp.steps import STEPS, VALUED, transform
 from nerve.notations.lisp.telling import Refused
 from nerve.notations.lisp.text import quoted
-from nerve.notations.sexpr import Form, Keyword, ListForm, Number
+from nerve.notations.sexpr import Form, Keyword, ListForm, Number, VectorForm
 from nerve.spec.source import Map, Place, Seq
 
 MOST_CLAUSES: Final = 30
@@ -45,7 +45,8 @@ def add_all(program: Program, forms: Sequence[Form], env: Env) -> None:
 
 def add(program: Program, form: Form, env: Env) -> None:
     if not isinstance(form, ListForm) or not form.head:
-        program.tell.refuse(form, f"expected a form such as (log …), found {glimpse(form)}")
+        fix = "A body is made of forms in parentheses."
+        program.tell.refuse(form, f"expected a form such as (log …), found {glimpse(form)}", fix)
     if form.head in STEPS:
         env.add(STEPS[form.head](program, form, env))
     elif form.head in BLOCKS:
@@ -67,7 +68,7 @@ def let(program: Program, form: ListForm, env: Env) -> None:
     if len(form.items) < 2:
         program.tell.refuse(form, "(let …) without names", "Write (let ((name EXPR) …) BODY …).")
     inner = Env(env.names.new_child(), env.steps)
-    for pair in items_of(program.tell, form.items[1], "the names of a let"):
+    for pair in pairs_of(program, items_of(program.tell, form.items[1], "the names of a let")):
         try:
             bind(program, pair, inner)
         except Refused:
@@ -75,10 +76,20 @@ def let(program: Program, form: ListForm, env: Env) -> None:
     add_all(program, form.items[2:], inner)
 
 
+def pairs_of(program: Program, items: Sequence[Form]) -> Sequence[Form]:
+    """The names of a let, each with its value in a list; where they stand without, that is told once."""
+    flat = next((item for item in items if not isinstance(item, ListForm | VectorForm)), None)
+    if flat is None or len(items) % 2:
+        return items
+    fix = "Put each name and its value in parentheses: ((x 1) (y 2))."
+    program.tell.tell(flat, f"expected (name EXPR), found {glimpse(flat)}", fix)
+    return [ListForm(pair, pair[0].place) for pair in zip(items[::2], items[1::2], strict=True)]
+
+
 def bind(program: Program, pair: Form, env: Env) -> None:
     items = items_of(program.tell, pair, "(name EXPR)")
     if len(items) != 2:
-        program.tell.refuse(pair, f"expected (name EXPR), found {glimpse(pair)}")
+        program.tell.refuse(pair, f"expected (name EXPR), found {glimpse(pair)}", "Give one value to a name.")
     name = symbol_of(program.tell, items[0], "a name")
     asked = isinstance(items[1], ListForm) and items[1].head == "gate"
     id = program.own_id(name) if asked else program.new_id(name)
@@ -170,6 +181,7 @@ def split(program: Program, form: ListForm, last: str) -> tuple[list[Clause], Li
     """The `on` or `when` clauses, and the one that stands last if there is one."""
     clauses: list[Clause] = []
     final: ListForm | None = None
+    told = len(program.tell.problems)
     for item in form.items[1:]:
         head = item.head if isinstance(item, ListForm) else ""
         if final is not None:
@@ -178,12 +190,15 @@ def split(program: Program, form: ListForm, last: str) -> tuple[list[Clause], Li
             clauses.append((item.items[1], (item.items[0], *item.items[2:])))
         elif isinstance(item, ListForm) and head == last:
             final = item
-        else:
+        elif len(program.tell.problems) == told:
             fix = f"Write (on CONDITION BODY …) or ({last} …)."
             program.tell.tell(item, f"expected a clause of ({form.head} …), found {glimpse(item)}", fix)
+    if not clauses and len(program.tell.problems) > told:
+        raise Refused
     if not 0 < len(clauses) <= MOST_CLAUSES:
         expected = f"1 to {MOST_CLAUSES} (on …) clauses"
-        program.tell.refuse(form, f"({form.head} …) takes {expected}, not {len(clauses)}")
+        message = f"({form.head} …) takes {expected}, not {len(clauses)}"
+        program.tell.refuse(form, message, "Write (on CONDITION BODY …).")
     return clauses, final
 
 

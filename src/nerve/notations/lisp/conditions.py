@@ -8,6 +8,7 @@ from typing import Any, Final
 from nerve.notations.lisp.expressions import WORKFLOW_ID, expression, special, text_value, value
 from nerve.notations.lisp.program import Env, Program, node
 from nerve.notations.lisp.shape import glimpse, name_of, parts
+from nerve.notations.lisp.telling import meant
 from nerve.notations.lisp.text import hole, literal
 from nerve.notations.sexpr import Form, Keyword, ListForm, MapForm, String, Symbol, VectorForm
 from nerve.notations.sexpr.forms import key_text
@@ -26,7 +27,9 @@ def condition(program: Program, form: Form, env: Env) -> Map:
 def conditional(program: Program, form: Form) -> ListForm:
     if not isinstance(form, ListForm) or form.head not in CONDITIONS:
         known = " or ".join(f"({name} …)" for name in CONDITIONS)
-        program.tell.refuse(form, f"expected a condition, found {glimpse(form)}", f"A condition is {known}.")
+        word = meant(form.head, CONDITIONS) if isinstance(form, ListForm) else None
+        fix = f"Did you mean '{word}'?" if word else f"A condition is {known}."
+        program.tell.refuse(form, f"expected a condition, found {glimpse(form)}", fix)
     return form
 
 

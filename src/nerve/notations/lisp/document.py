@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from nerve.notations.lisp.literals import map_of
 from nerve.notations.lisp.shape import glimpse
-from nerve.notations.lisp.telling import Refused, Teller
+from nerve.notations.lisp.telling import Refused, Teller, meant
 from nerve.notations.lisp.workflow import workflow
-from nerve.notations.sexpr import Form, ListForm, MapForm, read_all
+from nerve.notations.sexpr import Form, ListForm, MapForm, Symbol, read_all
 from nerve.notations.sexpr.limits import DEPTH
 from nerve.spec.source import Document, Map
 
+TOP = ("workflow", "spec", "defn")
 SHAPE = "Write (workflow NAME (state …) …), or (spec {…})."
 
 
@@ -28,19 +29,26 @@ def read(text: str, file: str = "<text>") -> Document:
 
 def top(tell: Teller, forms: list[Form]) -> Map:
     definitions = [form for form in forms if isinstance(form, ListForm) and form.head in ("workflow", "spec")]
-    helpers = [form for form in forms if isinstance(form, ListForm) and form.head == "defn"]
+    helpers = [form for form in forms if isinstance(form, ListForm) and meant(form.head, TOP) == "defn"]
     for form in forms:
-        if isinstance(form, ListForm) and form.head and form.head not in ("workflow", "spec", "defn"):
-            tell.unknown(form, "form", form.head, ["workflow", "spec", "defn"])
+        if isinstance(form, ListForm) and form.head and form.head not in TOP:
+            tell.unknown(form, "form", form.head, TOP)
         elif not isinstance(form, ListForm) or not form.head:
-            tell.tell(form, f"expected a workflow, found {glimpse(form)}", SHAPE)
+            tell.refuse(form, f"expected a workflow, found {glimpse(form)}", out_of_place(form))
     for form in definitions[1:]:
         tell.tell(form, "a text holds one workflow", "Put the others into files of their own.")
+    if not definitions and tell.problems:
+        raise Refused
     if not definitions:
         tell.refuse(forms[0] if forms else MapForm(()), "there is no workflow in this text", SHAPE)
     if definitions[0].head == "workflow":
         return workflow(tell, definitions[0], helpers)
     return full_form(tell, definitions[0], helpers)
+
+
+def out_of_place(form: Form) -> str:
+    comment = isinstance(form, Symbol) and form.name.startswith("//")
+    return "A comment begins with ';'." if comment else SHAPE
 
 
 def full_form(tell: Teller, form: ListForm, helpers: list[ListForm]) -> Map:

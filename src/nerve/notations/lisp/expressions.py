@@ -87,10 +87,10 @@ def named(program: Program, form: Symbol, env: Env) -> str:
     if form.name == WORKFLOW_ID:
         return "run.label"
     if form.name not in env.names:
-        fix = instead(form.name, [*env.names, WORKFLOW_ID])
-        program.tell.refuse(
-            form, f"unknown name '{shown(form.name)}'", f"{fix} Text belongs in double quotes."
-        )
+        fix = f"{instead(form.name, [*env.names, WORKFLOW_ID])} Text belongs in double quotes."
+        if form.name in ("input", "iteration"):
+            fix = f"Write ({form.name}), and in :args (({form.name}))."
+        program.tell.refuse(form, f"unknown name '{shown(form.name)}'", fix)
     return env.names[form.name]
 
 
@@ -147,7 +147,7 @@ def declared_input(program: Program, form: ListForm, env: Env) -> str:
     [given] = parts(program.tell, form, least=1, most=1).rest
     name = name_of(program.tell, given, "the name of an input")
     if name not in program.inputs:
-        program.tell.unknown(given, "input", name, program.inputs)
+        program.tell.unknown(given, "input", name, program.inputs, f"Add (inputs ({name})).")
     return f"inputs[{quoted(name)}]"
 
 
@@ -160,7 +160,7 @@ def last_answer(program: Program, form: ListForm, env: Env) -> str:
 def role_of(program: Program, form: Form) -> str:
     name = name_of(program.tell, form, "the name of a role")
     if name not in program.roles:
-        program.tell.unknown(form, "role", name, program.roles)
+        program.tell.unknown(form, "role", name, program.roles, f"Add (roles ({name})).")
     return name
 
 

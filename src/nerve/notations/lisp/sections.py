@@ -43,7 +43,7 @@ def entries(program: Program, form: ListForm, shape: str) -> list[ListForm]:
         if isinstance(item, ListForm) and item.items:
             found.append(item)
         else:
-            program.tell.tell(item, f"expected {shape}, found {glimpse(item)}")
+            program.tell.refuse(item, f"expected {shape}, found {glimpse(item)}", "Put it in parentheses.")
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from nerve.notations.lisp.telling import Teller
+from nerve.notations.lisp.telling import Teller, meant
 from nerve.notations.sexpr import Form, Keyword, ListForm, Number, String, Symbol, VectorForm, print_form
 
 NAME = 128
@@ -37,7 +37,9 @@ def parts(
         if value is None or isinstance(value, Keyword):
             tell.refuse(item, f":{item.name} has no value", f"Write (… :{item.name} VALUE).")
         if item.name not in options:
-            tell.unknown(item, f"option of ({form.head} …)", item.name, options)
+            tell.unknown(item, f"option of ({form.head} …)", item.name, options, "It takes none.")
+            if (word := meant(item.name, options)) is not None:
+                found.options.setdefault(word, value)
         elif item.name in found.options:
             tell.tell(item, f":{item.name} is there twice", "Remove one.")
         else:
@@ -51,7 +53,9 @@ def counted(tell: Teller, form: ListForm, count: int, least: int, most: int | No
     if least <= count and (most is None or count <= most):
         return
     expected = f"{least}" if least == most else f"{least} or more" if most is None else f"{least} to {most}"
-    tell.refuse(form, f"({form.head} …) takes {expected} arguments, not {count}")
+    noun = "argument" if expected == "1" else "arguments"
+    fix = "Add what is missing." if count < least else "Remove what is too much."
+    tell.refuse(form, f"({form.head} …) takes {expected} {noun}, not {count}", fix)
 
 
 def name_of(tell: Teller, form: Form, what: str) -> str:
@@ -60,7 +64,8 @@ def name_of(tell: Teller, form: Form, what: str) -> str:
     if name is None:
         tell.refuse(form, f"expected {what}, found {glimpse(form)}", "A name is a symbol or a string.")
     if not 0 < len(name) <= NAME:
-        tell.refuse(form, f"{what} must have 1 to {NAME} characters, not {len(name)}")
+        message = f"{what} must have 1 to {NAME} characters, not {len(name)}"
+        tell.refuse(form, message, "Give it another name.")
     return name
 
 
@@ -95,7 +100,8 @@ def seconds_of(tell: Teller, form: Form) -> float:
 
 def count_of(tell: Teller, form: Form, least: int = 1) -> int:
     if not isinstance(form, Number) or not isinstance(form.value, int) or form.value < least:
-        tell.refuse(form, f"expected a whole number from {least} on, found {glimpse(form)}")
+        message = f"expected a whole number from {least} on, found {glimpse(form)}"
+        tell.refuse(form, message, "Write a number such as 3.")
     return form.value
 
 

@@ -32,7 +32,7 @@ def message(program: Program, form: Form, arguments: Sequence[Piece]) -> str:
     try:
         return filled(given, arguments)
     except Mismatch as mismatch:
-        program.tell.refuse(form, str(mismatch))
+        program.tell.refuse(form, mismatch.message, mismatch.fix)
 
 
 def inline(program: Program, found: Parts, env: Env) -> str:

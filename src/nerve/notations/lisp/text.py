@@ -15,7 +15,11 @@ DIRECTIVE: Final = re.compile(r"~(.?)", re.DOTALL)
 
 
 class Mismatch(ValueError):
-    """A template that does not go with its arguments; the message says how."""
+    """A template that does not go with its arguments, and how to mend it."""
+
+    def __init__(self, message: str, fix: str) -> None:
+        super().__init__(message)
+        self.message, self.fix = message, fix
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +86,12 @@ def filled(given: str, arguments: Sequence[Piece]) -> str:
     directives = texts[1::2]
     for directive in directives:
         if directive not in ("a", "~"):
-            raise Mismatch(f"'~{directive}' is unknown in a template; write ~a for a value, ~~ for a tilde")
+            raise Mismatch(
+                f"'~{directive}' is unknown in a template", "Write ~a for a value, ~~ for a tilde."
+            )
     if (wanted := directives.count("a")) != len(arguments):
-        raise Mismatch(f"the template has {wanted} ~a, but {len(arguments)} arguments are given")
+        said = f"the template has {wanted} ~a, but {len(arguments)} arguments are given"
+        raise Mismatch(said, "Give one for each ~a.")
     rest, pieces = iter(arguments), list[Piece](texts)
     pieces[1::2] = ["~" if directive == "~" else next(rest) for directive in directives]
     return template(pieces)

@@ -63,7 +63,7 @@ def read_section(program: Program, forms: Sequence[ListForm], data: Map) -> None
 
 def machine(program: Program, form: ListForm, forms: Sequence[ListForm]) -> Map:
     """States follow each other as they stand in the text, unless a goto says otherwise."""
-    if not forms:
+    if not forms and not program.tell.problems:
         program.tell.tell(form, "a workflow needs a state", "Add (state NAME BODY …).")
     named = named_states(program, forms)
     program.tags = explicit_tags([item for _, item in named])

@@ -21,6 +21,10 @@ ESCAPE: Final = re.compile(
 ESCAPES: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
+TEXT: Final = "Text belongs in double quotes."
+FIXES: Final = {"#": "A comment begins with ';'.", ",": "Leave the comma out: blanks are enough."}
+
+
 class Wrong(ValueError):
     """What is wrong with an atom, and how to mend it."""
 
@@ -48,14 +52,14 @@ def name(token: str, start: int) -> str:
         at = found.end() if found else start
         if at == len(token):
             raise Wrong("a colon without a name", "Write :name.")
-        raise Wrong(f"{token[at]!r} cannot stand in a name", "Text belongs in double quotes.", at)
+        raise Wrong(f"{token[at]!r} cannot stand in a name", FIXES.get(token[at], TEXT), at)
     return token[start:]
 
 
 def number(token: str) -> int | float:
     found = NUMBER.fullmatch(token)
     if found is None:
-        raise Wrong(f"'{token[:40]}' is not a number", "Text belongs in double quotes.")
+        raise Wrong(f"'{token[:40]}' is not a number", FIXES.get(token[-1], TEXT))
     if found[2] or found[3]:
         value = float(token)
         if math.isfinite(value):
@@ -77,7 +81,7 @@ def unescape(found: re.Match[str]) -> str:
     if len(escape) > 1:
         code = int(escape[1:], 16)
         if 0xD800 <= code < 0xE000:
-            raise Wrong(f"\\{escape} is half a character", "", found.start())
+            raise Wrong(f"\\{escape} is half a character", "Write the other half behind it.", found.start())
         return chr(code)
     if escape not in ESCAPES:
         fix = "Escapes: " + " ".join(f"\\{known}" for known in ESCAPES) + " \\uXXXX."

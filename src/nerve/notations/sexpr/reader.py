@@ -46,7 +46,25 @@ class Open:
 
     bracket: str
     place: Place
+    first: bool = False
+    """Whether its line begins with it."""
     items: list[Form] = field(default_factory=list)
+
+    def before(self, place: Place) -> bool:
+        """Whether a line that begins there shows by its indentation that this was to be closed."""
+        return self.first and self.place.line < place.line and self.place.column >= place.column
+
+
+@dataclass(slots=True)
+class Blamed:
+    """What is likely wrong if the brackets or quotes do not come out even, by the lines and indentation."""
+
+    opened: Open | None = None
+    """A bracket that is open although a line begins as far to the left as it does, or farther."""
+    closing: Place | None = None
+    """What ended a form although an indented one follows."""
+    string: Place | None = None
+    """A text of several lines that something follows without a blank."""
 
 
 class Reader:
@@ -58,6 +76,8 @@ class Reader:
         self.line, self.line_start = 1, 0
         self.stack = [Open("", Place())]
         self.count = 0
+        self.blamed = Blamed()
+        self.closed_at: Place | None = None
 
     def read(self) -> list[Form]:
         self.refuse_bytes()
@@ -65,7 +85,7 @@ class Reader:
         while offset < len(self.text):
             offset = self.token(offset)
         if len(self.stack) > 1:
-            last = self.stack[-1]
+            last = self.blamed.opened or self.stack[-1]
             self.stop(last.place, f"'{last.bracket}' is never closed", f"Add a '{CLOSES[last.bracket]}'.")
         if self.problems:
             raise Unreadable(self.problems)
@@ -77,6 +97,8 @@ class Reader:
             self.stop(
                 Place(), f"the text is longer than {SIZE // 1024} KiB", "Split it, or use prompt files."
             )
+        if self.text.startswith("```"):
+            self.stop(Place(), "this is a block of Markdown", "Remove the lines with ```.")
         if self.text.startswith("\ufeff"):
             self.stop(Place(), "the text starts with a byte order mark", "Save it as UTF-8 without one.")
         if found := FORBIDDEN.search(self.text):
@@ -105,10 +127,17 @@ class Reader:
             case "atom":
                 self.atom(token, place)
         if kind in ("string", "atom") and self.text[end : end + 1] not in BOUNDARY:
-            self.problem(place, f"no space behind {token[:40]}", "Add one.")
+            self.glued(token, place, end)
         if kind in ("space", "comment", "string"):
             self.count_lines(offset, end)
         return end
+
+    def glued(self, token: str, place: Place, end: int) -> None:
+        if token[0] == '"' and self.text[end] == ":":
+            self.stop(place, "this is written as in JSON", "Write {:key value}, without commas.")
+        if token[0] == '"' and "\n" in token:
+            self.blamed.string = self.blamed.string or place
+        self.problem(place, f"no space behind {token[:40]}", "Add one.")
 
     def count_lines(self, start: int, end: int) -> None:
         lines = self.text.count("\n", start, end)
@@ -127,18 +156,25 @@ class Reader:
 
     def open(self, bracket: str, place: Place) -> None:
         if len(self.stack) > self.depth:
-            self.stop(place, f"brackets are nested more than {self.depth} deep")
-        self.stack.append(Open(bracket, place))
+            self.stop(place, f"brackets are nested more than {self.depth} deep", "Use states or helpers.")
+        first = not self.text[self.line_start : self.line_start + place.column - 1].strip()
+        if first and self.stack[-1].before(place):
+            self.blamed.opened = self.blamed.opened or self.stack[-1]
+        if first and len(self.stack) == 1 and place.column > 1:
+            self.blamed.closing = self.blamed.closing or self.closed_at
+        self.stack.append(Open(bracket, place, first))
 
     def close(self, bracket: str, place: Place) -> None:
         opened = self.stack[-1]
         if not opened.bracket:
-            self.stop(place, f"'{bracket}' closes nothing", "Remove it.")
+            self.stop(self.blamed.closing or place, f"'{bracket}' is one too many", "Remove it.")
         if CLOSES[opened.bracket] != bracket:
             at = f"{opened.place.line}:{opened.place.column}"
             expected = CLOSES[opened.bracket]
-            self.stop(place, f"expected '{expected}' for the '{opened.bracket}' at {at}, found '{bracket}'")
+            message = f"expected '{expected}' for the '{opened.bracket}' at {at}, found '{bracket}'"
+            self.stop(place, message, "Change it.")
         self.stack.pop()
+        self.closed_at = place
         self.add(self.closed(opened))
 
     def closed(self, opened: Open) -> Form:
@@ -174,9 +210,14 @@ class Reader:
 
     def unknown(self, offset: int, place: Place) -> int:
         if self.text[offset] == '"':
-            self.stop(place, "the string is never closed", "Add a '\"'; inside a string it is written \\\".")
+            self.unclosed(self.blamed.string or place)
         self.problem(place, f"{self.text[offset]!r} is no space here", "Use plain spaces and line ends.")
         return offset + 1
+
+    def unclosed(self, place: Place) -> NoReturn:
+        """Behind a string that is not closed, texts and what is between them have changed places."""
+        self.problems = [problem for problem in self.problems if problem.place < place]
+        self.stop(place, "the string is never closed", "Add a '\"'; inside a string it is written \\\".")
 
     def add(self, form: Form) -> None:
         self.count += 1

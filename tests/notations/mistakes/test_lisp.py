@@ -1,0 +1,467 @@
+# ruff: noqa: E501
+"""Mistakes in Lisp files: each is one error, where it stands, with its fix."""
+
+import pytest
+
+from notations.mistakes.checking import Check
+
+HEAD = '(workflow flow\n  (roles (writer :agent-kind "claude"))\n'
+
+MISTAKES = [
+    (
+        "an empty file",
+        "",
+        "1:1: there is no workflow in this text. Write (workflow NAME (state …) …), or (spec {…}).",
+    ),
+    (
+        "nothing but a comment",
+        "; to do\n",
+        "1:1: there is no workflow in this text. Write (workflow NAME (state …) …), or (spec {…}).",
+    ),
+    (
+        "a word instead of a workflow",
+        "hello\n",
+        "1:1: expected a workflow, found hello. Write (workflow NAME (state …) …), or (spec {…}).",
+    ),
+    (
+        "a block of Markdown",
+        "```lisp\n(workflow flow)\n```\n",
+        "1:1: this is a block of Markdown. Remove the lines with ```.",
+    ),
+    (
+        "a byte order mark",
+        b"\xef\xbb\xbf(workflow flow)",
+        "1:1: the file starts with a byte order mark. Save the file as UTF-8, without a byte order mark.",
+    ),
+    (
+        "a comment as in a shell",
+        "# to do\n(workflow flow (state a))\n",
+        "1:1: '#' cannot stand in a name. A comment begins with ';'.",
+    ),
+    (
+        "a comment as in C",
+        "// to do\n(workflow flow (state a))\n",
+        "1:1: expected a workflow, found //. A comment begins with ';'.",
+    ),
+    (
+        "a comment that is never closed",
+        "#| to do\n(workflow flow (state a))\n",
+        "1:1: '#|' is never closed. Add a '|#'.",
+    ),
+    (
+        "a string that is never closed",
+        '+(log "hello)\n    (log "you")',
+        "4:10: the string is never closed. Add a '\"'; inside a string it is written \\\".",
+    ),
+    (
+        "a string that is never closed at the end",
+        '+(log "hello)',
+        "4:10: the string is never closed. Add a '\"'; inside a string it is written \\\".",
+    ),
+    (
+        "a bracket that is never closed",
+        '(workflow flow\n  (state a\n    (log "hello")\n',
+        "2:3: '(' is never closed. Add a ')'.",
+    ),
+    (
+        "a bracket that is not closed in its line",
+        '(workflow flow\n  (state a\n    (log "hello"\n  (state b\n    (log "you")))\n',
+        "3:5: '(' is never closed. Add a ')'.",
+    ),
+    (
+        "a bracket too many",
+        '(workflow flow\n  (state a (log "hello"))))\n',
+        "2:27: ')' is one too many. Remove it.",
+    ),
+    (
+        "a bracket too many in the middle",
+        '(workflow flow\n  (state a (log "hello")))\n  (state b (log "you")))\n',
+        "2:26: ')' is one too many. Remove it.",
+    ),
+    (
+        "a bracket of the wrong kind",
+        '+(log "hello"]',
+        "4:17: expected ')' for the '(' at 4:5, found ']'. Change it.",
+    ),
+    (
+        "a quote as in other Lisps",
+        "+(result 'hello)",
+        '4:13: "\'" cannot stand in a name. Text belongs in double quotes.',
+    ),
+    (
+        "typographic quotes",
+        "+(log “hello”)",
+        "4:10: '“' cannot stand in a name. Text belongs in double quotes.",
+    ),
+    ("a comma", "+(result [1, 2])", "4:14: '1,' is not a number. Leave the comma out: blanks are enough."),
+    ("no blank between two texts", '+(log "a""b")', '4:10: no space behind "a". Add one.'),
+    (
+        "an escape that is none",
+        '+(log "\\d")',
+        '4:11: unknown escape \\d. Escapes: \\" \\\\ \\/ \\b \\f \\n \\r \\t \\uXXXX.',
+    ),
+    (
+        "half a character",
+        '+(log "\\ud800")',
+        "4:11: \\ud800 is half a character. Write the other half behind it.",
+    ),
+    (
+        "a name that begins with a digit",
+        "+(result 3x)",
+        "4:13: '3x' is not a number. Text belongs in double quotes.",
+    ),
+    (
+        "a number that is too large",
+        "+(result 99999999999999999999)",
+        "4:13: the number 99999999999999999999 is too large. Numbers beyond ±2^53 belong in double quotes.",
+    ),
+    ("a colon without a name", "+(send-prompt : agent writer)", "4:18: a colon without a name. Write :name."),
+    (
+        "a map with a key and no value",
+        "+(node {:kind})",
+        "4:12: a key without a value. A map is written {:key value …}.",
+    ),
+    (
+        "a map with a key twice",
+        '+(node {:kind "bash" :kind "gate"})',
+        "4:25: the key 'kind' is there twice. Remove one.",
+    ),
+    (
+        "a map whose key is a word",
+        '+(node {kind "bash"})',
+        '4:12: a key of a map is a keyword or a string. Write :key or "key".',
+    ),
+    (
+        "a map as in JSON",
+        '(spec {"name": "flow", "body": {}})\n',
+        "1:8: this is written as in JSON. Write {:key value}, without commas.",
+    ),
+    (
+        "a misspelt workflow",
+        "(workflw flow (state a))\n",
+        "1:1: unknown form 'workflw'. Did you mean 'workflow'?",
+    ),
+    (
+        "two workflows",
+        "(workflow flow (state a))\n(workflow other (state a))\n",
+        "2:1: a text holds one workflow. Put the others into files of their own.",
+    ),
+    (
+        "a workflow without a name",
+        "(workflow (state a))\n",
+        "1:11: expected the name of a workflow, found (state a). A name is a symbol or a string.",
+    ),
+    (
+        "a workflow without states",
+        "(workflow flow)\n",
+        "1:1: a workflow needs a state. Add (state NAME BODY …).",
+    ),
+    (
+        "a misspelt state",
+        "(workflow flow (stat a))\n",
+        "1:16: unknown form in a workflow 'stat'. Did you mean 'state'?",
+    ),
+    (
+        "a state without a name",
+        '(workflow flow (state (log "hello")))\n',
+        '1:23: expected the name of a state, found (log "hello"). A name is a symbol or a string.',
+    ),
+    (
+        "two states with one name",
+        "(workflow flow (state a) (state a))\n",
+        "1:33: the state 'a' is there twice. Rename one.",
+    ),
+    (
+        "a state that is not there",
+        "(workflow flow (state plan (goto plna)))\n",
+        "1:34: unknown state 'plna'. Did you mean 'plan'?",
+    ),
+    ("a goto to nowhere", "+(goto)", "4:5: (goto …) takes 1 argument, not 0. Add what is missing."),
+    (
+        "a state that nothing leads to",
+        "(workflow flow (state a (terminal)) (state b))\n",
+        "1:37: nothing leads to the state 'b'. Add a way to it, or drop it.",
+    ),
+    (
+        "something behind the end",
+        '+(terminal)\n    (log "hello")',
+        "4:5: (terminal) must stand last in its state. Nothing behind it is done.",
+    ),
+    ("an end with something in it", "+(terminal 1)", "4:5: (terminal) takes nothing. Write (terminal)."),
+    (
+        "a section twice",
+        "(workflow flow (roles (a)) (roles (b)) (state a))\n",
+        "1:28: (roles …) is there twice. Put all of it into one.",
+    ),
+    (
+        "roles without parentheses",
+        "(workflow flow (roles writer) (state a))\n",
+        '1:23: expected (name :agent-kind "…"), found writer. Put it in parentheses.',
+    ),
+    (
+        "a misspelt option of a role",
+        '(workflow flow (roles (writer :agent-knd "claude")) (state a))\n',
+        "1:31: unknown option of (writer …) 'agent-knd'. Did you mean 'agent-kind'?",
+    ),
+    (
+        "metadata without parentheses",
+        '(workflow flow (metadata :label "x") (state a))\n',
+        "1:26: expected (key value), found :label. Put it in parentheses.",
+    ),
+    (
+        "inputs without parentheses",
+        "(workflow flow (inputs task) (state a))\n",
+        "1:24: expected (name :type string), found task. Put it in parentheses.",
+    ),
+    (
+        "a misspelt type of an input",
+        "(workflow flow (inputs (task :type strng)) (state a))\n",
+        "1:36: 'type' must be 'string', 'number', 'integer', 'boolean', 'array', 'object' or 'any', not \"strng\". Did you mean 'string'?",
+    ),
+    (
+        "a misspelt limit",
+        "(workflow flow (limits :step 3) (state a))\n",
+        "1:24: unknown option of (limits …) 'step'. Did you mean 'steps'?",
+    ),
+    (
+        "a limit that is a text",
+        '(workflow flow (limits :steps "3") (state a))\n',
+        "1:31: 'steps' must be a whole number, not \"3\". Write it without quotes.",
+    ),
+    (
+        "a misspelt form",
+        '+(send-promt :agent writer :template "Go")',
+        "4:5: unknown form 'send-promt'. Did you mean 'send-prompt'?",
+    ),
+    ("a form of another Lisp", "+(setq x 1)", "4:5: unknown form 'setq'. Did you mean 'let'?"),
+    (
+        "an if in the place of a branch",
+        '+(if (= 1 1) (log "yes") (log "no"))',
+        "4:5: unknown form 'if'. Did you mean 'branch'?",
+    ),
+    ("another word for goto", "+(transition b)", "4:5: unknown form 'transition'. Did you mean 'goto'?"),
+    (
+        "a text in the place of a form",
+        '+"hello"',
+        '4:5: expected a form such as (log …), found "hello". A body is made of forms in parentheses.',
+    ),
+    (
+        "forms in a list of their own",
+        '+((log "a") (log "b"))',
+        '4:5: expected a form such as (log …), found ((log "a") (log "b")). A body is made of forms in parentheses.',
+    ),
+    (
+        "a misspelt option",
+        '+(send-prompt :agnt writer :template "Go")',
+        "4:18: unknown option of (send-prompt …) 'agnt'. Did you mean 'agent'?",
+    ),
+    (
+        "a missing option",
+        '+(send-prompt :template "Go")',
+        '4:5: (send-prompt …) without :agent. Write :agent ROLE :template "…".',
+    ),
+    (
+        "an option without a value",
+        "+(send-prompt :agent writer :template)",
+        "4:32: :template has no value. Write (… :template VALUE).",
+    ),
+    (
+        "an option twice",
+        '+(send-prompt :agent writer :agent writer :template "Go")',
+        "4:32: :agent is there twice. Remove one.",
+    ),
+    (
+        "a misspelt role",
+        '+(send-prompt :agent wirter :template "Go")',
+        "4:25: unknown role 'wirter'. Did you mean 'writer'?",
+    ),
+    (
+        "a role where there are none",
+        '(workflow flow\n  (state a (send-prompt :agent writer :template "Go")))\n',
+        "2:32: unknown role 'writer'. Add (roles (writer)).",
+    ),
+    (
+        "too few arguments of a template",
+        '+(log "~a and ~a" 1)',
+        "4:10: the template has 2 ~a, but 1 arguments are given. Give one for each ~a.",
+    ),
+    (
+        "a directive that is unknown",
+        '+(log "~s" 1)',
+        "4:10: '~s' is unknown in a template. Write ~a for a value, ~~ for a tilde.",
+    ),
+    (
+        "an argument that is not in a list",
+        '+(send-prompt :agent writer :template "~a" :args (input))',
+        "4:54: unknown name 'input'. Write (input), and in :args ((input)).",
+    ),
+    (
+        "an answer that nobody asked for",
+        "+(await (transcript-response :request-id go))",
+        "4:45: no send-prompt above has the request id 'go'. Add :tag go to the send-prompt whose answer it is.",
+    ),
+    (
+        "a misspelt condition",
+        "+(await (sginal ready))",
+        "4:12: expected a condition, found (sginal ready). Did you mean 'signal'?",
+    ),
+    (
+        "seconds instead of a condition",
+        "+(wait 5)",
+        "4:11: expected a condition, found 5. A condition is (signal …) or (transcript-response …) or (fact …).",
+    ),
+    (
+        "a misspelt function",
+        '+(result (joinn (input) ", "))',
+        "4:13: unknown function 'joinn'. Did you mean 'join'?",
+    ),
+    (
+        "a function of another Lisp",
+        "+(result (equal 1 2))",
+        "4:13: unknown function 'equal'. Did you mean '='?",
+    ),
+    (
+        "too few arguments of a function",
+        "+(result (join (input)))",
+        "4:13: (join …) takes 2 arguments, not 1. Add what is missing.",
+    ),
+    (
+        "too many arguments of a function",
+        "+(result (not true false))",
+        "4:13: (not …) takes 1 argument, not 2. Remove what is too much.",
+    ),
+    (
+        "an unknown name",
+        "+(result foo)",
+        "4:13: unknown name 'foo'. There is: @workflow-id. Text belongs in double quotes.",
+    ),
+    (
+        "a misspelt name",
+        '+(let ((counter 1)) (log "~a" conter))',
+        "4:34: unknown name 'conter'. Did you mean 'counter'? Text belongs in double quotes.",
+    ),
+    (
+        "a name out of its let",
+        '+(let ((x 1)) (log "~a" x))\n    (log "~a" x)',
+        "5:15: unknown name 'x'. There is: @workflow-id. Text belongs in double quotes.",
+    ),
+    (
+        "names of a let without parentheses",
+        '+(let (x 1) (log "~a" x))',
+        "4:11: expected (name EXPR), found x. Put each name and its value in parentheses: ((x 1) (y 2)).",
+    ),
+    (
+        "names of a let in brackets",
+        '+(let [x 1] (log "~a" x))',
+        "4:11: expected (name EXPR), found x. Put each name and its value in parentheses: ((x 1) (y 2)).",
+    ),
+    (
+        "a branch without clauses",
+        '+(branch (= 1 1) (log "yes"))',
+        "4:13: expected a clause of (branch …), found (= 1 1). Write (on CONDITION BODY …) or (otherwise …).",
+    ),
+    (
+        "a clause behind the last",
+        '+(branch (otherwise (log "no")) (on (= 1 1) (log "yes")))',
+        "4:36: (otherwise …) must stand last. Move it to the end.",
+    ),
+    (
+        "a select without clauses",
+        "+(select)",
+        "4:5: (select …) takes 1 to 30 (on …) clauses, not 0. Write (on CONDITION BODY …).",
+    ),
+    (
+        "a bound of a loop that is a text",
+        '+(loop (log "hello") :max "3")',
+        '4:30: expected a whole number from 1 on, found "3". Write a number such as 3.',
+    ),
+    (
+        "seconds that are a text",
+        '+(with-timeout "3" (log "hello"))',
+        '4:19: expected seconds, found "3". Write a number such as 30 or 1.5.',
+    ),
+    (
+        "choices without parentheses",
+        '+(gate "Sure?" :choices yes)',
+        "4:28: expected a list of answers, found yes. Put it in parentheses.",
+    ),
+    (
+        "a rejection that is no choice",
+        '+(gate "Sure?" :choices (yes no) :reject (maybe))',
+        "4:45: 'maybe' is not one of the choices ['yes', 'no']. Add it to choices.",
+    ),
+    (
+        "a default that is never taken",
+        '+(gate "Sure?" :choices (yes no) :default yes)',
+        "4:46: a default answer is taken when the time is up. Add a timeout.",
+    ),
+    ("two commands", '+(bash "ls" "pwd")', "4:5: (bash …) takes 1 argument, not 2. Remove what is too much."),
+    (
+        "variables that are no map",
+        '+(bash "ls" :env ((A 1)))',
+        "4:21: expected a map, found ((A 1)). Write {:name value …}.",
+    ),
+    ("a misspelt kind of a node", '+(node {:kind "bsh"})', "4:18: unknown kind 'bsh'. Did you mean 'bash'?"),
+    ("a node that is no map", '+(node "bash")', '4:11: expected a map, found "bash". Write {:name value …}.'),
+    (
+        "an input that is not declared",
+        "+(result (inputs task))",
+        "4:21: unknown input 'task'. Add (inputs (task)).",
+    ),
+    (
+        "a misspelt input",
+        "(workflow flow (inputs (task)) (state a (result (inputs taks))))\n",
+        "1:57: unknown input 'taks'. Did you mean 'task'?",
+    ),
+    (
+        "a helper that calls itself",
+        "(defn f (x) (f x))\n(workflow flow (state a (result (f 1))))\n",
+        "1:13: the helper 'f' is not complete here. A helper calls only those above it, never itself.",
+    ),
+    (
+        "a helper with too many arguments",
+        "(defn f (x) x)\n(workflow flow (state a (result (f 1 2))))\n",
+        "2:33: (f …) takes 1 argument, not 2. Remove what is too much.",
+    ),
+    (
+        "a helper as in Common Lisp",
+        "(defun f (x) x)\n(workflow flow (state a (result (f 1))))\n",
+        "1:1: unknown form 'defun'. Did you mean 'defn'?",
+    ),
+    (
+        "a spec that is no map",
+        "(spec 3)\n",
+        '1:7: (spec …) takes one map. Write (spec {:name "…" :body {…}}).',
+    ),
+    (
+        "a misspelt key of a spec",
+        '(spec {:nmae "flow" :body {:kind "bash" :command "ls"}})\n',
+        "1:8: unknown key 'nmae'. Did you mean 'name'?",
+    ),
+    ("a spec without a body", '(spec {:name "flow"})\n', "1:7: 'body' is missing. Add body."),
+    (
+        "CRLF before a mistake",
+        '(workflow flow\r\n  (state a\r\n    (lgo "hello")))\r\n',
+        "3:5: unknown form 'lgo'. Did you mean 'log'?",
+    ),
+    (
+        "a tab before a mistake",
+        '(workflow flow\n\t(state a\n\t\t(lgo "hello")))\n',
+        "3:3: unknown form 'lgo'. Did you mean 'log'?",
+    ),
+    (
+        "wide characters before a mistake",
+        '+(log "日本語") (lgo "hello")',
+        "4:17: unknown form 'lgo'. Did you mean 'log'?",
+    ),
+]
+"""What is wrong, the text (the body of a state where it begins with a plus), and all that is told."""
+
+
+@pytest.mark.parametrize(("text", "told"), [pytest.param(*row, id=what) for what, *row in MISTAKES])
+def test_a_mistake_is_one_error_that_says_how_to_mend_it(
+    nerve_check: Check, text: str | bytes, told: str
+) -> None:
+    if isinstance(text, str) and text.startswith("+"):
+        text = f"{HEAD}  (state a\n    {text[1:]}))\n"
+    assert nerve_check(text, "flow.lisp") == (1, [told])
