@@ -239,3 +239,24 @@ async def test_inputs_are_refused_before_anything_runs(params: dict[str, Any], m
     with pytest.raises(ValueError, match=message):
         await session.start(workflow.name, params=params)
     assert session.list_workflow_runs() == []
+
+
+@pytest.mark.parametrize(
+    ("states", "endless"),
+    [
+        ([{"name": "a", "next": [{"to": "b"}]}, {"name": "b", "next": [{"to": "a"}]}], True),
+        ([{"name": "a", "body": {"kind": "goto", "state": "a"}}], True),
+        ([{"name": "a"}], False),
+        ([{"name": "a", "next": [{"to": "a", "when": "true"}]}], False),
+        ([{"name": "a", "next": [{"to": "a", "when": "true"}, {}]}], False),
+        ([{"name": "a", "terminal": True, "next": [{"to": "a"}]}], False),
+        ([{"name": "a", "body": {"kind": "goto"}, "next": [{"to": "a"}]}], False),
+        ([{"name": "a", "next": [{"to": "a"}], "on_error": "b"}, {"name": "b"}], False),
+    ],
+)
+def test_a_machine_that_ends_only_when_it_fails_is_a_warning(states: list[Any], endless: bool) -> None:
+    found = checked({"name": "flow", "body": machine(*states)})
+    assert found.errors == []
+    assert ["warning: no way leads from the state 'a' to an end" in str(each) for each in found.problems] == (
+        [True] if endless else []
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nerve.spec import models
 from nerve.spec.checks import flow, names, rules, talks, texts
@@ -37,6 +37,8 @@ def check(document: Document, known: names.Known | None = None) -> Checked:
         wrong += names.unknown(spec, found, known) if known else ()
         problems = [document.problem(loc, message, fix) for loc, message, fix in wrong]
         problems += texts.wrong_texts(document, spec, found)
+        for loc, message, fix in flow.endless(found, document.states):
+            problems.append(replace(document.problem(loc, message, fix), severity="warning"))
     return Checked(document, spec, in_order([*problems, *document.notes]))
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from nerve.notations.lisp import read
 from notations.lisp.reading import refused, refused_body
 
 
@@ -106,3 +107,19 @@ def test_everything_that_is_wrong_is_told_in_the_order_of_the_text() -> None:
 def test_what_is_nested_too_deeply_for_the_spec_is_refused() -> None:
     deep = '(loop (log "y") ' * 40 + '(log "x")' + ")" * 40
     assert "the workflow is nested more than 64 deep" in refused_body(deep)
+
+
+@pytest.mark.parametrize(
+    ("loop", "endless"),
+    [
+        ('(loop (log "x"))', True),
+        ('(loop (log "x") :max 3)', True),
+        ('(loop (log "x") :times 3)', False),
+        ('(loop (log "x") :until (= 1 1))', False),
+        ("(loop (branch (on (= 1 1) (goto a))))", False),
+    ],
+)
+def test_a_loop_that_nothing_leaves_is_a_warning(loop: str, endless: bool) -> None:
+    notes = read(f"(workflow w (state a {loop} (terminal)))", "f.lisp").notes
+    told = ["f.lisp:1:22: warning: this loop ends only by failing. Add :until, :times or a (goto …)."]
+    assert [str(note) for note in notes] == (told if endless else [])

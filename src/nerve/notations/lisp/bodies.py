@@ -123,11 +123,20 @@ def loop(program: Program, form: ListForm, env: Env) -> None:
         made.put("until", expression(program, until, Env(env.names, steps, True)), until.place)
     elif times is None:
         made.put("until", "false", form.place)
+        if not any(map(leaves, steps)):
+            program.tell.note(made, "this loop ends only by failing", "Add :until, :times or a (goto …).")
     if times is not None:
         repeated(program, made, times, env)
     if most is not None:
         made.put("max_iterations", count_of(program.tell, most), most.place)
     env.add(made.put("body", one(steps, form.place), form.place))
+
+
+def leaves(step: object) -> bool:
+    """Whether a goto stands in a step."""
+    if isinstance(step, Map):
+        return step.get("kind") == "goto" or any(map(leaves, step.values()))
+    return isinstance(step, Seq) and any(map(leaves, step))
 
 
 def repeated(program: Program, made: Map, times: Form, env: Env) -> None:

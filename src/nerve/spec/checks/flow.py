@@ -74,6 +74,38 @@ def machine(node: models.Machine, loc: Loc, gotos: Gotos, word: str) -> Iterator
             )
 
 
+def endless(found: list[Found], word: str = "state") -> Iterator[Wrong]:
+    """Machines that come to an end only when they fail."""
+    gotos = gotos_of(found)
+    for each in found:
+        if isinstance(each.spec, models.Machine) and never_ends(each.spec, each.loc, gotos):
+            start = each.spec.start or each.spec.states[0].name
+            at = next(n for n, state in enumerate(each.spec.states) if state.name == start)
+            message = f"no way leads from the {word} '{start}' to an end: it goes on until it fails"
+            yield (*each.loc, "states", at), message, f"Let a {word} end it."
+
+
+def never_ends(node: models.Machine, loc: Loc, gotos: Gotos) -> bool:
+    known = {state.name for state in node.states}
+    targets = [node.start, *(to for _, to in routes(node, loc, gotos))]
+    if not known or any(to is not None and to not in known for to in targets):
+        return False
+    seen = reached(node, loc, gotos)
+    return not any(
+        can_end(state, (*loc, "states", n), gotos)
+        for n, state in enumerate(node.states)
+        if state.name in seen
+    )
+
+
+def can_end(state: models.State, loc: Loc, gotos: Gotos) -> bool:
+    """Whether a machine may come to its end in a state: where nothing follows, or nothing need follow."""
+    steps = state.body.steps if isinstance(state.body, models.Sequence) else [state.body]
+    falls = not any(isinstance(step, models.Goto) and step.when is None for step in steps)
+    open_ended = falls and (state.terminal or all(way.when is not None for way in state.next))
+    return open_ended or any(to is None for _, to in ways(state, loc, gotos))
+
+
 def gotos_of(found: list[Found]) -> Gotos:
     gotos: defaultdict[Loc, list[Way]] = defaultdict(list)
     for each in found:
