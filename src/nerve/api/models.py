@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from nerve.api.callers import HERE, Caller
 from nerve.api.replies import Reply
+from nerve.written import NotationName
 
 Text = Annotated[str, Field(max_length=1_000_000)]
 Name = Annotated[str, Field(min_length=1, max_length=256)]
@@ -53,7 +54,7 @@ class Command(Asked):
 
 class Define(Command):
     source: Text
-    notation: Literal["json", "yaml", "lisp"] | None = None
+    notation: NotationName | None = None
     keep: bool = True
     """Whether its name means it from now on; if not, it is for runs that are started with its `hash`."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from nerve.cli.exits import COMPLETED
 from nerve.cli.flags import Flag
@@ -17,13 +17,14 @@ from nerve.spec import models
 from nerve.spec.source import Unreadable
 from nerve.spec.validate import plain_form, validate
 from nerve.spec.walk import walk
+from nerve.written import NotationName
 
 
 def convert(
     file: str,
     /,
     *,
-    to: Literal["json", "yaml", "lisp"],
+    to: NotationName,
     output: Path | None = None,
     json: Flag = False,
     quiet: Flag = False,

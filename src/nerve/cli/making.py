@@ -5,14 +5,16 @@ from __future__ import annotations
 import json as json_text
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from cyclopts import Parameter
 
 from nerve.cli.common import Flag
 from nerve.cli.exits import COMPLETED
 from nerve.cli.usage import UsageError
+from nerve.notations import named
 from nerve.notations.files import Refused, check_name
+from nerve.written import NotationName
 
 CONFIG = """{
   "providers": {
@@ -43,28 +45,6 @@ PROJECT = {
     ".nerve/steps/hello.md": PROMPT,
     ".nerve/.gitignore": IGNORED,
 }
-NEW = {
-    "yaml": """name: NAME
-description: What it does, and when to use it.
-body:
-  kind: sequence
-  steps:
-    - {kind: bash, id: first, command: "echo hello"}
-""",
-    "json": """{
-  "name": "NAME",
-  "description": "What it does, and when to use it.",
-  "body": {"kind": "sequence", "steps": [
-    {"kind": "bash", "id": "first", "command": "echo hello"}
-  ]}
-}
-""",
-    "lisp": """(workflow NAME
-  (state start
-    (action (log "hello"))))
-""",
-}
-Notation = Literal["yaml", "json", "lisp"]
 
 
 def init(
@@ -100,7 +80,7 @@ def new(
     name: Annotated[str, Parameter(name="NAME", help="Of the workflow.")],
     /,
     *,
-    to: Notation = "yaml",
+    to: NotationName = "yaml",
     json: Flag = False,
     quiet: Flag = False,
 ) -> int:
@@ -109,7 +89,7 @@ def new(
     Parameters
     ----------
     to
-        The notation: yaml, json or lisp.
+        The notation.
     json
         Print one JSON object with the file that was written.
     quiet
@@ -119,8 +99,8 @@ def new(
         check_name(name)
     except Refused as error:
         raise UsageError(f"'{name[:80]}' cannot be the name of a workflow: {error}.") from None
-    file = Path(".nerve/workflows") / f"{name}.{to}"
-    if not put(file, NEW[to].replace("NAME", name)):
+    file = Path(".nerve/workflows") / f"{name}{named(to).suffixes[0]}"
+    if not put(file, named(to).beginning(name)):
         raise UsageError(f"{file} is there already.")
     print(json_text.dumps({"file": str(file)}) if json else file)
     if not quiet:

@@ -5,21 +5,16 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from nerve.commander.core.blocks import Block
 from nerve.commander.core.desk import Desk
 from nerve.commander.core.harmless import harmless
 from nerve.commander.core.naming import Unknown
+from nerve.written import BY_SUFFIX, NotationName
 
 FORMAT = "nerve-conversation"
 LARGEST = 20 * 2**20
-NOTATIONS: dict[str, Literal["json", "yaml", "lisp"]] = {
-    ".json": "json",
-    ".yaml": "yaml",
-    ".yml": "yaml",
-    ".lisp": "lisp",
-}
 
 
 def write(file: str, desk: Desk) -> int:
@@ -124,8 +119,8 @@ def read(file: str) -> str:
         raise Unknown(f"{file} is no text.") from None
 
 
-def notation_of(file: str) -> Literal["json", "yaml", "lisp"] | None:
-    return NOTATIONS.get(Path(file).suffix.lower())
+def notation_of(file: str) -> NotationName | None:
+    return BY_SUFFIX.get(Path(file).suffix.lower())
 
 
 def conversation_in(source: str) -> list[dict[str, Any]] | None:

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from nerve.spec.source import Document, Place, Problem, Unreadable
+from nerve.written import BY_BEGINNING, TABLE, Written
 
 LARGEST = 1024 * 1024
 """Bytes of a file that is read at all."""
 
 
-@dataclass(frozen=True, slots=True)
-class Notation:
-    """A syntax: its name, the endings of its files, and the module that reads and writes it."""
+class Notation(Written):
+    """A notation and what its module does; that is imported when it is needed."""
 
-    name: str
-    suffixes: tuple[str, ...]
-    module: str
+    __slots__ = ()
 
     def read(self, text: str, file: str = "<text>") -> Document:
         reader: Callable[[str, str], Document] = import_module(self.module).read
@@ -32,14 +29,14 @@ class Notation:
         writer: Callable[[Mapping[str, Any]], str] = import_module(self.module).write
         return writer(data)
 
+    def beginning(self, name: str) -> str:
+        """A small workflow of this name to begin with."""
+        text: str = import_module(self.module).BEGINNING
+        return text.replace("NAME", name)
+
 
 NOTATIONS: dict[str, Notation] = {
-    notation.name: notation
-    for notation in (
-        Notation("json", (".json",), "nerve.notations.json_steps"),
-        Notation("yaml", (".yaml", ".yml"), "nerve.notations.prompts"),
-        Notation("lisp", (".lisp",), "nerve.notations.lisp"),
-    )
+    each.name: Notation(each.name, each.suffixes, each.begins, each.module) for each in TABLE
 }
 SUFFIXES = {suffix: notation for notation in NOTATIONS.values() for suffix in notation.suffixes}
 
@@ -58,8 +55,7 @@ def read(text: str, file: str = "<text>", notation: str | None = None) -> Docume
 def recognised(text: str, file: str) -> Notation:
     if (found := SUFFIXES.get(Path(file).suffix.lower())) is not None:
         return found
-    start = text.lstrip("\ufeff \t\r\n")[:1]
-    return NOTATIONS[{"{": "json", "(": "lisp", ";": "lisp"}.get(start, "yaml")]
+    return NOTATIONS[BY_BEGINNING.get(text.lstrip("\ufeff \t\r\n")[:1], "yaml")]
 
 
 def open_document(
@@ -84,7 +80,7 @@ def as_path(given: str | os.PathLike[str]) -> Path | None:
     """The file that is meant, or None when it is the text of a workflow."""
     if not isinstance(given, str):
         return Path(given)
-    looks = "\n" not in given and len(given) < 4096 and given.lstrip()[:1] not in ("{", "(", ";")
+    looks = "\n" not in given and len(given) < 4096 and given.lstrip()[:1] not in BY_BEGINNING
     return (
         Path(given) if looks and (Path(given).suffix.lower() in SUFFIXES or os.path.exists(given)) else None
     )

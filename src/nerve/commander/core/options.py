@@ -8,6 +8,7 @@ from typing import Any
 
 from nerve.api.models import InputTold, WorkflowTold
 from nerve.core.suggest import suggest
+from nerve.written import NAMES
 
 BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 TYPES = {
@@ -19,8 +20,6 @@ TYPES = {
     "object": "a JSON object",
     "any": "anything",
 }
-DECLARES = ("json", "yaml", "lisp")
-"""The kinds of workflows that take only what they declare."""
 
 
 class Unfit(ValueError):
@@ -30,7 +29,7 @@ class Unfit(ValueError):
 def typed(options: Mapping[str, Any], workflow: WorkflowTold) -> dict[str, Any]:
     """The parameters of a run, of the declared types; Unfit for one that is wrong, unknown or missing."""
     declared = {each.name: each for each in workflow.inputs}
-    if not declared and workflow.kind not in DECLARES:
+    if not declared and workflow.kind not in NAMES:
         return {name: anything(value) for name, value in options.items()}
     for name in options:
         if name not in declared:

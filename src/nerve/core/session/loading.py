@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from nerve.core.checks import a_mapping
 from nerve.core.nodes.base import Node
 from nerve.core.workflow.workflow import Workflow
+from nerve.written import NAMES
 
 if TYPE_CHECKING:
     from nerve.agents.port import Provider
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from nerve.spec.workflow import DefinedWorkflow
     from nerve.store.port import Definition
 
-NOTATIONS = ("json", "yaml", "lisp")
 KINDS = {"claude-code": "claude"}
 """Other names that people use for a provider."""
 DEFAULT = "claude"
@@ -109,7 +109,7 @@ def file_of(session: Session, name: str) -> str | None:
 
 def pinned(session: Session, definition: Definition) -> DefinedWorkflow | None:
     """A workflow as a run was started from it, whatever its file says today; None if it is Python code."""
-    if definition.notation not in NOTATIONS:
+    if definition.notation not in NAMES:
         return None
     from nerve.core.values import decode
     from nerve.notations import read as read_source
@@ -234,7 +234,7 @@ def installing(name: str) -> str:
 def check_start(session: Session, workflow: Workflow, params: Mapping[str, Any] | None) -> dict[str, Any]:
     """The parameters of a run that may start: inputs as declared, and every name in it known."""
     checked = workflow.check_params({} if params is None else a_mapping("params", params))
-    if workflow.kind in NOTATIONS and (why := session.config.refusal(workflow.name)):
+    if workflow.kind in NAMES and (why := session.config.refusal(workflow.name)):
         raise ValueError(why)
     check_names(session, workflow)
     return checked

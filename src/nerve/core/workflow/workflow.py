@@ -24,10 +24,11 @@ from nerve.core.values import encode
 from nerve.core.workflow.context import WorkflowContext
 from nerve.core.workflow.state import WorkflowInfo, WorkflowState
 from nerve.errors import WorkflowFailed
+from nerve.written import NotationName
 
 __all__ = ["Workflow", "WorkflowInfo", "WorkflowState"]
 
-Kind = Literal["python", "graph", "json", "yaml", "lisp"]
+Kind = Literal["python", "graph"] | NotationName
 
 
 class Workflow(Node):

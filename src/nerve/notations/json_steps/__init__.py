@@ -5,6 +5,7 @@ from nerve.notations.json_steps.reader import read
 from nerve.notations.json_steps.writer import write, write_steps
 
 __all__ = [
+    "BEGINNING",
     "Metadata",
     "StepResult",
     "WorkflowContext",
@@ -13,3 +14,12 @@ __all__ = [
     "write",
     "write_steps",
 ]
+
+BEGINNING = """{
+  "name": "NAME",
+  "description": "What it does, and when to use it.",
+  "body": {"kind": "sequence", "steps": [
+    {"kind": "bash", "id": "first", "command": "echo hello"}
+  ]}
+}
+"""

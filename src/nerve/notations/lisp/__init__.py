@@ -3,4 +3,9 @@
 from nerve.notations.lisp.document import read
 from nerve.notations.lisp.literals import write
 
-__all__ = ["read", "write"]
+__all__ = ["BEGINNING", "read", "write"]
+
+BEGINNING = """(workflow NAME
+  (state start
+    (action (log "hello"))))
+"""

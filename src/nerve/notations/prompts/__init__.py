@@ -10,8 +10,15 @@ from nerve.notations.prompts.steps import read_steps
 from nerve.notations.yaml_text import load
 from nerve.spec.source import Document, Map, Unreadable
 
-__all__ = ["attach_prompts", "read", "write"]
+__all__ = ["BEGINNING", "attach_prompts", "read", "write"]
 
+BEGINNING = """name: NAME
+description: What it does, and when to use it.
+body:
+  kind: sequence
+  steps:
+    - {kind: bash, id: first, command: "echo hello"}
+"""
 FORMS = {"steps": read_steps, "nodes": read_nodes}
 
 

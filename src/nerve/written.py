@@ -1,0 +1,29 @@
+"""How workflows are written down: the one table of the notations, which every layer reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+NotationName = Literal["json", "yaml", "lisp"]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A notation: its name, the endings of its files, how its texts begin, and what reads and writes them."""
+
+    name: NotationName
+    suffixes: tuple[str, ...]
+    begins: str
+    """Characters by which a text without a file is known to be in it; in none of these it is YAML."""
+    module: str
+
+
+TABLE = (
+    Written("json", (".json",), "{", "nerve.notations.json_steps"),
+    Written("yaml", (".yaml", ".yml"), "", "nerve.notations.prompts"),
+    Written("lisp", (".lisp",), "(;", "nerve.notations.lisp"),
+)
+NAMES = tuple(each.name for each in TABLE)
+BY_SUFFIX = {suffix: each.name for each in TABLE for suffix in each.suffixes}
+BY_BEGINNING = {character: each.name for each in TABLE for character in each.begins}
