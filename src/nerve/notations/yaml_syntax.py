@@ -47,6 +47,8 @@ SYNTAX = [
     ("unknown escape", "no escape begins so", "Use single quotes around a text with backslashes."),
 ]
 """What the parser says, what is said of it here, and the fix."""
+ENDS_A_LINE = re.compile("[\x85\u2028\u2029]")
+"""What hardly any editor shows as the end of a line."""
 UNCLOSED = ("unexpected end of stream", "did not find expected ',' or")
 NO_BLANK = re.compile(r"[ -]*[A-Za-z_][\w-]*(?=:[^\s/:][^:\n]*$)", re.MULTILINE)
 """A key that its value follows too closely, up to the colon."""
@@ -59,6 +61,12 @@ def explained(text: str, error: yaml.MarkedYAMLError) -> tuple[int, str, str]:
     at = place_of(error, said)
     if text.startswith("```"):
         return at, "this is a block of Markdown", "Remove the lines with ```."
+    if (found := ENDS_A_LINE.search(text, 0, at)) is not None:
+        return (
+            found.start(),
+            f"the character U+{ord(found[0]):04X} ends a line",
+            "Write a line break or a blank.",
+        )
     if "mapping values" in said and (key := NO_BLANK.match(text, line_above(text, at))):
         return key.end(), "a key without a blank behind its colon", "Write 'key: value'."
     if "cannot start any token" in said and text[at : at + 1] != "\t":

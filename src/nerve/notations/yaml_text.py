@@ -221,7 +221,7 @@ class _Composer:
         style = event.style
         if style in ("'", '"'):
             return self.place(at + 1)
-        if style in ("|", ">") and (below := re.compile(r"[^\n]*\n\s*").match(self.text, at)):
+        if style in ("|", ">") and (below := re.compile(r"[^\n]*\n *").match(self.text, at)):
             return self.place(min(below.end(), len(self.text)))
         return self.place(at)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from nerve.core.suggest import suggest
+from nerve.core.suggest import closest, suggest
 from nerve.core.values import encode
 from nerve.spec import models
 from nerve.spec.meant import all_meant, unknown_key
@@ -59,6 +59,11 @@ def unknown_kind(document: Document, loc: Loc) -> Problem:
     given = node.get("kind") if isinstance(node, dict) else None
     known = ", ".join(models.KINDS)
     if given is None:
+        misspelt = (
+            next((key for key in node if closest(key, ["kind"])), None) if isinstance(node, dict) else None
+        )
+        if misspelt is not None:
+            return document.problem((*loc, misspelt), *unknown_key(misspelt, ["kind"]), key=True)
         return document.problem(loc, "a node needs a 'kind'", f"It is one of: {known}.")
     close = suggest(str(given), models.KINDS)
     fix = "" if close else f"Known: {known}."

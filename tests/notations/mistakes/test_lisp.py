@@ -402,6 +402,11 @@ MISTAKES = [
         "4:21: expected a map, found ((A 1)). Write {:name value …}.",
     ),
     ("a misspelt kind of a node", '+(node {:kind "bsh"})', "4:18: unknown kind 'bsh'. Did you mean 'bash'?"),
+    (
+        "a node whose kind is misspelt",
+        '+(node {:knd "bash"})\n    (log "hello")',
+        "4:12: unknown key 'knd'. Did you mean 'kind'?",
+    ),
     ("a node that is no map", '+(node "bash")', '4:11: expected a map, found "bash". Write {:name value …}.'),
     (
         "an input that is not declared",

@@ -156,6 +156,11 @@ MISTAKES = [
         "5:13: the tag tag:yaml.org,2002:str is not allowed. Remove it; put quotes around a text.",
     ),
     (
+        "a line separator in a long text",
+        "+nodes:\n  - id: a\n    prompt: |\n      one\u2028two\n",
+        "6:10: this is not YAML: the character U+2028 ends a line. Write a line break or a blank.",
+    ),
+    (
         "a number that is too large",
         "+steps:\n  - step: plan\n    timeout: 99999999999999999999\n",
         "5:14: the number 99999999999999999999 cannot be kept exactly. Put quotes around it if it is a text.",

@@ -26,7 +26,7 @@ def body(program: Program, forms: Sequence[Form], names: Names) -> list[Map]:
     steps: list[Map] = []
     add_all(program, forms, Env(names, steps))
     for step, following in pairwise(steps):
-        if step["kind"] == "goto":
+        if step.get("kind") == "goto":
             program.tell.note(following, "this is never reached", "Nothing behind a goto is done.")
     return steps
 

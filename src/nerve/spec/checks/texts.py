@@ -18,6 +18,7 @@ from nerve.spec.variables import Variable, compile_prompt
 from nerve.spec.walk import Found, Written, hyphens, written
 
 ALWAYS = frozenset({*SEEN, "given"})
+LINE = re.compile(r"[^\n]*\n|[^\n]+")
 NO_NAME = re.compile(r"there is no `([^`]+)` here")
 VARIABLES = {
     "$": "Write the name alone, without ${ }.",
@@ -32,7 +33,7 @@ VARIABLES = {
 
 def wrong_texts(document: Document, spec: models.WorkflowSpec, found: list[Found]) -> Iterator[Problem]:
     sight, hyphenated = Sight(found), hyphens(spec, found)
-    lines = document.text.splitlines(keepends=True)
+    lines = LINE.findall(document.text)
     for each in found:
         for text in written(each.spec):
             loc = each.loc + text.loc
@@ -91,7 +92,8 @@ def problem_in(
     """An error inside a text, at its own line and column if the text stands in the source as it is."""
     start = document.place(loc)
     at = inside(lines, start, text.source, error.offset)
-    where = "" if at else f" (column {error.column} of {text.source.splitlines()[0][:60]!r})"
+    line = text.source.split("\n")[error.line - 1]
+    where = "" if at else f" (column {error.column} of {line[:60]!r})"
     return Problem(document.file, at or start, f"{message}{where}", fix)
 
 
@@ -99,7 +101,7 @@ def inside(lines: list[str], start: Place, text: str, offset: int) -> Place | No
     """Where a character of a text stands in the source, or None if it is written another way there."""
     if start.line > len(lines):
         return None
-    last = start.line + len(text.splitlines())
+    last = start.line + text.count("\n") + 1
     first = lines[start.line - 1][start.column - 1 : start.column + len(text)]
     rest = "".join((first, *lines[start.line : last]))
     for skip in (0, 1):
