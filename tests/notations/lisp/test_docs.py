@@ -8,7 +8,7 @@ import pytest
 from nerve.notations.lisp.bodies import BLOCKS
 from nerve.notations.lisp.expressions import SPECIAL
 from nerve.notations.lisp.functions import FUNCTIONS
-from nerve.notations.lisp.sections import SECTIONS
+from nerve.notations.lisp.sections import LIMITS, SECTIONS
 from nerve.notations.lisp.steps import STEPS
 from notations.lisp.reading import checked
 
@@ -31,6 +31,11 @@ def test_the_grammar_has_every_form(form: str) -> None:
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_the_page_names_every_function(function: str) -> None:
     assert f"`{function}`" in PAGE
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_the_grammar_has_every_limit(limit: str) -> None:
+    assert f'"{limit}"' in GRAMMAR
 
 
 def test_every_rule_of_the_grammar_is_there() -> None:

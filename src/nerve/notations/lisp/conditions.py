@@ -139,7 +139,7 @@ def closed(found: Seq, named: Map) -> Seq:
 
 def add_named(program: Program, named: Map, key: Keyword, item: Form | None, env: Env, pattern: bool) -> None:
     if item is None or isinstance(item, Keyword):
-        program.tell.refuse(key, f":{key.name} has no value")
+        program.tell.refuse(key, f":{key.name} has no value", f"Write (… :{key.name} VALUE).")
     if key.name in named:
         program.tell.tell(key, f":{key.name} is there twice", "Remove one.")
     named.put(key.name, field(program, item, env, pattern), item.place)
