@@ -120,6 +120,8 @@ class Document:
     text: str = ""
     notes: list[Problem] = field(default_factory=list)
     """What the reader wants to say about it: warnings, and what an optimisation did."""
+    prompts: dict[str, str] = field(default_factory=dict)
+    """The paths of the files that prompts were put in from, by the names they have in it."""
     states: str = "state"
     """What a state of a machine is called in it."""
 

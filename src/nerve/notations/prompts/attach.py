@@ -9,10 +9,13 @@ from nerve.core.suggest import suggest
 from nerve.expr import ExprError
 from nerve.notations.discovery import FoundPrompt, find_prompt, home_of, prompt_names, unopened
 from nerve.notations.files import Refused
+from nerve.spec.checks.texts import fix_of
 from nerve.spec.scope import NAMES
 from nerve.spec.source import Document, Map, Place, Problem, Unreadable
 from nerve.spec.variables import compile_prompt, misspelt
 
+SEEN_BY_PROMPTS = NAMES - {"output"}
+AS_THEY_ARE = "Write \\{{ for braces that are meant as they are."
 ONE = ("body", "then", "otherwise", "default", "on_error")
 """The keys under which a node has another."""
 MANY = ("steps", "branches", "states")
@@ -68,6 +71,7 @@ class Attaching:
             self.files[name] = self.find(name, place)
         if (found := self.files[name]) is not None:
             node.put("text", found.text, place)
+            self.document.prompts[name] = str(found.path)
 
     def find(self, name: str, place: Place) -> FoundPrompt | None:
         """The prompt, or None and a problem."""
@@ -110,11 +114,11 @@ def problems_of(found: FoundPrompt, inputs: Iterable[str], ids: Iterable[str]) -
     if not found.text.strip():
         yield Problem(file, Place(), "the prompt is empty", "Write what the agent should do.")
     try:
-        compile_prompt(found.text, NAMES - {"output"}, inputs=inputs, hyphens=[id for id in ids if "-" in id])
+        compile_prompt(found.text, SEEN_BY_PROMPTS, inputs=inputs, hyphens=[id for id in ids if "-" in id])
     except ExprError as error:
-        variable = found.text[error.offset : error.offset + 1] == "$"
-        fix = "Declare it under inputs." if variable else "Write \\{{ for braces that are meant as they are."
-        fix = "" if "\\{{" in error.message else fix
+        undeclared = error.message.startswith("there is no input")
+        fix = "Declare it under inputs." if undeclared else f"{fix_of(error, SEEN_BY_PROMPTS)} {AS_THEY_ARE}"
+        fix = "" if "\\{{" in error.message else fix.strip()
         yield Problem(file, Place(error.line, error.column), error.message, fix)
     for offset, name, meant in misspelt(found.text):
         place = Place().after(found.text, offset)

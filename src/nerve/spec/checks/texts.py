@@ -46,8 +46,18 @@ def wrong_texts(document: Document, spec: models.WorkflowSpec, found: list[Found
                 continue
             for offset, path in references(compiled):
                 for message, fix in unknown(path, spec, sight, each):
-                    at = inside(lines, document.place(loc), text.source, offset)
-                    yield Problem(document.file, at or document.place(loc), message, fix)
+                    file, at = place_in(document, lines, each, text, offset)
+                    yield Problem(file, at, message, fix)
+
+
+def place_in(
+    document: Document, lines: list[str], each: Found, text: Written, offset: int
+) -> tuple[str, Place]:
+    """Where a character of a text stands: in the document, or in the file of a prompt."""
+    if text.way == "prompt" and isinstance(each.spec, models.Prompt) and each.spec.file in document.prompts:
+        return document.prompts[each.spec.file], Place().after(text.source, offset)
+    start = document.place(each.loc + text.loc)
+    return document.file, inside(lines, start, text.source, offset) or start
 
 
 def read(text: Written, names: frozenset[str], hyphens: frozenset[str]) -> Any:
