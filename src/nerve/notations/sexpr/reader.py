@@ -74,6 +74,8 @@ class Reader:
         self.text, self.file, self.depth = text, file, depth
         self.problems: list[Problem] = []
         self.line, self.line_start = 1, 0
+        self.written = 0
+        """The last line on which something stands before the place that is read."""
         self.stack = [Open("", Place())]
         self.count = 0
         self.blamed = Blamed()
@@ -130,6 +132,8 @@ class Reader:
             self.glued(token, place, end)
         if kind in ("space", "comment", "string"):
             self.count_lines(offset, end)
+        if kind != "space":
+            self.written = self.line
         return end
 
     def glued(self, token: str, place: Place, end: int) -> None:
@@ -157,7 +161,7 @@ class Reader:
     def open(self, bracket: str, place: Place) -> None:
         if len(self.stack) > self.depth:
             self.stop(place, f"brackets are nested more than {self.depth} deep", "Use states or helpers.")
-        first = not self.text[self.line_start : self.line_start + place.column - 1].strip()
+        first = place.line > self.written
         if first and self.stack[-1].before(place):
             self.blamed.opened = self.blamed.opened or self.stack[-1]
         if first and len(self.stack) == 1 and place.column > 1:
