@@ -1,10 +1,12 @@
 """What the language has, and what it says about what it has not."""
 
+import re
+
 import pytest
 
 from expr.generator import SCOPE
 from expr.oracle import Oracle, ours
-from nerve.expr import EvalError, ExprError, compile
+from nerve.expr import EvalError, ExprError, compile, words
 
 ORACLE = Oracle(SCOPE)
 
@@ -102,6 +104,12 @@ def test_a_word_of_another_language_is_told_with_what_is_meant(source: str, mess
     with pytest.raises(ExprError) as caught:
         compile(source, names=["a"])
     assert caught.value.message == message
+
+
+@pytest.mark.parametrize("hint", [hint for hint in words.FUNCTION_HINTS.values() if "write" in hint])
+def test_what_is_said_to_be_written_can_be_written(hint: str) -> None:
+    (code,) = re.findall("`([^`]+)`", hint)
+    compile(code.replace("…", "x"), names=["value", "array", "text", "part"])
 
 
 def test_an_unknown_name_is_found_before_anything_runs() -> None:
