@@ -18,7 +18,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("tasks", "stages", "jobs", "branches", "nodes"), ("steps", "branches")),
     **dict.fromkeys(("if_true", "true", "on_true", "on_success"), ("then", "next")),
     **dict.fromkeys(("if_false", "false", "on_false"), ("else", "otherwise")),
-    **dict.fromkeys(("on_failure", "catch", "fallback"), ("on_error",)),
+    **dict.fromkeys(("on_failure", "catch"), ("on_error",)),
     **dict.fromkeys(("goto", "to", "transition"), ("next",)),
     **dict.fromkeys(("retries", "attempts"), ("retry", "max_retries")),
     **dict.fromkeys(("params", "parameters", "arguments", "variables"), ("inputs", "args", "params")),

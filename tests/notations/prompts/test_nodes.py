@@ -134,3 +134,10 @@ def test_a_wrong_graph_says_where_and_how_to_mend_it(text: str, expected: str) -
 def test_what_a_node_depends_on_must_be_there() -> None:
     document = read(HEAD + "nodes:\n  - id: a\n    bash: x\n    depends_on: [b]\n", "review.yaml")
     assert any("review.yaml:6:18:" in str(problem) for problem in check(document).errors)
+
+
+def test_every_unknown_key_is_told_once() -> None:
+    with pytest.raises(Unreadable) as raised:
+        read(HEAD + "wibble: 1\nnods:\n  - id: a\n    aproval: Merge it?\n    wobble: 1\n", "review.yaml")
+    told = [problem.message.split(".")[0] for problem in raised.value.problems]
+    assert told == [f"unknown key '{key}'" for key in ("wibble", "nods", "aproval", "wobble")]

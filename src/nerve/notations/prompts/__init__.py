@@ -37,8 +37,9 @@ def spec_of(reading: Reading, source: object) -> Map:
         what = "the file is empty" if source is None else f"a workflow must be a mapping, not {shown(source)}"
         reading.tell(getattr(source, "place", None), what, "Start with 'name: …'.")
         return Map()
-    if not (forms := forms_of(source)):
-        reading.keys(source, (*FORMS, "body", *WORKFLOW_KEYS))
+    forms = forms_of(source)
+    if forms != ["body"]:
+        reading.keys(source, (*(forms or (*FORMS, "body")), *WORKFLOW_KEYS))
         forms = forms_of(source)
     if len(forms) > 1:
         said = f"a workflow has either {' or '.join(forms)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from nerve.notations.prompts.shape import (
     AGENT_KEYS,
@@ -45,24 +45,31 @@ def node(reading: Reading, item: Any, place: Place | None, named: bool = True) -
     if not isinstance(item, Map):
         reading.tell(place, f"a node must be a mapping, not {shown(item)}", "Write '- id: name'.")
         return made
-    actions = [key for key in item if key in ACTIONS]
-    if not actions:
-        reading.keys(item, EVERY_KEY)
-        actions = [key for key in item if key in ACTIONS]
+    reading.keys(item, known_keys(actions_of(item)))
+    actions = actions_of(item)
     if named:
         reading.text(item, "id", "Give the node a name of its own.")
     if len(actions) != 1:
         has = f"has {' and '.join(actions)}" if actions else "does nothing"
         reading.tell(place, f"the node {has}", f"Give it exactly one of: {', '.join(ACTIONS)}.")
         return made
-    make, allowed = ACTIONS[actions[0]]
-    reading.keys(item, ("id", "depends_on", actions[0], *NODE_KEYS, *allowed))
     carry(item, made, ["id"] if item.get("id") is not None else [])
     depends_on(item, made)
-    make(reading, item, made, actions[0])
+    ACTIONS[actions[0]].read(reading, item, made, actions[0])
     policies(reading, item, made)
     on_error(reading, item, made)
     return made
+
+
+def actions_of(item: Map) -> list[str]:
+    return [key for key in item if key in ACTIONS]
+
+
+def known_keys(actions: list[str]) -> list[str]:
+    """The keys that a node may have; all there are if it is not clear what it does."""
+    kinds = actions if len(actions) == 1 else [*ACTIONS]
+    own = [key for kind in kinds for key in ACTIONS[kind].keys]
+    return list(dict.fromkeys(["id", "depends_on", *kinds, *NODE_KEYS, *own]))
 
 
 def depends_on(item: Map, made: Map) -> None:
@@ -148,17 +155,17 @@ def approval(reading: Reading, item: Map, made: Map, key: str) -> None:
         made.setdefault("reject", Seq(["reject"], place))
 
 
-Make = Callable[[Reading, Map, Map, str], None]
-ACTIONS: dict[str, tuple[Make, tuple[str, ...]]] = {
-    "prompt": (prompt, ("context", *AGENT_KEYS)),
-    "command": (command, ("context", *AGENT_KEYS)),
-    "bash": (bash, BASH_KEYS),
-    "gate": (gate, ()),
-    "approval": (approval, ()),
+class Action(NamedTuple):
+    """What a node can be: how it is read, and which keys it may have beside those of every node."""
+
+    read: Callable[[Reading, Map, Map, str], None]
+    keys: tuple[str, ...] = ()
+
+
+ACTIONS = {
+    "prompt": Action(prompt, ("context", *AGENT_KEYS)),
+    "command": Action(command, ("context", *AGENT_KEYS)),
+    "bash": Action(bash, BASH_KEYS),
+    "gate": Action(gate),
+    "approval": Action(approval),
 }
-"""What a node can be: how it is read, and which keys it may have beside those of every node."""
-EVERY_KEY = tuple(
-    dict.fromkeys(
-        ["id", "depends_on", *ACTIONS, *NODE_KEYS, *(key for _, keys in ACTIONS.values() for key in keys)]
-    )
-)

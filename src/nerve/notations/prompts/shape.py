@@ -185,7 +185,6 @@ Item = Callable[[Any, Place | None], Map]
 
 def workflow(reading: Reading, source: Map, key: str, kind: str, item: Item, fix: str) -> Map:
     """The workflow that a file stands for whose body is the list under a key."""
-    reading.keys(source, (key, *WORKFLOW_KEYS))
     data = header(reading, source)
     body = Map({"kind": kind}, source.keys_at.get(key) or source.place)
     put(body, "steps", items(reading, source, key, item, fix), source, key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from nerve.core.nodes.graph import find_cycle
 from nerve.spec import models
@@ -21,7 +21,7 @@ def graphs(spec: models.WorkflowSpec, found: list[Found]) -> Iterator[Wrong]:
     for each in found:
         if not isinstance(each.spec, models.Graph):
             continue
-        known = [step.id for step in each.spec.steps if step.id]
+        known = {step.id: None for step in each.spec.steps if step.id}
         for n, step in enumerate(each.spec.steps):
             for m, name in enumerate(step.depends_on):
                 if name not in known:
@@ -33,7 +33,7 @@ def graphs(spec: models.WorkflowSpec, found: list[Found]) -> Iterator[Wrong]:
             yield (*each.loc, "steps", at, "depends_on"), f"the steps wait for each other: {way}", fix
 
 
-def no_dependency(step: str | None, name: str, known: list[str]) -> tuple[str, str]:
+def no_dependency(step: str | None, name: str, known: Collection[str]) -> tuple[str, str]:
     """What is said of a name in `depends_on` that nothing has."""
     message = f"'{step}' depends on '{name}', and nothing here has that id"
     several = [part for part in re.split(r"[\s,]+", name) if part]
