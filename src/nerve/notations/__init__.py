@@ -22,7 +22,11 @@ class Notation(Written):
 
     def read(self, text: str, file: str = "<text>") -> Document:
         reader: Callable[[str, str], Document] = import_module(self.module).read
-        return reader(text, file)
+        try:
+            return reader(text, file)
+        except Unreadable:
+            refuse_other(self, text, file)
+            raise
 
     def write(self, data: Mapping[str, Any]) -> str:
         """The full form: the spec itself, written in this syntax."""
@@ -53,9 +57,23 @@ def read(text: str, file: str = "<text>", notation: str | None = None) -> Docume
 
 
 def recognised(text: str, file: str) -> Notation:
-    if (found := SUFFIXES.get(Path(file).suffix.lower())) is not None:
-        return found
-    return NOTATIONS[BY_BEGINNING.get(text.lstrip("\ufeff \t\r\n")[:1], "yaml")]
+    return SUFFIXES.get(Path(file).suffix.lower()) or looks_like(text) or NOTATIONS["yaml"]
+
+
+def looks_like(text: str) -> Notation | None:
+    """The notation that a text is in by its first character; None if that does not tell."""
+    name = BY_BEGINNING.get(text.lstrip("\ufeff \t\r\n")[:1])
+    return NOTATIONS[name] if name else None
+
+
+def refuse_other(notation: Notation, text: str, file: str) -> None:
+    """Say of a text that cannot be read that it looks like one in another notation, if it does."""
+    other = looks_like(text)
+    if other is None or other is notation or (other.name, notation.name) == ("json", "yaml"):
+        return
+    message = f"this looks like {other.name}, and is read as {notation.name}"
+    fix = f"Give the file the ending {other.suffixes[0]}, or mend its beginning."
+    raise Unreadable([Problem(file, Place(), message, fix)]) from None
 
 
 def open_document(

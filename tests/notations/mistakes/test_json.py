@@ -20,6 +20,11 @@ MISTAKES = [
     ),
     ("YAML in a JSON file", "name: flow\n", "1:1: 'name' is no JSON value. Text stands in double quotes."),
     (
+        "Lisp in a JSON file",
+        "(workflow flow (state a))\n",
+        "1:1: this looks like lisp, and is read as json. Give the file the ending .lisp, or mend its beginning.",
+    ),
+    (
         "a block of Markdown",
         "```json\n{}\n```\n",
         "1:1: this is a block of Markdown. Remove the lines with ```.",

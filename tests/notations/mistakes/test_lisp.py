@@ -24,6 +24,11 @@ MISTAKES = [
         "1:1: expected a workflow, found hello. Write (workflow NAME (state …) …), or (spec {…}).",
     ),
     (
+        "JSON in a Lisp file",
+        '{"id": "flow", "steps": []}\n',
+        "1:1: this looks like json, and is read as lisp. Give the file the ending .json, or mend its beginning.",
+    ),
+    (
         "a block of Markdown",
         "```lisp\n(workflow flow)\n```\n",
         "1:1: this is a block of Markdown. Remove the lines with ```.",

@@ -21,6 +21,11 @@ MISTAKES = [
         "1:1: a workflow must be a mapping, not 'hello'. Start with 'name: …'.",
     ),
     (
+        "Lisp in a YAML file",
+        "(workflow flow (state a))\n",
+        "1:1: this looks like lisp, and is read as yaml. Give the file the ending .lisp, or mend its beginning.",
+    ),
+    (
         "a block of Markdown",
         "```yaml\nname: flow\n```\n",
         "1:1: this is not YAML: this is a block of Markdown. Remove the lines with ```.",
