@@ -77,8 +77,8 @@ def test_the_full_form_is_for_people() -> None:
         ),
         (
             spec(kind="machine", states=[{"name": "a b", "body": {"kind": "gate", "id": "a b"}}]),
-            "'id' of step 'a b' of type approval is 1 to 128 letters, digits, '_', '-' and '.', the first a"
-            " letter, digit or '_', not 'a b'",
+            "'id' of step 'a b' of type approval must be 1 to 128 letters, digits, '_', '-' and '.', the"
+            " first a letter, digit or '_', not 'a b'",
         ),
     ],
 )
