@@ -120,20 +120,19 @@ class Writer:
         self._hand_over(authors, batch)
 
     def _collect(self) -> tuple[list[Author], list[Append]]:
-        authors, batch, failed = list[Author](), list[Append](), dict[Author, Outcome]()
-        for author in self._dirty:
+        authors: list[Author] = []
+        batch: list[Append] = []
+        dirty, self._dirty = self._dirty, {}
+        for author in dirty:
             try:
                 append = author.take()
             except Exception as error:
                 log.exception("what is to be written could not be put together")
-                failed[author] = StoreFailed(f"{type(error).__name__}: {error}")
+                tell(author, StoreFailed(f"{type(error).__name__}: {error}"))
                 continue
             if append is not None:
                 authors.append(author)
                 batch.append(append)
-        self._dirty.clear()
-        for author, outcome in failed.items():
-            tell(author, outcome)
         return authors, batch
 
     def _commit(self, batch: list[Append], patience: float) -> list[Outcome]:

@@ -32,9 +32,9 @@ def link(previous: bytes, run: str, row: Row, data: bytes) -> bytes:
     front make the encoding unambiguous: no two different rows give the same bytes.
     """
     seq, at, type, path, settles, _ = row
-    lengths = len(run), len(type), len(path), -1 if settles is None else len(settles)
+    behind = -1 if settles is None else len(settles)
     # Adding 0.0 turns -0.0 into 0.0, which is what SQLite gives back for it.
-    head = _frame(previous, seq, at + 0.0, *lengths)
+    head = _frame(previous, seq, at + 0.0, len(run), len(type), len(path), behind)
     return sha256(head + f"{run}{type}{path}{settles or ''}".encode() + data).digest()
 
 
