@@ -371,6 +371,21 @@ async def test_a_schema_is_complete_in_itself_and_nothing_is_fetched_for_it(sess
         await outcome(session, body)
 
 
+@pytest.mark.parametrize("check", [{"condition": "output > 1"}, {"schema": {"type": "number", "minimum": 2}}])
+async def test_a_run_that_failed_at_a_check_can_be_tried_again(
+    session: Session, check: dict[str, Any]
+) -> None:
+    tries: list[str] = []
+    FunctionNode("first", session, lambda context: tries.append("first"))
+    FunctionNode("count", session, lambda context: tries.append("count") or tries.count("count"))
+    workflow = loaded(session, sequence(call("first"), call("count", expect=[check])))
+    failed = await session.start(workflow.id)
+    with pytest.raises(WorkflowFailed, match="expected"):
+        await failed.wait()
+    assert await (await session.retry(failed.run_id)).wait() == 2
+    assert tries == ["first", "count", "count"]
+
+
 async def test_a_retry_makes_the_step_and_its_checks_again(session: Session) -> None:
     tries: list[int] = []
     FunctionNode("count", session, lambda context: tries.append(1) or len(tries))

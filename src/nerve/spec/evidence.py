@@ -47,23 +47,36 @@ class Expected(Inline):
     async def _failure(self, context: ExecutionContext, check: models.Expect, result: Result) -> str:
         """Why a check did not hold, or nothing."""
         sight = self.sight.also(output=result.output)
-        if check.condition is not None:
-            return "" if holds(check.condition, sight) else f"expected {check.condition}, which does not hold"
         if check.file is not None:
             asked: Any = text(check.file, sight)
             if check.schema is not None:
                 asked = {"file": asked, "schema": check.schema}
             return (await self._call(context, FileCheck("expect"), asked)).error
-        if check.schema is not None:
-            problem = problem_of(result.output, check.schema)
-            return problem and f"expected an output that fits its schema: {problem}"
-        command, values = command_of(check.command or "", sight)
-        told = await self._call(context, BashNode("expect", None, command, project_of(context), values))
-        return "" if told.success else f"expected `{check.command}` to succeed: {told.error}"
+        if check.command is not None:
+            command, values = command_of(check.command, sight)
+            told = await self._call(context, BashNode("expect", None, command, project_of(context), values))
+            return "" if told.success else f"expected `{check.command}` to succeed: {told.error}"
+        problem = unlike(check, result.output, sight)
+        return (await self._call(context, Unmet("expect"), problem)).error if problem else ""
 
     async def _call(self, context: ExecutionContext, node: Node, input: Any = None) -> Result:
         self.made_checks += 1
         return await context.call(node, input, path=beside(self.path, "expect", self.made_checks))
+
+
+def unlike(check: models.Expect, output: Any, sight: Sight) -> str:
+    """Why an output is not as expected, or nothing."""
+    if check.condition is not None:
+        return "" if holds(check.condition, sight) else f"expected {check.condition}, which does not hold"
+    problem = problem_of(output, check.schema or {})
+    return problem and f"expected an output that fits its schema: {problem}"
+
+
+class Unmet(Node):
+    """Says what was not as expected; it is a step, so that whoever tries again knows what has failed."""
+
+    async def execute(self, context: ExecutionContext) -> Result:
+        return Result.failed(str(context.input), "NotAsExpected")
 
 
 class FileCheck(Node):
