@@ -384,6 +384,25 @@ async def test_a_run_that_failed_outside_of_its_steps_is_tried_again_with_what_t
     assert done == ["paid", "stumbled"]
 
 
+async def test_a_step_of_a_run_that_is_over_is_tried_again_by_its_path(api: Api) -> None:
+    done: list[str] = []
+
+    @api.session.node
+    async def step(context: Any) -> Any:
+        done.append(context.input)
+        return context.input
+
+    @api.session.workflow
+    async def three(ctx: Any) -> list[str]:
+        return [(await ctx.run("step", name)).output for name in "abc"]
+
+    first = await api.start(workflow="three", wait=True)
+    again = await api.retry(run=first.run_id, path="/step[2]")
+    assert (await over(api, again.run_id)).result == ["a", "b", "c"]
+    assert done == ["a", "b", "c", "b"]
+    assert (await refusal(api.retry(run=first.run_id, path="/step[9]"))).code == "refused"
+
+
 async def test_a_text_is_routed_to_a_workflow_and_started(api: Api) -> None:
     decided = await api.route(text="hello: say it")
     assert (decided.kind, decided.workflow, decided.run) == ("workflow", "hello", None)

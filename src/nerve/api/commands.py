@@ -248,9 +248,11 @@ async def retry(session: Session, asked: models.Skip) -> models.RunTold:
     if not run.is_complete:
         await run.retry(asked.path or None, reply=begun(asked))
         return run_told(run)
+    check_source(session, run, asked)
+    if asked.path:
+        return run_told(await session.fork(run.run_id, asked.path, key=asked.key, reply=begun(asked)))
     if run.state is not WorkflowState.FAILED and not failures(session.engine.store.events(run.run_id)):
         raise ApiError("conflict", f"nothing has failed in run '{run.run_id}'", "Start it again, or fork it.")
-    check_source(session, run, asked)
     return run_told(await session.retry(run.run_id, asked.key, reply=begun(asked)))
 
 
