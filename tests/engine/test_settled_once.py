@@ -56,8 +56,8 @@ async def crashed(file: Path, place: Path, after: str, workflow: Any) -> Path:
     copies: list[Path] = []
     session, _ = opened(file, workflow)
 
-    def crash(_: WorkflowRun, events: Any) -> None:
-        if not copies and any(event.event_type == after for event in events):
+    def crash(_: WorkflowRun, rows: Any) -> None:
+        if not copies and any(row.type == after for row in rows):
             copies.append(photographed(file, place))
 
     async with session:
@@ -94,8 +94,8 @@ async def test_a_wait_that_was_settled_and_not_yet_given_up_when_the_process_end
     session, _ = opened(copy, workflow)
     copies: list[Path] = []
 
-    def crash(_: WorkflowRun, events: Any) -> None:
-        if any(event.event_type in ("gate_answered", "signal_received") for event in events):
+    def crash(_: WorkflowRun, rows: Any) -> None:
+        if any(row.type in ("gate_answered", "signal_received") for row in rows):
             copies.append(photographed(copy, tmp_path / "again"))
 
     async with session:

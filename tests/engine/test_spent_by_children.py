@@ -112,8 +112,8 @@ async def test_a_crash_after_the_child_was_stopped_changes_nothing(file: Path, t
     await left_at_its_gate(file)
     copies: list[Path] = []
 
-    def crash(_: WorkflowRun, events: list[Any]) -> None:
-        if any(event.event_type == "workflow_cancelled" for event in events):
+    def crash(_: WorkflowRun, rows: list[Any]) -> None:
+        if any(row.type == "workflow_cancelled" for row in rows):
             copies.append(photographed(file, tmp_path / "crashed"))
 
     async with project(file, asks_with_two) as session:

@@ -14,6 +14,7 @@ from nerve.api.models import EventTold
 from nerve.api.telling import found, tellable
 from nerve.core.event import ENDS, WorkflowEvent
 from nerve.core.values import encode, too_deep
+from nerve.core.workflow.replay import Row
 from nerve.core.workflow.run import WorkflowRun
 
 if TYPE_CHECKING:
@@ -79,16 +80,16 @@ class Hub:
         if self._tell not in engine.watchers:
             engine.watchers.append(self._tell)
 
-    def _tell(self, run: WorkflowRun, events: Iterable[WorkflowEvent]) -> None:
-        for event in events:
+    def _tell(self, run: WorkflowRun, rows: Iterable[Row]) -> None:
+        watching = [each for each in self._watchers if each.run_id in (None, run.run_id)]
+        for row in rows:
             self._told += 1
-            self._past.append((self._told, event.run_id, event.seq))
-            watching = [
-                each for each in self._watchers if each.run_id in (None, run.run_id) and not each.lagged
-            ]
-            size = size_of(event) if watching else 0
-            for watcher in watching:
-                watcher.tell(self._told, event, size)
+            self._past.append((self._told, run.run_id, row.seq))
+            if watching := [each for each in watching if not each.lagged]:
+                event = run._event(row)
+                size = size_of(event)
+                for watcher in watching:
+                    watcher.tell(self._told, event, size)
 
     async def watch(self, run_id: str | None = None, after: int = 0) -> AsyncGenerator[EventTold, None]:
         """The events of a run behind a number, and then as they come; without a run, of all from now on."""

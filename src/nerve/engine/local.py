@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
-from nerve.core.event import Sink, WorkflowEvent
+from nerve.core.event import Sink
 from nerve.core.nodes.base import Names
 from nerve.core.result import Result
 from nerve.core.runtime import Call
@@ -76,7 +76,7 @@ class LocalEngine:
         self._sentinel: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._writer: Writer | None = None
-        self.watchers: list[Callable[[WorkflowRun, list[WorkflowEvent]], None]] = []
+        self.watchers: list[Callable[[WorkflowRun, list[Row]], None]] = []
         """Whoever sees the events of all runs."""
         self.sinks: list[Sink] = []
         """Sinks of every run that starts, or is taken up, from now on."""
@@ -426,10 +426,8 @@ class LocalEngine:
             self._show.show(run, rows)
         if self._facts is not None:
             shown_to(self._facts.shown, run, rows)
-        if self.watchers:
-            events = [run._event(row) for row in rows]
-            for watch in self.watchers:
-                shown_to(watch, run, events)
+        for watch in self.watchers:
+            shown_to(watch, run, rows)
 
     def defined(self, workflow: Workflow) -> None:
         """There is a new workflow: whoever watches may see it."""
@@ -593,10 +591,10 @@ async def leave(drive: Drive) -> None:
         await drive.journal.written_upto(drive.journal.seq)
 
 
-def shown_to(watch: Callable[[WorkflowRun, list[Any]], None], run: WorkflowRun, seen: list[Any]) -> None:
+def shown_to(watch: Callable[[WorkflowRun, list[Row]], None], run: WorkflowRun, rows: list[Row]) -> None:
     """What is on disk goes on, whoever of those who watch cannot take it in."""
     try:
-        watch(run, seen)
+        watch(run, rows)
     except Exception:
         log.exception("what run %s has written could not be shown", run.run_id)
 

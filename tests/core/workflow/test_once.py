@@ -103,8 +103,8 @@ async def test_a_decision_that_a_crash_kept_from_going_on_is_taken_again_and_no_
     run, _ = in_doubt
     copies = []
 
-    def crash(_, events):
-        if any(event.event_type == "node_completed" for event in events):
+    def crash(_, rows):
+        if any(row.type == "node_completed" for row in rows):
             copies.append(photographed(run._engine.store.file, tmp_path / "crashed"))
 
     run._engine.watchers.append(crash)
