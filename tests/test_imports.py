@@ -51,7 +51,9 @@ async def main():
     return await (await session.start("hello")).wait()
 assert asyncio.run(main()) == "hello"
 """
-    assert "apsw" not in loaded(code)
+    modules = loaded(code)
+    assert "apsw" not in modules
+    assert not {name for name in modules if name.startswith("nerve.dataspace")}
 
 
 def test_opening_a_sqlite_session_loads_the_database(tmp_path):

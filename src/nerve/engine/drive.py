@@ -7,7 +7,7 @@ import contextvars
 import os
 from collections.abc import Awaitable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from nerve.core.limits import Limits, message
 from nerve.core.misfits import readable
@@ -25,7 +25,6 @@ from nerve.engine.calls import DOUBT, Calls
 from nerve.engine.children import child_id
 from nerve.engine.delivery import Delivery
 from nerve.engine.emits import Emits
-from nerve.engine.facts import Facts
 from nerve.engine.journal import Journal
 from nerve.engine.lending import Lending
 from nerve.engine.purses import Purses
@@ -36,6 +35,9 @@ from nerve.engine.waits import Waits
 from nerve.engine.writer import Writer
 from nerve.errors import Conflict, LimitReached, NerveError, NotJson, Rejected, StoreFull, Suspended
 from nerve.store.port import Row, RunRow, Store
+
+if TYPE_CHECKING:
+    from nerve.engine.facts import Facts
 
 STUBBORN = 5.0
 """Seconds given to a body that was cancelled and does not end, before it is cancelled once more."""

@@ -179,8 +179,9 @@ class Facts:
 
     # -- waiting -------------------------------------------------------------------------------
 
-    def look(self, run_id: str, path: str, patterns: Patterns) -> dict[str, Any] | None:
+    def look(self, run_id: str, path: str, asked: Mapping[str, Any]) -> dict[str, Any] | None:
         """What settles a wait now; if there is nothing, the wait is woken when it comes, and is on disk."""
+        patterns = asked["patterns"] if "patterns" in asked else signal(asked["label"], asked["key"])
         first: tuple[Pending, dict[str, Any]] | None = None
         for which, pattern in patterns.items():
             for fact, captures in self.space.find(list(pattern)):
@@ -251,13 +252,7 @@ def fact_of(row: FactRow) -> Fact:
     return Fact(Record.of(decode(row.record)), row.id, row.by, row.at, row.version)
 
 
-def asked_of(data: Mapping[str, Any]) -> Patterns:
-    """What a recorded wait looks for."""
-    patterns: Patterns = data.get("patterns") or patterns_of(data["label"], data["key"])
-    return patterns
-
-
-def patterns_of(label: str, key: str | None) -> Patterns:
+def signal(label: str, key: str | None) -> Patterns:
     """What a wait for a signal looks for."""
     named = {"value": "?value"} if key is None else {"key": literal(key), "value": "?value"}
     return {"signal": ["signal", literal(label), named]}

@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from nerve.core.event import Sink
@@ -26,7 +26,6 @@ from nerve.engine.budgets import Budgets
 from nerve.engine.commands import Commands
 from nerve.engine.definitions import Definitions
 from nerve.engine.drive import Drive
-from nerve.engine.facts import Facts, asked_of
 from nerve.engine.records import limits_of, start_of
 from nerve.engine.recovery import OPEN, LeftAlone, Recovery
 from nerve.engine.show import Show
@@ -36,6 +35,9 @@ from nerve.engine.waits import at_work, gate_info, open_in
 from nerve.engine.writer import Writer
 from nerve.errors import NerveError, WorkflowAbsent
 from nerve.store.port import ReplyRow, Row, RunRow, Store
+
+if TYPE_CHECKING:
+    from nerve.engine.facts import Facts
 
 log = logging.getLogger("nerve")
 
@@ -133,6 +135,8 @@ class LocalEngine:
     def facts(self) -> Facts:
         """The dataspace of the session, read when somebody first needs it."""
         if self._facts is None:
+            from nerve.engine.facts import Facts  # it takes milliseconds to import, and few need it
+
             self._facts = Facts(self, self._name)
         return self._facts
 
@@ -413,7 +417,7 @@ class LocalEngine:
     def watch(self, run_id: str, past: list[Row]) -> bool:
         """Let a run that nobody drives hear of the facts it waits for; whether one is there already."""
         waits = [row for row in open_in(past).values() if row.type == "signal_waiting"]
-        seen = [self.facts.look(run_id, row.path, asked_of(decode(row.data))) for row in waits]
+        seen = [self.facts.look(run_id, row.path, decode(row.data)) for row in waits]
         return any(found is not None for found in seen)
 
     def show(self, run: WorkflowRun, rows: list[Row]) -> None:

@@ -16,7 +16,6 @@ from nerve.core.values import decode, digest, encode
 from nerve.core.workflow.replay import ASKS, CONTROL, ROOT, Found, Outdated, acts, below, compared, within
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import GateInfo, WorkflowState
-from nerve.engine.facts import patterns_of
 from nerve.engine.guards import Guard, goes_on, is_around
 from nerve.engine.records import late, ran_for
 from nerve.errors import LimitReached, Suspended
@@ -190,10 +189,10 @@ class Waits:
 
     def _looked(self, wait: Signal) -> bool:
         """Whether a fact that is there already settles the wait."""
-        patterns = wait.patterns or patterns_of(wait.label, wait.key)
-        seen = self._drive.host.facts.look(self._drive.run.run_id, wait.path, patterns)
+        asked = content(wait)
+        seen = self._drive.host.facts.look(self._drive.run.run_id, wait.path, asked)
         if seen is not None:
-            self.came(wait.path, content(wait), seen)
+            self.came(wait.path, asked, seen)
         return seen is not None
 
     def came(self, path: str, asked: Mapping[str, Any], seen: Mapping[str, Any]) -> int | None:
