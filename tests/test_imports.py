@@ -56,6 +56,31 @@ assert asyncio.run(main()) == "hello"
     assert not {name for name in modules if name.startswith("nerve.dataspace")}
 
 
+def test_recovering_runs_loads_nothing_that_reads_definitions_or_facts(tmp_path):
+    code = f"""
+import asyncio
+from nerve import Session
+async def ask(ctx):
+    return await ctx.gate("Go on?")
+async def main():
+    for part in ("start", "recover"):
+        async with Session("test", {str(tmp_path / "nerve.db")!r}) as session:
+            session.workflow(ask)
+            if part == "start":
+                run = await session.start("ask")
+                while run.pending_gate is None:
+                    await asyncio.sleep(0)
+            else:
+                (run,) = await session.recover()
+                await run.answer("yes")
+                assert await run.wait() == "yes"
+asyncio.run(main())
+"""
+    modules = loaded(code)
+    assert "pydantic" not in modules
+    assert not {name for name in modules if name.startswith(("nerve.dataspace", "nerve.spec"))}
+
+
 def test_opening_a_sqlite_session_loads_the_database(tmp_path):
     code = f"from nerve import Session; Session('test', {str(tmp_path / 'nerve.db')!r}).engine.store.close()"
     modules = loaded(code)

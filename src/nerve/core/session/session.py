@@ -289,6 +289,8 @@ class Session:
 
     async def recover(self) -> list[WorkflowRun]:
         """Go on with every open run of this session, after a restart."""
+        if self.engine.store.fact_version(self.name) == 0:
+            return await self.engine.recover()  # no fact ever was, and what reads them takes long to import
         self.dataspace.define_all()
         runs = await self.engine.recover()
         return [*runs, *await self.dataspace.start_all()]
