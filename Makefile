@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
-JOBS ?= 2
+# Three where there are two cores: for a third of the time tests wait, for processes and for the disk.
+JOBS ?= 3
 
 AGENTS := $(VENV)/.agents
 BROWSER := $(VENV)/browser
