@@ -172,16 +172,22 @@ class Calls:
         return stopped([*above(self.clocks, place), *self._drive.waits.guards(place)])
 
     def _started(self, call: Call, role: Role, text: str, hashed: str) -> Awaitable[None] | None:
-        """Note that the call has started; only what must not happen twice waits for the disk."""
+        """Note that the call has started; gives what to wait for if that must be on disk before it acts.
+
+        What must not happen twice waits, and a leaf after a clock reading: its input may depend on that time,
+        and another attempt after a crash has the same idempotency key.
+        """
         drive = self._drive
-        once = call.policy.effect == "once"
-        extra = ONCE if once else ""
+        waits = call.policy.effect == "once"
+        extra = ONCE if waits else ""
         if role == "workflow":
-            once, extra = True, f'"child":"{drive.child_id(call.path)}",'
+            waits, extra = True, f'"child":"{drive.child_id(call.path)}",'
+        elif role == "leaf":
+            waits = waits or getattr(call.node, "asks", False) or drive.emits.clock_unwritten
         data = records.started(call, role, text, hashed, extra)
         type = "step_started" if call.step else "node_started"
         seq = drive.journal.note(type, call.path, data, None, urgent=False)
-        return drive.journal.written_upto(seq) if once or getattr(call.node, "asks", False) else None
+        return drive.journal.written_upto(seq) if waits else None
 
     async def _part_of_the_body(self, call: Call, role: Role) -> Result:
         assert call.context is not None

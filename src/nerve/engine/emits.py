@@ -24,6 +24,12 @@ class Emits:
         self._drive = drive
         self._counts: dict[tuple[str, str], int] = {}
         self._unwritten: list[tuple[str, str, str]] = []
+        self._clock_read = 0
+
+    @property
+    def clock_unwritten(self) -> bool:
+        """Whether the body knows a time that is not on disk: after a crash it would get another one."""
+        return self._clock_read > self._drive.journal.committed
 
     def emit(self, place: str, type: str, data: dict[str, Any]) -> None:
         drive = self._drive
@@ -73,10 +79,15 @@ class Emits:
         if self._drive.delivery.replay is not None:
             self._unwritten.append((type, place, text))
         else:
-            self._drive.journal.note(type, place, text, urgent=False)
+            self._write(type, place, text)
 
     def write_kept(self) -> None:
         """The replay is over: what was emitted meanwhile is new."""
         for type, place, text in self._unwritten:
-            self._drive.journal.note(type, place, text, urgent=False)
+            self._write(type, place, text)
         self._unwritten.clear()
+
+    def _write(self, type: str, place: str, text: str) -> None:
+        seq = self._drive.journal.note(type, place, text, urgent=False)
+        if type == "clock_read":
+            self._clock_read = seq

@@ -86,6 +86,32 @@ async def test_a_crash_between_two_steps_repeats_neither(file, tmp_path):
     assert (first, again) == ([1], [])
 
 
+@pytest.mark.parametrize("beside", [False, True])
+async def test_a_step_given_the_time_gets_the_same_time_again_after_a_crash_in_it(file, tmp_path, beside):
+    inputs, crashed = [], []
+
+    async def work(context):
+        inputs.append((context.idempotency_key, context.input))
+        if not crashed:
+            crashed.append(photographed(file, tmp_path / "crashed"))
+        return context.input
+
+    async def body(ctx):
+        other = asyncio.create_task(ctx.gate("Never answered")) if beside else None
+        done = await ctx.run("work", ctx.now().isoformat())
+        if other is not None:
+            other.cancel()
+        return done["output"]
+
+    async with opened(file, body, ("work", work)) as session:
+        await within((await session.start("body")).wait())
+    async with opened(crashed[0], body, ("work", work)) as session:
+        (run,) = await session.recover()
+        await within(run.wait())
+    assert len(inputs) == 2
+    assert inputs[0] == inputs[1]
+
+
 async def test_now_random_and_new_id_are_the_same_after_recovery(file):
     seen = []
 
