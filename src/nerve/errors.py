@@ -25,6 +25,7 @@ Suspended (BaseException) the body leaves memory; passes through a user's `excep
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 
 class NerveError(Exception):
@@ -41,10 +42,11 @@ class NodeFailed(NerveError):
 
 
 class WorkflowAbsent(NerveError, ValueError):
-    """The workflow of a run is not in the session."""
+    """The workflow of a run is not in the session; `modules` are the files that registered it."""
 
-    def __init__(self, workflow: str, run: str) -> None:
+    def __init__(self, workflow: str, run: str, modules: Sequence[str] = ()) -> None:
         super().__init__(f"Workflow '{workflow}' of run '{run}' not found in session")
+        self.modules = tuple(modules)
 
 
 class WorkflowFailed(NerveError):

@@ -230,7 +230,7 @@ async def test_a_run_whose_code_is_not_here_is_told_of_and_does_not_go_on(tmp_pa
         assert (gate.run_id, (await api.run(run=begun.run_id)).workflow) == (begun.run_id, "ask")
         assert (await api.events(run=begun.run_id)).events
         error = await refusal(api.answer(run=begun.run_id, answer="yes"))
-        assert (error.code, error.fix) == ("refused", "Name the file that has its code: --with FILE.")
+        assert (error.code, error.fix) == ("refused", "Name the file that has its code: --with FILE")
         with_workflows(session)
         await api.answer(run=begun.run_id, answer="yes")
         assert (await over(api, begun.run_id)).state == "completed"

@@ -259,7 +259,7 @@ def test_python_is_started_and_what_it_prints_is_no_result(do) -> None:
 def test_a_run_whose_code_is_not_there_says_how_to_name_it_and_stays_as_it_is(verb: list[str], do) -> None:
     run = do("start", "flows.py:greet", "--json").json["run_id"]
     done = do(verb[0], run, *verb[1:])
-    assert (done.code, "Name the file that has its code: --with FILE." in done.err) == (2, True)
+    assert (done.code, "Name the file that has its code: --with flows.py" in done.err) == (2, True)
     assert do("status", run, "--json").json["state"] == "waiting"
 
 

@@ -114,7 +114,8 @@ def told(error: Exception) -> ApiError:
                 "refused", str(error), details={"problems": [each.to_dict() for each in error.problems]}
             )
         case WorkflowAbsent():
-            return ApiError("refused", str(error), "Name the file that has its code: --with FILE.")
+            files = " ".join(f"--with {file}" for file in error.modules or ["FILE"])
+            return ApiError("refused", str(error), f"Name the file that has its code: {files}")
         case StoreFull():
             return ApiError("storage_full", str(error), "Free some space, then try again.")
         case StoreBusy() | StoreLocked():

@@ -7,7 +7,7 @@ import contextlib
 import shlex
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
@@ -143,6 +143,14 @@ class Door:
         await self.rests(run)
         return run.run_id
 
+    def options_for(self, run_id: str) -> list[str]:
+        """Return the options a command on a run needs; without a server, the files that have its code."""
+        if self.session is None:
+            return []
+        row = self.session.engine.store.run(run_id)
+        recorded = self.session.engine.modules_of(row) if row is not None else []
+        return file_options(replace(self.common, modules=(*self.common.modules, *map(Path, recorded))))
+
     async def rests(self, run: WorkflowRun) -> None:
         if self.session is not None:
             await at_rest(self.session, run)
@@ -217,10 +225,13 @@ def command(*words: str) -> str:
 
 def again(common: Common, run_id: str) -> str:
     """The command that goes on with a run."""
-    options = [part for file in common.modules for part in ("--with", str(file))]
-    if common.store is not None:
-        options += ["--store", str(common.store)]
-    return command("resume", run_id, *options)
+    return command("resume", run_id, *file_options(common))
+
+
+def file_options(common: Common) -> list[str]:
+    """Return the options that name the files a command works with."""
+    options = [part for file in dict.fromkeys(common.modules) for part in ("--with", str(file))]
+    return [*options, "--store", str(common.store)] if common.store is not None else options
 
 
 def console(common: Common) -> Console:

@@ -49,4 +49,7 @@ async def defined(project: Project, name: str, common: Common) -> Document | Non
 
 
 def python(given: str) -> UsageError:
-    return UsageError(f"{given} is Python: only running it executes it, so there is no text to look at.")
+    return UsageError(
+        f"Workflow {given} is Python code, so there is no definition to read."
+        f" Run it with the file that registers it: nerve run {given} --with FILE."
+    )

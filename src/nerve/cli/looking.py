@@ -89,7 +89,7 @@ def status(run: Annotated[str | None, RUN] = None, /, *, common: Common = DEFAUL
         rows = [f"{told.workflow}  {told.run_id}  {told.state}", *drawn(tree, door.out)]
         rows += [f"error: {outcome.error}"] if outcome.error else []
         rows += [f"held: {told.held['message']}"] if told.held else []
-        door.tell(told, [*rows, *map(asked, told.gates)])
+        door.tell(told, [*rows, *(asked(door, gate) for gate in told.gates)])
         return COMPLETED
 
     return answering(common, do)
@@ -105,7 +105,7 @@ async def overall(door: Door) -> int:
         f"runs: {counted or 'none'}",
         f"today: {today(usage)}",
         *(f"held: {run}: {why}" for run, why in health.held.items()),
-        *map(asked, gates.gates),
+        *(asked(door, gate) for gate in gates.gates),
     ]
     everything = {**health.model_dump(mode="json"), "server": door.session is None}
     everything |= {"gates": gates.model_dump(mode="json")["gates"], "usage": usage.model_dump(mode="json")}
@@ -120,7 +120,7 @@ def gates(*, common: Common = DEFAULT) -> int:
         found = (await door.client.gates()).gates
         told = [{**gate.model_dump(mode="json"), "name": name_of(gate)} for gate in found]
         now = datetime.now(UTC)
-        rows = [line for gate in found for line in (asked(gate, whose(gate, now)), *fields_of(gate))]
+        rows = [line for gate in found for line in (asked(door, gate, whose(gate, now)), *fields_of(gate))]
         door.tell(told, rows or "No open gates.")
         return COMPLETED
 
@@ -132,10 +132,10 @@ def whose(gate: GateTold, now: datetime) -> str:
     return f" of {gate.workflow}, open for {length(gate.created_at, None, now)}"
 
 
-def asked(gate: GateTold, whose: str = "") -> str:
+def asked(door: Door, gate: GateTold, whose: str = "") -> str:
     """A gate in one line, and the command that answers it."""
     answer = gate.choices[0] if gate.choices else example(gate.form) if gate.form is not None else "TEXT"
-    how = command("answer", gate.run_id, answer, "--gate", gate.gate_id)
+    how = command("answer", gate.run_id, answer, "--gate", gate.gate_id, *door.options_for(gate.run_id))
     prompt = " ".join(gate.prompt.split())
     return f"⏸ {name_of(gate)}{whose}: {prompt}{alternatives(gate.choices or [])}  {how}"
 

@@ -15,6 +15,7 @@ from nerve.spec.workflow import DefinedWorkflow
 
 def provide(session: Session, file: Path) -> None:
     """Make known what a file has: a Python module registers it, a workflow is loaded."""
+    session.modules.append(str(file))
     if file.suffix == ".py":
         code.register(session, file)
     elif file.is_file():
@@ -42,6 +43,7 @@ def load_called(session: Session, project: Project, workflow: DefinedWorkflow) -
 
 
 def from_code(session: Session, target: Code) -> Workflow:
+    session.modules.append(str(target.file))
     new = code.register(session, target.file)
     name = target.workflow or (new[0] if len(new) == 1 else None)
     if name is None:

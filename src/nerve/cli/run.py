@@ -15,12 +15,13 @@ from nerve.cli.flags import Flag, Many
 from nerve.cli.inputs import Given, given, params
 from nerve.cli.launch import Launch
 from nerve.cli.outcome import Outcome
-from nerve.cli.project import Code, Project
+from nerve.cli.project import Code, File, Project
 from nerve.cli.providing import load
 from nerve.cli.starting import started
-from nerve.cli.usage import NotThere, UsageError, stopped
+from nerve.cli.usage import NotThere, Several, UsageError, stopped
 from nerve.client import server_of
 from nerve.core.session import Session, loading
+from nerve.core.suggest import suggest
 from nerve.core.workflow.workflow import Workflow
 from nerve.spec.source import Unreadable
 from nerve.spec.workflow import DefinedWorkflow
@@ -63,11 +64,13 @@ def run(
         return started(told, Answers(answer), about, True, common)
     project, options = Project(), {"label": label, "limits": of_run(limit)}
     try:
-        start = Start(Launch(project, common), told, Answers(answer), key, options)
-    except NotThere:
-        document_of(project, told.target, common)  # raises, unless it was defined
+        return Start(Launch(project, common), told, Answers(answer), key, options).go()
+    except NotThere as missing:
+        try:
+            document_of(project, told.target, common)  # raises, unless it was defined
+        except NotThere:
+            raise missing from None
         return started(told, Answers(answer), about, True, common)
-    return start.go()
 
 
 class Start:
@@ -78,13 +81,21 @@ class Start:
     ) -> None:
         self.launch, self.told, self.answers, self.key = launch, told, answers, key
         self.options = {name: value for name, value in options.items() if value is not None}
-        self.target = launch.project.target(told.target)
+        self.target: File | Code | None = None
+        try:
+            self.target = launch.project.target(told.target)
+        except NotThere:
+            if not launch.common.modules:  # which may register a workflow of that name
+                raise
 
     def go(self) -> int:
         return self.launch.go(self.drive)
 
     async def drive(self, session: Session) -> Outcome:
-        workflow = load(session, self.launch.project, self.target)
+        if self.target is None:
+            workflow = find_registered(session, self.told.target)
+        else:
+            workflow = load(session, self.launch.project, self.target)
         if isinstance(self.target, Code):
             self.launch.needs(self.target.file)
         check_answers(session, workflow, self.answers)
@@ -98,6 +109,22 @@ class Start:
         except ValueError as error:
             raise UsageError(stopped(str(error))) from None
         return await self.launch.to_end(session, run, self.answers)
+
+
+def find_registered(session: Session, name: str) -> Workflow:
+    """Return the workflow that a file given by --with registered under a name, or a prefix of it."""
+    known = session.list_workflows()
+    matches = [name] if name in known else [each for each in known if each.startswith(name)]
+    if len(matches) > 1:
+        raise Several(f"'{name}' can be {', '.join(matches)}: write more of the name.")
+    if not matches:
+        files = ", ".join(session.modules)
+        raise NotThere(
+            stopped(f"Workflow '{name}' not found in this project or in {files}{suggest(name, known)}")
+        )
+    workflow = session.get_workflow(matches[0])
+    assert workflow is not None
+    return workflow
 
 
 def check_answers(session: Session, workflow: Workflow, answers: Answers) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nerve.core.nodes.base import Names
+from nerve.core.values import decode
 from nerve.core.workflow.standing import Absent
 from nerve.core.workflow.workflow import Workflow
 from nerve.errors import WorkflowAbsent
@@ -26,8 +27,15 @@ class Definitions:
         if row.definition is not None and (found is None or found.definition()[0] != row.definition):
             found = self._kept(row.definition) or found
         if found is None:
-            raise WorkflowAbsent(row.workflow, row.run)
+            raise WorkflowAbsent(row.workflow, row.run, self.modules_of(row))
         return found
+
+    def modules_of(self, row: RunRow) -> list[str]:
+        """Return the files that registered the code of a run, as they were named when it was started."""
+        while row.parent is not None and (parent := self._store.run(row.parent)) is not None:
+            row = parent
+        modules: list[str] = decode(self._store.events(row.run, limit=1)[0].data).get("modules", [])
+        return modules
 
     def shown(self, row: RunRow) -> Workflow:
         """What a run was started from, or something that says whose run it is."""

@@ -24,7 +24,7 @@ from nerve.engine.commands import ignore
 from nerve.engine.cuts import Cut, kept
 from nerve.engine.failures import failures
 from nerve.engine.journal import Journal
-from nerve.engine.records import call_key, ids_of, limits_of, raised_for_steps, resets_in, step_of
+from nerve.engine.records import ABOUT, call_key, ids_of, limits_of, raised_for_steps, resets_in, step_of
 from nerve.store.port import ReplyRow, Row, RunRow
 
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ def bounds(past: list[Row], limits: Mapping[str, Any]) -> dict[str, Any]:
 
 def about_of(start: Mapping[str, Any]) -> dict[str, Any]:
     """A fork is found by the same names, and hears the same signals."""
-    return {name: start[name] for name in ("label", "branch", "conversation") if name in start}
+    return {name: start[name] for name in ABOUT if name in start}
 
 
 def open_child(row: Row, rows: Iterable[Row]) -> str | None:

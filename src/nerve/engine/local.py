@@ -26,7 +26,7 @@ from nerve.engine.budgets import Budgets
 from nerve.engine.commands import Commands
 from nerve.engine.definitions import Definitions
 from nerve.engine.drive import Drive
-from nerve.engine.records import limits_of, start_of
+from nerve.engine.records import ABOUT, limits_of, start_of
 from nerve.engine.recovery import OPEN, LeftAlone, Recovery
 from nerve.engine.show import Show
 from nerve.engine.spending import Today, limits_of_providers
@@ -50,9 +50,6 @@ LOOKED_AT = 50
 ALONE = (WorkflowState.PENDING, WorkflowState.WAITING)
 """States in which a run that nobody drives waits for no child."""
 
-ABOUT = ("label", "branch", "conversation")
-"""What a run may be given to be found by, beside its input."""
-
 
 class LocalEngine:
     """One per session. Everything that happens to a run happens in here, on one event loop."""
@@ -64,6 +61,7 @@ class LocalEngine:
         definitions = Definitions(store, session)
         self.workflow, self.has_workflow = definitions.workflow, definitions.has
         self.definition, self._shown_workflow = definitions.of, definitions.shown
+        self.modules_of = definitions.modules_of
         self.commands = Commands(self)
         self.budgets = Budgets(self)
         self._recovery = Recovery(self)
@@ -340,7 +338,7 @@ class LocalEngine:
         if run.run_id in self.drives:
             return
         if isinstance(run.workflow, Absent):
-            raise WorkflowAbsent(run.workflow_id, run.run_id)
+            raise WorkflowAbsent(run.workflow_id, run.run_id, run._about.get("modules", ()))
         self._session.check_names(run.workflow)
 
     def renew(self, run: WorkflowRun, drive: Drive | None) -> Drive | None:

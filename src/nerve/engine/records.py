@@ -15,6 +15,8 @@ from nerve.core.values import decode, encode, is_plain
 from nerve.core.workflow.replay import ASKS, CONTROL, DROPS, Row, is_child, within
 from nerve.errors import NotJson
 
+ABOUT = ("label", "branch", "conversation", "modules")
+"""What a run may be given beside its input; it is recorded with its start."""
 WAITS = ASKS - {"node_started", "step_started"}
 _SETTLED: dict[str, Settled] = {"node_error": "error", "node_timeout": "timeout"}
 _TYPES = {"error": "node_error", "timeout": "node_timeout", "completed": "node_completed"}

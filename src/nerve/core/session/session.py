@@ -71,6 +71,8 @@ class Session:
         self.nodes: dict[str, Any] = {}
         self.graphs: dict[str, Any] = {}
         self.workflows: dict[str, Any] = {}
+        self.modules: list[str] = []
+        """Files that registered code here. Runs record them, so that a command can name what a run needs."""
         self._one_steps: dict[str, OneStep] = {}
         self._budget = None if budget is None else Limits.of(budget)
         self._own_budget = budget is not None
@@ -280,7 +282,11 @@ class Session:
         check_exact([input, params])
         params = loading.check_start(self, workflow, params)
         given = {"label": label, "branch": branch, "conversation": conversation}
-        about = {name: a_name(f"a {name}", value) for name, value in given.items() if value is not None}
+        about: dict[str, Any] = {
+            name: a_name(f"a {name}", value) for name, value in given.items() if value is not None
+        }
+        if self.modules:
+            about["modules"] = list(self.modules)
         run = WorkflowRun(workflow, input, params, event_sink, limits=limits, about=about)
         if key is not None:
             return await self.engine.start_keyed(run, a_name("a key", key))

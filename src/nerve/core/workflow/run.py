@@ -71,7 +71,7 @@ class WorkflowRun:
         *,
         run_id: str | None = None,
         limits: Limits | Mapping[str, Any] | None = None,
-        about: Mapping[str, str] | None = None,
+        about: Mapping[str, Any] | None = None,
     ) -> None:
         self._engine: Engine = workflow.session.engine  # type: ignore[union-attr]
         self._run_id = run_id or self._engine.new_id()
