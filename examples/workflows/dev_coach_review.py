@@ -158,9 +158,9 @@ def build_dev_coach_review(session: Session) -> Graph:
 
 
 def mock_agents(session: Session) -> None:
-    MockNode("dev", session, ["first draft", "second draft, with tests"])
-    MockNode("coach", session, ["It has no tests.", "ACCEPTED"])
-    MockNode("reviewer", session, ["APPROVED"])
+    MockNode("dev", session, ["first draft", "second draft, with tests", "third draft, with better names"])
+    MockNode("coach", session, ["It has no tests.", "ACCEPTED", "Use better names.", "ACCEPTED"])
+    MockNode("reviewer", session, ["The names say nothing.", "APPROVED"])
 
 
 async def run_once(session: Session) -> Any:

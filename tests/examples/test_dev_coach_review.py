@@ -18,7 +18,7 @@ def team(example) -> Session:
 @pytest.mark.requirement("S1-15")
 async def test_it_ends_with_a_merge(team, person) -> None:
     reader = person(team, "APPROVE")
-    assert await reader.sees("dev_coach_review", "a stack") == {"success": True, "rounds": 1}
+    assert await reader.sees("dev_coach_review", "a stack") == {"success": True, "rounds": 2}
     told = reader.told("phase", "outer_round", "inner_round", "coach_accepted", "reviewer_accepted")
     assert told == [
         ("phase", {"name": "initial_dev"}),
@@ -27,14 +27,23 @@ async def test_it_ends_with_a_merge(team, person) -> None:
         ("inner_round", {"outer": 1, "inner": 2, "max": 30}),
         ("coach_accepted", {"round": 2}),
         ("phase", {"name": "reviewer", "outer": 1}),
-        ("reviewer_accepted", {"round": 1}),
+        ("outer_round", {"round": 2, "max": 10}),
+        ("inner_round", {"outer": 2, "inner": 1, "max": 30}),
+        ("inner_round", {"outer": 2, "inner": 2, "max": 30}),
+        ("coach_accepted", {"round": 2}),
+        ("phase", {"name": "reviewer", "outer": 2}),
+        ("reviewer_accepted", {"round": 2}),
     ]
-    assert team.nodes["dev"].calls == ["Implement: a stack", "Address:\nIt has no tests."]
+    assert team.nodes["dev"].calls == [
+        "Implement: a stack",
+        "Address:\nIt has no tests.",
+        "Address:\nUse better names.",
+    ]
 
 
 @pytest.mark.requirement("S1-15")
 async def test_no_merge_without_approval(team, person) -> None:
-    assert await person(team, "not today").sees("dev_coach_review", "x") == {"success": False, "rounds": 1}
+    assert await person(team, "not today").sees("dev_coach_review", "x") == {"success": False, "rounds": 2}
 
 
 @pytest.mark.requirement("S1-15")
@@ -57,7 +66,8 @@ async def test_the_graph_builds_and_runs(example, person) -> None:
     reader = person(session, "approve")
     assert await reader.sees("dev_coach_review", "a stack") == "approve"
     loops = [(data["loop_id"], data["max"]) for _, data in reader.told("loop_iteration")]
-    assert loops == [("outer_loop", 10), ("coach_loop", 30), ("coach_loop", 30)]
+    coach = ("coach_loop", 30)
+    assert loops == [("outer_loop", 10), coach, coach, ("outer_loop", 10), coach]
     assert len(session.nodes["dev"].calls) == 2
 
 

@@ -12,6 +12,7 @@ from nerve.core.checks import a_decision, a_name, a_node, at_once, told
 from nerve.core.nodes.attempt import goes_through
 from nerve.core.nodes.base import ControlNode, Names, Node, policy_for, policy_of
 from nerve.core.nodes.context import ExecutionContext
+from nerve.core.output_views import on_output, original_of
 from nerve.core.policy import NO_POLICY, Policy
 from nerve.core.result import Result, census, output_of, text_of, was_skipped
 from nerve.core.suggest import suggest
@@ -53,7 +54,7 @@ class Step:
     def ready(self, up: dict[str, Any]) -> tuple[Node, Any, Policy]:
         """What is to be called now that the steps before are done, with which input and policy."""
         try:
-            given = at_once(self.input_fn(up)) if self.input_fn else default_input(up, self.depends_on)
+            given = self._made_input(up) if self.input_fn else default_input(up, self.depends_on)
         except BaseException as error:
             if goes_through(error):
                 raise
@@ -61,6 +62,11 @@ class Step:
             instead = self.policy.over(policy_of(self.node)).on_error
             return Unready(self.node.id, failure), up["input"], Policy.of(on_error=instead)
         return self.node, given, self.policy
+
+    def _made_input(self, up: dict[str, Any]) -> Any:
+        assert self.input_fn is not None
+        made = on_output(self.input_fn, lambda seen: up | {"input": seen})(up["input"])
+        return original_of(at_once(made))
 
 
 class Unready(ControlNode):

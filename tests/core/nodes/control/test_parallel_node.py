@@ -61,9 +61,14 @@ async def test_the_census_tells_failures_from_timeouts(session: Session) -> None
     assert result["attributes"]["census"]["not_ok"] == {"failed": ["bad"], "timed_out": ["slow"]}
 
 
-async def test_behind_a_step_a_leaf_sees_its_output_and_a_control_node_its_result(session: Session) -> None:
+async def test_after_a_step_a_leaf_gets_its_output_and_an_input_fn_can_ask_for_its_result(
+    session: Session,
+) -> None:
     leaf = MockNode("leaf", session)
-    inner = Graph("inner", session).add_step(MockNode("x", session), input_fn=lambda up: dict(up["input"]))
+    inner = Graph("inner", session).add_step(
+        MockNode("x", session),
+        input_fn=lambda up: {"output": up["input"]["output"], "ok": up["input"]["success"]},
+    )
     parallel = ParallelNode("p", session, {"leaf": leaf, "graph": inner})
     result = await executed(Graph("flow", session).chain(MockNode("first", session, ["said"]), parallel))
     assert result["output"]["leaf"] == "said"

@@ -36,5 +36,5 @@ async def test_without_case_and_default_the_input_passes_and_no_branch_is_taken(
 
 
 async def test_a_key_that_raises_names_the_switch_and_the_type(session: Session) -> None:
-    with pytest.raises(TypeError, match="key of 'triage' raised on int"):
+    with pytest.raises(KeyError, match="key of 'triage' raised on int: 'kind'"):
         await executed(by_kind(session), 3)

@@ -129,14 +129,14 @@ async def test_a_failing_body_may_be_gone_on_with(session: Session) -> None:
 
 @pytest.mark.requirement("D1-8")
 async def test_a_condition_that_raises_names_the_loop_and_the_type_it_saw(session: Session) -> None:
-    loop = counting(session, condition=lambda state: state.current_value.get("done"))
-    with pytest.raises(AttributeError, match=r"condition of 'loop' raised on str: .*no attribute 'get'"):
+    loop = counting(session, condition=lambda state: state.current_value.done)
+    with pytest.raises(AttributeError, match=r"condition of 'loop' raised on str: .*no attribute 'done'"):
         await executed(loop, "text")
 
 
 @pytest.mark.requirement("D1-8")
 async def test_in_a_run_a_condition_that_raises_fails_the_run_with_its_type(session: Session) -> None:
-    loop = counting(session, condition=lambda state: state.current_value.get("done"))
+    loop = counting(session, condition=lambda state: state.current_value.done)
     run = await ran(session, Graph("flow", session).add_step(loop, "loop"), "text")
     with pytest.raises(WorkflowFailed, match="condition of 'loop' raised on str"):
         await run.wait()

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 from nerve.core.checks import a_count, a_mapping, a_name, a_node, at_once, one_of
 from nerve.core.nodes.attempt import goes_through
 from nerve.core.nodes.base import ControlNode
+from nerve.core.output_views import on_output
 from nerve.core.result import Result, output_of, text_of
 
 OnMax = Literal["fail", "return"]
@@ -25,6 +26,7 @@ __all__ = [
     "holds",
     "loop_over",
     "named_nodes",
+    "on_output",
 ]
 
 
@@ -35,7 +37,7 @@ def ask(owner: ControlNode, what: str, fn: Callable[..., Any], *arguments: Any) 
     except BaseException as error:
         if goes_through(error):
             raise
-        seen = ", ".join(type(getattr(given, "current_value", given)).__name__ for given in arguments)
+        seen = ", ".join(type(output_of(given)).__name__ for given in arguments)
         raise retold(error, f"{what} of '{owner.id}' raised on {seen}: {text_of(error)}") from error
 
 

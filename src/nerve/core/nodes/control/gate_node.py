@@ -10,7 +10,7 @@ from nerve.core.checks import a_decision, a_text, told
 from nerve.core.gates import check_gate, taken
 from nerve.core.nodes.base import Names
 from nerve.core.nodes.context import ExecutionContext
-from nerve.core.nodes.control.base import ControlNode, ask, at_least, holds
+from nerve.core.nodes.control.base import ControlNode, ask, at_least, holds, on_output
 from nerve.core.result import Result, output_of
 from nerve.core.runtime import Gate
 
@@ -90,7 +90,7 @@ class GateNode(ControlNode):
     def _asked(self, input: Any) -> str:
         if not callable(self.prompt):
             return self.prompt
-        return a_text(f"prompt of '{self.id}'", ask(self, "prompt", self.prompt, input))
+        return str(a_text(f"prompt of '{self.id}'", ask(self, "prompt", on_output(self.prompt), input)))
 
     def _answer_of_its_own(self, context: ExecutionContext) -> str | None:
         if self.auto_answer is not None:

@@ -18,13 +18,14 @@ from nerve.core.nodes.control.base import (
     check_loop,
     holds,
     loop_over,
+    on_output,
 )
 from nerve.core.result import Result, output_of
 
 
 @dataclass(slots=True)
 class WhileState:
-    """What a while condition sees."""
+    """What a while condition sees: `current_value` is the input, later the output of the last iteration."""
 
     iteration: int
     current_value: Any
@@ -59,19 +60,23 @@ class WhileNode(ControlNode):
         return [self.body]
 
     async def execute(self, context: ExecutionContext) -> Result:
-        state = WhileState(0, context.input)
-        while (wanted := self._wanted(state)) and state.iteration < self.max_iterations:
+        state, latest, given = WhileState(0, None), context.input, context.input
+        while (wanted := self._wanted(state, latest)) and state.iteration < self.max_iterations:
             context.emit(
                 "loop_iteration",
                 {"loop_id": self.id, "iteration": state.iteration, "max": self.max_iterations},
             )
-            result = await context.call(self.body, state.current_value, id=self.id)
+            result = await context.call(self.body, given, id=self.id)
             state.iteration += 1
             if not result.success and self.on_body_failure == "stop":
                 return body_failed(self, result, state.iteration)
             state.history.append(result)
-            state.current_value = result.output
-        return loop_over(self, output_of(state.current_value), state.iteration, not wanted, self.on_max)
+            latest, given = result, result.output
+        return loop_over(self, output_of(given), state.iteration, not wanted, self.on_max)
 
-    def _wanted(self, state: WhileState) -> bool:
-        return holds(self, "condition", self.condition, state)
+    def _wanted(self, state: WhileState, latest: Any) -> bool:
+        def put(seen: Any) -> WhileState:
+            state.current_value = seen
+            return state
+
+        return holds(self, "condition", on_output(self.condition, put), latest)

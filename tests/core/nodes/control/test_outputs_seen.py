@@ -1,0 +1,128 @@
+"""What the functions of control nodes see: the output, which answers as its Result too."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from core.nodes.support import executed, function, ran
+from nerve import Graph, MockNode, Session
+from nerve.core.nodes import ControlNode, Node
+from nerve.core.nodes.control import BranchNode, GateNode, LoopNode, SwitchNode, WhileNode
+from nerve.core.output_views import original_of, view_output
+from nerve.core.result import Result
+
+OUTPUTS = ["text", 5, 2.5, {"a": 1}, [1, 2], None, True, False]
+
+See = Callable[[Any], Any]
+ASKING: dict[str, Callable[[Session, See], ControlNode]] = {
+    "while": lambda s, see: WhileNode("x", s, lambda state: see(state.current_value), MockNode("n", s)),
+    "branch": lambda s, see: BranchNode("x", s, see, MockNode("n", s)),
+    "switch": lambda s, see: SwitchNode("x", s, see, {"a": MockNode("n", s)}),
+    "prompt": lambda s, see: GateNode("x", s, lambda inp: str(see(inp)), auto_answer="yes"),
+    "input_fn": lambda s, see: Graph("x", s).add_step(MockNode("n", s), input_fn=lambda up: see(up["input"])),
+}
+
+
+def placed(session: Session, node: Node, output: Any, place: str) -> tuple[Node, Any]:
+    """The node with an input of its own, after a step that gives it, or in a graph after that step."""
+    if place == "first":
+        return node, output
+    inner = node if place == "after a step" else Graph("inner", session).add_step(node)
+    if place == "in a loop":
+        inner = LoopNode("again", session, inner, times=1)
+    return Graph("g", session).chain(MockNode("before", session, [{"output": output}]), inner), None
+
+
+PLACES = ["first", "after a step", "in a graph after a step", "in a loop"]
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("make", ASKING.values(), ids=ASKING)
+@pytest.mark.parametrize("output", OUTPUTS, ids=repr)
+async def test_it_is_the_output_in_every_place(
+    session: Session, make: Callable[[Session, See], ControlNode], place: str, output: Any
+) -> None:
+    seen: list[Any] = []
+    node, given = placed(session, make(session, lambda value: seen.append(value) or False), output, place)
+    assert (await executed(node, given)).success
+    assert seen == [output]
+    assert isinstance(seen[0], type(output))
+    assert f"{seen[0]}" == f"{output}"
+    assert json.dumps(seen[0]) == json.dumps(output)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("make", ASKING.values(), ids=ASKING)
+@pytest.mark.parametrize("output", OUTPUTS, ids=repr)
+async def test_it_can_be_asked_as_the_result(
+    session: Session, make: Callable[[Session, See], ControlNode], place: str, output: Any
+) -> None:
+    seen: list[Any] = []
+
+    def see(value: Any) -> bool:
+        seen.append([value.get("output"), value["success"], value.output, value.get("nothing", 7)])
+        return False
+
+    node, given = placed(session, make(session, see), output, place)
+    assert (await executed(node, given)).success
+    assert seen == [[output, True, output, 7]]
+    assert seen[0][0] is None or type(seen[0][0]) is type(output)
+
+
+async def test_every_iteration_sees_the_same_kind_of_value(session: Session) -> None:
+    kinds: list[Any] = []
+    body = Graph("body", session).add_step(
+        function(session, "add", lambda n: n + 1),
+        input_fn=lambda up: kinds.append(type(up["input"])) or up["input"] + 0,
+    )
+    loop = WhileNode(
+        "w", session, lambda state: kinds.append(type(state.current_value)) or state.current_value < 3, body
+    )
+    run = await ran(session, Graph("g", session).chain(MockNode("zero", session, [0]), loop))
+    assert await run.wait() == 3
+    assert len(set(kinds)) == 1
+    assert issubclass(kinds[0], int)
+
+
+def test_a_dict_means_its_own_keys_first() -> None:
+    seen = view_output(Result.ok({"success": False, "output": "mine"}, {"cost": 1}))
+    assert (seen["success"], seen.get("output"), seen["attributes"]) == (False, "mine", {"cost": 1})
+    assert (seen.success, seen.output) == (True, {"success": False, "output": "mine"})
+    with pytest.raises(KeyError):
+        seen["missing"]
+
+
+def test_an_iteration_that_failed_is_seen_as_failed() -> None:
+    seen = view_output(Result.failed("no", "Broken", "half"))
+    assert (seen, seen["success"], seen["error"], seen.error_type) == ("half", False, "no", "Broken")
+
+
+@pytest.mark.parametrize("output", OUTPUTS, ids=repr)
+def test_what_it_was_made_of_comes_back(output: Any) -> None:
+    result = Result.ok(output)
+    assert original_of(view_output(output)) == output
+    if output is not None and not isinstance(output, bool):
+        assert original_of(view_output(result)) is result
+
+
+def test_a_number_is_nothing_to_go_through() -> None:
+    with pytest.raises(TypeError):
+        list(view_output(5))
+
+
+async def test_a_function_that_fails_on_none_says_what_was_wrong_with_none(session: Session) -> None:
+    node = BranchNode("x", session, lambda inp: inp.missing > 3, MockNode("n", session))
+    with pytest.raises(
+        AttributeError, match="raised on NoneType: 'NoneType' object has no attribute 'missing'"
+    ):
+        await executed(node, None)
+
+
+async def test_a_prompt_shows_a_person_the_output(session: Session) -> None:
+    gate = GateNode("ok", session, lambda found: f"Ship {found}?", auto_answer="yes")
+    graph = Graph("g", session).chain(MockNode("a", session, ["bug"]), gate)
+    run = await ran(session, graph)
+    [asked] = [event.data for event in run.events if event.event_type == "gate_waiting"]
+    assert asked["prompt"] == "Ship bug?"
