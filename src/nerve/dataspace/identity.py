@@ -24,7 +24,10 @@ NEEDED = {"workflow-instance": "label"}
 
 LABELS = {"workflow/definition": "workflow-definition", "workflow/instance": "workflow-instance"}
 NAMES = {"signal": {"scope": "key"}}
-DEFAULTS: Mapping[str, Mapping[str, Any]] = {"signal": {"key": None, "value": None}}
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "signal": {"key": None, "value": None},
+    "agent-response": {"request-id": None, "text": ""},
+}
 
 
 def spelled(label: str, named: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -25,6 +25,7 @@ from nerve.core.result import Result
 from nerve.spec import models
 from nerve.spec.evidence import Expected
 from nerve.spec.nodes import (
+    Bounded,
     Compute,
     Entry,
     Judged,
@@ -71,10 +72,21 @@ class Builder:
         if spec.expect:
             make = self._expecting(spec, name, make)
         policy = self._policy(spec, kind)
+        if policy.timeout is not None:
+            make = self._bounding(make)
         return Step(name, self.scope, make, when=spec.when, policy=policy, seen_as=spec.id)
 
     def _expecting(self, spec: models.NodeBase, name: str, make: Callable[[Sight], Entry]) -> Any:
         return lambda sight: Entry(Expected(name, make(sight), spec.expect, sight), sight["given"])
+
+    def _bounding(self, make: Callable[[Sight], Entry]) -> Callable[[Sight], Entry]:
+        def bound(sight: Sight) -> Entry:
+            made = make(sight)
+            if getattr(made.node, "inline", False):
+                made.node = Bounded(made.node, self.scope)
+            return made
+
+        return bound
 
     def _policy(self, spec: models.NodeBase, kind: str) -> Policy:
         """The policy of a node; the time of a gate or a wait is its own affair."""

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from nerve.core.nodes.attempt import is_in
 from nerve.core.nodes.base import ControlNode, Node, policy_for
 from nerve.core.nodes.context import ExecutionContext, recovering
 from nerve.core.policy import NO_POLICY, Policy
@@ -179,30 +180,49 @@ class StateBody(Inline):
         return await joined(self.scope, self.body.execute(context))
 
 
+class Bounded(Inline):
+    """A node with a timeout: when its time is up, the prompts that were sent in it are stopped."""
+
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node.id)
+        self.node, self.scope = node, scope
+
+    async def execute(self, context: ExecutionContext) -> Result:
+        try:
+            return await self.node.execute(context)
+        except asyncio.CancelledError:
+            sent = self.scope.detached.items()
+            await give_up(self.scope, [tag for tag, each in sent if is_in(each.path, context.path)])
+            raise
+
+
 async def joined(scope: Scope, body: Awaitable[Result]) -> Result:
-    """The result of a body, when the prompts that it sent are answered; one that failed unheard counts."""
+    """The result of a body, when the prompts that it sent are answered; one that failed unheard counts.
+
+    A prompt is stopped if a wait for it has run out of time and its answer was not waited for again.
+    """
     try:
         result = await body
+        await give_up(scope, [tag for tag, sent in scope.detached.items() if sent.overdue])
         failures = [failure for tag in list(scope.detached) if (failure := await join(scope, tag))]
     except asyncio.CancelledError:
-        await give_up(scope)
+        await give_up(scope, list(scope.detached))
         raise
     return failures[0] if failures and result.success else result
 
 
 async def join(scope: Scope, tag: str) -> Result | None:
     """Wait for a prompt that was sent; its failure, if nobody has been told of that."""
-    result = await scope.detached[tag]
+    result = await scope.detached[tag].task
     del scope.detached[tag]
     heard = tag in scope.heard
     scope.heard.discard(tag)
     return None if heard or result.success else result
 
 
-async def give_up(scope: Scope) -> None:
-    """End what was sent: whoever sent it has no time left."""
-    tasks = list(scope.detached.values())
-    scope.detached.clear()
+async def give_up(scope: Scope, tags: Iterable[str]) -> None:
+    """Stop the agents that were asked under these tags, and return when they have ended."""
+    tasks = [scope.detached.pop(tag).task for tag in tags]
     for task in tasks:
         task.cancel()
     if tasks:

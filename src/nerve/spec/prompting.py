@@ -13,7 +13,7 @@ from nerve.core.result import Result, was_skipped
 from nerve.spec import models
 from nerve.spec.checks.names import DEFAULT
 from nerve.spec.nodes import Entry, Inline, beside, budget_of, join
-from nerve.spec.scope import Scope, Sight
+from nerve.spec.scope import Scope, Sent, Sight
 from nerve.spec.spaces import RequestNode, answered, request
 from nerve.spec.values import fill
 from nerve.spec.variables import compile_prompt, variables_of
@@ -127,7 +127,8 @@ class Detached(Inline):
         scope.asked[self.tag] = str(self.request[-1].get("agent", ""))
         before = scope.talking.get(thread) if thread != "fresh" else None
         task = asyncio.ensure_future(self._answer(context, context.path, before))
-        scope.detached[self.tag] = scope.talking["shared" if thread == "fresh" else thread] = task
+        scope.talking["shared" if thread == "fresh" else thread] = task
+        scope.detached[self.tag] = Sent(task, context.path)
         return Result.ok(None)
 
     async def _answer(

@@ -51,6 +51,16 @@ class Way:
 
 
 @dataclass(slots=True)
+class Sent:
+    """A prompt that was sent and is not joined yet."""
+
+    task: asyncio.Task[Result]
+    path: str
+    overdue: bool = False
+    """Whether the time of a wait for its answer was up: it is stopped when its state is left."""
+
+
+@dataclass(slots=True)
 class Scope:
     """The results of one run so far, and what it was started with.
 
@@ -72,7 +82,7 @@ class Scope:
     given: dict[str, Any] = field(default_factory=dict)
     """`item` and `index` of the map around, and the `iteration` of the loop."""
     way: Way = field(default_factory=Way)
-    detached: dict[str, asyncio.Task[Result]] = field(default_factory=dict)
+    detached: dict[str, Sent] = field(default_factory=dict)
     """Prompts that were sent and are not joined yet, by their tags."""
     asked: dict[str, str] = field(default_factory=dict)
     """Who was asked under each tag."""
@@ -210,7 +220,13 @@ def flat(result: Result) -> dict[str, Any]:
 
 
 def roles(scope: Scope) -> View:
-    return View(lambda: list(scope.roles), lambda role: scope.roles.get(role, ""))
+    """`roles.<name>`: what a role answered last; empty if it answered nothing."""
+
+    def look(role: str) -> Any:
+        said = scope.roles.get(role)
+        return "" if said is None else said
+
+    return View(lambda: list(scope.roles), look)
 
 
 SEEN: dict[str, Callable[[Scope], Any]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from nerve.core.nodes.base import Names, Node
@@ -100,8 +101,11 @@ def heard(result: Result, scope: Scope) -> Result:
     if answer.get("run") == scope.facts.id:
         tag = str(answer.get("request-id"))
         scope.heard.add(tag)
-        if tag in scope.detached and tag not in scope.answered:
-            scope.detached.pop(tag).cancel()  # somebody else has answered, and nobody waits for the agent now
+        if tag in scope.detached and tag in scope.answered:
+            scope.detached[tag].overdue = False
+        elif tag in scope.detached:
+            # Somebody else has answered, and nobody waits for the agent now.
+            scope.detached.pop(tag).task.cancel()
     if result.success:
         who = answer.get("agent") or scope.asked.get(str(answer.get("request-id")), "")
         scope.roles[who] = answer.get("text")
@@ -132,6 +136,9 @@ class Looking(Inline):
         wait = Signal(context.take("fact"), "", None, timeout, self.patterns)
         try:
             seen: dict[str, Any] = await context.wait(wait)
+        except asyncio.CancelledError:
+            self._mark_overdue()
+            raise
         except TimeoutError:
             return self._late(timeout)
         return heard(Result.ok(True, seen) if self.spec.test else self._seen(seen), self.scope)
@@ -139,9 +146,17 @@ class Looking(Inline):
     def _late(self, timeout: float | None) -> Result:
         if self.spec.test:
             return Result.ok(False)
+        self._mark_overdue()
         if self.spec.on_timeout is not None:
             return Result.ok(None, {"which": self.spec.on_timeout})
         return Result.failed(f"nothing came within {timeout:g} s", "TimeoutError")
+
+    def _mark_overdue(self) -> None:
+        """The time for the answers that it waited for is up."""
+        for condition in self.spec.any:
+            sent = self.scope.detached.get(f"{condition.response}{self.scope.place}")
+            if condition.response is not None and sent is not None:
+                sent.overdue = True
 
     def _seen(self, seen: dict[str, Any]) -> Result:
         """The value of a signal or an answer; of another fact, what its pattern captured."""
