@@ -118,6 +118,18 @@ def test_a_missing_moved_or_unreadable_row_is_noticed(
     assert broken_at(store, "r") == seq
 
 
+@pytest.mark.parametrize("type", ["workflow_started", "gate_answered", "node_completed", "output_chunk"])
+def test_only_the_data_of_output_may_be_missing(store: SqliteStore, file: Path, type: str) -> None:
+    rows = [event(n, data=f'"{n}"')._replace(type=type) for n in (1, 2, 3)]
+    store.append([Append("r", 0, rows)])
+    with tampering(file) as raw:
+        raw.execute("UPDATE events SET data = ? WHERE seq = 2", (b"\0" + digest(b'"2"'),))
+    if type == "output_chunk":
+        assert store.events("r")[1].data == "{}"
+    else:
+        assert broken_at(store, "r") == 2
+
+
 @pytest.mark.parametrize(("kept", "after"), [(0, 0), (3, 0), (3, 3), (3, 4)])
 def test_a_missing_end_is_noticed_up_to_the_last_row_of_the_run(
     store: SqliteStore, file: Path, kept: int, after: int

@@ -18,6 +18,7 @@ from nerve.core.workflow import GateInfo, WorkflowRun, WorkflowState
 from nerve.core.workflow.replay import ASKS
 from nerve.core.workflow.run import SHORTEST
 from nerve.core.workflow.state import FINAL
+from nerve.engine.records import read_intact
 from nerve.engine.recovery import OPEN
 from nerve.store.port import ReplyRow
 
@@ -224,7 +225,7 @@ def run_of_gate(session: Session, gate: str | None) -> WorkflowRun:
 def run_that_had(session: Session, gate_id: str) -> WorkflowRun:
     rows = session.engine.store.runs(session=session.name, newest=LOOKED_THROUGH)
     for row in reversed(rows):
-        past = session.engine.store.events(row.run)
+        past = read_intact(session.engine.store, row.run)
         opened = (each for each in past if each.type == "gate_waiting" and gate_id in each.data)
         if any(decode(each.data)["gate_id"] == gate_id for each in opened):
             return session.engine.handle(row, past)

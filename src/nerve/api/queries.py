@@ -21,7 +21,7 @@ from nerve.api.telling import (
     workflow_told,
 )
 from nerve.core.values import decode
-from nerve.core.workflow import GateInfo, WorkflowState
+from nerve.core.workflow import WorkflowState
 from nerve.core.workflow.state import FINAL
 from nerve.errors import JournalBroken
 from nerve.store.port import RunRow
@@ -148,17 +148,9 @@ async def gates(session: Session, asked: models.Nothing) -> models.Gates:
         gates=[
             gate_told(row.run, row.workflow, gate)
             async for row in in_turns(rows)
-            for gate in gates_of(session, row)
+            for gate in session.engine.gates(row).values()
         ]
     )
-
-
-def gates_of(session: Session, row: RunRow) -> list[GateInfo]:
-    """The open gates of a run; of one that cannot be read, none, for it could take no answer."""
-    try:
-        return list(session.engine.gates(row).values())
-    except JournalBroken:
-        return []
 
 
 async def in_turns(many: Iterable[T]) -> AsyncIterator[T]:
@@ -199,8 +191,13 @@ def spent_by(session: Session, run_id: str) -> dict[str, float]:
 async def threads(session: Session, asked: models.Nothing) -> models.Threads:
     store, told = session.engine.store, []
     async for row in in_turns(store.runs(session=session.name, states=OPEN)):
-        last = store.last(row.run, "agent_thread")
-        for event in store.events(row.run, limit=last.seq) if last is not None else ():
+        try:
+            last = store.last(row.run, "agent_thread")
+            past = store.events(row.run, limit=last.seq) if last is not None else []
+        except JournalBroken as error:
+            session.engine.note_unreadable(error)
+            continue
+        for event in past:
             if event.type == "agent_thread":
                 data = {"run_id": row.run, "agent": event.path, **decode(event.data)}
                 told.append(models.ThreadTold.model_validate(data))
@@ -215,6 +212,7 @@ async def health(session: Session, asked: models.Nothing) -> models.Health:
         row.run: str((engine.held(row) or {}).get("message", ""))
         for row in engine.store.runs(session=session.name, states=[WorkflowState.HELD.value])
     }
+    held |= engine.unreadable
     waits = engine.writer.waits
     return models.Health(
         status="degraded" if held or waits > SLOW else "ok",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,6 @@ from nerve.core.values import DEEP, too_deep
 from nerve.core.view import NodeView, RunView
 from nerve.core.workflow import GateInfo, Workflow, WorkflowRun
 from nerve.dataspace import Fact
-from nerve.engine.local import Outcome
 from nerve.engine.recovery import OPEN
 from nerve.errors import JournalBroken
 
@@ -143,14 +143,14 @@ def run_told(run: WorkflowRun) -> models.RunTold:
 
 
 def row_told(session: Session, row: RunRow) -> models.RunTold:
-    """A run of a list: one that is over costs its last event, and one that cannot be read hides no other."""
+    """A run of a list. One that is over costs its last event; an unreadable one is shown as held."""
     engine = session.engine
-    try:
-        if row.ended is None or row.run in engine.known:
-            return run_told(engine.handle(row)).model_copy(update={"parent": row.parent})
-        came = engine.outcome(row)
-    except JournalBroken as error:
-        came = Outcome(error=str(error))
+    came = None
+    if row.ended is not None and row.run not in engine.known:
+        with suppress(JournalBroken):
+            came = engine.outcome(row)
+    if came is None:
+        return run_told(engine.handle(row)).model_copy(update={"parent": row.parent})
     return models.RunTold(
         run_id=row.run,
         workflow=row.workflow,

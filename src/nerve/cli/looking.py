@@ -96,7 +96,8 @@ def status(run: Annotated[str | None, RUN] = None, /, *, common: Common = DEFAUL
 
 
 async def overall(door: Door) -> int:
-    health, gates, usage = await door.client.health(), await door.client.gates(), await door.client.usage()
+    # The journals are read for the gates, and what is wrong with them is known to the health after that.
+    gates, usage, health = await door.client.gates(), await door.client.usage(), await door.client.health()
     if door.session is not None and (parked := health.runs.pop("running", 0)):
         health.runs[PARKED] = parked
     counted = ", ".join(f"{number} {state}" for state, number in sorted(health.runs.items()))

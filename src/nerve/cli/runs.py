@@ -28,6 +28,7 @@ from nerve.commander.core.lines import SYMBOLS
 from nerve.core.session import Session
 from nerve.core.suggest import suggest
 from nerve.core.workflow import GateInfo, WorkflowState
+from nerve.engine.local import UNREADABLE
 from nerve.store.port import RunRow
 
 STATES = [*(state.value for state in WorkflowState), PARKED]
@@ -92,9 +93,9 @@ async def listed(file: Path, workflow: str | None) -> list[dict[str, Any]]:
     async with Session(store=file) as session:
         engine = session.engine
         rows = engine.store.runs(session=session.name)
-        told = {
-            row.run: told_of(row, engine.open_gates(row.run) if row.ended is None else {}) for row in rows
-        }
+        told = {row.run: told_of(row, engine.gates(row) if row.ended is None else {}) for row in rows}
+        for run_id, why in engine.unreadable.items():
+            told[run_id] |= {"state": "held", "held": {"reason": UNREADABLE, "message": why}}
     for row in reversed(rows):
         if row.parent in told and told[row.run]["state"] in ("waiting", "held"):
             parent = told[row.parent]
@@ -113,6 +114,7 @@ def told_of(row: RunRow, gates: dict[str, GateInfo]) -> dict[str, Any]:
         "started_at": datetime.fromtimestamp(row.started, UTC).isoformat(),
         "ended_at": datetime.fromtimestamp(row.ended, UTC).isoformat() if row.ended else None,
         "label": row.label,
+        "held": None,
         "gates": [gate_told(row, gate) for gate in gates.values()],
     }
 
@@ -151,13 +153,15 @@ def rows_of(found: list[dict[str, Any]]) -> Iterator[tuple[str | Text, ...]]:
             Text(f"{symbol} {run['state']}", style),
             f"{started.astimezone():%Y-%m-%d %H:%M:%S}",
             took(started, run["ended_at"]),
-            Text(harmless(asked(run["gates"]))),
+            Text(harmless(asked(run))),
         )
 
 
-def asked(gates: list[dict[str, Any]]) -> str:
-    """What a run waits for, in one line."""
-    return " ".join("; ".join(f"{gate['name']}: {gate['prompt']}" for gate in gates).split())
+def asked(run: dict[str, Any]) -> str:
+    """Why a run is held, or what it waits for, in one line."""
+    if held := run["held"]:
+        return " ".join(f"{held['reason']}: {held['message']}".split())
+    return " ".join("; ".join(f"{gate['name']}: {gate['prompt']}" for gate in run["gates"]).split())
 
 
 def took(started: datetime, ended: str | None) -> str:

@@ -44,6 +44,7 @@ async def listed(workflow: str | None) -> list[dict[str, Any]]:
             "started_at": run.started_at.isoformat() if run.started_at else None,
             "ended_at": run.ended_at.isoformat() if run.ended_at else None,
             "label": run.label,
+            "held": run.held,
             "gates": [{"name": name_of(gate), **gate.model_dump(mode="json")} for gate in run.gates],
         }
         for run in reversed(found)

@@ -33,7 +33,7 @@ from nerve.engine.spending import Today, limits_of_providers
 from nerve.engine.tasks import apart, count_tasks, sentinel
 from nerve.engine.waits import at_work, gate_info, open_in
 from nerve.engine.writer import Writer
-from nerve.errors import NerveError, WorkflowAbsent
+from nerve.errors import JournalBroken, NerveError, WorkflowAbsent
 from nerve.store.port import ReplyRow, Row, RunRow, Store
 
 if TYPE_CHECKING:
@@ -49,6 +49,9 @@ LOOKED_AT = 50
 
 ALONE = (WorkflowState.PENDING, WorkflowState.WAITING)
 """States in which a run that nobody drives waits for no child."""
+
+UNREADABLE = "unreadable"
+"""Why a run is held whose journal is damaged."""
 
 
 class LocalEngine:
@@ -82,6 +85,8 @@ class LocalEngine:
         """Sinks of every run that starts, or is taken up, from now on."""
         self._facts: Facts | None = None
         self._today: Today | None = None
+        self.unreadable: dict[str, str] = {}
+        """The runs whose journals were found damaged, each with what is wrong."""
         self.closed = False
 
     # -- what belongs to the loop --------------------------------------------------------------
@@ -356,10 +361,17 @@ class LocalEngine:
         return None
 
     def handle(self, row: RunRow, past: list[Row] | None = None) -> WorkflowRun:
-        """The run of a row, as its users hold it; the same object as long as anybody holds it."""
+        """The run of a row, as its users hold it; the same object as long as anybody holds it.
+
+        A run whose journal is damaged is held as `unreadable`: it can be listed, and every command that
+        reads or continues its journal raises `JournalBroken`.
+        """
         run = self.known.get(row.run)
         if run is None:
-            past = past or self.store.events(row.run)
+            try:
+                past = past or self.store.events(row.run)
+            except JournalBroken as error:
+                return self._unreadable_run(row, error)
             start = decode(past[0].data)
             about = {name: start[name] for name in ABOUT if name in start}
             run = WorkflowRun(
@@ -371,6 +383,22 @@ class LocalEngine:
         elif isinstance(run.workflow, Absent):
             run._workflow = self._shown_workflow(row)
         return run
+
+    def _unreadable_run(self, row: RunRow, error: JournalBroken) -> WorkflowRun:
+        # It is not remembered in `known`: what goes over those runs expects a journal that can be read.
+        about = {"label": row.label} if row.label else {}
+        run = WorkflowRun(self._shown_workflow(row), run_id=row.run, about=about)
+        run._state, run._held = WorkflowState.HELD, self.note_unreadable(error)
+        run._started_at = datetime.fromtimestamp(row.started, UTC)
+        run._completed_at = datetime.fromtimestamp(row.ended, UTC) if row.ended else None
+        return run
+
+    def note_unreadable(self, error: JournalBroken) -> dict[str, Any]:
+        """Remember that the journal of a run is damaged; gives why the run is held."""
+        if error.run not in self.unreadable:
+            log.error("unreadable: %s", error)
+        self.unreadable[error.run] = str(error)
+        return {"reason": UNREADABLE, "message": str(error), "path": ""}
 
     async def recover(self) -> list[WorkflowRun]:
         """Take up every open run of this session; one that has nothing but open waits goes on waiting."""
@@ -475,7 +503,8 @@ class LocalEngine:
 
     def children_of(self, run: WorkflowRun) -> Mapping[str, WorkflowRun]:
         """The children that a run waits for, by the paths of their calls, also if nobody drives it."""
-        if run._children or run.run_id in self.drives or run._state in (*FINAL, *ALONE):
+        driven = run.run_id in self.drives
+        if run._children or driven or run._state in (*FINAL, *ALONE) or run.run_id in self.unreadable:
             return run._children
         return children.open_in(self, run.run_id, self.store.events(run.run_id))
 
@@ -543,13 +572,20 @@ class LocalEngine:
         """Why a run is held."""
         if (run := self.known.get(row.run)) is not None:
             return run.held
-        last = self.store.last(row.run, "workflow_held")
+        try:
+            last = self.store.last(row.run, "workflow_held")
+        except JournalBroken as error:
+            return {"run_id": row.run, **self.note_unreadable(error)}
         return None if last is None else {"run_id": row.run, **decode(last.data)}
 
     def gates(self, row: RunRow) -> dict[str, GateInfo]:
-        """The open gates of a run, without those of its children."""
+        """The open gates of a run, without those of its children; an unreadable run has none."""
         run = self.known.get(row.run)
-        return self.open_gates(row.run) if run is None else run._gates
+        try:
+            return self.open_gates(row.run) if run is None else run._gates
+        except JournalBroken as error:
+            self.note_unreadable(error)
+            return {}
 
     async def written(self, run: WorkflowRun) -> None:
         """Return when everything that has happened to a run until now is on disk."""

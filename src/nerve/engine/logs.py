@@ -37,6 +37,6 @@ def end_all(engine: LocalEngine, session: str) -> None:
         folder = engine.workflow(row).logs if engine.has_workflow(row) else None
         if folder is not None and lacks_its_end(log_file(folder, row.run)):
             run = engine.handle(row)
-            for log in run._sinks:
+            for log in run._sinks:  # an unreadable run has none
                 if isinstance(log, JsonlLog):
                     log.catch_up(run.events)

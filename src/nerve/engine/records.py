@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -13,13 +14,26 @@ from nerve.core.result import Result, Settled, revived
 from nerve.core.runtime import Call
 from nerve.core.values import decode, encode, is_plain
 from nerve.core.workflow.replay import ASKS, CONTROL, DROPS, Row, is_child, within
-from nerve.errors import NotJson
+from nerve.errors import JournalBroken, NotJson
+from nerve.store.port import Row as StoredRow
+from nerve.store.port import Store
+
+log = logging.getLogger("nerve")
 
 ABOUT = ("label", "branch", "conversation", "modules")
 """What a run may be given beside its input; it is recorded with its start."""
 WAITS = ASKS - {"node_started", "step_started"}
 _SETTLED: dict[str, Settled] = {"node_error": "error", "node_timeout": "timeout"}
 _TYPES = {"error": "node_error", "timeout": "node_timeout", "completed": "node_completed"}
+
+
+def read_intact(store: Store, run_id: str) -> list[StoredRow]:
+    """Return the events of one of many runs; none if its journal is damaged, so that the others count."""
+    try:
+        return store.events(run_id)
+    except JournalBroken as error:
+        log.warning("left out a damaged journal: %s", error)
+        return []
 
 
 @lru_cache(10_000)

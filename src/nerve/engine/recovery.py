@@ -21,7 +21,7 @@ from nerve.engine.children import attempts, bound_of
 from nerve.engine.drive import described
 from nerve.engine.records import call_key, resets_in
 from nerve.engine.tasks import apart
-from nerve.errors import StoreError
+from nerve.errors import JournalBroken, StoreError
 from nerve.store.port import Row, RunRow, Store
 
 if TYPE_CHECKING:
@@ -143,6 +143,8 @@ class Recovery:
 
     def _leave(self, row: RunRow, error: Exception) -> None:
         why = str(error) if isinstance(error, ValueError | StoreError) else described(error)
+        if isinstance(error, JournalBroken):
+            self._engine.note_unreadable(error)
         log.warning("run %s is left alone: %s", row.run, why)
         self.left_alone.append(LeftAlone(row.run, row.workflow, why))
 

@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from nerve.core.workflow.state import FINAL
-from nerve.store.port import RunRow, Store
+from nerve.store.port import EMPTIABLE, RunRow, Store
 
 OVER = frozenset(state.value for state in FINAL)
-CHUNK = "output_chunk"
 
 RUNS, EVENTS = 50, 2000
 """How much is deleted in one transaction; a single run may be larger."""
@@ -112,7 +111,7 @@ def batches(store: Store, runs: Iterable[str]) -> Iterator[Batch]:
 async def empty(store: Store, run: str, older_than: float, dry_run: bool) -> Collected:
     """Empty the pieces of output of a run that are old enough."""
     total, after = Collected(), 0
-    while old := store.old_events(run, CHUNK, older_than, after, EVENTS):
+    while old := store.old_events(run, EMPTIABLE, older_than, after, EVENTS):
         after = old[-1][0]
         total = plus(total, Collected(chunks=len(old), chunk_bytes=sum(size for _, size in old)))
         if not dry_run:

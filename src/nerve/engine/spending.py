@@ -12,6 +12,7 @@ from typing import Any
 from nerve.core.ledger import Ledger, summed
 from nerve.core.limits import Limits, Usage
 from nerve.core.values import decode
+from nerve.engine.records import read_intact
 from nerve.store.port import Row, RunRow, Store
 
 AT_ONCE = 50
@@ -152,7 +153,7 @@ class Today:
         return self
 
     def _read(self, run: str, begins: float) -> None:
-        past = self._store.events(run)
+        past = read_intact(self._store, run)
         self._take(run, [row for row in own(past) if row.at >= begins])
         self._seen[run] = max(self._seen.get(run, 0), past[-1].seq if past else 0)
 
@@ -213,7 +214,7 @@ def used_since(begins: float, store: Store, session: str) -> Usage:
     """What the journals say of the runs that were open since then."""
     usage = Usage()
     for row in open_since(begins, store, session):
-        for told in usages(own(store.events(row.run)), begins):
+        for told in usages(own(read_intact(store, row.run)), begins):
             usage.spend(told)
     return usage
 
@@ -231,7 +232,7 @@ def limits_of_providers(runs: Iterable[RunRow], store: Store, now: float) -> dic
     limits: list[tuple[float, str, float]] = []
     over: dict[str, float] = {}
     for run in runs:
-        for row in store.events(run.run):
+        for row in read_intact(store, run.run):
             if row.type == "provider_limited" and (told := decode(row.data)).get("until", 0) > now:
                 limits.append((row.at, told["provider"], told["until"]))
             elif row.type == "provider_open" and (told := decode(row.data)).get("over"):

@@ -12,6 +12,7 @@ from nerve.api import Api, ApiError, Operation, models
 from nerve.api.once import done_once
 from nerve.api.reading import read
 from nerve.core.workflow import GateInfo
+from nerve.engine.local import UNREADABLE
 from nerve.engine.recovery import OPEN
 from nerve.notations.discovery import FOLDERS, discover
 from nerve.router import Offered, answer_command, offers_in, offers_of
@@ -160,6 +161,9 @@ def said(api: Api, conversation: str) -> list[Message]:
 def run_said(api: Api, row: RunRow, mode: Mode) -> Iterator[Message]:
     """The messages of a run, its start included."""
     run = api.session.engine.handle(row)
+    if run.held is not None and run.held["reason"] == UNREADABLE:
+        yield Message(row.started, "assistant", run.held["message"], row.run)
+        return
     making = Messages(run.workflow, mode)
     for event in run.events:
         for text in making.of(event):

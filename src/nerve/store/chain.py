@@ -8,13 +8,13 @@ from hashlib import sha256
 from typing import TypeAlias
 
 from nerve.errors import JournalBroken
-from nerve.store.port import EMPTIED, Row
+from nerve.store.port import EMPTIABLE, EMPTIED, Row
 
 START = bytes(32)
 """What the first event of a journal is tied to."""
 
 MARK = b"\0"
-"""Stands before the digest of data that was forgotten, in the place of the data."""
+"""Stands before the digest of data that was forgotten, in the place of the data of an `EMPTIABLE` event."""
 
 Stored: TypeAlias = tuple[int, float, str, str, str | None, str | bytes, bytes]
 
@@ -52,7 +52,7 @@ def verified(
             if seq != expected:
                 raise JournalBroken(run, expected)
             if seq != after:
-                if isinstance(kept, bytes) and len(kept) == len(MARK + START):
+                if type == EMPTIABLE and isinstance(kept, bytes) and len(kept) == len(MARK + START):
                     text, own = EMPTIED, kept[len(MARK) :]
                 else:
                     data = kept.encode() if isinstance(kept, str) else blob(kept)

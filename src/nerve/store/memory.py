@@ -10,7 +10,17 @@ from collections.abc import Collection, Sequence
 
 from nerve.errors import Conflict, StoreError
 from nerve.store import refusals
-from nerve.store.port import EMPTIED, Append, Definition, FactRow, MessageRow, ReplyRow, Row, RunRow
+from nerve.store.port import (
+    EMPTIABLE,
+    EMPTIED,
+    Append,
+    Definition,
+    FactRow,
+    MessageRow,
+    ReplyRow,
+    Row,
+    RunRow,
+)
 
 
 class MemoryStore:
@@ -190,8 +200,12 @@ class MemoryStore:
             self._resumes.pop(run, None)
 
     def empty_events(self, run: str, seqs: Sequence[int]) -> None:
+        rows = self._journals[run]
+        for row in (rows[seq - 1] for seq in seqs):
+            if row.type != EMPTIABLE:
+                raise refusals.not_emptiable(run, row.seq, row.type)
         for seq in seqs:
-            self._journals[run][seq - 1] = self._journals[run][seq - 1]._replace(data=EMPTIED)
+            rows[seq - 1] = rows[seq - 1]._replace(data=EMPTIED)
 
     def resuming(self, runs: Sequence[str]) -> None:
         for run in runs:

@@ -17,6 +17,9 @@ VALUE_LIMIT = 64 * 1024 * 1024
 EMPTIED = "{}"
 """What is read as the data of an event whose data was forgotten."""
 
+EMPTIABLE = "output_chunk"
+"""The one type of event whose data may be forgotten: no run depends on it."""
+
 
 class Row(NamedTuple):
     """One event as a store keeps it; `data` is JSON text."""
@@ -206,7 +209,10 @@ class Store(Protocol):
         """
 
     def empty_events(self, run: str, seqs: Sequence[int]) -> None:
-        """Forget the data of events, which is `{}` from then on; that they happened, and when, stays."""
+        """Forget the data of output, which is `{}` from then on; that it was there, and when, stays.
+
+        Events of another type than `EMPTIABLE` raise ValueError, and nothing is emptied.
+        """
 
     def resuming(self, runs: Sequence[str]) -> None:
         """Count, in a synced transaction, that runs are about to be taken up again; from any thread."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nerve.errors import Conflict
-from nerve.store.port import VALUE_LIMIT, Append, RunRow
+from nerve.store.port import EMPTIABLE, VALUE_LIMIT, Append, RunRow
 
 
 def sequence_taken(part: Append, head: int) -> Conflict:
@@ -31,6 +31,10 @@ def out_of_order(run: str, expected: int, found: int) -> ValueError:
 def too_large(size: int, *what: object) -> ValueError:
     thing = " ".join(map(str, what))
     return ValueError(f"{thing} holds {size:,} bytes, more than the limit of {VALUE_LIMIT:,}")
+
+
+def not_emptiable(run: str, seq: int, type: str) -> ValueError:
+    return ValueError(f"run {run}: event {seq} is {type!r}; only the data of {EMPTIABLE!r} can be forgotten")
 
 
 def check_size(text: str, *what: object) -> None:

@@ -14,7 +14,7 @@ from typing import cast
 
 import apsw
 
-from nerve.errors import StoreBusy, StoreError
+from nerve.errors import JournalBroken, StoreBusy, StoreError
 from nerve.store import chain, refusals
 from nerve.store.connection import InPlace, close, create, open_reader, open_writer, reported, translated
 from nerve.store.lock import OwnerLock
@@ -80,12 +80,25 @@ class SqliteStore:
     def last(self, run: str, type: str | None = None) -> Row | None:
         found: list[Row] = []
         with reported(self.file), self._reader:
-            seq = self._reader.execute(SQL["select_last"], (run, type)).get
+            seq = self._last_of(run, type)
             if seq is not None:
                 found += self._events(run, seq - 1, NO_LAST if type is None else seq)
         return found[0] if found else None
 
+    def _last_of(self, run: str, type: str | None) -> int | None:
+        try:
+            return cast("int | None", self._reader.execute(SQL["select_last"], (run, type)).get)
+        except apsw.CorruptError as error:
+            raise JournalBroken(run, 1) from error
+
     def _events(self, run: str, after: int, last: int) -> list[Row]:
+        try:
+            return self._verified(run, after, last)
+        except apsw.CorruptError as error:
+            # The pages of other journals may be intact, so only this run is unreadable.
+            raise JournalBroken(run, after + 1) from error
+
+    def _verified(self, run: str, after: int, last: int) -> list[Row]:
         reach = self._reader.execute(SQL["select_reach"], (run,)).get or 0
         stored = self._reader.execute(SQL["select_events"], (run, after, last))
         try:

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
+from typing import cast
 
 import apsw
 
@@ -13,7 +14,7 @@ from nerve.errors import Conflict, StoreError
 from nerve.store import refusals
 from nerve.store.chain import MARK, START, digest, link
 from nerve.store.connection import close
-from nerve.store.port import INLINE_LIMIT, VALUE_LIMIT, Append, FactRow, MessageRow
+from nerve.store.port import EMPTIABLE, INLINE_LIMIT, VALUE_LIMIT, Append, FactRow, MessageRow
 from nerve.store.statements import SQL, for_rows
 from nerve.store.transaction import Transaction
 
@@ -111,7 +112,11 @@ class Writer:
         """Keep the digests of data in its place; the journal can still be checked."""
         with self._transaction() as execute:
             for seq in seqs:
-                kept = execute(SQL["select_data"], (run, seq)).get
+                type, kept = cast(
+                    "tuple[str, str | bytes]", execute(SQL["select_data"], (run, seq)).fetchone()
+                )
+                if type != EMPTIABLE:
+                    raise refusals.not_emptiable(run, seq, type)
                 if isinstance(kept, bytes) and len(kept) == len(MARK + START):
                     continue
                 own = digest(kept.encode()) if isinstance(kept, str) else kept

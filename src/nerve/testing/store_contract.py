@@ -11,6 +11,7 @@ import pytest
 
 from nerve.errors import Conflict, StoreError
 from nerve.store.port import (
+    EMPTIABLE,
     INLINE_LIMIT,
     VALUE_LIMIT,
     Append,
@@ -25,6 +26,11 @@ from nerve.store.port import (
 
 def event(seq: int, settles: str | None = None, data: str = "{}") -> Row:
     return Row(seq, 1763199999.123456, "happened", f"/main/{seq}", settles, data)
+
+
+def output(seq: int, data: str = "{}") -> Row:
+    """An event whose data may be forgotten."""
+    return event(seq, data=data)._replace(type=EMPTIABLE)
 
 
 def append(
@@ -250,7 +256,7 @@ class StoreContract:
         assert store.labels("t", "f_", 9) == []
 
     def test_the_last_event_of_a_journal_is_found_without_the_others(self, store: Store) -> None:
-        large = event(3, data="x" * (INLINE_LIMIT + 1))
+        large = output(3, "x" * (INLINE_LIMIT + 1))
         rows = [event(1)._replace(type="held"), event(2)._replace(type="held", data='"b"'), large]
         store.append([Append("r", 0, rows, run_row("r")), append("s", 0, 1)])
         assert store.last("r") == rows[2]
@@ -504,14 +510,15 @@ class StoreContract:
         assert store.reply("default", "k") == done._replace(reply="1")
 
     def test_old_events_are_found_by_their_type_and_time(self, store: Store) -> None:
-        rows = [event(1, data='"é"'), event(2, data="x" * (INLINE_LIMIT + 1)), event(3), event(4, data="[]")]
+        rows = [output(1, '"é"'), output(2, "x" * (INLINE_LIMIT + 1)), output(3), output(4, "[]")]
         rows[3] = rows[3]._replace(at=rows[3].at + 10)
         store.append([Append("r", 0, [*rows, event(5, data="[]")._replace(type="other")], run_row("r"))])
-        assert store.old_events("r", "happened", rows[3].at) == [(1, 4), (2, INLINE_LIMIT + 1)]
-        assert store.old_events("r", "happened", math.inf, 1) == [(2, INLINE_LIMIT + 1), (4, 2)]
-        assert store.old_events("r", "happened", math.inf, 0, 1) == [(1, 4)]
+        assert store.old_events("r", EMPTIABLE, rows[3].at) == [(1, 4), (2, INLINE_LIMIT + 1)]
+        assert store.old_events("r", EMPTIABLE, math.inf, 1) == [(2, INLINE_LIMIT + 1), (4, 2)]
+        assert store.old_events("r", EMPTIABLE, math.inf, 0, 1) == [(1, 4)]
+        assert store.old_events("r", "other", math.inf) == [(5, 2)]
         store.empty_events("r", [1])
-        assert store.old_events("r", "happened", math.inf) == [(2, INLINE_LIMIT + 1), (4, 2)]
+        assert store.old_events("r", EMPTIABLE, math.inf) == [(2, INLINE_LIMIT + 1), (4, 2)]
 
     def test_a_long_run_is_deleted_with_all_that_is_its_own(self, store: Store) -> None:
         large = "x" * (INLINE_LIMIT + 1)
@@ -524,7 +531,7 @@ class StoreContract:
 
     def test_events_are_emptied_and_their_journal_goes_on(self, store: Store) -> None:
         large = "x" * (INLINE_LIMIT + 1)
-        rows = [event(1, data='"one"'), event(2, data=large), event(3, "/x", '"three"'), event(4, data=large)]
+        rows = [output(1, '"one"'), output(2, large), event(3, "/x", '"three"'), output(4, large)]
         store.append([Append("r", 0, rows, run_row("r")), Append("q", 0, rows)])
         for _ in range(2):
             store.empty_events("r", [1, 2])
@@ -537,6 +544,13 @@ class StoreContract:
         assert store.events("r")[3].data == "{}"
         store.delete_runs(["r"])
         assert store.events("q") == rows
+
+    def test_only_output_is_emptied(self, store: Store) -> None:
+        rows = [output(1, '"one"'), event(2, data='"two"')]
+        store.append([Append("r", 0, rows, run_row("r"))])
+        with pytest.raises(ValueError, match="only the data of 'output_chunk' can be forgotten"):
+            store.empty_events("r", [1, 2])
+        assert store.events("r") == rows
 
     def test_it_is_counted_how_often_runs_were_about_to_be_taken_up(self, store: Store) -> None:
         assert store.resumes() == {}

@@ -24,7 +24,7 @@ ORDER BY seq DESC LIMIT 1;
 SELECT data FROM blobs WHERE hash = ?;
 
 -- name: select_data
-SELECT data FROM events WHERE run = ? AND seq = ?;
+SELECT type, data FROM events WHERE run = ? AND seq = ?;
 
 -- name: select_size
 SELECT
