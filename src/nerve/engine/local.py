@@ -388,7 +388,7 @@ class LocalEngine:
         # It is not remembered in `known`: what goes over those runs expects a journal that can be read.
         about = {"label": row.label} if row.label else {}
         run = WorkflowRun(self._shown_workflow(row), run_id=row.run, about=about)
-        run._state, run._held = WorkflowState.HELD, self.note_unreadable(error)
+        run._state, run._held, run._error = WorkflowState.HELD, self.note_unreadable(error), str(error)
         run._started_at = datetime.fromtimestamp(row.started, UTC)
         run._completed_at = datetime.fromtimestamp(row.ended, UTC) if row.ended else None
         return run
