@@ -610,7 +610,7 @@ async def test_a_run_whose_child_cannot_be_stopped_is_held_and_goes_on_later(
     assert (run.state, run._held["reason"]) == (WorkflowState.HELD, "storage_full")
     disk.room = None
     await within(run.resume())
-    for child in run._children.values():
+    for child in list(run._children.values()):
         if child._held:
             await child.resume()
     await until(lambda: run.is_complete or [gate.prompt for gate in run.pending_gates] == [WAITS_FOR[body]])

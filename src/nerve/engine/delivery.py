@@ -12,19 +12,14 @@ from collections.abc import Callable
 from typing import Any
 
 from nerve.core.workflow.replay import Record, Replay
+from nerve.engine.quiescence import is_woken, quiescence_of
 from nerve.engine.records import outcome_of
 
-REST = 8
-"""Turns of the loop without any activity after which a body with several tasks counts as at rest.
+RESTLESS = 10_000
+"""Turns of the loop after which a body is told what comes next though it is not at rest: it may be spinning."""
 
-A finished task wakes whoever waits for it within two or three turns, and finishing counts as activity.
-"""
-
-RESTLESS = 1000
-"""Turns after which a body counts as at rest though a task of it is about to run: it may be spinning."""
-
-LOOKED_AT = 100
-"""How many tasks are looked at one by one; where there are more, the turns alone have to do."""
+UNSEEN = 8
+"""Turns without a woken task after which a body counts as at rest, on a loop that hides its ready queue."""
 
 PATIENCE = 10.0
 """Seconds a body may take on its own, on replay, before something recorded is asked for again."""
@@ -42,6 +37,8 @@ class Delivery:
         self.replay = replay
         self.offers: Replay | None = None
         self.tasks: set[asyncio.Future[Any]] = set()
+        self.sequential = True
+        """The body has never had a second task: whenever it waits in here it is at rest."""
         self.blocked = 0
         self.committed = 0
         self.patience = PATIENCE
@@ -54,8 +51,12 @@ class Delivery:
         self._queue: deque[Entry] = deque()
         self._aside: list[Entry] = []
         self._parked: list[asyncio.Future[Any]] = []
+        self._quiescence = quiescence_of(self._loop)
+        self._looking = False
+        self._at_rest = False
+        """What was seen in this turn of the loop; of no use after the next outcome."""
         self._turns = 0
-        self._ticking = False
+        self._unwoken = 0
         self._watch: asyncio.TimerHandle | None = None
 
     @property
@@ -64,20 +65,18 @@ class Delivery:
         return self.replay is not None or self.offers is not None
 
     def adopt(self, task: asyncio.Future[Any]) -> None:
+        self.sequential = not self.tasks and self.sequential
         self.tasks.add(task)
-        self._turns = 0
         task.add_done_callback(self._task_done)
 
     def _task_done(self, task: asyncio.Future[Any]) -> None:
         self.tasks.discard(task)
-        self._turns = 0
         if not task.cancelled() and self.let_go:
             task.exception()  # asking is what keeps asyncio from reporting it
         self.pump()
 
     def future(self) -> asyncio.Future[Any]:
         """Something the body is about to wait for."""
-        self._turns = 0
         self.blocked += 1
         return self._loop.create_future()
 
@@ -122,10 +121,6 @@ class Delivery:
         self._release()
         self.pump()
 
-    def stir(self) -> None:
-        """The body has done something: it is not at rest."""
-        self._turns = 0
-
     def live(self) -> asyncio.Future[Any]:
         """What to wait for before something new is done: the end of the replay."""
         future = self.future()
@@ -152,11 +147,11 @@ class Delivery:
         """Hand over what can be handed over now."""
         if self._aside:
             self._hand_aside()
-        if self._ticking:
+        if self._looking:
             return
         while (self._queue or self.replay is not None) and self._has_next():
-            if not self._at_rest():
-                self._tick_soon()
+            if not (self._at_rest or (self.sequential and self.blocked == 1)):
+                self._look_soon()
                 return
             self._hand(*self._taken())
         if self.replay is not None:
@@ -189,31 +184,31 @@ class Delivery:
     def _hand(self, future: asyncio.Future[Any], outcome: Outcome) -> None:
         if future.done():
             return
-        self._turns = 0
+        self._stir()
         self.blocked -= 1
         if isinstance(outcome, BaseException):
             future.set_exception(outcome)
         else:
             future.set_result(outcome)
 
-    def _at_rest(self) -> bool:
-        return (self.blocked == 1 and len(self.tasks) == 1) or self._is_quiet()
+    def _stir(self) -> None:
+        """The body is about to go on."""
+        self._at_rest, self._turns, self._unwoken = False, 0, 0
 
-    def _is_quiet(self) -> bool:
-        if self._turns < REST:
-            return False
-        if len(self.tasks) > LOOKED_AT or self._turns >= RESTLESS:
-            return True
-        return not any(map(is_woken, self.tasks))
+    def _look_soon(self) -> None:
+        self._looking = True
+        self._quiescence.look_next_turn(self)
 
-    def _tick_soon(self) -> None:
-        self._ticking = True
-        self._loop.call_soon(self._tick)
-
-    def _tick(self) -> None:
-        self._ticking = False
+    def observe_rest(self, at_rest: bool | None) -> None:
+        """Go on with what has to wait until the body is at rest, or look again in the next turn."""
+        self._looking = False
         self._turns += 1
+        if at_rest is None:
+            self._unwoken = 0 if any(map(is_woken, self.tasks)) else self._unwoken + 1
+            at_rest = self._unwoken >= UNSEEN
+        self._at_rest = at_rest or self._turns >= RESTLESS
         self.pump()
+        self._at_rest = False
 
     def _on_the_way(self) -> None:
         """Nothing recorded can be handed over: the replay is at its end, or the body has yet to ask."""
@@ -225,10 +220,10 @@ class Delivery:
         waits = obstacle.kind == "settle" and obstacle.seq in self._recorded
         all_wait = obstacle.kind != "drop" and not waits and 0 < len(self.tasks) == self.blocked
         if obstacle.lenient or all_wait:
-            if self._is_quiet():
+            if self._at_rest:
                 self._stuck(obstacle)
             else:
-                self._tick_soon()
+                self._look_soon()
         elif not waits and self._watch is None:
             delay = self.patience + self.replay.took(obstacle)
             self._watch = self._loop.call_later(delay, self._look_again, obstacle)
@@ -256,7 +251,7 @@ class Delivery:
         parked, self._parked = self._parked, []
         for future in parked:
             if not future.done():
-                self._turns = 0
+                self._stir()
                 self.blocked -= 1
                 future.set_result(None)
         self._release()
@@ -267,9 +262,3 @@ class Delivery:
         ordered = self.replay.ordered() if self.replay is not None else set()
         for seq in [seq for seq in self._recorded if seq not in ordered]:
             self._queue.append((0, *self._recorded.pop(seq), False))
-
-
-def is_woken(task: asyncio.Future[Any]) -> bool:
-    """Whether a task is about to run; asyncio has no public way to ask."""
-    awaited: asyncio.Future[Any] | None = getattr(task, "_fut_waiter", None)
-    return awaited is None or awaited.done()

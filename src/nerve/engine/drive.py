@@ -459,13 +459,12 @@ class Drive:
     @property
     def is_live(self) -> bool:
         """Whether something new may be done at once."""
-        self.delivery.stir()
         return self.delivery.replay is None and self.barrier is None
 
     @property
     def alone(self) -> bool:
-        """Whether this is the only run that is driven, and its body has no second task."""
-        return len(self.host.drives) == len(self.delivery.tasks) == 1
+        """Whether this is the only run that is driven, and its body has never had a second task."""
+        return self.delivery.sequential and len(self.host.drives) == 1
 
     async def doubt(self, path: str) -> None:
         """Hold the run for a step that may have happened, when the replay is over; never returns."""
@@ -479,7 +478,6 @@ class Drive:
         """Wait until the replay is over, and while the run is paused."""
         if self.delivery.replay is not None:
             await self.delivery.awaited(self.delivery.live())
-        self.delivery.stir()
         while self.barrier is not None:
             await asyncio.shield(self.barrier)
         self.check_in()

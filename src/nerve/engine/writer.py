@@ -10,6 +10,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Protocol
 
+from nerve.engine.tasks import outside
 from nerve.errors import NerveError, StoreBusy, StoreFailed
 from nerve.store.port import Append, Store
 
@@ -43,6 +44,7 @@ class Writer:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._context = outside()
         self._dirty: dict[Author, None] = {}
         self._scheduled = False
         self._lazy: asyncio.TimerHandle | None = None
@@ -67,7 +69,7 @@ class Writer:
         self._dirty[author] = None
         if not self._scheduled and not self._in_flight:
             self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._flush)
+            asyncio.get_running_loop().call_soon(self._flush, context=self._context)
 
     def at_once(self, author: Author) -> None:
         """Write before this returns, if the disk is quick and nobody else has anything to write."""
@@ -81,7 +83,9 @@ class Writer:
         """Write with the next group, or soon; nobody waits for it."""
         self._dirty[author] = None
         if self._lazy is None:
-            self._lazy = asyncio.get_running_loop().call_later(LAZY, self._flush_lazily)
+            self._lazy = asyncio.get_running_loop().call_later(
+                LAZY, self._flush_lazily, context=self._context
+            )
 
     async def drained(self) -> None:
         """Return when nothing is left to write."""
@@ -174,7 +178,7 @@ class Writer:
             tell(author, outcome)
         if self._dirty and not self._scheduled:
             self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._flush)
+            asyncio.get_running_loop().call_soon(self._flush, context=self._context)
         self._rest()
 
     def _rest(self) -> None:

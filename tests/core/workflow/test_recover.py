@@ -679,7 +679,50 @@ def after_many_turns(out):
     return send, []
 
 
-@pytest.mark.parametrize("way", [through_workers, after_many_turns])
+def joined_after_many_turns(out):
+    finished = [asyncio.create_task(asyncio.sleep(0)) for _ in range(3)]
+
+    async def send(value):
+        for _ in range(20):
+            await asyncio.sleep(0)
+        await asyncio.gather(*finished)
+        out.append(value)
+
+    return send, finished
+
+
+def joined_after_workers(out):
+    stored = asyncio.Queue()
+    finished = [asyncio.create_task(asyncio.sleep(0)) for _ in range(2)]
+    send, workers = through_workers(Forward(stored))
+
+    async def collect():
+        while True:
+            value = await stored.get()
+            await asyncio.gather(*finished)
+            await asyncio.shield(asyncio.wait(finished))
+            out.append(value)
+
+    return send, [*workers, asyncio.create_task(collect())]
+
+
+class Forward:
+    """Puts what is appended into a queue."""
+
+    def __init__(self, queue):
+        self.append = queue.put_nowait
+
+
+def among_many_tasks(out):
+    idle = [asyncio.create_task(asyncio.Event().wait()) for _ in range(110)]
+    send, workers = through_workers(out)
+    return send, [*workers, *idle]
+
+
+WAYS = [through_workers, after_many_turns, joined_after_many_turns, joined_after_workers, among_many_tasks]
+
+
+@pytest.mark.parametrize("way", WAYS)
 async def test_what_one_outcome_sets_off_is_over_before_the_next_is_told(file, way):
     done = []
 
