@@ -16,7 +16,7 @@ from nerve.engine.quiescence import is_woken, quiescence_of
 from nerve.engine.records import outcome_of
 
 RESTLESS = 10_000
-"""Turns of the loop after which a body is told what comes next though it is not at rest: it may be spinning."""
+"""Turns of the loop after which a body that is not at rest is told what comes next: it may be spinning."""
 
 UNSEEN = 8
 """Turns without a woken task after which a body counts as at rest, on a loop that hides its ready queue."""
