@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -385,3 +387,37 @@ def test_a_run_that_is_interrupted_is_told_as_parked(verb: str, do, project) -> 
     assert (process.wait(), json.loads(out)["state"]) == (130, "parked")
     assert "The run is parked." in err
     assert do("runs", "--json").json[0]["state"] == "parked"
+
+
+AGENT = """
+from nerve.agents.port import Assistant, Begun, Capabilities, Done, Tool
+
+class Worker:
+    name = "worker"
+    capabilities = Capabilities()
+
+    async def query(self, prompt, cwd, resume, options):
+        yield Begun("t")
+        yield Assistant("First I look\\naround.")
+        yield Tool("Bash", {"command": "make test"}, "1")
+        yield Assistant("All tests pass.")
+        yield Done("t")
+
+def register(session):
+    session.providers["worker"] = Worker()
+"""
+
+
+def test_in_a_pipe_the_messages_and_tool_calls_of_an_agent_are_shown_as_they_come(do, project: Path) -> None:
+    (project / "worker.py").write_text(AGENT)
+    (project / "work.yaml").write_text(
+        "name: work\ndescription: Works\nprovider: worker\nnodes: [{id: go, prompt: Work}]\n"
+    )
+    done = do("run", "work.yaml", "--with", "worker.py")
+    assert done.code == 0, done.err
+    lines = [re.sub(r"\d+\.\d+s", "0.0s", line) for line in done.err.splitlines()[1:-1]]
+    assert lines == [
+        "[go] First I look around.",
+        '[go] ⚒ Bash {"command": "make test"}',
+        "[go] ✓ All tests pass. (worker, 0.0s)",
+    ]

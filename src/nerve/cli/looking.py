@@ -18,7 +18,7 @@ from nerve.cli.story import Story, outcome_of, undriven
 from nerve.cli.telling import alternatives, tell
 from nerve.commander.core.forms import example, lines
 from nerve.commander.core.harmless import in_json
-from nerve.commander.core.lines import logged
+from nerve.commander.core.lines import LogLines
 from nerve.commander.core.tree import Tree, event_of
 from nerve.commander.drawing import WIDEST, grid
 from nerve.commander.listing import today
@@ -172,12 +172,16 @@ def logs(run: Run, /, *, after: After = 0, follow: Follow = False, common: Commo
 
     async def do(door: Door) -> int:
         run_id = (await door.client.run(run=run)).run_id
-        found = (
-            (told(event, line), line)
-            async for event in happened(door, run_id, after, follow)
-            if (line := logged(event_of(event))) is not None
-        )
-        return await listed(door, found, follow)
+        return await listed(door, lines_of(door, run_id), follow)
+
+    async def lines_of(door: Door, run_id: str) -> AsyncIterator[tuple[dict[str, Any], str]]:
+        log, event = LogLines(), None
+        async for event in happened(door, run_id, after, follow):
+            for line in log.take(event_of(event)):
+                yield told(event, line), line
+        if event is not None:
+            for line in log.rest():
+                yield told(event, line), line
 
     return answering(common, do)
 

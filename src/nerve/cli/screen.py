@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from rich.console import Console, Group
@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.panel import Panel
 
 from nerve.commander.core.harmless import harmless
-from nerve.commander.core.lines import logged, plain
+from nerve.commander.core.lines import SETTLES, last_name, logged, plain, shorten
 from nerve.commander.reading import typed_line
 from nerve.core.workflow import GateInfo, WorkflowEvent
 
@@ -51,23 +51,36 @@ class LiveScreen:
 
 
 class PlainScreen:
-    """A line for every event that matters."""
+    """A line for every event that matters, and for what agents do while they work."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self._messages: dict[str, str] = {}
+        """The last message of each agent; the line of its step shows it, if no other follows."""
 
     def show(self, panel: Drawn, events: list[WorkflowEvent]) -> None:
         for event in events:
-            if (line := logged(event) if says(event) else plain(event)) is not None:
+            for line in self._lines(event):
                 say(self._console, line)
+
+    def _lines(self, event: WorkflowEvent) -> Iterator[str]:
+        spoken = event.event_type == "output_chunk" and event.data.get("stream") == "assistant"
+        if (spoken or event.event_type == "tool_call") and (text := self._messages.pop(event.path, "")):
+            yield f"[{last_name(event.path)}] {text}"
+        if spoken:
+            self._messages[event.path] = shorten(str(event.data.get("text", "")))
+        elif event.event_type in SETTLES:
+            self._messages.pop(event.path, None)
+        if (line := logged(event) if says(event) else plain(event)) is not None:
+            yield line
 
     def rest(self) -> None:
         pass
 
 
 def says(event: WorkflowEvent) -> bool:
-    """Whether it is a line that a workflow or an agent logs; that a thread has ended concerns nobody."""
-    return event.event_type == "log" and "thread" not in event.data
+    """Whether it is a line that a workflow or an agent logs, or a tool call; the end of a thread is not."""
+    return event.event_type == "tool_call" or (event.event_type == "log" and "thread" not in event.data)
 
 
 def screen_for(console: Console) -> Screen:

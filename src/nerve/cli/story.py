@@ -36,7 +36,7 @@ class Story:
         door.shows, door.seen = run_id, lambda: self.left().to_dict()
         self.console = console(door.common)
         self.screen = screen_for(self.console)
-        self.tree = Tree()
+        self.tree = Tree(notes_progress=True)
         self.asks = can_ask(self.console) and not (door.common.quiet or door.common.json)
         self._news: list[WorkflowEvent] = []
         self._watching: list[asyncio.Task[None]] = []

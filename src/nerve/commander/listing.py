@@ -13,7 +13,7 @@ from nerve.commander.core.forms import example
 from nerve.commander.core.forms import lines as fields
 from nerve.commander.core.gates import name_of
 from nerve.commander.core.harmless import harmless
-from nerve.commander.core.lines import SYMBOLS, logged
+from nerve.commander.core.lines import SYMBOLS, LogLines
 from nerve.commander.core.naming import Unknown
 from nerve.commander.core.options import about, shown
 from nerve.commander.core.tree import event_of, spent
@@ -188,7 +188,8 @@ def facts(found: list[FactTold]) -> str:
 
 def logs(events: list[EventTold]) -> str:
     """What a run did and said, as plain output."""
-    lines = [line for event in events if (line := logged(event_of(event))) is not None]
+    log = LogLines()
+    lines = [line for event in events for line in log.take(event_of(event))] + log.rest()
     text = harmless("\n".join(lines)) or "Nothing yet."
     fence = "```"
     while fence in text:

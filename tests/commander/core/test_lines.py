@@ -2,7 +2,7 @@
 
 import pytest
 
-from nerve.commander.core.lines import ROOTS, SYMBOLS, plain
+from nerve.commander.core.lines import ROOTS, SYMBOLS, LogLines, plain
 from nerve.core.event import WorkflowEvent
 
 
@@ -46,3 +46,50 @@ def test_what_only_the_engine_says_is_not(type: str) -> None:
 @pytest.mark.parametrize("state", ["waiting", "pausing", "paused", "held"])
 def test_a_run_that_stands_is_not_drawn_as_one_that_runs(state: str) -> None:
     assert ROOTS[state][0] == SYMBOLS[state][0] == "⏸"
+
+
+def log_of(*events: tuple[str, dict[str, object]]) -> list[str]:
+    log = LogLines()
+    made = [WorkflowEvent("r", "w", type, data, path="/test") for type, data in events]
+    return [line for event in made for line in log.take(event)] + log.rest()
+
+
+def out(text: str, stream: str = "stdout") -> tuple[str, dict[str, object]]:
+    return "output_chunk", {"stream": stream, "text": text}
+
+
+def test_the_chunks_of_an_output_are_joined_into_whole_lines() -> None:
+    assert log_of(out("F"), out("F"), out("F\nok\nre"), out("st")) == [
+        "[test] FFF",
+        "[test] ok",
+        "[test] rest",
+    ]
+
+
+def test_standard_output_and_standard_error_are_not_mixed_within_a_line() -> None:
+    lines = log_of(out("one "), out("oh no\n", "stderr"), out("line\n"))
+    assert lines == ["[test] oh no", "[test] one line"]
+
+
+def test_an_unfinished_line_of_output_comes_before_the_end_of_its_step() -> None:
+    end = ("node_completed", {"success": True, "result": {"output": "half"}, "duration_ms": 0})
+    assert log_of(out("half"), end) == ["[test] half", "[test] ✓ half (0.0s)"]
+
+
+def test_every_line_of_a_message_names_its_step() -> None:
+    assert log_of(out("a\n[gate] answered: yes", "assistant")) == ["[test] a", "[test] [gate] answered: yes"]
+
+
+def test_a_failed_step_shows_the_first_line_of_its_error() -> None:
+    error = "the model is overloaded\nMessage ID: 1234"
+    data = {"success": False, "result": {"output": "", "error": error}, "duration_ms": 1000}
+    assert plain(WorkflowEvent("r", "w", "node_error", data, path="/ask")) == (
+        "[ask] ✗ the model is overloaded (1.0s)"
+    )
+
+
+def test_an_object_is_shown_as_json() -> None:
+    data = {"success": True, "result": {"output": {"passed": True, "by": None}}, "duration_ms": 0}
+    assert plain(WorkflowEvent("r", "w", "node_completed", data, path="/test")) == (
+        '[test] ✓ {"passed": true, "by": null} (0.0s)'
+    )

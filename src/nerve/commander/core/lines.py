@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from nerve.commander.core.forms import takes, written
@@ -27,6 +28,9 @@ OURS = {each.value for each in WorkflowEventType}
 """Names of events that have a meaning of their own; any other is the workflow's."""
 LONGEST = 200
 """Characters of what a workflow emitted that stand on its line."""
+SETTLES = ("node_completed", "node_error", "node_timeout", "node_cancelled", "step_completed", "step_failed")
+COMMAND_STREAMS = ("stdout", "stderr")
+"""Outputs that arrive in chunks which end anywhere; what an agent says arrives in whole messages."""
 ROOTS = SYMBOLS | {"running": ("🔄", "blue")}
 
 
@@ -36,10 +40,22 @@ def seconds(event: WorkflowEvent) -> float:
 
 
 def gist(event: WorkflowEvent) -> str:
-    """The last line of what a step gave back."""
+    """The last line of what a step returned; without it the first line of its error, which says why."""
     result = event.data.get("result") or {}
-    text = str(result.get("output") or event.data.get("error") or "")
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+    if output := result.get("output"):
+        return last_line(shown(output))
+    error = event.data.get("error") or result.get("error") or ""
+    return next(nonempty_lines(str(error)), "")
+
+
+def nonempty_lines(text: str) -> Iterator[str]:
+    """Yield the lines of a text without those that are blank."""
+    return (line.strip() for line in text.splitlines() if line.strip())
+
+
+def last_line(text: str) -> str:
+    """Return the last line of a text that is not blank."""
+    return next(iter(list(nonempty_lines(text))[-1:]), "")
 
 
 def is_own(event: WorkflowEvent) -> bool:
@@ -57,8 +73,13 @@ def own(event: WorkflowEvent) -> str:
             pass
         case _:
             text = ", ".join(f"{name} {shown(value)}" for name, value in data.items())
+    return f"[{event.event_type}] {shorten(text)}".rstrip()
+
+
+def shorten(text: str) -> str:
+    """Return the beginning of a text on one line."""
     text = " ".join(text.split())
-    return f"[{event.event_type}] {text if len(text) <= LONGEST else f'{text[: LONGEST - 1]}…'}".rstrip()
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
 def shown(value: Any) -> str:
@@ -100,14 +121,57 @@ def internal(data: dict[str, object]) -> bool:
     return name.startswith("_") or name == "expect"
 
 
+class LogLines:
+    """Formats the events of a run as log lines; the chunks of an output are joined into whole lines."""
+
+    def __init__(self) -> None:
+        self._unfinished: dict[tuple[str, str], str] = {}
+        """Text after the last line break, by path and stream."""
+
+    def take(self, event: WorkflowEvent) -> list[str]:
+        """Return the lines that an event completes."""
+        if event.event_type == "output_chunk":
+            return self._take_chunk(event)
+        done = self._flush(event.path) if event.event_type in SETTLES else []
+        line = logged(event)
+        return [*done, line] if line is not None else done
+
+    def rest(self) -> list[str]:
+        """Return what was printed after the last line break of each output."""
+        return [line for path in {path for path, _ in self._unfinished} for line in self._flush(path)]
+
+    def _take_chunk(self, event: WorkflowEvent) -> list[str]:
+        stream, text = str(event.data.get("stream")), str(event.data.get("text", ""))
+        if stream == "partial":
+            return []  # the complete message follows
+        key = (event.path, stream)
+        *whole, rest = (self._unfinished.pop(key, "") + text).split("\n")
+        if rest and stream in COMMAND_STREAMS:
+            self._unfinished[key] = rest
+        elif rest:
+            whole.append(rest)
+        return [f"[{last_name(event.path)}] {line}".rstrip() for line in whole]
+
+    def _flush(self, path: str) -> list[str]:
+        keys = [key for key in self._unfinished if key[0] == path]
+        return [f"[{last_name(path)}] {self._unfinished.pop(key)}" for key in keys]
+
+
+def last_name(path: str) -> str:
+    return path.rpartition("/")[2] or "workflow"
+
+
+def tool_summary(data: dict[str, Any]) -> str:
+    """A tool call of an agent on one line: the tool and its input."""
+    return f"⚒ {data['name']} {json.dumps(data.get('input'), ensure_ascii=False)}"
+
+
 def logged(event: WorkflowEvent) -> str | None:
     """An event as a line of a log; None for those that nobody reads there."""
-    data, step = event.data, event.path.rpartition("/")[2] or "workflow"
+    data, step = event.data, last_name(event.path)
     match event.event_type:
-        case "output_chunk" if data.get("stream") != "partial":
-            return f"[{step}] {str(data.get('text', '')).rstrip()}"
         case "tool_call" if "name" in data:
-            return f"[{step}] ⚒ {data['name']} {json.dumps(data.get('input'), ensure_ascii=False)}"
+            return f"[{step}] {tool_summary(data)}"
         case "log":
             return f"[{step}] {data.get('message') or json.dumps(data, ensure_ascii=False)}"
         case "gate_answered" if data.get("reason"):

@@ -8,11 +8,14 @@ from datetime import datetime
 from typing import Any
 
 from nerve.api.models import EventTold, GateTold
-from nerve.commander.core.lines import gist, internal
+from nerve.commander.core.lines import gist, internal, last_line, tool_summary
 from nerve.commander.core.waits import ENDS, STARTS, needs_somebody, note_wait
 from nerve.core.event import WorkflowEvent
 from nerve.core.limits import Usage
 from nerve.core.view import NodeView, RunView
+
+TAIL_CHARS = 400
+"""Characters of a step's output that are kept to show its last line."""
 
 
 @dataclass(slots=True)
@@ -28,6 +31,9 @@ class Branch:
     notes: dict[str, str] = field(default_factory=dict)
     hidden: set[str] = field(default_factory=set)
     """Paths of calls that are the notation's own affair."""
+    notes_progress: bool = False
+    _tails: dict[str, str] = field(default_factory=dict)
+    """The end of what a running step has printed or said."""
 
     def asks(self, path: str) -> bool:
         """Whether what runs at a path waits for somebody itself, as agents do."""
@@ -45,17 +51,33 @@ class Branch:
                 self.hidden.add(path)
         elif type in ENDS:
             self.running.discard(path)
+            self._tails.pop(path, None)
             self.notes[path] = gist(event)
         elif type == "gate_waiting":
             self.notes[place_of(path)] = str(data["prompt"])
         elif type == "gate_answered":
             self.notes[place_of(path)] = f"{data['answer']} ({self.notes.get(place_of(path), '')})"
+        elif type in ("output_chunk", "tool_call") and self.notes_progress and path in self.running:
+            self._note_progress(path, type, data)
         elif type == "provider_limited":
             self.notes[path] = str(data.get("message", ""))
         elif type == "provider_open":
             self.notes.pop(path, None)
         elif type == "path_reset":
             self.running = {each for each in self.running if not f"{each}/".startswith(f"{path}/")}
+
+    def _note_progress(self, path: str, type: str, data: dict[str, Any]) -> None:
+        """Show what a running step does: its last tool call, or the last line of its output."""
+        if type == "tool_call":
+            if "name" in data:
+                self._tails.pop(path, None)
+                self.notes[path] = tool_summary(data)
+            return
+        complete = data.get("stream") in ("assistant", "thought")
+        before = "" if complete else self._tails.pop(path, "")
+        tail = (before + str(data.get("text", "")))[-TAIL_CHARS:]
+        self._tails[path] = "" if complete else tail
+        self.notes[path] = last_line(tail) or self.notes.get(path, "")
 
 
 @dataclass(slots=True)
@@ -64,13 +86,19 @@ class Tree:
 
     branches: dict[str, Branch] = field(default_factory=dict)
     """By the paths of the calls; the run itself is at the empty path."""
+    notes_progress: bool = False
+    """Whether a running step is shown with what it does; a screen that shows its output does not need it."""
 
     @property
     def root(self) -> Branch:
         return self.branches[""]
 
     def take(self, prefix: str, event: WorkflowEvent) -> None:
-        self.branches.setdefault(prefix, Branch(event.run_id, prefix)).take(event)
+        branch = self.branches.get(prefix)
+        if branch is None:
+            branch = Branch(event.run_id, prefix, notes_progress=self.notes_progress)
+            self.branches[prefix] = branch
+        branch.take(event)
 
     @property
     def gates(self) -> list[GateTold]:
