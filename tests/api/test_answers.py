@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from api.support import refusal, with_workflows
-from nerve import Session
+from nerve import Graph, MockNode, Session
 from nerve.api import Api, ApiError
 from nerve.core.nodes.control import GateNode
 
@@ -272,14 +272,16 @@ async def test_many_gates_are_answered_at_once_and_no_answer_is_lost(
     replies = await asyncio.gather(
         *(
             api.answer(
-                **({"gate": run.gates[0].gate_id} if by_gate else {"run": run.run_id}), answer=n, key=str(n)
+                **({"gate": run.gates[0].gate_id} if by_gate else {"run": run.run_id}),
+                answer=str(n),
+                key=str(n),
             )
             for n, run in enumerate(runs)
         )
     )
     assert [reply.run_id for reply in replies] == [run.run_id for run in runs]
     values = await asyncio.gather(*(api.session.get_workflow_run(run.run_id).wait() for run in runs))
-    assert values == list(range(count))
+    assert values == [str(n) for n in range(count)]
     assert (await api.gates()).gates == []
 
 
@@ -364,3 +366,20 @@ async def test_a_gate_is_named_by_any_beginning_that_only_one_has(api: Api) -> N
     assert (await api.answer(gate=ready.gate_id[:-1], answer="c")).node_id == "ready"
     assert (await api.answer(run=run.run_id, gate="review_f", answer="b")).node_id == "review_final"
     assert (await refusal(api.answer(gate="rev", answer="b"))).code == "not_found"
+
+
+async def test_what_a_gate_asks_about_is_told_with_it(api: Api) -> None:
+    gate = GateNode("judge", api.session, "Approve?")
+    api.session.register_workflow(Graph("g", api.session).chain(MockNode("w", api.session, ["draft"]), gate))
+    run = await api.start(workflow="g", wait=True)
+    assert run.gates[0].input_preview == "draft"
+    assert (await api.gates()).gates[0].input_preview == "draft"
+    assert (await api.run(run=run.run_id)).gates[0].input_preview == "draft"
+
+
+@pytest.mark.parametrize("answer", [5, None])
+async def test_an_answer_that_is_not_text_is_refused_where_no_form_asks_for_it(api: Api, answer: Any) -> None:
+    run = await api.start(workflow="open_question", wait=True)
+    with pytest.raises(ApiError, match="takes text, not"):
+        await api.answer(run=run.run_id, answer=answer)
+    assert len((await api.gates()).gates) == 1

@@ -75,3 +75,11 @@ def test_at_a_terminal_the_fields_are_shown_and_a_wrong_answer_is_asked_again() 
         terminal.type('{"version": "5"}')
         assert terminal.end() == 0
         assert "shipped 5" in terminal.shown
+
+
+def test_open_gates_are_listed_with_what_they_ask_about(do, project: Path) -> None:
+    flow = "name: judge\nbody: {kind: gate, id: ok, prompt: 'Approve?', choices: [approve, reject]}\n"
+    (project / ".nerve/workflows/judge.yaml").write_text(flow)
+    do("run", "judge", "the summary")
+    assert do("gates").out.splitlines()[1:] == ["    the summary"]
+    assert do("gates", "--json").json[0]["input_preview"] == "the summary"

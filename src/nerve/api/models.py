@@ -202,6 +202,8 @@ class GateTold(Told):
     options: list[str] | None = None
     node_id: str | None = None
     note: str | None = None
+    input_preview: str | None = None
+    """The beginning of what is to be judged."""
     created_at: datetime | None = None
     deadline: float | None = None
     action: dict[str, Any] | None = None

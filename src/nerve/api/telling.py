@@ -110,6 +110,7 @@ def gate_told(run_id: str, workflow: str, gate: GateInfo) -> models.GateTold:
         options=gate.options,
         node_id=gate.node_id,
         note=gate.note,
+        input_preview=gate.input_preview,
         created_at=gate.created_at,
         deadline=gate.deadline,
         action=gate.action,

@@ -45,7 +45,7 @@ def show_gate(console: Console, gate: GateTold, name: str) -> None:
     text = Text(harmless(gate.prompt))
     if gate.note:
         text.append(f"\n{harmless(gate.note)}", "dim")
-    if preview := preview_of(gate.model_extra or {}):
+    if preview := preview_of(gate.input_preview):
         text.append(f"\n\n{harmless(preview)}\n")
     for number, choice in enumerate(gate.choices or [], start=1):
         text.append(f"\n{number}  {harmless(choice)}")

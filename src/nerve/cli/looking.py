@@ -17,6 +17,7 @@ from nerve.cli.outcome import PARKED
 from nerve.cli.story import Story, outcome_of, undriven
 from nerve.cli.telling import alternatives, tell
 from nerve.commander.core.forms import example, lines
+from nerve.commander.core.gates import preview_of
 from nerve.commander.core.harmless import in_json
 from nerve.commander.core.lines import LogLines
 from nerve.commander.core.tree import Tree, event_of
@@ -142,8 +143,9 @@ def asked(door: Door, gate: GateTold, whose: str = "") -> str:
 
 
 def fields_of(gate: GateTold) -> list[str]:
-    """The fields of its form, a line each."""
-    return [f"    {line}" for line in lines(gate.form or {})]
+    """What the question is about, and the fields of its form, a line each."""
+    about = preview_of(gate.input_preview).splitlines()
+    return [f"    {line}" for line in (*about, *lines(gate.form or {}))]
 
 
 def events(run: Run, /, *, after: After = 0, follow: Follow = False, common: Common = DEFAULT) -> int:

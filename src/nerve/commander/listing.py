@@ -11,7 +11,7 @@ from nerve.commander.core.cards import RunCard
 from nerve.commander.core.desk import Desk, text_of
 from nerve.commander.core.forms import example
 from nerve.commander.core.forms import lines as fields
-from nerve.commander.core.gates import name_of
+from nerve.commander.core.gates import name_of, preview_of
 from nerve.commander.core.harmless import harmless
 from nerve.commander.core.lines import SYMBOLS, LogLines
 from nerve.commander.core.naming import Unknown
@@ -91,6 +91,8 @@ def gate(number: int, gate: GateTold, desk: Desk) -> str:
     rows = [f"{n} {harmless(choice)}" for n, choice in enumerate(gate.choices or [], 1)]
     if gate.form is not None:
         rows = [*fields(gate.form), f"`/answer {number} {harmless(example(gate.form))}`"]
+    if preview := one_line(preview_of(gate.input_preview)):
+        rows.insert(0, preview)
     takes = "".join(f"  \n   {row}" for row in rows)
     return (
         f"{number}. **{harmless(name_of(gate))}**{of}, gate `{gate.gate_id}`: {one_line(gate.prompt)}{takes}"

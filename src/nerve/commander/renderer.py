@@ -176,7 +176,7 @@ def gate_panel(
     text = Text(prompt, "bold").append(line + rest, "none")
     if note := gate.get("note"):
         text.append(f"\n{harmless(str(note))}", "dim")
-    if preview := preview_of(gate):
+    if preview := preview_of(gate.get("input_preview")):
         text.append(f"\n\n{harmless(preview)}", "none")
     if more is not None:
         text = text.append("\n\n").append(more)

@@ -7,7 +7,7 @@ from hashlib import sha256
 from json import JSONDecodeError
 from typing import Any
 
-from nerve.core.checks import a_mapping, a_time, texts
+from nerve.core.checks import a_mapping, a_time, texts, told
 from nerve.core.runtime import Gate
 from nerve.core.schemas import endless, flaw_of, problem_of
 from nerve.core.values import beyond, inexact, read_json
@@ -70,6 +70,11 @@ def taken(answer: Any, choices: list[str] | None, form: Mapping[str, Any] | None
     """The answer as a gate takes it; ValueError says why it does not. A form takes JSON as text, too."""
     if choices and answer not in choices:
         raise ValueError(f"Invalid choice '{answer}'. Must be one of: {choices}")
+    if form is None and not isinstance(answer, str):
+        raise ValueError(
+            f"Invalid answer: a gate without a form takes text, not {told(answer)}. Answer with a text, or"
+            " give the gate a form"
+        )
     if (number := inexact(answer)) is not None:
         raise ValueError(f"Invalid answer: {beyond(number)}")
     if form is None or not (problem := problem_of(answer, form)):
@@ -93,5 +98,5 @@ def asked_for(form: Mapping[str, Any]) -> str:
     if not isinstance(fields, Mapping) or not fields:
         return "it must be JSON that fits the gate's form"
     needed = set(form.get("required") or ())
-    told = (name if name in needed else f"{name} (may be left out)" for name in fields)
-    return f"it must be a JSON object with {', '.join(told)}"
+    names = (name if name in needed else f"{name} (may be left out)" for name in fields)
+    return f"it must be a JSON object with {', '.join(names)}"

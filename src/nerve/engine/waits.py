@@ -411,6 +411,7 @@ def gate_info(path: str, data: dict[str, Any], at: float) -> GateInfo:
         node_id=data.get("node_id"),
         options=data.get("options"),
         note=data.get("note"),
+        input_preview=data.get("input_preview"),
         deadline=data.get("deadline"),
         action=data.get("action"),
         form=data.get("form"),

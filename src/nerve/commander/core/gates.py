@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any, Protocol
 
 YES = ("approve", "approved", "yes", "y", "ok", "accept", "allow", "true")
@@ -35,9 +34,9 @@ def name_of(gate: Gate) -> str:
     return gate.node_id or names_of(gate)[-1]
 
 
-def preview_of(gate: Mapping[str, Any]) -> str:
-    """What a question is about, as its event tells it; "" where it is about nothing."""
-    preview = str(gate.get("input_preview") or "").rstrip().lstrip("\n")
+def preview_of(input_preview: Any) -> str:
+    """What a question is about, without empty lines around it; "" where it is about nothing."""
+    preview = str(input_preview or "").rstrip().lstrip("\n")
     return "" if preview == "None" else preview
 
 

@@ -223,7 +223,7 @@ def asked(gate: GateTold, whole: bool = False) -> Iterator[RenderableType]:
         yield prose(prompt)
     if gate.note:
         yield Text(harmless(gate.note), "dim")
-    if preview := preview_of(gate.model_extra or {}):
+    if preview := preview_of(gate.input_preview):
         yield Text()
         yield Padding(shown(preview, whole), (0, 0, 0, 2))
     if action:

@@ -53,6 +53,8 @@ class GateInfo:
     node_id: str | None = None
     options: list[str] | None = None
     note: str | None = None
+    input_preview: str | None = None
+    """The beginning of what is to be judged."""
     deadline: float | None = None
     action: dict[str, Any] | None = None
     """Exactly what is to be allowed, if the gate is about that."""
@@ -67,7 +69,7 @@ class GateInfo:
 
     def to_dict(self) -> dict[str, Any]:
         data: dict[str, Any] = {"gate_id": self.gate_id, "prompt": self.prompt, "choices": self.choices}
-        names = ("path", "node_id", "options", "note", "form")
+        names = ("path", "node_id", "options", "note", "input_preview", "form")
         extra = {name: getattr(self, name) for name in names}
         return data | {name: value for name, value in extra.items() if value}
 

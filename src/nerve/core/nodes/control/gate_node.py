@@ -11,7 +11,7 @@ from nerve.core.gates import check_gate, taken
 from nerve.core.nodes.base import Names
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.control.base import ControlNode, ask, at_least, holds, on_output
-from nerve.core.result import Result, output_of
+from nerve.core.result import Result, output_of, text_of
 from nerve.core.runtime import Gate
 
 PREVIEW = 200
@@ -21,8 +21,8 @@ class GateNode(ControlNode):
     """Asks `prompt` and gives the answer as its output.
 
     `choices` are the only answers it takes, `options` are hints, `form` is a JSON Schema that the answer
-    fits. An answer the `validator` refuses is
-    asked for again, `attempts` times in all. After `timeout` seconds it fails with "Gate timeout".
+    fits. An answer that the `validator` refuses, or raises on, is asked for again with the reason,
+    `attempts` times in all. After `timeout` seconds it fails with "Gate timeout".
     `auto_answer` answers at once, for tests and rehearsals.
     """
 
@@ -62,15 +62,20 @@ class GateNode(ControlNode):
 
     async def execute(self, context: ExecutionContext) -> Result:
         note = None
+        problem = "Invalid response"
         for _ in range(self.attempts):
             try:
                 answer = await context.wait(self._gate(context, note))
             except TimeoutError:
                 return Result.failed("Gate timeout", "TimeoutError")
-            if self.validator is None or holds(self, "validator", self.validator, answer):
-                return Result.ok(answer, {"gate_input": answer})
-            note = f"'{answer}' was not accepted"
-        return Result.failed("Invalid response", "InvalidResponse", answer)
+            try:
+                if self.validator is None or holds(self, "validator", self.validator, answer):
+                    return Result.ok(answer, {"gate_input": answer})
+                note, problem = f"'{answer}' was not accepted", "Invalid response"
+            except Exception as error:
+                note = f"'{answer}' was not accepted: {text_of(error.__cause__ or error)}"
+                problem = f"Invalid response: {text_of(error)}"
+        return Result.failed(problem, "InvalidResponse", answer)
 
     def _gate(self, context: ExecutionContext, note: str | None) -> Gate:
         return Gate(
