@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -179,3 +181,18 @@ def test_the_command_line_lists_a_damaged_run_as_held(tmp_path: Path, monkeypatc
     assert "unreadable" in capsys.readouterr().out
     assert command(["status"]) == 0
     assert f"held: {runs['open']}" in capsys.readouterr().out
+
+
+async def test_health_says_what_a_damaged_log_has_lost(file: Path, tmp_path: Path) -> None:
+    left = tmp_path / "left"
+    left.mkdir()
+    async with Session(store=file) as session:
+        await with_workflows(session).start(workflow="ask", wait=True)
+        for name in ("nerve.db", "nerve.db-wal", "nerve.db.mark"):
+            shutil.copy(file.with_name(name), left / name)
+    os.truncate(left / "nerve.db-wal", (left / "nerve.db-wal").stat().st_size - 100)
+    async with Session(store=left / "nerve.db") as session:
+        health = await with_workflows(session).health()
+        assert health.status == "degraded"
+        assert health.loss is not None
+        assert "has lost writes that were acknowledged" in health.loss

@@ -186,3 +186,14 @@ async def test_a_command_waits_for_the_server_that_is_being_started(folder: Path
         await opening
         await controller.close()
         await controller.client.close()
+
+
+async def test_writes_that_a_damaged_log_has_lost_are_shown(folder: Path) -> None:
+    async with at_home(folder) as at:
+        await at.enter("%ship it")
+        await at.until(lambda: at.desk.gates)
+        log = folder / ".nerve/nerve.db-wal"
+        await end_server(folder, signal.SIGKILL)
+        os.truncate(log, log.stat().st_size - 5000)
+        await at.enter("%hello you")
+        await at.until(lambda: any("has lost writes that were acknowledged" in each for each in at.errors))

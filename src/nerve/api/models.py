@@ -402,6 +402,8 @@ class Health(Told):
     store: str = ""
     runs: dict[str, int] = {}
     held: dict[str, str] = {}
+    loss: str | None = None
+    """What the store has lost since the process before, although it was acknowledged."""
     waits: float = 0.0
     """Seconds for which the disk has not taken what is being written."""
     limited: dict[str, float] = {}

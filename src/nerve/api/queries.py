@@ -215,11 +215,12 @@ async def health(session: Session, asked: models.Nothing) -> models.Health:
     held |= engine.unreadable
     waits = engine.writer.waits
     return models.Health(
-        status="degraded" if held or waits > SLOW else "ok",
+        status="degraded" if held or engine.store.loss or waits > SLOW else "ok",
         session=session.name,
         store=type(engine.store).__name__,
         runs=engine.store.count_runs(session.name),
         held=held,
+        loss=engine.store.loss,
         waits=round(waits, 3),
         limited=dict(session.accounts.limited),
         queue={"driven": len(engine.drives), "writing": engine.writer.queued},

@@ -104,6 +104,7 @@ async def overall(door: Door) -> int:
     counted = ", ".join(f"{number} {state}" for state, number in sorted(health.runs.items()))
     lines = [
         f"server: {'none; start it with nerve serve' if door.session is not None else 'running'}",
+        *([f"store: {health.loss}"] if health.loss else ()),
         f"runs: {counted or 'none'}",
         f"today: {today(usage)}",
         *(f"held: {run}: {why}" for run, why in health.held.items()),

@@ -52,6 +52,7 @@ class Listening:
         self._kept: dict[str, list[EventTold]] = {}
         """Events of runs whose past is being asked for: they are taken after it."""
         self._told = ""
+        self._losses: set[str] = set()
         self._trying: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
@@ -135,6 +136,15 @@ class Listening:
         self._begun.set()
         self._filled.set()
         self._heard()
+        await self._report_loss()
+
+    async def _report_loss(self) -> None:
+        """Show, once for each, what the store of the server has lost."""
+        loss = (await self._client.health()).loss
+        if loss is not None and loss not in self._losses:
+            self._losses.add(loss)
+            self._desk.say("error", loss)
+            self._heard()
 
     async def reload(self) -> None:
         """Ask for the names of what can be started."""

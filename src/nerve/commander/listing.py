@@ -131,6 +131,7 @@ def overall(desk: Desk, health: Health, usage: UsageTold) -> str:
     counted = ", ".join(f"{number} {state}" for state, number in sorted(health.runs.items()))
     rows = [
         f"- server: {'connected' if desk.connected else 'not reached'}",
+        *([f"- store: {one_line(health.loss)}"] if health.loss else ()),
         f"- runs: {counted or 'none'}",
         f"- today: {today(usage)}",
         *(f"- held: `{run_id}` {one_line(why)}" for run_id, why in health.held.items()),

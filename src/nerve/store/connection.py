@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -30,13 +30,17 @@ def create(file: Path) -> None:
         raise StoreFailed(f"{file} cannot be made: {error.strerror}") from None
 
 
-def open_writer(file: Path, vfs: str | None) -> apsw.Connection:
+def open_writer(
+    file: Path, vfs: str | None, inspect: Callable[[apsw.Connection], None] = lambda db: None
+) -> apsw.Connection:
+    """A connection that writes; `inspect` sees the file before anything in it is changed."""
     db = _open(file, vfs, apsw.SQLITE_OPEN_READWRITE)
     try:
         migrations.check(db, file)
         if db.pragma("journal_mode", "wal") != "wal":
             raise StoreFailed(f"{file} cannot have a write-ahead log. Use a local disk.")
         db.pragma("journal_size_limit", WAL_LIMIT)
+        inspect(db)
         migrations.migrate(db)
     except BaseException:
         close(db)

@@ -25,6 +25,7 @@ from nerve.store.port import (
 
 class MemoryStore:
     durable = False
+    loss = None
 
     def __init__(self) -> None:
         self._journals: dict[str, list[Row]] = {}

@@ -122,6 +122,10 @@ class Store(Protocol):
     def durable(self) -> bool:
         """Whether what was appended is there after a crash."""
 
+    @property
+    def loss(self) -> str | None:
+        """What is missing since the process before, though it was acknowledged, and what to do about it."""
+
     def append(self, batch: Sequence[Append], patience: float = 30.0) -> list[StoreError | None]:
         """Commit the whole batch in one synced transaction and say for each part what became of it.
 

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -18,6 +19,7 @@ from nerve.errors import JournalBroken, StoreBusy, StoreError
 from nerve.store import chain, refusals
 from nerve.store.connection import InPlace, close, create, open_reader, open_writer, reported, translated
 from nerve.store.lock import OwnerLock
+from nerve.store.mark import Mark
 from nerve.store.port import Append, Definition, FactRow, MessageRow, ReplyRow, Row, RunRow
 from nerve.store.statements import SQL
 from nerve.store.writer import Writer
@@ -51,12 +53,19 @@ class SqliteStore:
         with reported(self.file), ExitStack() as opened:
             opened.callback(OwnerLock(self.file).release)
             create(self.file)
-            self._writer = Writer(lambda: open_writer(self.file, vfs), InPlace(self.file))
+            self._mark = Mark(self.file)
+            opened.callback(self._mark.release)
+            connect = partial(open_writer, self.file, vfs, self._mark.inspect)
+            self._writer = Writer(connect, InPlace(self.file), self._mark)
             opened.callback(self._writer.close)
             # The reader leaves first: the last to leave moves the log, and a reader could not.
             self._reader = open_reader(self.file, vfs)
             opened.callback(close, self._reader)
             self._opened = opened.pop_all()
+
+    @property
+    def loss(self) -> str | None:
+        return self._mark.loss
 
     def append(self, batch: Sequence[Append], patience: float = 30.0) -> list[StoreError | None]:
         if not self._turn.acquire(timeout=patience):
@@ -262,4 +271,5 @@ class SqliteStore:
 
     def close(self) -> None:
         """Move the write-ahead log into the file and let others own it."""
+        self._mark.forget()
         self._opened.close()

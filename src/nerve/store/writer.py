@@ -14,6 +14,7 @@ from nerve.errors import Conflict, StoreError
 from nerve.store import refusals
 from nerve.store.chain import MARK, START, digest, link
 from nerve.store.connection import close
+from nerve.store.mark import LastEvent, Mark
 from nerve.store.port import EMPTIABLE, INLINE_LIMIT, VALUE_LIMIT, Append, FactRow, MessageRow
 from nerve.store.statements import SQL, for_rows
 from nerve.store.transaction import Transaction
@@ -38,10 +39,14 @@ _HARMLESS = apsw.BusyError, apsw.LockedError, apsw.FullError
 
 
 class Writer:
-    def __init__(self, connect: Callable[[], apsw.Connection], in_place: Callable[[], None]) -> None:
-        self._connect, self._in_place = connect, in_place
+    def __init__(
+        self, connect: Callable[[], apsw.Connection], in_place: Callable[[], None], mark: Mark
+    ) -> None:
+        self._connect, self._in_place, self._mark = connect, in_place, mark
+        self._last: LastEvent | None = None
         self._heads: OrderedDict[str, Head] = OrderedDict()
         self._use(connect())
+        self._last = mark.claim.event if mark.claim is not None else None
 
     def _use(self, db: apsw.Connection) -> apsw.Connection:
         self._db: apsw.Connection | None = db
@@ -49,6 +54,7 @@ class Writer:
         self._together = Transaction(db, self._execute)
         self._patience = -1.0
         self._log = 0
+        self._mark.log_may_restart()
         # In place of SQLite's own hook, which moves the log inside the commit and hides its trouble.
         db.set_wal_hook(self._note_log)
         return db
@@ -68,8 +74,7 @@ class Writer:
         except apsw.Error as error:
             self._failed(error)
             raise
-        if self._log >= LOG_PAGES:
-            self._move_log(db)
+        self._committed(db)
         return outcomes
 
     def say(self, message: MessageRow) -> MessageRow:
@@ -85,6 +90,10 @@ class Writer:
 
     def delete_runs(self, runs: Sequence[str]) -> None:
         """Forget runs, and the blobs that nobody else has; of a long one, the events are left for later."""
+        if self._last is not None and self._last.run in runs:
+            # Before the runs go: a crash after that must not take them for lost.
+            self._last = None
+            self._mark.write(self._log, None)
         with self._transaction() as execute:
             for run in runs:
                 self._heads.pop(run, None)
@@ -133,6 +142,10 @@ class Writer:
         except apsw.Error as error:
             self._failed(error)
             raise
+        self._committed(db)
+
+    def _committed(self, db: apsw.Connection) -> None:
+        self._mark.write(self._log, self._last)
         if self._log >= LOG_PAGES:
             self._move_log(db)
 
@@ -176,6 +189,8 @@ class Writer:
             heads.move_to_end(run)
         while len(heads) > HEADS:
             heads.popitem(last=False)
+        if moved and head[0]:  # facts and replies come without events
+            self._last = LastEvent(run, *head)
 
     def _ready(self, patience: float) -> apsw.Connection:
         self._in_place()
@@ -188,6 +203,7 @@ class Writer:
     def _reconnect(self) -> apsw.Connection:
         db = self._connect()
         try:
+            self._mark.write(0, self._last)  # the log is emptied, and claims no frames
             _forget_failed_commit(db)
         except apsw.Error:
             close(db)
@@ -198,6 +214,7 @@ class Writer:
         """What was committed stands, whether or not it can be moved into the file now."""
         try:
             db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            self._mark.log_may_restart()
         except _HARMLESS:
             pass
         except apsw.Error:

@@ -552,6 +552,9 @@ class StoreContract:
             store.empty_events("r", [1, 2])
         assert store.events("r") == rows
 
+    def test_a_store_that_lacks_nothing_reports_no_loss(self, store: Store) -> None:
+        assert store.loss is None
+
     def test_it_is_counted_how_often_runs_were_about_to_be_taken_up(self, store: Store) -> None:
         assert store.resumes() == {}
         store.resuming(["a", "b"])

@@ -7,6 +7,9 @@ INSERT OR IGNORE INTO blobs (hash, data) VALUES :rows;
 -- name: select_head
 SELECT seq, hash FROM events WHERE run = ? ORDER BY seq DESC LIMIT 1;
 
+-- name: select_hash
+SELECT hash FROM events WHERE run = ? AND seq = ?;
+
 -- name: select_settling
 SELECT seq FROM events WHERE run = ? AND settles = ?;
 
