@@ -149,7 +149,12 @@ class Drive:
         run._state, run._held = WorkflowState.RUNNING, None
         session = run.workflow.session
         execution = ExecutionContext(
-            session, run._input, workflow_id=run.workflow_id, run_id=run.run_id, _runtime=self
+            session,
+            run._input,
+            workflow_id=run.workflow_id,
+            run_id=run.run_id,
+            params=run._params,
+            _runtime=self,
         )
         context = WorkflowContext(session, run._input, run._params, {}, run, execution)
         self._scope.run(OWNER.set, self.delivery)

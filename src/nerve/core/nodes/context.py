@@ -39,6 +39,8 @@ class ExecutionContext:
     path: str = ""
     overrides: dict[str, Any] = field(default_factory=dict)
     """Settings of the node that a fork has changed."""
+    params: dict[str, Any] = field(default_factory=dict)
+    """The parameters that the run was started with."""
     _runtime: Runtime | None = field(default=None, repr=False)
     _counts: dict[str, int] = field(default_factory=dict, repr=False)
     _made_of: str = field(default="", repr=False)
@@ -66,9 +68,9 @@ class ExecutionContext:
         other.input = input
         return other
 
-    def inside(self, workflow: str) -> ExecutionContext:
+    def inside(self, workflow: str, params: dict[str, Any]) -> ExecutionContext:
         """The same context, inside of a workflow that is executed without a run of its own."""
-        return replace(self, _runtime=self.runtime, _lineage=(*self._lineage, workflow))
+        return replace(self, params=params, _runtime=self.runtime, _lineage=(*self._lineage, workflow))
 
     def child(self, path: str, input: Any, runtime: Runtime | None = None) -> ExecutionContext:
         """The context of a node entered at `path`, which counts its own children."""
@@ -81,6 +83,7 @@ class ExecutionContext:
             self.auto_approve,
             path,
             self.overrides,
+            self.params,
             runtime or self.runtime,  # children of a context without a run share its runtime
             {},
             self._made_of,

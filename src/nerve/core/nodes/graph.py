@@ -12,6 +12,7 @@ from nerve.core.checks import a_decision, a_name, a_node, at_once, told
 from nerve.core.nodes.attempt import goes_through
 from nerve.core.nodes.base import ControlNode, Names, Node, policy_for, policy_of
 from nerve.core.nodes.context import ExecutionContext
+from nerve.core.nodes.params import with_params
 from nerve.core.output_views import on_output, original_of
 from nerve.core.policy import NO_POLICY, Policy
 from nerve.core.result import Result, census, output_of, text_of, was_skipped
@@ -51,10 +52,10 @@ class Step:
         except ValueError as error:
             raise ValueError(f"step '{self.id}': {error}") from None
 
-    def ready(self, up: dict[str, Any]) -> tuple[Node, Any, Policy]:
+    def ready(self, up: dict[str, Any], context: ExecutionContext) -> tuple[Node, Any, Policy]:
         """What is to be called now that the steps before are done, with which input and policy."""
         try:
-            given = self._made_input(up) if self.input_fn else default_input(up, self.depends_on)
+            given = self._made_input(up, context) if self.input_fn else default_input(up, self.depends_on)
         except BaseException as error:
             if goes_through(error):
                 raise
@@ -63,9 +64,9 @@ class Step:
             return Unready(self.node.id, failure), up["input"], Policy.of(on_error=instead)
         return self.node, given, self.policy
 
-    def _made_input(self, up: dict[str, Any]) -> Any:
+    def _made_input(self, up: dict[str, Any], context: ExecutionContext) -> Any:
         assert self.input_fn is not None
-        made = on_output(self.input_fn, lambda seen: up | {"input": seen})(up["input"])
+        made = on_output(with_params(self.input_fn, context), lambda seen: up | {"input": seen})(up["input"])
         return original_of(at_once(made))
 
 
@@ -193,7 +194,7 @@ class Graph(ControlNode):
             if broken := [name for name in step.depends_on if not up[name].success]:
                 context.emit("skipped", {"step_id": step.id, "path": paths[step.id], "because": broken[0]})
                 return skipped(broken[0])
-            node, given, policy = step.ready(up)
+            node, given, policy = step.ready(up, context)
             return await context.call(node, given, id=step.id, path=paths[step.id], policy=policy, step=True)
 
         for name in TopologicalSorter(self._order()).static_order():

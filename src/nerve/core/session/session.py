@@ -174,9 +174,16 @@ class Session:
         return self.workflows.pop(workflow_id, None) is not None
 
     def register_workflow(
-        self, graph: Node, description: str = "", limits: Limits | Mapping[str, Any] | None = None
+        self,
+        graph: Node,
+        description: str = "",
+        limits: Limits | Mapping[str, Any] | None = None,
+        params: Mapping[str, Any] | None = None,
     ) -> Workflow:
-        """Make a graph, or any other node, startable as a workflow under its own id."""
+        """Make a graph, or any other node, startable as a workflow under its own id.
+
+        `params` declares the parameters of its runs with their defaults; others are then refused.
+        """
         a_node("what is registered as a workflow", graph)
         if graph.id is None:
             raise ValueError("a node needs an id to be registered as a workflow")
@@ -187,7 +194,7 @@ class Session:
             graph.validate()
         if self.nodes.get(graph.id) is graph:
             del self.nodes[graph.id]
-        return Workflow(graph.id, self, description=description, body=graph, limits=limits)
+        return Workflow(graph.id, self, description=description, body=graph, limits=limits, params=params)
 
     def workflow(
         self, fn: Callable[[WorkflowContext], Any] | None = None, *, id: str | None = None, **options: Any

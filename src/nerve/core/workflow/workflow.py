@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from nerve.core.checks import a_function, a_node
+from nerve.core.checks import a_function, a_mapping, a_node
 from nerve.core.limits import Limits
 from nerve.core.nodes.attempt import guarded
 from nerve.core.nodes.base import Names, Node, Role, policy_of, role_of
@@ -20,6 +20,7 @@ from nerve.core.nodes.inline import again
 from nerve.core.policy import NO_POLICY
 from nerve.core.result import Result
 from nerve.core.runtime import Call
+from nerve.core.suggest import suggest
 from nerve.core.values import encode
 from nerve.core.workflow.context import WorkflowContext
 from nerve.core.workflow.state import WorkflowInfo, WorkflowState
@@ -35,6 +36,7 @@ class Workflow(Node):
     """An async function of a WorkflowContext, or a node tree, registered with a session.
 
     It is a node too, so workflows nest: as a step it is a run of its own, with its own journal.
+    `params` declares the parameters of its runs with their defaults; without it they may have any name.
     """
 
     role: ClassVar[Role] = "workflow"
@@ -49,6 +51,7 @@ class Workflow(Node):
         *,
         body: Node | None = None,
         limits: Limits | Mapping[str, Any] | None = None,
+        params: Mapping[str, Any] | None = None,
         **policy: Any,
     ) -> None:
         if (fn is None) == (body is None):
@@ -67,6 +70,7 @@ class Workflow(Node):
             fn.__doc__ or "" if fn else getattr(body, "description", "")
         )
         self._metadata = dict(metadata or {})
+        self._declared = None if params is None else dict(a_mapping(f"params of workflow '{id}'", params))
         self._created_at = datetime.now(UTC)
         self._definition: tuple[str, str, str] | None = None
         self.limits = Limits.of(limits)
@@ -122,8 +126,16 @@ class Workflow(Node):
         return None
 
     def check_params(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The parameters of a run, as they may be given; a workflow with declared inputs is stricter."""
-        return dict(params)
+        """The parameters of a run with declared defaults; ValueError for one that is not declared."""
+        if self._declared is None:
+            return dict(params)
+        if unknown := [name for name in params if name not in self._declared]:
+            known = ", ".join(self._declared) or "none"
+            raise ValueError(
+                f"workflow '{self.name}' has no parameter '{unknown[0]}'"
+                f"{suggest(unknown[0], self._declared) or '.'} It has: {known}"
+            )
+        return self._declared | dict(params)
 
     def check_names(self, known: Callable[[], Any]) -> None:
         """Raise ValueError for a name that a written workflow uses and nobody has."""
@@ -170,7 +182,7 @@ class Workflow(Node):
         """The value of the body, without a run of its own."""
         if (refusal := refused(self.name, context._lineage, self.limits.depth)) is not None:
             raise WorkflowFailed("", refusal.error, refusal.error_type)
-        inner = context.inside(self.name)
+        inner = context.inside(self.name, params)
         return await self.drive(WorkflowContext(self.session, context.input, params, execution=inner))
 
     def __repr__(self) -> str:

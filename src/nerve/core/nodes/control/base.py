@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 from nerve.core.checks import a_count, a_mapping, a_name, a_node, at_once, one_of
 from nerve.core.nodes.attempt import goes_through
 from nerve.core.nodes.base import ControlNode
+from nerve.core.nodes.params import with_params
 from nerve.core.output_views import on_output
 from nerve.core.result import Result, output_of, text_of
 
@@ -27,6 +28,7 @@ __all__ = [
     "loop_over",
     "named_nodes",
     "on_output",
+    "with_params",
 ]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from nerve.core.checks import a_decision, a_node
 from nerve.core.nodes.base import Names, Node
 from nerve.core.nodes.context import ExecutionContext
-from nerve.core.nodes.control.base import ControlNode, holds, on_output
+from nerve.core.nodes.control.base import ControlNode, holds, on_output, with_params
 from nerve.core.result import Result, output_of
 
 
@@ -33,7 +33,7 @@ class BranchNode(ControlNode):
         return [branch for branch in (self.then_branch, self.else_branch) if branch is not None]
 
     async def execute(self, context: ExecutionContext) -> Result:
-        wanted = holds(self, "condition", on_output(self.condition), context.input)
+        wanted = holds(self, "condition", on_output(with_params(self.condition, context)), context.input)
         taken = self.then_branch if wanted else self.else_branch
         name = "then" if wanted else "else"
         context.emit("branch_taken", {"node_id": self.id, "branch": name if taken is not None else None})

@@ -10,7 +10,7 @@ from nerve.core.checks import a_decision, a_text, told
 from nerve.core.gates import check_gate, taken
 from nerve.core.nodes.base import Names
 from nerve.core.nodes.context import ExecutionContext
-from nerve.core.nodes.control.base import ControlNode, ask, at_least, holds, on_output
+from nerve.core.nodes.control.base import ControlNode, ask, at_least, holds, on_output, with_params
 from nerve.core.result import Result, output_of, text_of
 from nerve.core.runtime import Gate
 
@@ -69,7 +69,7 @@ class GateNode(ControlNode):
             except TimeoutError:
                 return Result.failed("Gate timeout", "TimeoutError")
             try:
-                if self.validator is None or holds(self, "validator", self.validator, answer):
+                if self._accepts(answer, context):
                     return Result.ok(answer, {"gate_input": answer})
                 note, problem = f"'{answer}' was not accepted", "Invalid response"
             except Exception as error:
@@ -77,10 +77,15 @@ class GateNode(ControlNode):
                 problem = f"Invalid response: {text_of(error)}"
         return Result.failed(problem, "InvalidResponse", answer)
 
+    def _accepts(self, answer: Any, context: ExecutionContext) -> bool:
+        if self.validator is None:
+            return True
+        return holds(self, "validator", with_params(self.validator, context), answer)
+
     def _gate(self, context: ExecutionContext, note: str | None) -> Gate:
         return Gate(
             context.take("answer"),
-            self._asked(context.input),
+            self._asked(context),
             self.choices,
             self.options,
             self.timeout,
@@ -92,10 +97,11 @@ class GateNode(ControlNode):
             form=self.form,
         )
 
-    def _asked(self, input: Any) -> str:
+    def _asked(self, context: ExecutionContext) -> str:
         if not callable(self.prompt):
             return self.prompt
-        return str(a_text(f"prompt of '{self.id}'", ask(self, "prompt", on_output(self.prompt), input)))
+        prompt = on_output(with_params(self.prompt, context))
+        return str(a_text(f"prompt of '{self.id}'", ask(self, "prompt", prompt, context.input)))
 
     def _answer_of_its_own(self, context: ExecutionContext) -> str | None:
         if self.auto_answer is not None:

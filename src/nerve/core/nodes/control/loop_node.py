@@ -18,6 +18,7 @@ from nerve.core.nodes.control.base import (
     check_loop,
     holds,
     loop_over,
+    with_params,
 )
 from nerve.core.result import Result, output_of
 
@@ -78,7 +79,7 @@ class LoopNode(ControlNode):
 
     async def execute(self, context: ExecutionContext) -> Result:
         state, given = LoopState(0, Result.ok(output_of(context.input))), context.input
-        while not (finished := self._finished(state)) and state.iteration < self.bound:
+        while not (finished := self._finished(context, state)) and state.iteration < self.bound:
             context.emit(
                 "loop_iteration", {"loop_id": self.id, "iteration": state.iteration, "max": self.bound}
             )
@@ -91,7 +92,9 @@ class LoopNode(ControlNode):
         output = list(state.accumulated) if self.accumulate else state.result.output
         return loop_over(self, output, state.iteration, finished, self.on_max)
 
-    def _finished(self, state: LoopState) -> bool:
+    def _finished(self, context: ExecutionContext, state: LoopState) -> bool:
         if state.iteration == self.times:
             return True
-        return bool(self.until and state.iteration and holds(self, "until", self.until, state))
+        if self.until is None or not state.iteration:
+            return False
+        return holds(self, "until", with_params(self.until, context), state)

@@ -9,7 +9,7 @@ from typing import Any
 from nerve.core.checks import a_decision, a_mapping, a_name, a_node, told
 from nerve.core.nodes.base import Names, Node
 from nerve.core.nodes.context import ExecutionContext
-from nerve.core.nodes.control.base import ControlNode, ask, at_least
+from nerve.core.nodes.control.base import ControlNode, ask, at_least, with_params
 from nerve.core.result import Result, output_of
 from nerve.core.suggest import suggest
 
@@ -78,7 +78,7 @@ class MachineNode(ControlNode):
             context.emit("state_entered", {"node_id": self.id, "state": name, "transition": len(visited)})
             state = self.states[name]
             result = given = await context.call(state.body, given, id=name)
-            name = self._next(name, state, result)
+            name = self._next(context, name, state, result)
         attributes = {**result.attributes, "states": visited}
         if result.success:
             return Result.ok(result.output, attributes)
@@ -86,9 +86,9 @@ class MachineNode(ControlNode):
             f"state '{visited[-1]}' failed: {result.error}", result.error_type, result.output, attributes
         )
 
-    def _next(self, name: str, state: State, result: Result) -> str | None:
+    def _next(self, context: ExecutionContext, name: str, state: State, result: Result) -> str | None:
         if callable(state.next):
-            following = ask(self, f"next of state '{name}'", state.next, result)
+            following = ask(self, f"next of state '{name}'", with_params(state.next, context), result)
             return None if following is None else self._known(following, self.id)
         return state.next if result.success else None
 

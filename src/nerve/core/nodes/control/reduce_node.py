@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from nerve.core.checks import a_decision
 from nerve.core.nodes.base import Names, Node
 from nerve.core.nodes.context import ExecutionContext
-from nerve.core.nodes.control.base import ControlNode, as_list, ask, body_failed
+from nerve.core.nodes.control.base import ControlNode, as_list, ask, body_failed, with_params
 from nerve.core.result import Result, revived
 
 
@@ -42,7 +42,7 @@ class ReduceNode(ControlNode):
         accumulated = deepcopy(self.initial)
         for index, item in enumerate(items):
             if not isinstance(self.fn, Node):
-                accumulated = ask(self, "fn", self.fn, accumulated, revived(item))
+                accumulated = ask(self, "fn", with_params(self.fn, context, 2), accumulated, revived(item))
                 continue
             result = await context.call(self.fn, {"acc": accumulated, "item": item}, id=self.id)
             if not result.success:

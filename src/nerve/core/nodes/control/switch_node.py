@@ -8,7 +8,7 @@ from typing import Any
 from nerve.core.checks import a_decision, a_mapping, a_name, a_node, told
 from nerve.core.nodes.base import Names, Node
 from nerve.core.nodes.context import ExecutionContext
-from nerve.core.nodes.control.base import ControlNode, ask, on_output
+from nerve.core.nodes.control.base import ControlNode, ask, on_output, with_params
 from nerve.core.result import Result, output_of
 
 
@@ -36,7 +36,7 @@ class SwitchNode(ControlNode):
         return [*self.cases.values(), *([self.default] if self.default is not None else [])]
 
     async def execute(self, context: ExecutionContext) -> Result:
-        key = ask(self, "key", on_output(self.key), context.input)
+        key = ask(self, "key", on_output(with_params(self.key, context)), context.input)
         if not isinstance(key, Hashable):
             raise ValueError(f"key of '{self.id}' is the name of a case, not {told(key)}")
         taken = self.cases.get(key, self.default)

@@ -19,6 +19,7 @@ from nerve.core.nodes.control.base import (
     holds,
     loop_over,
     on_output,
+    with_params,
 )
 from nerve.core.result import Result, output_of
 
@@ -61,7 +62,7 @@ class WhileNode(ControlNode):
 
     async def execute(self, context: ExecutionContext) -> Result:
         state, latest, given = WhileState(0, None), context.input, context.input
-        while (wanted := self._wanted(state, latest)) and state.iteration < self.max_iterations:
+        while (wanted := self._wanted(context, state, latest)) and state.iteration < self.max_iterations:
             context.emit(
                 "loop_iteration",
                 {"loop_id": self.id, "iteration": state.iteration, "max": self.max_iterations},
@@ -74,9 +75,9 @@ class WhileNode(ControlNode):
             latest, given = result, result.output
         return loop_over(self, output_of(given), state.iteration, not wanted, self.on_max)
 
-    def _wanted(self, state: WhileState, latest: Any) -> bool:
+    def _wanted(self, context: ExecutionContext, state: WhileState, latest: Any) -> bool:
         def put(seen: Any) -> WhileState:
             state.current_value = seen
             return state
 
-        return holds(self, "condition", on_output(self.condition, put), latest)
+        return holds(self, "condition", on_output(with_params(self.condition, context), put), latest)
