@@ -147,22 +147,29 @@ async def test_a_text_with_two_slashes_answers_what_begins_with_one(at: Scene) -
 @pytest.mark.parametrize("line", ["@shout hey", "%hello --loud hey", "%hel hey"])
 async def test_what_can_be_started_is_started_while_a_gate_is_open(at: Scene, line: str) -> None:
     await asking(at, "open_question")
-    await at.enter("/gates 1", line)
-    assert at.desk.opened is not None
+    await at.enter(line)
+    assert (at.desk.opened, len(at.desk.gates)) == (None, 1)  # another run is watched now
     await at.ended(at.runs[1])
     assert at.runs[1].name == at.desk.runs[at.runs[1].run_id or ""].workflow != "open_question"
 
 
-@pytest.mark.parametrize(
-    ("line", "said"), [(r"\@shout hey", "@shout hey"), ("#1 is best", "#1 is best"), ("@bob, go", "@bob, go")]
-)
-async def test_a_prefix_that_is_escaped_or_names_nothing_is_of_the_answer(
-    at: Scene, line: str, said: str
-) -> None:
+@pytest.mark.parametrize(("line", "said"), [(r"\@shout hey", "@shout hey"), (r"\#1 is best", "#1 is best")])
+async def test_a_prefix_that_is_escaped_is_of_the_answer(at: Scene, line: str, said: str) -> None:
     await asking(at, "open_question")
-    await at.enter("/gates 1", line)
+    await at.enter(line)
     await at.ended()
     assert at.runs[0].value == said
+
+
+@pytest.mark.requirement("D1-1")
+@pytest.mark.parametrize("line", ["%helo you", "@bob, go", "#1 is best", "/aprove"])
+async def test_a_prefix_wins_over_a_gate_and_a_name_that_is_unknown_is_refused(at: Scene, line: str) -> None:
+    await asking(at, "open_question")
+    await at.enter(line)
+    assert len(at.errors) == 1
+    assert len(at.desk.gates) == 1
+    if line[0] != "/":
+        assert f"\\{line[0]}" in at.errors[0]
 
 
 @pytest.mark.requirement("D1-4")
@@ -177,11 +184,53 @@ async def test_a_wrong_answer_says_why_and_the_gate_stays(at: Scene) -> None:
     assert at.runs[0].value == "you said no"
 
 
-async def test_plain_text_never_answers_a_gate_that_is_not_opened(at: Scene) -> None:
+@pytest.mark.requirement("S1-40")
+@pytest.mark.requirement("S1-45")
+@pytest.mark.parametrize("workflow", ["ask", "nested"])
+async def test_the_next_line_answers_the_gate_of_the_watched_run(at: Scene, workflow: str) -> None:
+    await asking(at, workflow)
+    await at.enter("perhaps", "yes")
+    await at.ended()
+    assert at.runs[0].value == "you said yes"
+    assert "Must be one of: ['yes', 'no']" in at.errors[0]
+
+
+async def test_plain_text_never_answers_a_gate_of_a_run_that_is_not_watched(at: Scene) -> None:
     await asking(at)
-    await at.enter("yes")
+    await at.enter("%hello you", "yes")
     assert len(at.desk.gates) == 1
-    assert [block.kind for block in at.desk.blocks if block.text == "yes"] == ["input"]
+    assert at.last.name == "router"
+    assert f"/answer {at.desk.gates[0].gate_id} yes" in at.last.text
+
+
+async def test_a_line_entered_before_the_gate_opened_is_no_answer(at: Scene) -> None:
+    await asking(at)
+    await at.controller.enter("yes", None)
+    assert len(at.desk.gates) == 1
+
+
+async def test_a_line_for_a_gate_that_is_settled_meanwhile_goes_nowhere(at: Scene) -> None:
+    await asking(at)
+    gate = at.desk.gates[0].gate_id
+    await at.client.answer(gate=gate, answer="no")
+    await at.ended()
+    await at.controller.enter("%", gate)
+    await at.controller.enter("hello", gate)
+    assert at.errors[-1] == "Gate 'gate' is not open any more: the line was not sent."
+    assert len(at.runs) == 1
+
+
+@pytest.mark.requirement("S1-40")
+@pytest.mark.parametrize("text", ["ask me again", "yes", "hello there"])
+async def test_the_router_names_the_gate_that_waits_instead_of_starting_something(
+    at: Scene, text: str
+) -> None:
+    await asking(at)
+    at.desk.leave_gate()
+    await at.enter(text)
+    assert len(at.runs) == 1
+    assert "Go on?" in at.last.text
+    assert f"/answer {at.desk.gates[0].gate_id} yes" in at.last.text
 
 
 @pytest.mark.parametrize(("line", "said"), [("/approve", "yes"), ("/reject", "no"), ("/answer 2", "no")])

@@ -110,4 +110,4 @@ def test_the_files_are_where_it_is_told() -> None:
 
 def test_the_lines_for_a_pipe_are_commands_of_the_shell() -> None:
     [line] = [fence[2] for fence in FENCE.finditer(section(page(NAME), "Plain lines")) if fence[1] == "sh"]
-    assert shlex.split(line)[2:4] == ["%greet Ann", "/approve"]
+    assert shlex.split(line)[2:4] == ["%greet Ann", "approve"]

@@ -24,6 +24,7 @@ from nerve.store.port import Append, ReplyRow, RunRow
 
 if TYPE_CHECKING:
     from nerve.core.session import Session
+    from nerve.router.gates import Waiting
 
 __all__ = [
     "answer",
@@ -270,8 +271,12 @@ def begun(asked: models.Asked) -> ReplyRow | None:
 async def route(session: Session, asked: models.Route) -> models.RouteTold:
     from nerve.router import Chosen, Conversation, project_router
     from nerve.router import start as start_decided
+    from nerve.router.gates import ask_for_gate
 
     decision = await project_router(session).route(asked.text)
+    started = asked.key is not None and session.engine.store.run_by_key(session.name, asked.key) is not None
+    if asked.start and not started:
+        decision = ask_for_gate(decision, await waiting_gates(session), asked.watching) or decision
     run = None
     if asked.start:
         if asked.key is not None and isinstance(decision, Chosen):
@@ -284,3 +289,19 @@ async def route(session: Session, asked: models.Route) -> models.RouteTold:
         kind = "workflow" if isinstance(decision, Chosen) else "conversation"
     told = {name: value for name, value in decision.to_dict().items() if name != "kind" and value is not None}
     return models.RouteTold(kind=kind, run=run_told(run) if run is not None else None, **told)
+
+
+async def waiting_gates(session: Session) -> list[Waiting]:
+    """The open gates of all runs, with the run at the top that each belongs to."""
+    from nerve.api.queries import gates
+    from nerve.router.gates import Waiting
+
+    found = []
+    for gate in (await gates(session, models.Nothing())).gates:
+        run_id, workflow, store = gate.run_id, gate.workflow, session.engine.store
+        while (row := store.run(run_id)) is not None and row.parent is not None:
+            run_id = row.parent
+        answers = tuple(gate.choices or gate.options or ())
+        workflow = row.workflow if row is not None else workflow
+        found.append(Waiting(gate.gate_id, gate.prompt, answers, run_id, workflow))
+    return found

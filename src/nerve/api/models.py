@@ -159,6 +159,8 @@ class Route(Command):
     text: Text
     conversation: Name | None = None
     start: bool = False
+    watching: Name | None = None
+    """The run that the user watches: while it waits for an answer, no text starts another run."""
 
 
 class Collect(Command):

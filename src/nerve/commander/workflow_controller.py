@@ -15,7 +15,7 @@ from nerve.commander.core.cards import PREFIXES
 from nerve.commander.core.desk import Desk, Target, text_of
 from nerve.commander.core.farewell import farewell
 from nerve.commander.core.gates import chosen, name_of
-from nerve.commander.core.input import InputType, ParsedInput, parse_input
+from nerve.commander.core.input import InputType, ParsedInput, parse_input, write_input
 from nerve.commander.core.naming import Unknown, run_named, startable
 from nerve.commander.core.options import typed
 from nerve.commander.core.references import resolve, resolve_input
@@ -36,6 +36,8 @@ BY_ITSELF = ("help", "quit", "theme", "tui", "export")
 """Commands that need no server; the others wait for one that is being started."""
 STARTED = (InputType.NODE, InputType.GRAPH, InputType.WORKFLOW)
 STOPPED = "stopped in the Commander"
+OPENED_NOW = "\0now"
+"""Stands for the gate that the prompt is for at the time."""
 
 
 class WorkflowController(AtConsole):
@@ -90,18 +92,25 @@ class WorkflowController(AtConsole):
 
     # -- what is typed -----------------------------------------------------------------------------------
 
-    async def enter(self, text: str) -> None:
-        """Do what was typed; what is wrong becomes an error block before anything starts."""
+    async def enter(self, text: str, opened: str | None = OPENED_NOW) -> None:
+        """Do what was typed; what is wrong becomes an error block before anything starts.
+
+        `opened` is the id of the gate that the prompt was for when the line was entered, None for no gate;
+        without it, the gate that the prompt is for now. `/`, `%`, `@` and `#` win over a gate.
+        """
         if not text.strip():
             return
         parsed = parse_input(text)
-        gate = self.desk.gate(self.desk.opened)
+        gate_id = self.desk.opened if opened is OPENED_NOW else opened
         try:
             if parsed.type is InputType.COMMAND:
                 self.desk.say("input", text)
                 await self._command(parsed)
-            elif gate is not None and not await self._starts(parsed):
-                await self._typed_answer(gate, parsed, text)
+            elif parsed.type in STARTED:
+                self.desk.say("input", text)
+                await self._started(parsed, self.desk.gate(gate_id))
+            elif gate_id is not None:
+                await self._typed_answer(gate_id, parsed, text)
             elif parsed.type is InputType.DIRECT:
                 await self._plain(text)
             else:
@@ -137,17 +146,23 @@ class WorkflowController(AtConsole):
         nothing = workflow is not None and value == ""
         await self.begin(name, None if nothing else value, params)
 
-    async def _starts(self, parsed: ParsedInput) -> bool:
-        """Whether a line names something that can be started; it does so whatever else is asked."""
-        if parsed.type not in STARTED or not parsed.target:
-            return False
-        with contextlib.suppress(Unknown):
-            await self.meant(parsed.type.value, parsed.target)
-            return True
-        return False
+    async def _started(self, parsed: ParsedInput, gate: GateTold | None) -> None:
+        """Start what a line names; where it could have been an answer, an unknown name says how."""
+        try:
+            await self._prefixed(parsed)
+        except Unknown as error:
+            if gate is None:
+                raise
+            line = write_input(parsed)
+            raise Unknown(f"{error} To answer '{name_of(gate)}' with this line, write \\{line}") from None
 
-    async def _typed_answer(self, gate: GateTold, parsed: ParsedInput, text: str) -> None:
+    async def _typed_answer(self, gate_id: str, parsed: ParsedInput, text: str) -> None:
         self.desk.say("input", text)
+        gate = self.desk.gate(gate_id)
+        if gate is None:
+            self.desk.attend_gate()
+            name = self.desk.gate_name(gate_id)
+            raise Unknown(f"Gate '{name}' is not open any more: the line was not sent.")
         said = parsed.text if parsed.type is InputType.DIRECT else text.strip()
         if refused := await self.answer(gate, resolve(said, self.desk.blocks)):
             self.desk.say("error", refused)
@@ -195,7 +210,8 @@ class WorkflowController(AtConsole):
             asyncio.get_running_loop().call_soon(self._heard)
 
     async def _route(self, text: str) -> str | None:
-        told: RouteTold = await self.do("route", text=text, conversation=self.conversation, start=True)
+        given = {"text": text, "conversation": self.conversation, "watching": self.desk.focus}
+        told: RouteTold = await self.do("route", **given, start=True)
         extra = told.model_extra or {}
         for warning in extra.get("warnings") or ():
             self.desk.say("note", f"Router: {warning}", name="router")
@@ -308,17 +324,23 @@ class WorkflowController(AtConsole):
     async def answer(self, gate: GateTold, text: Any, reason: str = "") -> str:
         """Answer a gate; "" or why not, and then it stays open. A number is the choice of that number."""
         answer = chosen(text, gate.choices or []) if isinstance(text, str) else text
-        self.desk.answering.add(gate.gate_id)  # its event may be here before the reply is
+        desk, was_opened = self.desk, self.desk.opened == gate.gate_id
+        desk.answering.add(gate.gate_id)  # its event may be here before the reply is
+        if was_opened and not desk.typing:
+            desk.open_gate(None)  # what is typed from now on is another line
         try:
             await self.do("answer", run=gate.run_id, gate=gate.gate_id, answer=answer, reason=reason)
+            desk.answered(gate, answer)
         except ApiError as error:
+            if was_opened and not desk.typing and desk.gate(gate.gate_id) is not None:
+                desk.open_gate(gate.gate_id)
             return sentence(error)
         finally:
-            self.desk.answering.discard(gate.gate_id)
-        self.desk.answered(gate, answer)
-        root = self.desk.root_of(gate.run_id)
-        if self.desk.block_of(root) is None and (card := self.desk.runs.get(root)) is not None:
-            self.desk.say("note", f"'{name_of(gate)}' of {card.name} ({root[:13]}): {text_of(answer)}")
+            desk.answering.discard(gate.gate_id)
+            desk.attend_gate()
+        root = desk.root_of(gate.run_id)
+        if desk.block_of(root) is None and (card := desk.runs.get(root)) is not None:
+            desk.say("note", f"'{name_of(gate)}' of {card.name} ({root[:13]}): {text_of(answer)}")
         return ""
 
     async def news(self) -> None:

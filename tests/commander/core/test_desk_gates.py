@@ -154,3 +154,72 @@ def test_what_stands_behind_an_approval_is_its_reason() -> None:
     }.items():
         gate, reason = split_reason(desk, text)
         assert (gate.gate_id, reason) == told
+
+
+# -- the prompt of a gate --------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("S1-40")
+def test_a_gate_of_the_watched_run_takes_the_prompt_and_those_of_others_do_not() -> None:
+    desk, _ = asking(2)
+    assert desk.opened is None
+    desk.look_at("run-2")
+    assert desk.opened == "gate2"
+
+
+def test_a_line_that_is_being_typed_keeps_its_target_when_a_gate_opens() -> None:
+    desk, journal = Desk(), Journal("run-1")
+    desk.list_runs([run_told("run-1")])
+    desk.follow("run-1")
+    desk.look_at("run-1")
+    desk.set_typing(True)
+    journal.gate("/approve/answer", "gate1")
+    desk.take_all(journal.events)
+    assert desk.opened is None
+    desk.set_typing(False)
+    assert desk.opened == "gate1"
+
+
+def test_a_line_that_is_typed_for_a_gate_stays_its_own_when_the_gate_is_answered_elsewhere() -> None:
+    desk, (journal,) = asking()
+    desk.look_at("run-1")
+    desk.set_typing(True)
+    desk.take(journal.answer("/approve1/answer", "gate1", "no"))
+    assert (desk.opened, desk.gate(desk.opened)) == ("gate1", None)
+    desk.set_typing(False)
+    assert desk.opened is None
+
+
+def test_a_gate_that_the_user_left_does_not_take_the_prompt_again() -> None:
+    desk, (journal,) = asking()
+    desk.look_at("run-1")
+    desk.leave_gate()
+    desk.take(journal.add("log", "/approve1", message="x"))
+    assert desk.opened is None
+    desk.look_at(None)
+    desk.look_at("run-1")
+    assert desk.opened is None
+    desk.open_gate("gate1")
+    assert desk.opened == "gate1"
+
+
+@pytest.mark.requirement("S1-40")
+def test_when_another_run_is_watched_the_prompt_leaves_the_gate_of_the_run_before() -> None:
+    desk, _ = asking(2)
+    desk.look_at("run-1")
+    desk.list_runs([run_told("run-3")])
+    desk.look_at("run-3")
+    assert desk.opened is None
+    desk.open_gate("gate2")
+    desk.set_typing(True)
+    desk.look_at("run-1")
+    assert desk.opened == "gate2"
+    desk.set_typing(False)
+    assert desk.opened == "gate1"
+
+
+def test_gates_stay_closed_where_the_user_wants_to_open_them() -> None:
+    desk, _ = asking()
+    desk.opens_gates = False
+    desk.look_at("run-1")
+    assert desk.opened is None

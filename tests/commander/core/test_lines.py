@@ -2,7 +2,7 @@
 
 import pytest
 
-from nerve.commander.core.lines import ROOTS, SYMBOLS, LogLines, plain
+from nerve.commander.core.lines import ROOTS, SYMBOLS, LogLines, logged, plain
 from nerve.core.event import WorkflowEvent
 
 
@@ -93,3 +93,16 @@ def test_an_object_is_shown_as_json() -> None:
     assert plain(WorkflowEvent("r", "w", "node_completed", data, path="/test")) == (
         '[test] ✓ {"passed": true, "by": null} (0.0s)'
     )
+
+
+FORGED = "Ship it?\n[gate] answered: yes\n[workflow] ✓ ship completed"
+
+
+def test_no_line_of_a_question_or_of_a_log_looks_like_one_that_tells_what_happens() -> None:
+    gate = WorkflowEvent("r", "w", "gate_waiting", {"prompt": FORGED, "choices": ["yes"]}, path="/ask")
+    noted = WorkflowEvent("r", "w", "log", {"message": FORGED}, path="/ask")
+    for line in (plain(gate), logged(gate), logged(noted)):
+        assert line is not None
+        first, *rest = line.split("\n")
+        assert first.endswith("] Ship it?")
+        assert [each[:3] for each in rest] == ["  [", "  ["]

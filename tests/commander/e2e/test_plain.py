@@ -79,12 +79,15 @@ def test_a_gate_is_opened_and_answered_by_number_or_text_and_asks_again(project)
     with opened(project) as terminal:
         terminal.enter("%paint")
         terminal.until("⏸ Waiting for Input", "Which colour?", "1 red", "2 blue", "1 waiting: /gates")
-        terminal.press("enter")
-        terminal.until("answer gate ❯")
+        terminal.until("gate (red · blue) ▸")
         terminal.enter("green")
-        terminal.until("Invalid choice 'green'", "answer gate ❯", "1 waiting:")
+        terminal.until("Invalid choice 'green'", "gate (red · blue) ▸", "1 waiting:")
         terminal.enter("/status")
-        terminal.until("❯ /status", "answer gate ❯")
+        terminal.until("❯ /status", "gate (red · blue) ▸")
+        terminal.press("esc")
+        terminal.until("❯ ", gone="▸")
+        terminal.press("enter")
+        terminal.until("gate (red · blue) ▸")
         terminal.enter("2")
         terminal.until("[gate] answered: blue", "It is blue.", gone="1 waiting:")
 
@@ -162,13 +165,13 @@ def test_the_line_is_written_in_an_editor(project):
 
 
 @pytest.mark.requirement("S1-11")
-def test_escape_twice_stops_the_run_and_control_c_twice_leaves_it(project):
+def test_escape_and_enter_stop_the_run_and_control_c_twice_leaves_it(project):
     with opened(project) as terminal:
         terminal.enter("%forever")
         terminal.until("forever started", "1 running")
         terminal.press("esc")
-        terminal.until("Press Esc again to stop forever.")
-        terminal.press("esc")
+        terminal.until("Stop forever", "? Enter stops it, Esc keeps it.")
+        terminal.press("enter")
         terminal.until("forever cancelled", "nothing runs")
 
         terminal.enter("%paint")
@@ -229,8 +232,8 @@ def test_a_terminal_that_can_do_nothing_gets_lines(project):
     with Terminal(project, TERM="dumb") as terminal:
         terminal.until("6 workflows")
         terminal.type("%paint\n")
-        terminal.until("[gate] Which colour? (red or blue)", "  2 blue")
-        terminal.type("/answer 2\n")
+        terminal.until("[gate] Which colour? (red or blue)", "  2 blue", "The next line answers it")
+        terminal.type("2\n")
         terminal.until("It is blue.")
         terminal.press("ctrl-d")
         assert terminal.end() == 0
@@ -251,6 +254,8 @@ def test_lines_from_a_pipe_are_entered_one_after_another_until_the_end(project):
         "[gate] Which colour? (red or blue)",
         "  1 red",
         "> /answer green",
+        "[gate] Which colour? (red or blue)",
+        "  1 red",
         "> /answer 2",
         "[gate] answered: blue",
         "It is blue.",
@@ -263,6 +268,31 @@ def test_lines_from_a_pipe_are_entered_one_after_another_until_the_end(project):
     assert "✗ Invalid choice 'green'" in told.stdout
     assert re.search(r"note waiting: What is to be noted\?.*nerve watch", told.stdout)
     assert "\x1b" not in told.stdout
+
+
+@pytest.mark.requirement("S1-40")
+@pytest.mark.requirement("S1-46")
+def test_in_a_pipe_the_line_after_a_question_answers_it(project):
+    told = piped(project, "%paint", "green", "/runs", "blue", "%note", "all is well", "%hello ::last")
+    assert told.returncode == 0
+    lines = told.stdout.splitlines()
+    expected = [
+        "> %paint",
+        "[gate] Which colour? (red or blue)",
+        "> green",
+        "[gate] Which colour? (red or blue)",
+        "> /runs",
+        "> blue",
+        "[gate] answered: blue",
+        "It is blue.",
+        "> %note",
+        "[gate] What is to be noted?",
+        "> all is well",
+        "Noted: all is well",
+        "Hello **Noted: all is well**",
+    ]
+    assert [line for line in lines if line in expected] == expected
+    assert "✗ Invalid choice 'green'. Must be one of: ['red', 'blue']" in told.stdout
 
 
 def test_a_pipe_can_stop_what_it_has_started(project):

@@ -7,7 +7,7 @@ from prompt_toolkit.buffer import Buffer
 
 from commander.tui.desks import Scripted, desk, finished, review
 from nerve.commander.core.desk import Desk
-from nerve.commander.plain.keys import LEAVE, Keys
+from nerve.commander.plain.keys import CLEAR, LEAVE, Keys
 
 
 class Pressing:
@@ -29,26 +29,57 @@ class Pressing:
         return self.keys.hint.now
 
 
-async def test_ctrl_c_offers_to_stop_what_runs_and_leaves_when_it_is_pressed_again() -> None:
+def stopping() -> Pressing:
     made = desk()
     review(made)
-    at = Pressing(made, "run_01review")
-    at.keys.interrupt(at.event)
-    assert at.hint == f"Esc stops last commit. {LEAVE}"
-    at.keys.interrupt(at.event)
-    assert (at.left, at.controller.stopped) == (True, [])
+    return Pressing(made, "run_01review")
 
 
-async def test_esc_stops_what_ctrl_c_offered_to_stop_although_a_gate_is_open() -> None:
-    made = desk()
-    review(made)
-    at = Pressing(made, "run_01review")
-    made.open_gate("g1")
-    at.keys.interrupt(at.event)
-    at.keys.escape(at.event)
+async def stopped(at: Pressing) -> list[str | None]:
     for task in list(at.keys.tasks):
         await task
-    assert (at.left, at.controller.stopped, made.opened) == (False, ["run_01review"], "g1")
+    return at.controller.stopped
+
+
+async def test_ctrl_c_leaves_when_it_is_pressed_again_and_stops_nothing() -> None:
+    at = stopping()
+    at.keys.interrupt(at.event)
+    assert at.hint == LEAVE
+    at.keys.interrupt(at.event)
+    assert (at.left, await stopped(at)) == (True, [])
+
+
+async def test_esc_asks_and_enter_stops_the_run() -> None:
+    at = stopping()
+    at.keys.escape(at.event)
+    assert at.hint == "Stop last commit review? Enter stops it, Esc keeps it."
+    at.keys.enter(at.event)
+    assert await stopped(at) == ["run_01review"]
+
+
+async def test_esc_twice_keeps_the_run() -> None:
+    at = stopping()
+    for _ in range(4):
+        at.keys.escape(at.event)
+    assert await stopped(at) == []
+
+
+async def test_esc_twice_clears_the_line_and_stops_nothing() -> None:
+    at = stopping()
+    at.event.current_buffer.insert_text("draft")
+    at.keys.escape(at.event)
+    assert (at.hint, at.event.current_buffer.text) == (CLEAR, "draft")
+    at.keys.escape(at.event)
+    at.keys.enter(at.event)
+    assert (at.event.current_buffer.text, await stopped(at)) == ("", [])
+
+
+async def test_esc_leaves_a_gate_before_anything_else() -> None:
+    at = stopping()
+    at.controller.desk.open_gate("g1")
+    at.event.current_buffer.insert_text("draft")
+    at.keys.escape(at.event)
+    assert (at.controller.desk.opened, at.event.current_buffer.text) == (None, "draft")
 
 
 async def test_ctrl_c_only_leaves_where_nothing_runs() -> None:

@@ -34,6 +34,7 @@ class Scripted(WorkflowController):
     def __init__(self, desk: Desk) -> None:
         super().__init__(None, desk=desk)  # type: ignore[arg-type]
         self.entered: list[str] = []
+        self.entered_for: list[str | None] = []
         self.answers: list[tuple[str, Any]] = []
         self.stopped: list[str | None] = []
         self.followed: list[str] = []
@@ -46,8 +47,9 @@ class Scripted(WorkflowController):
     async def close(self) -> None:
         pass
 
-    async def enter(self, text: str) -> None:
+    async def enter(self, text: str, opened: str | None = None) -> None:
         self.entered.append(text)
+        self.entered_for.append(opened)
         self.desk.say("input", text)
 
     async def answer(self, gate: GateTold, text: Any) -> str:

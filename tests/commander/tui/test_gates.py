@@ -7,6 +7,7 @@ import pytest
 from commander.tui.desks import BEGAN, Script, desk, gate, permission, waiting
 from commander.tui.screens import Screen, shown
 from commander.tui.test_snapshots import SCHEMA
+from nerve.api.models import RunTold
 from nerve.commander.core.desk import Desk
 
 
@@ -33,7 +34,6 @@ async def test_the_gates_of_the_run_in_focus_come_first_and_the_card_says_whose_
     other.say("gate_waiting", "/well/answer", gate_id="g3", prompt="Well?", choices=None, node_id="well")
     made.look_at("run_03ask")
     async with shown(made) as screen:
-        await screen.press("f3")
         assert (screen.app.desk.opened, screen.app.card.border_title) == ("g3", "⏸ well · survey run_03ask")
         await screen.press("f3")
         assert screen.app.desk.opened == "g1"
@@ -159,22 +159,54 @@ async def test_a_click_on_a_choice_answers() -> None:
         assert screen.controller.answers == [("g1", "reject")]
 
 
-async def test_gates_open_by_themselves_when_that_was_asked_for() -> None:
+@pytest.mark.requirement("S1-10")
+async def test_a_gate_of_the_watched_run_takes_the_empty_prompt_and_shows_its_choices() -> None:
     made = desk()
     async with shown(made) as screen:
-        await screen.press("shift+tab")
-        assert "gates open by themselves" in screen.text
+        run = waiting(made)
+        await screen.settle()
+        assert not screen.app.card.display
+        made.look_at(run.run_id)
+        await screen.settle()
+        assert screen.app.card.display
+        assert "ask ▸ approve · reject · later" in screen.text
+        await screen.press(*"approve", "enter")
+        assert (screen.controller.entered, screen.controller.entered_for) == (["approve"], ["g1"])
+
+
+@pytest.mark.requirement("S1-40")
+async def test_a_line_that_is_being_typed_keeps_its_target() -> None:
+    made = desk()
+    made.list_runs([RunTold(run_id="run_02deploy", workflow="deploy", state="running")])
+    made.look_at("run_02deploy")
+    async with shown(made) as screen:
+        await screen.press(*"text")
         waiting(made)
         await screen.settle()
+        assert not screen.app.card.display
+        await screen.press("enter")
+        assert (screen.controller.entered, screen.controller.entered_for) == (["text"], [None])
         assert screen.app.card.display
 
 
-async def test_no_gate_opens_over_what_is_being_typed() -> None:
+async def test_the_user_says_whether_gates_take_the_prompt() -> None:
     made = desk()
     async with shown(made) as screen:
-        await screen.press("shift+tab", *"text")
-        waiting(made)
+        await screen.press("shift+tab")
+        assert "gates open on F3 only" in screen.text
+        made.look_at(waiting(made).run_id)
         await screen.settle()
+        assert not screen.app.card.display
+        await screen.press("shift+tab")
+        assert screen.app.card.display
+
+
+async def test_escape_leaves_the_prompt_of_a_gate_and_keeps_the_text() -> None:
+    made = desk()
+    made.look_at(waiting(made).run_id)
+    async with shown(made) as screen:
+        await screen.press(*"perhaps", "escape", "enter")
+        assert (screen.controller.entered, screen.controller.entered_for) == (["perhaps"], [None])
         assert not screen.app.card.display
 
 

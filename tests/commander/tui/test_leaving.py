@@ -7,7 +7,7 @@ from datetime import datetime
 
 import pytest
 
-from commander.tui.desks import desk, review
+from commander.tui.desks import desk, review, waiting
 from commander.tui.screens import shown
 from nerve.commander.core.desk import Desk
 from nerve.commander.tui import leaving
@@ -20,18 +20,48 @@ def working() -> Desk:
     return made
 
 
-async def test_escape_asks_before_it_stops_the_run() -> None:
+async def test_escape_asks_and_enter_stops_the_run() -> None:
     async with shown(working()) as screen:
         await screen.press("escape")
+        assert "Stop last commit review? Enter stops it · Esc keeps it" in screen.text
         assert screen.controller.stopped == []
-        assert "Stop last commit? Esc again stops it" in screen.text
-        await screen.press("escape")
+        await screen.press("enter")
         assert screen.controller.stopped == ["run_01review"]
+
+
+async def test_escape_alone_stops_no_run() -> None:
+    async with shown(working()) as screen:
+        await screen.press("escape", "escape", "escape", "escape")
+        assert screen.controller.stopped == []
+
+
+@pytest.mark.parametrize("text", ["draft", "%dep", "/st"])
+async def test_escape_twice_clears_the_text_and_stops_no_run(text: str) -> None:
+    async with shown(working()) as screen:
+        await screen.press(*text, "escape")
+        assert screen.app.prompt.text == text
+        assert "Esc again clears the text" in screen.text
+        await screen.press("escape")
+        assert screen.app.prompt.text == ""
+        await screen.press("enter")
+        assert screen.controller.stopped == []
+        await screen.press("up")
+        assert screen.app.prompt.text == text
+
+
+async def test_in_the_list_enter_stops_the_run_that_was_asked_about_and_no_other() -> None:
+    made = working()
+    waiting(made)
+    async with shown(made) as screen:
+        await screen.press("f2", "s", "down", "enter")
+        assert screen.controller.stopped == []
+        await screen.press("f2", "s", "enter")
+        assert len(screen.controller.stopped) == 1
 
 
 async def test_who_types_on_does_not_stop_it() -> None:
     async with shown(working()) as screen:
-        await screen.press("escape", "a", "backspace", "escape")
+        await screen.press("escape", "a", "backspace", "enter")
         assert screen.controller.stopped == []
 
 
@@ -41,7 +71,7 @@ async def test_the_question_is_not_asked_for_ever(monkeypatch: pytest.MonkeyPatc
         await screen.press("escape")
         await screen.settle()
         assert "Stop" not in screen.text
-        await screen.press("escape")
+        await screen.press("enter")
         assert screen.controller.stopped == []
 
 
@@ -63,17 +93,11 @@ async def test_control_c_clears_the_prompt_and_the_past_keeps_it() -> None:
 async def test_control_c_twice_leaves_and_stops_nothing() -> None:
     async with shown(working()) as screen:
         await screen.press("ctrl+c")
-        assert "Ctrl-C again leaves, runs go on · Esc stops last commit" in screen.text
+        assert "Ctrl-C again leaves, runs go on" in screen.text
         await screen.pilot.press("ctrl+c")
         await screen.pilot.pause()
         assert screen.app.return_value == "quit"
         assert screen.controller.stopped == []
-
-
-async def test_control_c_and_escape_stop_the_run() -> None:
-    async with shown(working()) as screen:
-        await screen.press("ctrl+c", "escape")
-        assert screen.controller.stopped == ["run_01review"]
 
 
 async def test_control_c_copies_what_is_selected() -> None:
@@ -130,7 +154,7 @@ async def test_an_error_on_the_screen_is_an_error_of_the_program() -> None:
 async def test_an_error_behind_the_screen_is_told_and_the_screen_stays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def fail(text: str) -> None:
+    async def fail(text: str, opened: str | None) -> None:
         raise RuntimeError("no luck")
 
     async with shown(desk()) as screen:

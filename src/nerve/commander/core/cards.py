@@ -15,6 +15,8 @@ from nerve.core.limits import Usage
 TargetKind = Literal["node", "graph", "workflow", "router"]
 PREFIXES: dict[str, TargetKind] = {"@": "node", "#": "graph", "%": "workflow"}
 ENDED = ("completed", "failed", "cancelled")
+ID_SHOWN = 6
+"""Characters of an id that are shown: one in 16 million is the same."""
 LIVE = ("pending", "running", "waiting", "pausing", "paused", "stopping", "held")
 
 
@@ -71,6 +73,11 @@ class RunCard:
         return self.label or self.workflow
 
     @property
+    def short_id(self) -> str:
+        """The end of the id, which is random; its beginning is the clock."""
+        return short_id(self.run_id)
+
+    @property
     def ended(self) -> bool:
         return self.state in ENDED
 
@@ -118,6 +125,11 @@ class RunCard:
         if self.state == "running":
             states = {each.view.state for each in self.tree.branches.values()}
             self.state = next((state for state in ("held", "waiting") if state in states), "running")
+
+
+def short_id(run_id: str) -> str:
+    """As much of the end of a run's id as tells runs apart."""
+    return run_id[-ID_SHOWN:]
 
 
 def gate_of(event: WorkflowEvent) -> GateTold:

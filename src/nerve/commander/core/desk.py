@@ -46,7 +46,11 @@ class Desk(Conversation):
     gates: list[GateTold] = field(default_factory=list)
     """All open gates of all runs, the oldest first."""
     opened: str | None = None
-    """The id of the gate whose card is open: text that is typed answers it."""
+    """The id of the gate that the prompt is for: the line that is typed answers it."""
+    opens_gates: bool = True
+    """Whether a gate of the watched run takes the prompt by itself."""
+    typing: bool = False
+    """Whether a line is being typed: the gate that it is for does not change meanwhile."""
     answering: set[str] = field(default_factory=set)
     """The ids of gates to which an answer is under way from here."""
     focus: str | None = None
@@ -63,11 +67,20 @@ class Desk(Conversation):
     """Called with each event of a run that is followed, when it was taken in."""
     children: dict[str, Child] = field(default_factory=dict)
     _messages: dict[str, Messages] = field(default_factory=dict)
+    _left: set[str] = field(default_factory=set)
+    """The ids of gates that the user left for later."""
+    _chosen: bool = False
+    """Whether the user opened the gate that the prompt is for, and not the desk."""
 
     # -- what a screen asks ------------------------------------------------------------------------------
 
     def gate(self, gate_id: str | None) -> GateTold | None:
         return next((gate for gate in self.gates if gate.gate_id == gate_id), None)
+
+    def gate_name(self, gate_id: str) -> str:
+        """What a gate that is or was open is called."""
+        asked = [*self.gates, *(block.gate for block in self.blocks if block.gate is not None)]
+        return next((name_of(gate) for gate in asked if gate.gate_id == gate_id), gate_id)
 
     @property
     def focused(self) -> RunCard | None:
@@ -81,13 +94,44 @@ class Desk(Conversation):
     # -- what changes it ---------------------------------------------------------------------------------
 
     def look_at(self, run_id: str | None) -> None:
-        """Put the focus on a run."""
+        """Put the focus on a run: it is the one that the user watches."""
         if run_id != self.focus:
-            self.focus = run_id
+            self.focus, self._chosen = run_id, False
             self.flag("focus")
+            self.attend_gate()
 
     def open_gate(self, gate_id: str | None) -> None:
-        """Open the card of a gate, or close it: what is typed then is its answer."""
+        """Make the prompt that of a gate, or of none."""
+        self._chosen = gate_id is not None
+        self._left.discard(gate_id or "")
+        self._set_opened(gate_id)
+
+    def leave_gate(self) -> None:
+        """Leave the gate that the prompt is for: it does not take the prompt again by itself."""
+        if self.opened is not None:
+            self._left.add(self.opened)
+            self.open_gate(None)
+
+    def set_typing(self, typing: bool) -> None:
+        """Note whether there is text in the prompt."""
+        if typing != self.typing:
+            self.typing = typing
+            self.attend_gate()
+
+    def attend_gate(self) -> None:
+        """Make the prompt that of the oldest gate of the watched run that the user did not leave.
+
+        A line that is being typed keeps its gate, and so does an answer on its way, which may be refused.
+        """
+        if self.typing or self.answering:
+            return
+        gate, card = self.gate(self.opened), self.focused
+        if gate is not None and (self._chosen or self.root_of(gate.run_id) == self.focus):
+            return
+        waiting = card.gates if card is not None and self.opens_gates else []
+        self._set_opened(next((each.gate_id for each in waiting if each.gate_id not in self._left), None))
+
+    def _set_opened(self, gate_id: str | None) -> None:
         if gate_id != self.opened:
             self.opened = gate_id
             self.flag("opened")
@@ -171,6 +215,7 @@ class Desk(Conversation):
         for root in roots:
             if root in self.runs and self.runs[root].tree is not None:
                 self._ask(root)
+        self.attend_gate()
 
     def _take(self, event: WorkflowEvent) -> str:
         self._calls(event)
@@ -256,6 +301,7 @@ class Desk(Conversation):
         for run_id in [each for each, card in self.runs.items() if card.tree is not None]:
             self._ask(run_id)
         self.flag("gates")
+        self.attend_gate()
 
     def _gate(self, event: WorkflowEvent, card: RunCard) -> None:
         kind = event.event_type
@@ -278,8 +324,6 @@ class Desk(Conversation):
 
     def answered(self, gate: GateTold, answer: Any) -> None:
         """A gate was answered here; its event says so, too, a moment later."""
-        if self.opened == gate.gate_id:
-            self.open_gate(None)
         if (card := self.runs.get(self.root_of(gate.run_id))) is not None:
             self._close(gate, card, answer)
 
@@ -290,12 +334,16 @@ class Desk(Conversation):
         self.flag("gates")
 
     def _settle(self, gate: GateTold, answer: Any) -> None:
-        """A gate is not open any more, wherever it was answered; who is about to answer it is told."""
+        """A gate is not open any more, wherever it was answered; the user who answers it is told."""
+        self._left.discard(gate.gate_id)
         if self.opened == gate.gate_id:
-            self.open_gate(None)
-            how = "is not asked any more" if answer is None else f"was answered elsewhere: {text_of(answer)}"
             if gate.gate_id not in self.answering:
-                self.say("note", f"'{name_of(gate)}' {how}")
+                how = f"was answered elsewhere: {text_of(answer)}"
+                self.say("note", f"'{name_of(gate)}' {how if answer is not None else 'is not asked any more'}")
+            if self.typing:
+                self.flag("opened")  # the line that is typed for it must not become one for the router
+            else:
+                self.open_gate(None)
         block = next((each for each in reversed(self.blocks) if is_open(each, gate.gate_id)), None)
         if block is not None:
             block.done, block.value = True, answer

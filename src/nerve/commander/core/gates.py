@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from nerve.commander.core.harmless import harmless
+
+if TYPE_CHECKING:
+    from nerve.api.models import GateTold
+
+WIDEST = 60
+"""Characters of choices that stand beside a prompt."""
 YES = ("approve", "approved", "yes", "y", "ok", "accept", "allow", "true")
 NO = ("reject", "rejected", "no", "n", "deny", "decline", "refuse", "cancel", "false")
 """What choices are called that approve, and that reject."""
@@ -32,6 +39,15 @@ def names_of(gate: Gate) -> list[str]:
 def name_of(gate: Gate) -> str:
     """What a person may call a gate."""
     return gate.node_id or names_of(gate)[-1]
+
+
+def answers_of(gate: GateTold) -> str:
+    """What a gate takes, in a few words."""
+    known = [harmless(answer) for answer in gate.choices or gate.options or ()]
+    told = " · ".join(known)
+    if not known or len(told) > WIDEST:
+        told = f"1 to {len(known)}" if gate.choices else "type an answer"
+    return told if gate.choices or not known else f"{told} · or your own answer"
 
 
 def preview_of(input_preview: Any) -> str:

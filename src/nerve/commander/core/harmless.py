@@ -14,12 +14,18 @@ HIDES = ("Cc", "Cf", "Cs", "Zl", "Zp")
 """Control characters, those without a width, half pairs, and those that end lines."""
 SHOWN = 20_000
 """Characters of a text that a screen shows: whoever needs more of it reads it elsewhere."""
+INDENT = "  "
 JOINER = "\u200d"
 """Joins the parts of an emoji."""
 
 
 def harmless(text: str) -> str:
     return "".join(map(written, text)) if not text.isprintable() else text
+
+
+def indented(text: str) -> str:
+    """Text of others in a line of ours: its further lines are indented, so that none looks like one of ours."""
+    return text.replace("\n", f"\n{INDENT}")
 
 
 def on_one_line(text: str) -> str:

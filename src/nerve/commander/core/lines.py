@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nerve.commander.core.forms import takes, written
+from nerve.commander.core.harmless import indented
 from nerve.core.event import WorkflowEvent, WorkflowEventType
 from nerve.core.steps import step_name
 
@@ -88,6 +89,11 @@ def shown(value: Any) -> str:
 
 def plain(event: WorkflowEvent) -> str | None:
     """An event as a line of its own, for pipes and files; None for those nobody needs there."""
+    line = plain_line(event)
+    return indented(line) if line is not None else None
+
+
+def plain_line(event: WorkflowEvent) -> str | None:
     if is_own(event):
         return own(event)
     data = event.data
@@ -99,8 +105,7 @@ def plain(event: WorkflowEvent) -> str | None:
         case "workflow_started":
             return f"[workflow] {event.workflow_id} started"
         case "gate_waiting":
-            choices = f" ({' or '.join(data['choices'])})" if data["choices"] else ""
-            return f"[gate] {data['prompt']}{choices or takes(data.get('form'))}"
+            return gate_line(data)
         case "gate_answered":
             return f"[gate] answered: {written(data['answer'])}"
         case "node_retrying":
@@ -113,6 +118,12 @@ def plain(event: WorkflowEvent) -> str | None:
             said = f" {text}" if (text := gist(event)) else ""
             return f"[{name}] {symbol}{said} ({by}{seconds(event):.1f}s)"
     return None
+
+
+def gate_line(gate: Mapping[str, Any]) -> str:
+    """A question and what it takes, on a line of its own."""
+    choices = f" ({' or '.join(gate['choices'])})" if gate["choices"] else ""
+    return f"[gate] {gate['prompt']}{choices or takes(gate.get('form'))}"
 
 
 def internal(data: dict[str, object]) -> bool:
@@ -168,6 +179,11 @@ def tool_summary(data: dict[str, Any]) -> str:
 
 def logged(event: WorkflowEvent) -> str | None:
     """An event as a line of a log; None for those that nobody reads there."""
+    line = logged_line(event)
+    return indented(line) if line is not None else None
+
+
+def logged_line(event: WorkflowEvent) -> str | None:
     data, step = event.data, last_name(event.path)
     match event.event_type:
         case "tool_call" if "name" in data:
@@ -179,4 +195,4 @@ def logged(event: WorkflowEvent) -> str | None:
         case "workflow_completed" | "workflow_failed" | "workflow_cancelled" | "workflow_held":
             why = data.get("error") or data.get("reason") or data.get("message")
             return f"[workflow] {event.event_type.removeprefix('workflow_')}" + (f": {why}" if why else "")
-    return plain(event)
+    return plain_line(event)

@@ -18,13 +18,15 @@ from nerve.commander.core.choosing import next_gate
 from nerve.commander.core.pasted import Pastes
 
 if TYPE_CHECKING:
-    from nerve.commander.core.cards import RunCard
+    from prompt_toolkit.buffer import Buffer
+
     from nerve.commander.plain.above import Above
     from nerve.commander.plain.printer import Printer
     from nerve.commander.workflow_controller import WorkflowController
 
 MOMENT = 2.0
 """Seconds."""
+CLEAR = "Press Esc again to clear the line."
 LEAVE = "Press Ctrl-C again to leave. What runs goes on."
 SHEET = """\
   Enter                  send; on the empty line, open the next gate
@@ -35,7 +37,8 @@ SHEET = """\
   Ctrl-G, Ctrl-X Ctrl-E  write in your editor
   Ctrl-O                 show what tools say, or fold it
   F3                     open the next gate
-  Esc                    close; twice: stop the run that is looked at
+  Esc                    close, leave a gate; twice: clear the line;
+                         on the empty line: ask whether to stop the run
   Ctrl-C                 clear; twice: leave, and what runs goes on
   Ctrl-D                 leave, when the line is empty
   ?                      these keys; /help lists the commands"""
@@ -47,9 +50,12 @@ class Hint:
 
     text: str = ""
     ends: float = 0.0
+    run_id: str | None = None
+    """The run that the user is asked about."""
 
-    def say(self, text: str) -> None:
-        self.text, self.ends = text, asyncio.get_running_loop().time() + MOMENT
+    def say(self, text: str, run_id: str | None = None) -> None:
+        self.text, self.run_id = text, run_id
+        self.ends = asyncio.get_running_loop().time() + MOMENT
 
     @property
     def now(self) -> str:
@@ -63,8 +69,8 @@ class Keys:
     controller: WorkflowController
     printer: Printer
     above: Above
-    entered: Callable[[str], None]
-    """Takes each line that is entered, with everything that was pasted."""
+    entered: Callable[[tuple[str, str | None]], None]
+    """Takes each line that is entered, with everything that was pasted, and the gate that it is for."""
     printed: Callable[[], None]
     """To be called when something was printed."""
     pastes: Pastes = field(default_factory=Pastes)
@@ -76,15 +82,23 @@ class Keys:
         buffer = event.current_buffer
         if buffer.complete_state is not None and buffer.complete_state.current_completion is not None:
             buffer.complete_state = None
+        elif not buffer.text.strip() and self.hint.now and self.hint.run_id is not None:
+            self.run(self.controller.interrupt(self.hint.run_id))
+            self.hint.say("Stopping it.")
         elif not buffer.text.strip():
-            buffer.reset()
+            self.clear(buffer)
             self.open_gate(event)
         else:
-            text = self.pastes.expand(buffer.text)
+            text, opened = self.pastes.expand(buffer.text), self.controller.desk.opened
             buffer.append_to_history()
-            buffer.reset()
+            self.clear(buffer)
             self.pastes.clear()
-            self.entered(text)
+            self.entered((text, opened))
+
+    def clear(self, buffer: Buffer) -> None:
+        """Empty the line; a buffer that is reset does not report that its text has changed."""
+        buffer.reset()
+        self.controller.desk.set_typing(False)
 
     def newline(self, event: KeyPressEvent) -> None:
         event.current_buffer.insert_text("\n")
@@ -110,30 +124,35 @@ class Keys:
         """Ctrl-C: clear the line; twice, leave. What runs can be stopped instead."""
         buffer = event.current_buffer
         if buffer.text:
-            buffer.reset()
+            self.clear(buffer)
             self.hint.say("Cleared.")
-        elif self.hint.now.endswith(LEAVE):
+        elif self.hint.now == LEAVE:
             event.app.exit(result=None)
         else:
-            card = self.controller.desk.focused
-            self.hint.say(f"{stops(card)} {LEAVE}" if card is not None and not card.ended else LEAVE)
+            self.hint.say(LEAVE)
 
     def leave(self, event: KeyPressEvent) -> None:
         event.app.exit(result=None)
 
     def escape(self, event: KeyPressEvent) -> None:
-        """Esc: close what is open; twice, stop the run that is looked at."""
+        """Esc: close what is open; twice, clear the line; on an empty line, ask whether to stop the run."""
         buffer, desk = event.current_buffer, self.controller.desk
         card = desk.focused
-        if card is not None and not card.ended and self.hint.now.startswith((stops(card), again(card))):
-            self.hint.say(f"Stopping {card.name}.")
-            self.run(self.controller.interrupt(card.run_id))
+        if buffer.text and self.hint.now == CLEAR:
+            buffer.append_to_history()
+            self.clear(buffer)
+            self.hint.say("Cleared.")
         elif buffer.complete_state is not None:
             buffer.cancel_completion()
+            self.hint.say(CLEAR)
         elif desk.opened is not None:
-            desk.open_gate(None)
+            desk.leave_gate()
+        elif buffer.text:
+            self.hint.say(CLEAR)
+        elif self.hint.now and self.hint.run_id is not None:
+            self.hint.say("It goes on.")
         elif card is not None and not card.ended:
-            self.hint.say(again(card))
+            self.hint.say(f"Stop {card.name} {card.short_id}? Enter stops it, Esc keeps it.", card.run_id)
 
     def open_gate(self, event: KeyPressEvent) -> None:
         """Open a gate, first of the run in focus; if one is open, the next."""
@@ -161,14 +180,6 @@ class Keys:
         task = asyncio.ensure_future(doing)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
-
-
-def again(card: RunCard) -> str:
-    return f"Press Esc again to stop {card.name}."
-
-
-def stops(card: RunCard) -> str:
-    return f"Esc stops {card.name}."
 
 
 def bindings(keys: Keys) -> KeyBindings:

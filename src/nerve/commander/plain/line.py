@@ -13,7 +13,7 @@ from prompt_toolkit.filters import Condition
 from prompt_toolkit.history import History as Entries
 from prompt_toolkit.styles import Style
 
-from nerve.commander.core.gates import name_of
+from nerve.commander.core.gates import answers_of
 from nerve.commander.core.harmless import harmless
 from nerve.commander.core.lines import SYMBOLS
 from nerve.commander.core.tree import spent
@@ -73,6 +73,7 @@ class Line:
             style=STYLE,
             include_default_pygments_style=False,
         )
+        self._session.default_buffer.on_text_changed += lambda buffer: self.desk.set_typing(bool(buffer.text))
         app = keys.above.app = self._session.app
         app.ttimeoutlen, app.timeoutlen = 0.05, 0.2  # Esc alone is a key, too
 
@@ -96,8 +97,10 @@ class Line:
     # -- what is said beside it --------------------------------------------------------------------------
 
     def _prompt(self) -> StyleAndTextTuples:
-        if (gate := self.desk.gate(self.desk.opened)) is not None:
-            return [("class:prompt.gate", f"answer {harmless(name_of(gate))} ❯ ")]
+        if (opened := self.desk.opened) is not None:
+            gate, name = self.desk.gate(opened), harmless(self.desk.gate_name(opened))
+            takes = answers_of(gate) if gate is not None else "not open any more"
+            return [("class:prompt.gate", f"{name} ({takes}) ▸ ")]
         target = f"{harmless(str(self.desk.target))} " if self.desk.target is not None else ""
         return [("class:prompt", f"{target}❯ ")]
 

@@ -72,7 +72,7 @@ class Plain:
         self._changed = asyncio.Event()
         self._printed = asyncio.Event()
         self._left = asyncio.Event()
-        self._entered: asyncio.Queue[str | None] = asyncio.Queue()
+        self._entered: asyncio.Queue[tuple[str, str | None] | None] = asyncio.Queue()
         self._next: Next = "quit"
 
     async def go(self) -> Next:
@@ -179,8 +179,8 @@ class Plain:
     async def _enter(self) -> None:
         """Do what was entered, in its order, while the next line is typed."""
         await self._open()
-        while (text := await self._entered.get()) is not None:
-            await self.controller.enter(text)
+        while (entered := await self._entered.get()) is not None:
+            await self.controller.enter(*entered)
 
     # -- a pipe ------------------------------------------------------------------------------------------
 

@@ -14,7 +14,8 @@ from nerve.commander.core.choosing import whose
 from nerve.commander.core.desk import Changes, Desk, RunCard
 from nerve.commander.core.forms import example, lines
 from nerve.commander.core.gates import NO, YES, name_of
-from nerve.commander.core.harmless import beginning, harmless
+from nerve.commander.core.harmless import INDENT, beginning, harmless, indented
+from nerve.commander.core.lines import gate_line
 from nerve.commander.core.tree import spent
 from nerve.commander.renderer import gate_panel
 
@@ -104,11 +105,12 @@ class Printer:
                 yield Text(f"[{harmless(block.name) or 'answer'}] ::{block.number}", "dim")
                 yield self._prose(block.text)
             case "error":
-                yield Text(f"✗ {harmless(block.text)}", "red")
+                self._asked = self._asked if self.terminal else None  # a gate that is still open asks again
+                yield Text(f"✗ {indented(harmless(block.text))}", "red")
             case "gate" if block.gate is not None:
                 yield from self._gate(block.gate, block.name)
             case _:
-                yield Text(harmless(block.text), "dim")
+                yield Text(indented(harmless(block.text)), "dim")
 
     def _prose(self, text: str) -> RenderableType:
         """A text as Markdown, which stays as it is where nothing can be drawn."""
@@ -124,6 +126,8 @@ class Printer:
         said = {choice.casefold() for choice in gate.choices or gate.options or []}
         both = ", /approve, /reject" if said.intersection(YES) and said.intersection(NO) else ""
         begin = "Enter on the empty line opens it" if self.terminal else f"/gates {number} opens it"
+        if self.desk.opened == gate.gate_id:
+            begin = "The next line answers it"
         answer = harmless(example(gate.form)) if gate.form is not None else "…"
         yield from self._card(gate, name, f"{begin}, or /answer {number} {answer}{both}")
 
@@ -132,7 +136,7 @@ class Printer:
         if gate.gate_id == self._asked:
             return
         if not self.terminal:
-            yield Text(f"[gate] {harmless(gate.prompt)}")
+            yield Text(indented(harmless(gate_line(gate.model_dump()))))
         answer = f"Type JSON, such as {harmless(example(gate.form))}" if gate.form is not None else ""
         yield from self._card(gate, name_of(gate), answer)
 
@@ -145,7 +149,7 @@ class Printer:
             yield gate_panel(shown, f"{name} of {whose(self.desk, gate)}", hint=hint, more=change_of(gate))
             return
         for n, choice in enumerate(gate.choices or [], start=1):
-            yield Text(f"  {n} {harmless(choice)}")
+            yield Text(f"  {n} {indented(harmless(choice))}")
         for line in lines(gate.form or {}):
             yield Text(f"  {line}")
         if hint:
@@ -195,7 +199,7 @@ class Printer:
                 yield Text(f"[workflow] {harmless(card.name)} {RESTS[card.state]}{why}", "yellow")
 
     def _line(self, block: Block, n: int, last: str) -> Iterator[Text]:
-        line = harmless(block.lines[n]).replace("\n", " ")
+        line = " ".join(harmless(block.lines[n]).split("\n" + INDENT))
         said = last.rstrip().rsplit("\n", 1)[-1].strip()
         line = line.replace(f"] ✓ {said} (", "] ✓ (") if said else line  # it was told just now
         if self.terminal and line.startswith("[gate] ") and not line.startswith("[gate] answered"):
@@ -244,7 +248,10 @@ class Printer:
                     yield self._inner(Text(rest, "dim"))
 
     def _inner(self, thing: RenderableType) -> RenderableType:
-        return Padding(thing, (0, 0, 0, 2)) if self.terminal else thing
+        """What a step says, indented: no line of it looks like one that tells what happens."""
+        if isinstance(thing, Text) and not self.terminal:
+            return Text(INDENT + indented(thing.plain))
+        return Padding(thing, (0, 0, 0, 2))
 
     def _over(self, block: Block, printed: Printed, card: RunCard | None) -> Iterator[RenderableType]:
         state = card.state if card is not None else "completed"
@@ -252,7 +259,7 @@ class Printer:
         name = harmless(block.name)
         took = took_of(card)
         if state != "completed":
-            why = f": {harmless(block.text)}" if block.text and block.text != state else ""
+            why = f": {indented(harmless(block.text))}" if block.text and block.text != state else ""
             yield Text(f"[workflow] {symbol} {name} {state}{took}{why}", style)
             return
         yield Text(f"[workflow] {symbol} {name} completed{took}{self._reference(block)}", style)

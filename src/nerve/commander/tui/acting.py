@@ -42,10 +42,10 @@ class Acting(Leaving):
 
     # -- what is entered ---------------------------------------------------------------------------------
 
-    def do(self, text: str) -> None:
-        """Enter a line."""
+    def do(self, text: str, opened: str | None = None) -> None:
+        """Enter a line, for the gate that it was typed for."""
         self.stream.to_end()
-        self.background(self.controller.enter(text))
+        self.background(self.controller.enter(text, opened))
 
     def begin(self, text: str) -> None:
         """Put the beginning of a line into the prompt."""
@@ -61,7 +61,7 @@ class Acting(Leaving):
         if event.text in ("/gates", "/gate") and self.desk.gates:
             self.action_gates()
         else:
-            self.do(event.text)
+            self.do(event.text, event.opened)
 
     @on(Prompt.Edited)
     def edited(self) -> None:
@@ -140,7 +140,8 @@ class Acting(Leaving):
 
     @on(RunList.Looked)
     def looked(self, event: RunList.Looked) -> None:
-        self.action_look(event.run_id)
+        if not self.confirm_stop(event.run_id):
+            self.action_look(event.run_id)
 
     def action_look(self, run_id: str) -> None:
         """Look at a run: in its block, which it gets if it has none."""
@@ -213,10 +214,9 @@ class Acting(Leaving):
                 raise SkipAction
             self.screen.set_focus(self.prompt)
             return
-        self.opens_gates = not self.opens_gates
+        self.desk.opens_gates = not self.desk.opens_gates
+        self.desk.attend_gate()
         self.draw_frame()
-        if self.opens_gates:
-            self.draw_gate(opened=True)
 
     async def action_editor(self) -> None:
         """Write the prompt in the editor of the environment."""

@@ -15,7 +15,8 @@ from textual.filter import NoColor
 from textual.widgets import Static
 
 from nerve.commander.core.cards import PREFIXES
-from nerve.commander.core.choosing import next_gate, whose
+from nerve.commander.core.choosing import whose
+from nerve.commander.core.gates import answers_of
 from nerve.commander.core.harmless import harmless
 from nerve.commander.core.history import History
 from nerve.commander.tui import themes
@@ -23,7 +24,7 @@ from nerve.commander.tui.acting import Acting
 from nerve.commander.tui.gates import GateCard
 from nerve.commander.tui.keys import bindings, places, read_keymap
 from nerve.commander.tui.popup import Popup
-from nerve.commander.tui.prompt import ANSWER, PLACEHOLDER, Prompt, PromptBox
+from nerve.commander.tui.prompt import PLACEHOLDER, SIGN, Prompt, PromptBox
 from nerve.commander.tui.runs import RunLine, RunList
 from nerve.commander.tui.status import Status
 from nerve.commander.tui.stream import Stream
@@ -109,7 +110,7 @@ class CommanderApp(Acting):
         if self.no_color:  # Textual decides by the theme it begins with, and would leave greys
             self._filters[-1:] = [NoColor()]
         self.keymap = {}
-        self.opens_gates, self.asking = False, None
+        self.asking = None
         self._frame, self._next, self._soon = 0, 0.0, False
 
     def compose(self) -> ComposeResult:
@@ -118,8 +119,9 @@ class CommanderApp(Acting):
         self.card, self.status, self.popup = GateCard(), Status(self.desk, self.clock), Popup()
         self.prompt = Prompt(self.controller.complete, self.past, self.popup)
         self.box, self.queue = PromptBox(self.prompt), Static(id="queue", markup=False)
-        self.prompt.marks, self.prompt.gives = self.card.move, self.card.choose
+        self.prompt.marks, self.prompt.gives = self.card.move, lambda: self.confirm_stop() or self.card.choose()
         self.prompt.queued = lambda: bool(self.desk.queue)
+        self.prompt.types, self.prompt.opened = self.desk.set_typing, lambda: self.desk.opened
         yield self.line
         with Horizontal(id="middle"):
             yield self.runs
@@ -207,6 +209,7 @@ class CommanderApp(Acting):
     def heed(self, flags: set[str]) -> None:
         """Do what the flags of the desk say."""
         if flags & {"opened", "gates"}:
+            self.desk.attend_gate()
             self.draw_gate(opened="opened" in flags)
         if flags & {"target", "opened", "gates"}:
             self.draw_frame()
@@ -223,14 +226,9 @@ class CommanderApp(Acting):
     def draw_gate(self, opened: bool) -> None:
         """Show the gate that is open; one that was answered elsewhere closes."""
         gate = self.desk.gate(self.desk.opened)
-        if gate is None and self.opens_gates and self.free and (gate := next_gate(self.desk)):
-            opened = True
-            self.desk.open_gate(gate.gate_id)
         if gate is None:
             focused = self.card.has_focus_within
             self.card.close()
-            if self.desk.opened is not None:
-                self.desk.open_gate(None)
             if focused:
                 self.screen.set_focus(self.prompt)
             return
@@ -251,21 +249,23 @@ class CommanderApp(Acting):
     def draw_frame(self) -> None:
         """Say on the frame of the prompt where its text goes."""
         gate = self.desk.gate(self.desk.opened)
-        self.box.set_class(gate is not None, "-gate")
-        self.prompt.placeholder = PLACEHOLDER if gate is None else ANSWER
+        self.box.set_class(self.desk.opened is not None, "-gate")
+        name = harmless(self.desk.gate_name(self.desk.opened)) if self.desk.opened is not None else ""
+        self.box.sign.update(f"{name} ▸" if name else SIGN)
+        self.prompt.placeholder = PLACEHOLDER if gate is None else answers_of(gate)
         if self.prompt.searching is not None:
             title, hint = "search", "Enter take · Ctrl-R next · Esc back"
         elif gate is not None:
-            from nerve.commander.core.gates import name_of
-
             title, hint = (
-                f"answer to {harmless(name_of(gate))}",
+                f"answer to {harmless(whose(self.desk, gate))}",
                 "Enter answer · / @ # % work too, \\ makes them text · Esc later",
             )
+        elif self.desk.opened is not None:
+            title, hint = "not open any more", "Esc keeps the text for something else"
         else:
             title, hint = f"to {self.desk.target}" if self.desk.target is not None else "", ""
         self.box.border_title = title
-        self.box.border_subtitle = "gates open by themselves" if self.opens_gates else ""
+        self.box.border_subtitle = "" if self.desk.opens_gates else "gates open on F3 only"
         self.status.hint = hint
         self.status.redraw()
 

@@ -52,7 +52,7 @@ KEYS: tuple[Key, ...] = (
     Key("app.search", "ctrl+r", "search", "search what was typed before"),
     Key("app.editor", "ctrl+g", "editor", "write the prompt in your editor"),
     Key("app.details", "ctrl+o", "details", "show everything, or fold it again", "details"),
-    Key("app.mode", "shift+tab", "mode", "let gates open by themselves, or not"),
+    Key("app.mode", "shift+tab", "mode", "let gates of the watched run take the prompt, or not"),
     Key("app.up", "pageup,shift+pageup", "page(-1)", "scroll up"),
     Key("app.down", "pagedown,shift+pagedown", "page(1)", "scroll down"),
     Key("app.end", "ctrl+end", "to_end", "scroll to the end"),
@@ -62,7 +62,7 @@ KEYS: tuple[Key, ...] = (
         "app.cancel",
         "escape",
         "cancel",
-        "close, go back; twice: stop the run that is looked at",
+        "close, go back, leave a gate; twice: clear the text; on an empty prompt: ask whether to stop the run",
     ),
     Key(
         "app.interrupt",

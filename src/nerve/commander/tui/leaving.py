@@ -10,42 +10,63 @@ from nerve.commander.tui import themes
 from nerve.commander.tui.parts import Parts
 
 PATIENCE = 3.0
-"""Seconds in which a key pressed again means what was asked."""
+"""Seconds for which a question is asked."""
 
 
 class Leaving(Parts):
     """How one gets out of everything. Nothing stops a run unless it is asked for twice."""
 
     def ask(self, what: str | None, run_id: str | None = None) -> None:
-        """Ask for the same key again, for a short time; without anything, ask no more."""
+        """Ask a question that the next key answers, for a short time; without anything, ask no more."""
         self.asking = None if what is None else (what, run_id, monotonic() + PATIENCE)
         card = self.desk.runs.get(run_id or "")
         if what == "stop" and card is not None:
-            self.status.question = f"Stop {card.name}? Esc again stops it"
+            name = f"{card.name} {card.short_id}"
+            self.status.question = f"Stop {name}? Enter stops it · Esc keeps it"
+        elif what == "clear":
+            self.status.question = "Esc again clears the text"
         elif what == "leave":
-            stop = f" · Esc stops {card.name}" if card is not None else ""
-            self.status.question = f"Ctrl-C again leaves, runs go on{stop}"
+            self.status.question = "Ctrl-C again leaves, runs go on"
         else:
             self.status.question = ""
         self.status.redraw()
 
-    def action_cancel(self) -> None:
-        """Close what is open, go back, or stop the run that is looked at."""
+    def confirm_stop(self, run_id: str | None = None) -> bool:
+        """Stop the run that the user was asked about, if that is this one; whether it was."""
         asked = self.asking
-        if asked is not None and asked[1] is not None:
-            self.ask(None)
-            self.background(self.controller.interrupt(asked[1]))
+        if asked is None or asked[0] != "stop" or run_id not in (None, asked[1]):
+            return False
+        self.ask(None)
+        self.background(self.controller.interrupt(asked[1]))
+        return True
+
+    def action_cancel(self) -> None:
+        """Close what is open, go back, clear the text, or ask whether to stop the run that is looked at."""
+        asked = self.asking[0] if self.asking is not None else ""
+        self.ask(None)
+        if asked == "clear" and self.prompt.text:
+            self.empty_prompt()
         elif self.prompt.give_up():
             self.draw_frame()
+            self.ask("clear" if self.prompt.text else None)
         elif self.screen.get_selected_text():
             self.screen.clear_selection()
         elif self.desk.opened is not None:
-            self.desk.open_gate(None)
+            self.desk.leave_gate()
             self.screen.set_focus(self.prompt)
+        elif asked == "stop":
+            pass  # the run is kept
         elif not self.prompt.has_focus:
             self.screen.set_focus(self.prompt)
+        elif self.prompt.text:
+            self.ask("clear")
         elif (card := self.desk.focused) is not None and not card.ended:
             self.ask("stop", card.run_id)
+
+    def empty_prompt(self) -> None:
+        """Clear the text; Up brings it back."""
+        self.past.add(self.prompt.text)
+        self.prompt.clear_all()
 
     def action_interrupt(self) -> None:
         """Copy what is selected; clear the prompt; ask whether to leave, and leave."""
@@ -58,11 +79,9 @@ class Leaving(Parts):
             self.exit("quit")
             return
         if self.prompt.text:
-            self.past.add(self.prompt.text)
-            self.prompt.clear_all()
+            self.empty_prompt()
         self.screen.set_focus(self.prompt)
-        card = self.desk.focused
-        self.ask("leave", card.run_id if card is not None and not card.ended else None)
+        self.ask("leave")
 
     def action_leave(self) -> None:
         if self.prompt.text:

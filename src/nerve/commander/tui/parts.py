@@ -25,8 +25,6 @@ class Parts(App[str]):
     desk: Desk
     past: History
     keymap: dict[str, str]
-    opens_gates: bool
-    """Whether a gate opens by itself, when the prompt is empty."""
     asking: tuple[str, str | None, float] | None
     """A question that the next key answers: what, about which run, and until when."""
     stream: Stream

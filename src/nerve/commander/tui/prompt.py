@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from textual.dom import DOMNode
     from textual.events import Key, Paste
 
+SIGN = "❯"
 PLACEHOLDER = "Ask anything · % workflow · @ node · / command"
-ANSWER = "Type an answer"
 SEQUENCES: Any = ANSI_SEQUENCES_KEYS
 SEQUENCES.setdefault("\x1b\r", (Keys.ControlJ,))  # Alt-Enter, of which Textual knows nothing
 Complete = Callable[[str, int], Sequence[Completion]]
@@ -47,9 +47,10 @@ class Prompt(TextArea):
     class Entered(Message):
         """A line is to be done."""
 
-        def __init__(self, text: str) -> None:
+        def __init__(self, text: str, opened: str | None) -> None:
             super().__init__()
-            self.text = text
+            self.text, self.opened = text, opened
+            """What was typed, and the id of the gate that it was typed for."""
 
     class Edited(Message):
         """The text is another."""
@@ -70,6 +71,10 @@ class Prompt(TextArea):
         self.marks: Callable[[int], bool] = lambda by: False
         self.gives: Callable[[], bool] = lambda: False
         """What arrows and Enter do first while nothing is typed: mark an answer, and give it."""
+        self.types: Callable[[bool], None] = lambda typing: None
+        """Takes whether there is a line that is being typed, at once when that changes."""
+        self.opened: Callable[[], str | None] = lambda: None
+        """Gives the id of the gate that the prompt is for."""
         self.searching: str | None = None
         """The draft that was there before the search, while one goes on."""
         self._quiet = False
@@ -94,12 +99,16 @@ class Prompt(TextArea):
         finally:
             self._quiet = False
         self.popup.offer(())
+        self._changed()
+
+    def _changed(self) -> None:
+        self.types(bool(self.text) or self.searching is not None)
         self.post_message(self.Edited())
 
     def edit(self, edit: Edit) -> EditResult:
         result = super().edit(edit)
         self.offer()
-        self.post_message(self.Edited())
+        self._changed()
         return result
 
     def offer(self) -> None:
@@ -192,11 +201,11 @@ class Prompt(TextArea):
             self.action_delete_left()
             self.action_newline()
             return
-        text = self.pastes.expand(self.text).strip()
+        text, opened = self.pastes.expand(self.text).strip(), self.opened()
         if text or self.searching is not None:
             self.clear_all()
         if text:
-            self.post_message(self.Entered(text))
+            self.post_message(self.Entered(text, opened))
 
     def _takes(self, item: Completion) -> bool:
         """Whether Enter means what is marked: somebody chose it, or it is the rest of a command's name."""
@@ -276,14 +285,14 @@ class PromptBox(Horizontal):
     PromptBox:ansi { border: round ansi_bright_black; border-title-color: ansi_default; }
     PromptBox:focus-within { border: round $primary; }
     PromptBox.-gate { border: round $warning; border-title-color: $warning; }
-    PromptBox > Static { width: 2; height: 1; color: $primary; text-style: bold; }
+    PromptBox > Static { width: auto; height: 1; padding: 0 1 0 0; color: $primary; text-style: bold; }
     PromptBox.-gate > Static { color: $warning; }
     """
 
     def __init__(self, prompt: Prompt, **options: Any) -> None:
         super().__init__(id="promptbox", **options)
-        self.prompt = prompt
+        self.prompt, self.sign = prompt, Static(SIGN, markup=False)
 
     def compose(self) -> ComposeResult:
-        yield Static("❯", markup=False)
+        yield self.sign
         yield self.prompt
