@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from nerve.router.decision import Chosen, Decision, Question
 
-YES_NO = frozenset(["yes", "no", "y", "n", "ok", "approve", "approved", "accept", "reject", "rejected", "deny"])
+YES_NO = frozenset(
+    ["yes", "no", "y", "n", "ok", "approve", "approved", "accept", "reject", "rejected", "deny"]
+)
 """Texts that answer a question, whatever its choices are."""
 SHOWN = 3
 """Gates that are named at once."""

@@ -339,7 +339,9 @@ class Desk(Conversation):
         if self.opened == gate.gate_id:
             if gate.gate_id not in self.answering:
                 how = f"was answered elsewhere: {text_of(answer)}"
-                self.say("note", f"'{name_of(gate)}' {how if answer is not None else 'is not asked any more'}")
+                self.say(
+                    "note", f"'{name_of(gate)}' {how if answer is not None else 'is not asked any more'}"
+                )
             if self.typing:
                 self.flag("opened")  # the line that is typed for it must not become one for the router
             else:

@@ -24,7 +24,7 @@ def harmless(text: str) -> str:
 
 
 def indented(text: str) -> str:
-    """Text of others in a line of ours: its further lines are indented, so that none looks like one of ours."""
+    """Text of others in a line of ours: its further lines are indented, and none looks like one of ours."""
     return text.replace("\n", f"\n{INDENT}")
 
 

@@ -119,7 +119,10 @@ class CommanderApp(Acting):
         self.card, self.status, self.popup = GateCard(), Status(self.desk, self.clock), Popup()
         self.prompt = Prompt(self.controller.complete, self.past, self.popup)
         self.box, self.queue = PromptBox(self.prompt), Static(id="queue", markup=False)
-        self.prompt.marks, self.prompt.gives = self.card.move, lambda: self.confirm_stop() or self.card.choose()
+        self.prompt.marks, self.prompt.gives = (
+            self.card.move,
+            lambda: self.confirm_stop() or self.card.choose(),
+        )
         self.prompt.queued = lambda: bool(self.desk.queue)
         self.prompt.types, self.prompt.opened = self.desk.set_typing, lambda: self.desk.opened
         yield self.line

@@ -62,7 +62,7 @@ KEYS: tuple[Key, ...] = (
         "app.cancel",
         "escape",
         "cancel",
-        "close, go back, leave a gate; twice: clear the text; on an empty prompt: ask whether to stop the run",
+        "close, go back, leave a gate; twice: clear the text; without text: ask whether to stop the run",
     ),
     Key(
         "app.interrupt",
