@@ -298,10 +298,10 @@ async def waiting_gates(session: Session) -> list[Waiting]:
 
     found = []
     for gate in (await gates(session, models.Nothing())).gates:
-        run_id, workflow, store = gate.run_id, gate.workflow, session.engine.store
+        run_id, store = gate.run_id, session.engine.store
         while (row := store.run(run_id)) is not None and row.parent is not None:
             run_id = row.parent
         answers = tuple(gate.choices or gate.options or ())
-        workflow = row.workflow if row is not None else workflow
+        workflow = row.workflow if row is not None else gate.workflow or ""
         found.append(Waiting(gate.gate_id, gate.prompt, answers, run_id, workflow))
     return found
