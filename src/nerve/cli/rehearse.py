@@ -16,7 +16,7 @@ from nerve.core.nodes.control.machine_node import State
 from nerve.core.nodes.control.map_node import MapNode
 from nerve.core.nodes.control.switch_node import SwitchNode
 from nerve.core.nodes.control.while_node import WhileNode, WhileState
-from nerve.core.result import Result
+from nerve.core.result import Result, is_rejected
 from nerve.core.session import Session
 from nerve.expr.errors import Pointing
 from nerve.spec import models
@@ -102,7 +102,7 @@ class StubStep(Step):
 
     async def _perform(self, context: ExecutionContext, sight: Sight) -> Result:
         result = await super()._perform(context, sight)
-        if result.success or result.error_type == "Rejected":
+        if result.success or is_rejected(result):
             return result
         why = result.error.split("\n")[0]
         self.rehearsal.note(f"'{self.id}' depends on what an agent really says: {why}")

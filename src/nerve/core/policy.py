@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from nerve.core.checks import a_count, a_decision, a_number, a_time, at_once, is_node
 from nerve.core.limits import Limits, of_step
 from nerve.core.misfits import readable
-from nerve.core.result import Result
+from nerve.core.result import Result, is_rejected
 
 if TYPE_CHECKING:
     from nerve.core.nodes.base import Node
@@ -53,7 +53,7 @@ class Retry:
 
     def again(self, result: Result, attempt: int) -> bool:
         """Whether a failed `attempt` (counted from 1) is followed by another."""
-        if result.success or attempt >= self.attempts:
+        if result.success or attempt >= self.attempts or is_rejected(result):
             return False
         if callable(self.on):
             return bool(at_once(self.on(result)))

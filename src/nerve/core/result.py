@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from nerve.core.checks import a_mapping
@@ -16,6 +16,10 @@ ALWAYS = frozenset({"success", "output", "attributes"})
 Settled = Literal["completed", "error", "timeout", "skipped"]
 Outcome = Literal["ok", "failed", "skipped", "timed_out", "cancelled"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+REJECTED = "Rejected"
+"""The error type of a gate whose answer was a no: it ends the run, and no handler of errors sees it."""
+CHILD_REJECTED = "ChildRejected"
+"""The error type of a called workflow that ended so: `on_error` of the caller handles it."""
 UNCHANGING = frozenset({str, int, float, bool, type(None)})
 """The types of values that can be shared as they are."""
 
@@ -185,6 +189,22 @@ def was_skipped(result: Result) -> bool:
     if result.settled == "skipped":
         return True
     return result.success and isinstance(result.attributes.get("skipped"), str)
+
+
+def is_rejected(result: Result) -> bool:
+    """Whether a person said no, here or in a child run: it is not tried again, and unhandled it cancels."""
+    return not result["success"] and result.get("error_type") in (REJECTED, CHILD_REJECTED)
+
+
+def is_final(result: Result) -> bool:
+    """Whether a person said no to this run: nothing that handles errors takes it for one."""
+    return not result["success"] and result.get("error_type") == REJECTED
+
+
+def first_rejection(results: Iterable[Result]) -> Result | None:
+    """The first that a person said no to; one to this run before one to a child."""
+    rejected = [result for result in results if is_rejected(result)]
+    return next(filter(is_final, rejected), rejected[0] if rejected else None)
 
 
 def outcome(result: Result) -> Outcome:

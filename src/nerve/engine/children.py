@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nerve.core.ledger import summed
 from nerve.core.limits import BUDGETS, Limits, Usage
 from nerve.core.nodes.context import numbered
-from nerve.core.result import Result
+from nerve.core.result import CHILD_REJECTED, REJECTED, Result
 from nerve.core.runtime import Call
 from nerve.core.values import decode
 from nerve.core.view import RunView
@@ -239,8 +239,8 @@ def result_of(child: WorkflowRun, before: Sequence[WorkflowRun] = ()) -> Result:
         attributes["usage"] = used
     if child._state is WorkflowState.COMPLETED:
         return Result.ok(child._result, attributes)
-    if child._error_type == "Rejected":
-        return Result.failed(child._error or "rejected", "Rejected", attributes=attributes)
+    if child._error_type == REJECTED:
+        return Result.failed(child._error or "rejected", CHILD_REJECTED, attributes=attributes)
     if child._state is WorkflowState.CANCELLED:
         reason = f": {child._error}" if child._error else ""
         return Result.failed(f"child run was cancelled{reason}", "CancelledError", attributes=attributes)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from nerve.core.event import OF_THE_RUN
+from nerve.core.result import CHILD_REJECTED, REJECTED
 from nerve.core.values import decode
 from nerve.core.workflow.replay import ASKS, CONTROL, DROPS, Row, ancestors, below, without_reset
 from nerve.engine.records import step_of
@@ -62,7 +63,7 @@ def has_failed(row: Row) -> bool:
     if '"success":false' not in row.data:
         return False
     data = decode(row.data)
-    return data.get("success") is False and data.get("error_type") != "Rejected"
+    return data.get("success") is False and data.get("error_type") not in (REJECTED, CHILD_REJECTED)
 
 
 def ran_out(row: Row, ask: Row) -> bool:

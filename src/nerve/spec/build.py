@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar, cast
 from nerve.core.nodes.base import ControlNode, Names, Node
 from nerve.core.nodes.bash import BashNode
 from nerve.core.nodes.control.branch_node import BranchNode
-from nerve.core.nodes.control.gate_node import GateNode
+from nerve.core.nodes.control.gate_node import GateNode, judged
 from nerve.core.nodes.control.loop_node import LoopNode, LoopState
 from nerve.core.nodes.control.machine_node import MachineNode, State
 from nerve.core.nodes.control.map_node import MapNode
@@ -21,7 +21,7 @@ from nerve.core.nodes.control.while_node import WhileNode, WhileState
 from nerve.core.nodes.graph import Graph
 from nerve.core.paths import inside
 from nerve.core.policy import Policy, Retry
-from nerve.core.result import Result
+from nerve.core.result import Result, is_rejected
 from nerve.spec import models
 from nerve.spec.evidence import Expected
 from nerve.spec.nodes import (
@@ -136,7 +136,14 @@ class Builder:
         def make(sight: Sight) -> Entry:
             prompt = text(spec.prompt, sight)
             gate = GateNode(
-                name, NOWHERE, prompt, spec.options, spec.timeout, choices=spec.choices, form=spec.form
+                name,
+                NOWHERE,
+                prompt,
+                spec.options,
+                spec.timeout,
+                choices=spec.choices,
+                form=spec.form,
+                reject=spec.reject,
             )
             return Entry(Judged(gate, lambda result: gate_result(spec, result)), sight["given"])
 
@@ -392,21 +399,14 @@ def settled(spec: models.Parallel, result: Result) -> Result:
 
 
 def gate_result(spec: models.Gate, result: Result) -> Result:
-    """A rejection is a failure; a time that is up may have a default answer."""
-    if not result.success:
-        if spec.default is not None and result.error_type == "TimeoutError":
-            return answered(spec, spec.default, {"timed_out": True})
+    """The answer as the gate gives it; when the time is up, that is the default answer if there is one."""
+    if not result.success and result.error_type == "TimeoutError" and spec.default is not None:
+        result = judged(spec.default, spec.reject, {"timed_out": True})
+    if not result.success and not is_rejected(result):
         return result
-    return answered(spec, result.output, result.attributes)
-
-
-def answered(spec: models.Gate, answer: Any, attributes: Mapping[str, Any]) -> Result:
-    approved = approves(spec, answer)
-    output = {"approved": approved} if spec.output == "approved" else answer
-    told = {**attributes, "approved": approved}
-    if answer in spec.reject and not attributes.get("timed_out"):
-        return Result.failed(f"rejected: {answer}", "Rejected", output, told)
-    return Result.ok(output, told)
+    approved = approves(spec, result.output)
+    output = {"approved": approved} if spec.output == "approved" else result.output
+    return Result({**result, "output": output, "attributes": {**result.attributes, "approved": approved}})
 
 
 def approves(spec: models.Gate, answer: Any) -> bool:

@@ -154,7 +154,7 @@ class Gate(NodeBase):
     form: dict[str, Any] | None = None
     """A JSON Schema that the answer fits, instead of choices."""
     reject: list[str] = []
-    """Answers that end the run as cancelled, unless a transition handles the failure."""
+    """Answers that end the run as cancelled, whatever handles errors around it."""
     default: str | None = None
     """The answer that is taken when the time is up; without one the gate fails then."""
     output: Literal["answer", "approved"] = "answer"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.control.machine_node import MachineNode
-from nerve.core.result import Result
+from nerve.core.result import Result, is_final, is_rejected
 from nerve.spec import models
 from nerve.spec.nodes import Inline
 from nerve.spec.scope import Scope
@@ -29,11 +29,13 @@ class Routes:
             scope.way.leaving = False
             return scope.way.target
         if not result.success:
-            if result.error_type == "Rejected" or (state.on_error is None and state.after_failure == "fail"):
+            if is_final(result) or (state.on_error is None and state.after_failure == "fail"):
                 return None
             if state.on_error is not None:
                 return state.on_error
             if state.after_failure == "remember":
+                if is_rejected(result):
+                    return None
                 self._remembered = failed_in(state.name, result)
         sight = scope.sight(given=result.output)
         ways = (way.to for way in state.next if way.when is None or holds(way.when, sight))

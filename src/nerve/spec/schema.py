@@ -107,7 +107,9 @@ def step_schema(type: str) -> Schema:
 def part_schema(type: str) -> Schema:
     """A step in a parallel step, which leads nowhere."""
     keys = {**STEP, "type": {"const": type}, **STEP_TYPES[type]}
-    ways = {key: {"type": "null"} for key, takes in keys.items() if takes is TARGET}
+    ways: Schema = {key: {"type": "null"} for key, takes in keys.items() if takes is TARGET}
+    if type == "approval":
+        ways["on_reject"] = {"enum": ["continue", None], "description": "The report has the rejection."}
     return closed({**keys, **ways}, ["id", "type", *(key for key in NEEDED[type] if key not in ways)])
 
 
@@ -204,7 +206,10 @@ NODES: dict[str, tuple[Schema, Schema]] = {
     "command": (FILLED, {"context": CONTEXT, **AGENT}),
     "bash": (FILLED, {"env": {"type": "object", "additionalProperties": TEXT}, "cwd": TEXT, "input": {}}),
     "gate": ({"anyOf": [{"type": ["string", "null"]}, {"$ref": "#/$defs/gate"}]}, {}),
-    "approval": ({"anyOf": [{"type": ["string", "null"]}, {"$ref": "#/$defs/gate"}]}, {}),
+    "approval": (
+        {"anyOf": [{"type": ["string", "null"]}, {"$ref": "#/$defs/gate"}]},
+        {"on_reject": {"enum": ["cancel", "continue"]}},
+    ),
 }
 """What a node of a graph can be: what stands behind the key, and which keys it may have beside it."""
 

@@ -10,9 +10,8 @@ from nerve.core.limits import Limits
 from nerve.core.nodes.base import Names
 from nerve.core.nodes.inline import inlined
 from nerve.core.runtime import Call
-from nerve.core.workflow.context import WorkflowContext
+from nerve.core.workflow.context import WorkflowContext, value_of
 from nerve.core.workflow.workflow import Kind, Workflow
-from nerve.errors import Rejected, WorkflowFailed
 from nerve.spec import models
 from nerve.spec.build import Builder
 from nerve.spec.checks.names import CHILD, Known, barred, called, unknown
@@ -138,11 +137,7 @@ class DefinedWorkflow(Workflow):
         root = self.builder(scope, self.session).step(self.spec.body)
         call = Call("", root, self.name, context.input, context=context.execution)
         result = await joined(scope, inlined(call))
-        if result.error_type == "Rejected":
-            raise Rejected(context.run_id, result.error)
-        if not result.success:
-            raise WorkflowFailed(context.run_id, result.error, result.error_type)
-        return result.output
+        return value_of(result, context.run_id)
 
 
 def refuse(problems: list[Problem]) -> None:

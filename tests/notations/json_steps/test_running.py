@@ -309,14 +309,14 @@ async def test_a_failed_parallel_names_the_parts_and_what_they_said(agents: Agen
 
 @pytest.mark.requirement("S2-12")
 @pytest.mark.requirement("S2-13")
-async def test_a_rejected_part_names_itself(agents: Agents) -> None:
+async def test_a_rejected_part_cancels_and_names_itself(agents: Agents) -> None:
     parts = [{"id": "sure", "type": "approval"}, {"id": "t", "type": "transform", "transform": "1"}]
     run = await agents.start(
         {"id": "p", "type": "parallel", "steps": parts, "next": "end"},
         {"id": "end", "type": "transform", "transform": "results.p"},
     )
     await answer(run, "reject")
-    with pytest.raises(WorkflowFailed, match=r"1 of 2 failed \(sure: rejected: reject\)"):
+    with pytest.raises(asyncio.CancelledError, match=r"1 of 2 failed \(sure: rejected: reject\)"):
         await run.wait()
 
 
@@ -414,7 +414,7 @@ async def test_a_rejection_goes_where_the_step_says(agents: Agents, text: str, a
 async def test_an_approval_in_a_parallel_gives_whether_it_was_approved(
     agents: Agents, text: str, approved: bool
 ) -> None:
-    step = {"id": "p", "type": "parallel", "min_success": 0, "steps": [approval()]}
+    step = {"id": "p", "type": "parallel", "steps": [approval(on_reject="continue")]}
     run = await agents.start(step)
     await answer(run, text)
     assert [part["result"] for part in await run.wait()] == [{"approved": approved}]

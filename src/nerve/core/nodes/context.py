@@ -14,7 +14,7 @@ from nerve.core.nodes.base import Names, Node, policy_for
 from nerve.core.nodes.direct import DirectRuntime, any_id
 from nerve.core.nodes.inline import inlined
 from nerve.core.policy import NO_POLICY, Policy
-from nerve.core.result import Result, output_of
+from nerve.core.result import Result, is_final, output_of
 from nerve.core.runtime import Call, LeafSide, Runtime, Wait
 from nerve.core.values import digest
 
@@ -184,7 +184,7 @@ async def recovering(context: ExecutionContext, call: Call) -> Result:
 async def recovered(context: ExecutionContext, result: Result, call: Call) -> Result:
     """How a call ended, or what its policy says to take instead of a failure."""
     instead = call.policy.on_error
-    if result.success or instead is None or instead == "fail":
+    if result.success or instead is None or instead == "fail" or is_final(result):
         return result
     if instead == "skip":
         return Result.ok(None, {"skipped": result.error, "error_type": result.error_type})

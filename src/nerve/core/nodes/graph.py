@@ -15,7 +15,7 @@ from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.params import with_params
 from nerve.core.output_views import on_output, original_of
 from nerve.core.policy import NO_POLICY, Policy
-from nerve.core.result import Result, census, output_of, text_of, was_skipped
+from nerve.core.result import Result, census, first_rejection, output_of, text_of, was_skipped
 from nerve.core.suggest import suggest
 
 InputFn = Callable[[dict[str, Any]], Any]
@@ -217,10 +217,9 @@ class Graph(ControlNode):
         if not broken:
             return Result.ok(output, attributes)
         attributes["census"] = census(results)
-        first = results[broken[0]]
-        return Result.failed(
-            f"step '{broken[0]}' failed: {first.error}", first.error_type, output, attributes
-        )
+        first = first_rejection(results.values()) or results[broken[0]]
+        name = next(name for name in broken if results[name] is first)
+        return Result.failed(f"step '{name}' failed: {first.error}", first.error_type, output, attributes)
 
 
 def step_ids(what: str, given: Any) -> list[str]:

@@ -17,7 +17,7 @@ from nerve.core.nodes.bound import bounded
 from nerve.core.nodes.context import ExecutionContext, recovering
 from nerve.core.nodes.facts import AssertNode, RetractNode, plain
 from nerve.core.policy import NO_POLICY, Effect, OnError, Policy, Retry
-from nerve.core.result import Result
+from nerve.core.result import Result, is_rejected
 from nerve.core.runtime import Call, Gate, Signal, Timer, Wait
 from nerve.core.suggest import suggest
 from nerve.errors import NodeFailed, Rejected, WorkflowFailed
@@ -103,7 +103,11 @@ class WorkflowContext:
     def run_workflow(
         self, workflow_id: str, input: Any = None, params: dict[str, Any] | None = None
     ) -> Coroutine[Any, Any, Any]:
-        """Start a child run and give its value; a failed child raises WorkflowFailed."""
+        """Start a child run and give its value.
+
+        Raises WorkflowFailed if it failed, and Rejected if a person said no in it; where the function does
+        not catch that, its own run ends as cancelled, too.
+        """
         if not isinstance(workflow_id, str):
             raise no_name("run_workflow", "workflow", workflow_id)
         workflow = self.session.get_workflow(workflow_id) if self.session else None
@@ -258,10 +262,15 @@ async def retracted(call: Call) -> int:
 
 async def child_value(call: Call) -> Any:
     result = await enter(call)
-    if result.error_type == "Rejected":
-        raise Rejected(result.attributes.get("run_id", ""), result.error)
+    return value_of(result, result.attributes.get("run_id", ""))
+
+
+def value_of(result: Result, run_id: str) -> Any:
+    """The output of a body or of a child run; raises Rejected or WorkflowFailed if it did not succeed."""
+    if is_rejected(result):
+        raise Rejected(run_id, result.error)
     if not result.success:
-        raise WorkflowFailed(result.attributes.get("run_id", ""), result.error, result.error_type)
+        raise WorkflowFailed(run_id, result.error, result.error_type or "Failed")
     return result.output
 
 

@@ -18,13 +18,13 @@ from nerve.core.nodes.context import ExecutionContext, recovered
 from nerve.core.nodes.graph import Graph
 from nerve.core.nodes.inline import again
 from nerve.core.policy import NO_POLICY
-from nerve.core.result import Result
+from nerve.core.result import CHILD_REJECTED, Result
 from nerve.core.runtime import Call
 from nerve.core.suggest import suggest
 from nerve.core.values import encode
-from nerve.core.workflow.context import WorkflowContext
+from nerve.core.workflow.context import WorkflowContext, value_of
 from nerve.core.workflow.state import WorkflowInfo, WorkflowState
-from nerve.errors import WorkflowFailed
+from nerve.errors import Rejected, WorkflowFailed
 from nerve.written import NotationName
 
 __all__ = ["Workflow", "WorkflowInfo", "WorkflowState"]
@@ -168,15 +168,16 @@ class Workflow(Node):
             result = await context.execution.call(self._body, context.input)
         else:
             result = await tree(self._body, context.execution)
-        if not result["success"]:
-            raise WorkflowFailed(context.run_id, result["error"], result.get("error_type", "Failed"))
-        return result["output"]
+        return value_of(result, context.run_id)
 
     async def execute(self, context: Any = None, params: Mapping[str, Any] | None = None) -> Any:
         """As a node it gives a Result; given an input and parameters it gives the value of its body."""
         if not isinstance(context, ExecutionContext):
             return await self._direct(ExecutionContext(self.session, context), dict(params or {}))
-        return Result.ok(await self._direct(context, {}))
+        try:
+            return Result.ok(await self._direct(context, {}))
+        except Rejected as error:
+            return Result.failed(error.reason, CHILD_REJECTED)
 
     async def _direct(self, context: ExecutionContext, params: dict[str, Any]) -> Any:
         """The value of the body, without a run of its own."""

@@ -57,6 +57,10 @@ ROUTES = ["next", "on_error", "then", "else", "on_approve", "on_reject"]
 """The keys that name a step to go on with."""
 
 
+CONTINUE = "continue"
+"""What `on_reject` of an approval in a parallel step may say: the report has the rejection."""
+
+
 def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
@@ -81,6 +85,11 @@ TAKES: dict[str, tuple[Callable[[Any], bool], str, str]] = {
         lambda value: value is None or (isinstance(value, str) and bool(value)),
         "the id of a step, or null for the end",
         "Name one step.",
+    ),
+    "continue": (
+        lambda value: value in (None, CONTINUE),
+        f'"{CONTINUE}" in a parallel step',
+        "Leave it out to cancel the run on a rejection.",
     ),
     "whole": (
         lambda value: is_whole(value) and value >= 0,
@@ -275,7 +284,8 @@ def step_of(told: Told, source: Map, index: int, depth: int) -> Step | None:
 def keys_of(type: str, depth: int) -> dict[str, str]:
     """The keys of a step; one in a parallel step leads nowhere (and may say so with null)."""
     without = ROUTES if depth else ["next"] if type == "condition" else []
-    return {key: takes for key, takes in (STEP | TYPES[type]).items() if key not in without}
+    keys = {key: takes for key, takes in (STEP | TYPES[type]).items() if key not in without}
+    return keys | {"on_reject": "continue"} if depth and type == "approval" else keys
 
 
 ELSEWHERE = {

@@ -14,6 +14,7 @@ from nerve.notations.json_steps.lower import (
     TIMEOUT,
 )
 from nerve.notations.json_steps.reader import read
+from nerve.notations.json_steps.shape import CONTINUE
 from nerve.spec.models import WorkflowSpec
 from nerve.spec.source import Unreadable
 
@@ -110,7 +111,9 @@ def routes_of(state: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
 # -- steps -------------------------------------------------------------------------------------
 
 
-def step_of_node(node: dict[str, Any], cannot: list[str], condition: bool = False) -> dict[str, Any]:
+def step_of_node(
+    node: dict[str, Any], cannot: list[str], condition: bool = False, nested: bool = False
+) -> dict[str, Any]:
     made: dict[str, Any] = {"id": node.get("id", "")}
     match node:
         case {"kind": "call", "target": agent}:
@@ -119,11 +122,13 @@ def step_of_node(node: dict[str, Any], cannot: list[str], condition: bool = Fals
             made |= {"type": "agent", "agent": CHILD + name} | input_of({"context": node.get("input")})
         case {"kind": "gate"}:
             made |= {"type": "approval"} | ({"message": node["prompt"]} if "prompt" in node else {})
+            made |= {"on_reject": CONTINUE} if nested and "reject" not in node else {}
         case {"kind": "transform", "expression": expression}:
             made["type"] = "condition" if condition else "transform"
             made[made["type"]] = expression
         case {"kind": "parallel", "outputs": "list", "branches": branches}:
-            made |= {"type": "parallel", "steps": [step_of_node(part, cannot) for part in branches]}
+            parts = [step_of_node(part, cannot, nested=True) for part in branches]
+            made |= {"type": "parallel", "steps": parts}
             made |= {"min_success": node["require"]} if "require" in node else {}
         case _:
             cannot.append(f"'{node.get('id', '?')}' of kind {node['kind']} is no step")

@@ -147,12 +147,22 @@ def gate(reading: Reading, item: Map, made: Map, key: str) -> None:
 
 
 def approval(reading: Reading, item: Map, made: Map, key: str) -> None:
-    """A gate with two answers; a rejection ends the run."""
+    """A gate with two answers; a rejection ends the run, unless the workflow continues with it."""
     gate(reading, item, made, key)
     place = at(item, key)
+    after = item.get("on_reject", "cancel")
+    if after not in ("cancel", "continue"):
+        fix = "Write 'on_reject: continue', and give the nodes after it a 'when'."
+        reading.tell(
+            at(item, "on_reject"), f"'on_reject' must be cancel or continue, not {shown(after)}", fix
+        )
     if "choices" not in made and "form" not in made:
         made.put("choices", Seq(["approve", "reject"], place), place)
-        made.setdefault("reject", Seq(["reject"], place))
+        if after != "continue":
+            made.setdefault("reject", Seq(["reject"], place))
+    elif after == "continue" and "reject" in made:
+        said = "'on_reject: continue' and 'reject' contradict each other"
+        reading.tell(at(item, "on_reject"), said, "Remove one of them.")
 
 
 class Action(NamedTuple):
@@ -167,5 +177,5 @@ ACTIONS = {
     "command": Action(command, ("context", *AGENT_KEYS)),
     "bash": Action(bash, BASH_KEYS),
     "gate": Action(gate),
-    "approval": Action(approval),
+    "approval": Action(approval, ("on_reject",)),
 }

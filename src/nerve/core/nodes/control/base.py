@@ -10,7 +10,7 @@ from nerve.core.nodes.attempt import goes_through
 from nerve.core.nodes.base import ControlNode
 from nerve.core.nodes.params import with_params
 from nerve.core.output_views import on_output
-from nerve.core.result import Result, output_of, text_of
+from nerve.core.result import Result, is_final, output_of, text_of
 
 OnMax = Literal["fail", "return"]
 OnBodyFailure = Literal["stop", "continue"]
@@ -24,6 +24,7 @@ __all__ = [
     "at_least",
     "body_failed",
     "check_loop",
+    "ends_loop",
     "holds",
     "loop_over",
     "named_nodes",
@@ -88,6 +89,11 @@ def named_nodes(owner: str, what: str, given: Any) -> dict[str, Any]:
         a_name(f"a part of '{owner}'", name)
         a_node(f"{name!r} of '{owner}'", node)
     return made
+
+
+def ends_loop(result: Result, on_body_failure: OnBodyFailure) -> bool:
+    """Whether a loop stops at how its body ended; a rejection stops every loop."""
+    return not result.success and (on_body_failure == "stop" or is_final(result))
 
 
 def body_failed(owner: ControlNode, result: Result, done: int) -> Result:

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from nerve.core.checks import a_decision, a_text, told
+from nerve.core.checks import a_decision, a_text, texts, told
 from nerve.core.gates import check_gate, taken
 from nerve.core.nodes.base import Names
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.control.base import ControlNode, ask, at_least, holds, on_output, with_params
-from nerve.core.result import Result, output_of, text_of
+from nerve.core.result import REJECTED, Result, output_of, text_of
 from nerve.core.runtime import Gate
 
 PREVIEW = 200
@@ -23,7 +23,8 @@ class GateNode(ControlNode):
     `choices` are the only answers it takes, `options` are hints, `form` is a JSON Schema that the answer
     fits. An answer that the `validator` refuses, or raises on, is asked for again with the reason,
     `attempts` times in all. After `timeout` seconds it fails with "Gate timeout".
-    `auto_answer` answers at once, for tests and rehearsals.
+    `auto_answer` answers at once, for tests and rehearsals. An answer in `reject` ends the run as cancelled:
+    neither a retry nor an `on_error` takes it for a failure.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class GateNode(ControlNode):
         form: Mapping[str, Any] | None = None,
         attempts: int = 3,
         auto_answer: str | None = None,
+        reject: Sequence[str] = (),
         **policy: Any,
     ) -> None:
         if not callable(prompt) and not isinstance(prompt, str):
@@ -52,7 +54,9 @@ class GateNode(ControlNode):
         self.options = list(options) if options is not None else None
         self.choices = list(choices) if choices is not None else None
         self.attempts, self.auto_answer = at_least(1, id, "attempts", attempts), auto_answer
-        self.form = form
+        self.form, self.reject = form, tuple(texts(f"reject of '{id}'", reject) if reject else ())
+        if unknown := [answer for answer in self.reject if choices is not None and answer not in choices]:
+            raise ValueError(f"reject of '{id}' has {unknown[0]!r}, which is not one of its choices")
         if auto_answer is not None:
             taken(auto_answer, self.choices, form)
         super().__init__(id, session, **policy)
@@ -70,7 +74,7 @@ class GateNode(ControlNode):
                 return Result.failed("Gate timeout", "TimeoutError")
             try:
                 if self._accepts(answer, context):
-                    return Result.ok(answer, {"gate_input": answer})
+                    return judged(answer, self.reject, {"gate_input": answer})
                 note, problem = f"'{answer}' was not accepted", "Invalid response"
             except Exception as error:
                 note = f"'{answer}' was not accepted: {text_of(error.__cause__ or error)}"
@@ -126,6 +130,13 @@ class GateNode(ControlNode):
         answer = taken(input, self.choices, self.form)
         self._receivers[:] = waiting[1:]
         waiting[0].get_loop().call_soon_threadsafe(answer_to, waiting[0], answer)
+
+
+def judged(answer: Any, reject: Sequence[str], attributes: dict[str, Any]) -> Result:
+    """What a gate gives for an answer: the answer, or a rejection."""
+    if answer in reject:
+        return Result.failed(f"rejected: {answer}", REJECTED, answer, attributes)
+    return Result.ok(answer, attributes)
 
 
 def preview(input: Any) -> str:

@@ -16,6 +16,7 @@ from nerve.core.nodes.control.base import (
     at_least,
     body_failed,
     check_loop,
+    ends_loop,
     holds,
     loop_over,
     with_params,
@@ -85,7 +86,7 @@ class LoopNode(ControlNode):
             )
             state.result = await context.call(self.body, given, id=self.id)
             state.iteration += 1
-            if not state.result.success and self.on_body_failure == "stop":
+            if ends_loop(state.result, self.on_body_failure):
                 return body_failed(self, state.result, state.iteration)
             state.accumulated.append(state.result)
             given = state.result.output

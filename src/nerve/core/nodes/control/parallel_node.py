@@ -9,7 +9,7 @@ from nerve.core.nodes.base import Names, Node
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.control.base import ControlNode, at_least, named_nodes
 from nerve.core.nodes.graph import together
-from nerve.core.result import Result, census
+from nerve.core.result import Result, census, first_rejection, is_final
 
 
 class ParallelNode(ControlNode):
@@ -38,18 +38,23 @@ class ParallelNode(ControlNode):
 
 
 def judge(owner: ControlNode, output: Any, attributes: dict[str, Any], require: int | None) -> Result:
-    """A success if as many parts succeeded as required; else the error names the others, and one reason."""
+    """A success if as many parts succeeded as required; else the error names the others, and one reason.
+
+    A rejection in a part is one of the whole, however many were required.
+    """
     counts, results = attributes["census"], attributes["results"]
     total = len(results)
-    done = sum(result.success for result in (results.values() if isinstance(results, Mapping) else results))
+    parts = list(results.values() if isinstance(results, Mapping) else results)
+    done = sum(result.success for result in parts)
     needed = total if require is None else require
-    if done >= needed:
+    rejected = first_rejection(parts)
+    if done >= needed and not (rejected and is_final(rejected)):
         return Result.ok(output, attributes)
     others = [f"{kind.replace('_', ' ')}: {', '.join(names)}" for kind, names in counts["not_ok"].items()]
     who = f" ({'; '.join(others)})" if others else ""
     return Result.failed(
         f"'{owner.id}': {done} of {total} succeeded, {needed} required{who}{cause(results)}",
-        "PartsFailed",
+        rejected.error_type if rejected else "PartsFailed",
         output,
         attributes,
     )

@@ -16,6 +16,7 @@ from nerve.core.nodes.control.base import (
     at_least,
     body_failed,
     check_loop,
+    ends_loop,
     holds,
     loop_over,
     on_output,
@@ -69,7 +70,7 @@ class WhileNode(ControlNode):
             )
             result = await context.call(self.body, given, id=self.id)
             state.iteration += 1
-            if not result.success and self.on_body_failure == "stop":
+            if ends_loop(result, self.on_body_failure):
                 return body_failed(self, result, state.iteration)
             state.history.append(result)
             latest, given = result, result.output
