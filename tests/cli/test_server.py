@@ -332,3 +332,11 @@ async def answer(call):
 def register(session):
     session.providers["listener"] = ScriptedProvider(answer)
 """
+
+
+def test_a_reload_says_which_python_files_it_does_not_read_again(do: Callable, server: Server) -> None:
+    done = do("workflow", "reload")
+    assert (done.code, done.out) == (0, "Reloaded 4 workflow(s).\n")
+    assert "Not reloaded" in done.err
+    assert "nodes.py" in done.err
+    assert do("workflow", "reload", "--json").json["python_files"] == ["nodes.py"]

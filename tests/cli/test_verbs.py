@@ -11,7 +11,7 @@ import pytest
 
 from nerve.api import OPERATIONS
 from nerve.cli import app, workflow
-from nerve.cli.verbs import VERBS, WORKFLOW
+from nerve.cli.verbs import GROUPS, VERBS, WORKFLOW
 from nerve.commander.core.harmless import harmless
 from nerve.store.port import Append, Row
 from nerve.store.sqlite import SqliteStore
@@ -25,6 +25,16 @@ def test_every_verb_is_there_with_an_example_that_begins_with_it() -> None:
         assert verb.example.startswith(f"nerve {name}")
     assert set(VERBS) <= set(app)
     assert set(WORKFLOW) <= set(workflow)
+
+
+def test_the_help_lists_every_command_under_what_it_is_for(do) -> None:
+    help = do("--help").out
+    assert "nerve without a command opens the Commander" in help
+    titles = re.findall(r"╭─ ([A-Za-z ]+) ─", help)
+    assert titles == [*GROUPS, "Options"]
+    listed = re.findall(r"^│ ([a-z]+)  ", help, re.MULTILINE)
+    assert sorted(listed) == sorted([*VERBS, "workflow"])
+    assert listed[0] == "run"
 
 
 @pytest.mark.parametrize("verb", [*VERBS, *(f"workflow {name}" for name in WORKFLOW)])
@@ -447,7 +457,7 @@ def test_a_new_project_runs_as_it_is(do, tmp_path: Path, monkeypatch: pytest.Mon
     done = do("run", "greet", "Ann", "--answer", "well=yes")
     assert (done.code, done.out.splitlines()[0]) == (
         0,
-        "Say hello to Ann, and name one thing that is in this folder:",
+        "This is in the folder:",
     )
     for notation in ("yaml", "json", "lisp"):
         done = do("new", f"next-{notation}", "--to", notation)
@@ -561,3 +571,33 @@ def test_gates_and_workflows_are_named_by_a_beginning(do, project: Path) -> None
     assert do("runs", "--workflow", "sh", "--json").json["error"]["code"] == "conflict"
     assert do("runs", "--workflow", "nothing").out == "No runs.\n"
     assert "is no file" in do("runs", "--store", str(project)).err
+
+
+@pytest.mark.parametrize("verb", ["status", "logs", "events", "watch"])
+def test_the_name_of_a_workflow_means_its_newest_run(verb: str, do, project: Path) -> None:
+    do("start", "shout", "--label", "first")
+    do("start", "shout", "--label", "second")
+    newest = do("status", "second", "--json").json["run_id"]
+    assert do("status", "shout", "--json").json["run_id"] == newest
+    assert do(verb, "shout").code == 0
+    missing = do(verb, "shot")
+    assert (missing.code, "'shot' not found" in missing.err) == (2, True)
+
+
+def test_a_misspelt_option_of_a_run_is_not_taken_for_an_input(do, project: Path) -> None:
+    done = do("run", "shout", "--anwser=x=y")
+    assert (done.code, "Did you mean --answer?" in done.err) == (2, True)
+
+
+def test_shell_completion_offers_workflows_runs_labels_and_states(do, project: Path) -> None:
+    do("start", "asking", "--label", "blue")
+    assert "shout\tSays it loudly\n" in do("__complete", "run", "").out
+    assert "shout" not in do("__complete", "run", "ship", "").out
+    assert "blue\tasking, waiting\n" in do("__complete", "status", "").out
+    assert "waiting\n" in do("__complete", "runs", "--state", "").out
+
+
+def test_shell_completion_of_a_project_that_cannot_be_read_offers_nothing(do, project: Path) -> None:
+    (project / ".nerve/nerve.db").mkdir()
+    done = do("__complete", "status", "")
+    assert (done.code, done.err) == (0, "")

@@ -350,6 +350,8 @@ class Reloaded(Done):
     workflows: int = 0
     removed: list[str] = []
     """The workflows whose files are gone."""
+    python_files: list[str] = []
+    """Python files that are not read again: their code is the one that the process started with."""
     problems: list[dict[str, Any]] = []
 
 

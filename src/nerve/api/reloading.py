@@ -45,7 +45,8 @@ async def reload(session: Session, asked: models.Reload) -> models.Reloaded:
             problems.append(Problem(str(each.path), Place(1, 1), str(error)))
     removed = drop(session, loaded, (problem.file for problem in problems))
     told = [problem.to_dict() for problem in problems]
-    return models.Reloaded(workflows=len(loaded), removed=removed, problems=told)
+    python = [file for file in dict.fromkeys(session.modules) if file.endswith(".py")]
+    return models.Reloaded(workflows=len(loaded), removed=removed, python_files=python, problems=told)
 
 
 def drop(session: Session, loaded: dict[str, Loaded], unread: Iterable[str]) -> list[str]:

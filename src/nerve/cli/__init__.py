@@ -8,18 +8,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from cyclopts import App, CycloptsError, UnknownOptionError, UnusedCliTokensError
+from cyclopts import App, CycloptsError, Group, UnknownOptionError, UnusedCliTokensError
 
 from nerve import __version__
 from nerve.cli.exits import COMPLETED, FAILED, INTERRUPTED, REFUSED
 from nerve.cli.usage import UsageError, stopped
-from nerve.cli.verbs import VERBS, WORKFLOW, Verb
+from nerve.cli.verbs import GROUPS, VERBS, WORKFLOW, Verb
 from nerve.errors import NerveError, StoreError, StoreLocked, WorkflowAbsent
 from nerve.quiet import begun
 
+ABOUT = """Durable workflows of agents, shell commands and Python functions.
+
+`nerve` without a command opens the Commander. Begin with: nerve init my-project
+"""
 app = App(
     name="nerve",
-    help="Durable workflows of agents, shell commands and Python functions.",
+    help=ABOUT,
+    group_commands=Group("Options", sort_key=len(GROUPS)),
     version=__version__,
 )
 SHARED = "One process has the runs at a time; where a server has them, every command asks it: nerve serve"
@@ -27,16 +32,32 @@ DOCTOR = "See what is wrong: nerve doctor"
 CHECK = "See everything that is wrong: nerve check"
 ARGUMENTS = "TARGET [INPUT] [--name=value …] [OPTIONS]"
 
+HELP_GROUPS = {
+    name: group
+    for position, (title, names) in enumerate(GROUPS.items())
+    for group in [Group(title, sort_key=position)]
+    for name in names
+}
+"""The group of the help in which each command is listed."""
+ORDER = list(HELP_GROUPS)
+
 
 def add(group: App, verbs: dict[str, Verb], before: str = "") -> None:
     """Add commands that are imported when they are used."""
     for name, verb in verbs.items():
         usage = f"Usage: nerve {before}{name} {ARGUMENTS}" if name in ("run", "start") else None
         example = f"Example: {verb.example}"
-        group.command(verb.function, name=name, help=verb.told, help_epilogue=example, usage=usage)
+        listed: dict[str, Any] = {} if before else {"group": HELP_GROUPS[name], "sort_key": ORDER.index(name)}
+        group.command(verb.function, name=name, help=verb.told, help_epilogue=example, usage=usage, **listed)
 
 
-workflow = App(name="workflow", help="Define, start, watch and list workflows.", version_flags=())
+workflow = App(
+    name="workflow",
+    help="Define, start, watch and list workflows.",
+    version_flags=(),
+    group=HELP_GROUPS["workflow"],
+    sort_key=ORDER.index("workflow"),
+)
 add(app, VERBS)
 add(workflow, WORKFLOW, "workflow ")
 app.command(workflow)

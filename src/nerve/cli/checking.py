@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from nerve.agents import registry
+from nerve.cli.completion import WorkflowName
 from nerve.cli.defined import document_of
 from nerve.cli.exits import COMPLETED, FAILED
 from nerve.cli.flags import Flag
@@ -52,7 +53,7 @@ class Findings:
         return ", ".join([told, *parts, *([counted(warnings, "warning")] if warnings else [])])
 
 
-def check(*targets: str, json: Flag = False, quiet: Flag = False) -> int:
+def check(*targets: WorkflowName, json: Flag = False, quiet: Flag = False) -> int:
     """Say everything that is wrong with workflows; exit code 1 if there are errors.
 
     Nothing is executed or imported.

@@ -17,6 +17,7 @@ from rich.console import Console
 
 from nerve.api import Api, ApiError
 from nerve.api.commands import at_rest
+from nerve.cli.completion import RUN
 from nerve.cli.exits import FAILED, INTERRUPTED, REFUSED
 from nerve.cli.flags import Files, Flag
 from nerve.cli.project import Project, plain, store_of
@@ -43,7 +44,6 @@ __all__ = [
     "sentence",
 ]
 
-RUN = Parameter(name="RUN", help="Its id, the beginning of it, or its label.")
 Run = Annotated[str, RUN]
 
 SERVED = "A server is running for this project, and has what it was started with: leave out --with."

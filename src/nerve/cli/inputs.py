@@ -8,12 +8,14 @@ from typing import Any
 
 from nerve.cli.usage import UsageError
 from nerve.commander.core.options import READ, TYPES, anything
-from nerve.core.suggest import suggest
+from nerve.core.suggest import closest
 from nerve.core.workflow.workflow import Workflow
 from nerve.spec.workflow import DefinedWorkflow
 
 __all__ = ["LITERAL", "Given", "anything", "given", "params", "value_of"]
 
+OPTIONS = ("answer", "dry_run", "input", "json", "key", "label", "limit", "quiet", "store", "with")
+"""Options of `nerve run` and `nerve start`, which a misspelt input may be meant to be."""
 LITERAL = "\0"
 """Marks an argument that stood behind `--`; no argument of a process can have it."""
 
@@ -83,11 +85,17 @@ def params(workflow: Workflow, pairs: Mapping[str, str | bool]) -> dict[str, Any
 
 
 def unknown(workflow: DefinedWorkflow, name: str) -> None:
-    close = suggest(name, workflow.spec.inputs)
+    close = suggest_input(name, workflow.spec.inputs)
     stop = "" if close.endswith("?") else "."
     raise UsageError(
         f"workflow '{workflow.name}' has no input or option '{name}'{close}{stop} {inputs_of(workflow)}"
     )
+
+
+def suggest_input(name: str, declared: Iterable[str]) -> str:
+    """Return the end of a sentence that names the closest input or option as it is written."""
+    close = closest(name, [*declared, *OPTIONS])
+    return f". Did you mean --{close.replace('_', '-')}?" if close else ""
 
 
 def inputs_of(workflow: DefinedWorkflow) -> str:

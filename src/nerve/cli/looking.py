@@ -9,9 +9,11 @@ from typing import Annotated, Any, TextIO
 from cyclopts import Parameter
 from rich.console import Console
 
-from nerve.api.models import EventTold, GateTold
+from nerve.api import ApiError
+from nerve.api.models import EventTold, GateTold, RunTold
 from nerve.cli.answers import name_of
-from nerve.cli.common import DEFAULT, RUN, Common, Door, Flag, Run, again, answering, command
+from nerve.cli.common import DEFAULT, Common, Door, Flag, Run, again, answering, command
+from nerve.cli.completion import RUN
 from nerve.cli.exits import COMPLETED
 from nerve.cli.outcome import PARKED
 from nerve.cli.story import Story, outcome_of, undriven
@@ -41,7 +43,7 @@ def watch(run: Run, /, *, common: Common = DEFAULT) -> int:
     """
 
     async def do(door: Door) -> int:
-        story = Story(door, (await door.client.run(run=run)).run_id)
+        story = Story(door, (await find_run(door, run)).run_id)
         if door.session is None:
             outcome = await story.told(to_end=True)
         elif story.asks and await asks_somebody(door, story.run_id) and await can_go_on(door, story.run_id):
@@ -51,6 +53,19 @@ def watch(run: Run, /, *, common: Common = DEFAULT) -> int:
         return tell(outcome, again(common, outcome.run_id), common.json, door.out, common.quiet)
 
     return answering(common, do)
+
+
+async def find_run(door: Door, name: str) -> RunTold:
+    """Return the run of a name, or the newest run of the workflow of that name."""
+    try:
+        return await door.client.run(run=name)
+    except ApiError as error:
+        if error.code != "not_found":
+            raise
+        newest = (await door.client.runs(workflow=name, limit=1)).runs
+        if not newest or newest[0].workflow != name:
+            raise error from None
+        return await door.client.run(run=newest[0].run_id)
 
 
 async def asks_somebody(door: Door, run_id: str) -> bool:
@@ -80,7 +95,7 @@ def status(run: Annotated[str | None, RUN] = None, /, *, common: Common = DEFAUL
     async def do(door: Door) -> int:
         if run is None:
             return await overall(door)
-        told = await door.client.run(run=run)
+        told = await find_run(door, run)
         tree = Tree()
         async for event in past(door, told.run_id):
             tree.take("", event_of(event))
@@ -160,7 +175,7 @@ def events(run: Run, /, *, after: After = 0, follow: Follow = False, common: Com
         return f"{event.seq} {event.timestamp:%H:%M:%S} {event.event_type} {event.path or '/'} {data}"
 
     async def do(door: Door) -> int:
-        run_id = (await door.client.run(run=run)).run_id
+        run_id = (await find_run(door, run)).run_id
         found = ((told(event), line(event)) async for event in happened(door, run_id, after, follow))
         return await listed(door, found, follow)
 
@@ -174,7 +189,7 @@ def logs(run: Run, /, *, after: After = 0, follow: Follow = False, common: Commo
         return {"seq": event.seq, "at": event.timestamp.isoformat(), "path": event.path, "text": line}
 
     async def do(door: Door) -> int:
-        run_id = (await door.client.run(run=run)).run_id
+        run_id = (await find_run(door, run)).run_id
         return await listed(door, lines_of(door, run_id), follow)
 
     async def lines_of(door: Door, run_id: str) -> AsyncIterator[tuple[dict[str, Any], str]]:

@@ -34,9 +34,11 @@ body:
     - {kind: gate, id: well, prompt: "Well said?", choices: ["yes", "no"], reject: ["no"]}
     - {kind: transform, expression: "steps.hello.output"}
 """
-PROMPT = """Say hello to {{ input ?? 'the world' }}, and name one thing that is in this folder:
+PROMPT = """This is in the folder:
 
 {{ steps.look.output }}
+
+Say hello to {{ input ?? 'the world' }}, and name one thing that is in the folder.
 """
 IGNORED = "/nerve.db*\n/server*\n/private/\n/logs/\n/artifacts/\n"
 PROJECT = {

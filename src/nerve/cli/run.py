@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
-
-from cyclopts import Parameter
+from typing import Any
 
 from nerve.cli.answers import Answers
 from nerve.cli.bounds import of_run
@@ -17,7 +15,7 @@ from nerve.cli.launch import Launch
 from nerve.cli.outcome import Outcome
 from nerve.cli.project import Code, File, Project
 from nerve.cli.providing import load
-from nerve.cli.starting import started
+from nerve.cli.starting import Arguments, started
 from nerve.cli.usage import NotThere, Several, UsageError, stopped
 from nerve.client import server_of
 from nerve.core.session import Session, loading
@@ -28,7 +26,7 @@ from nerve.spec.workflow import DefinedWorkflow
 
 
 def run(
-    *arguments: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)],
+    *arguments: Arguments,
     answer: Many = (),
     input: Many = (),
     limit: Many = (),

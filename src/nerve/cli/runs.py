@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from cyclopts import Parameter
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
@@ -18,6 +19,7 @@ from nerve.api.telling import gate_told as told_by_api
 from nerve.api.telling import whole_name
 from nerve.cli.answers import name_of
 from nerve.cli.common import Common, refused
+from nerve.cli.completion import WorkflowName, complete_state
 from nerve.cli.flags import Flag
 from nerve.cli.outcome import PARKED
 from nerve.cli.project import plain, store_of
@@ -41,8 +43,8 @@ NARROW = 64
 
 def runs(
     *,
-    state: str | None = None,
-    workflow: str | None = None,
+    state: Annotated[str | None, Parameter(completer=complete_state)] = None,
+    workflow: WorkflowName | None = None,
     json: Flag = False,
     quiet: Flag = False,
     store: Path | None = None,

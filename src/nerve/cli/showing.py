@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
+from nerve.cli.completion import WorkflowName
 from nerve.cli.defined import document_of
 from nerve.cli.flags import Flag
 from nerve.cli.project import Project
@@ -19,7 +20,13 @@ from nerve.spec.validate import hash_of, plain_form
 
 
 def show(
-    target: str, /, *, tree: Flag = False, mermaid: Flag = False, json: Flag = False, quiet: Flag = False
+    target: WorkflowName,
+    /,
+    *,
+    tree: Flag = False,
+    mermaid: Flag = False,
+    json: Flag = False,
+    quiet: Flag = False,
 ) -> int:
     """Show a workflow. Nothing is executed or imported.
 

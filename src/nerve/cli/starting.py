@@ -12,16 +12,17 @@ from nerve.api.models import RunTold, WorkflowTold
 from nerve.cli.answers import Answers
 from nerve.cli.bounds import of_run
 from nerve.cli.common import CODE, DEFAULT, Common, Door, answering
+from nerve.cli.completion import complete_target
 from nerve.cli.flags import Many
 from nerve.cli.going import Wait, gone_on
-from nerve.cli.inputs import Given, anything, given, value_of
+from nerve.cli.inputs import Given, anything, given, suggest_input, value_of
 from nerve.cli.project import Code, Project
 from nerve.cli.providing import from_code
 from nerve.cli.usage import NotThere, Several, UsageError, stopped
 from nerve.core.suggest import suggest
 from nerve.notations import NOTATIONS, SUFFIXES, contents
 
-Arguments = Annotated[str, Parameter(allow_leading_hyphen=True, show=False)]
+Arguments = Annotated[str, Parameter(allow_leading_hyphen=True, show=False, completer=complete_target)]
 
 
 def start(
@@ -123,7 +124,7 @@ def typed(workflow: WorkflowTold, pairs: Mapping[str, str | bool]) -> dict[str, 
     for name in pairs:
         if name not in declared:
             told = stopped(
-                f"workflow '{workflow.id}' has no input or option '{name}'{suggest(name, declared)}"
+                f"workflow '{workflow.id}' has no input or option '{name}'{suggest_input(name, declared)}"
             )
             raise UsageError(f"{told} {inputs_of(workflow)}")
     return {name: value_of(name, declared[name].type, value) for name, value in pairs.items()}

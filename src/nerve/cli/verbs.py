@@ -124,9 +124,19 @@ VERBS: dict[str, Verb] = {
     ),
     "version": Verb("nerve.cli.about:version", "Print the version.", "nerve version --json"),
     "demo": Verb(
-        "nerve.cli.demo:demo", "Mend a scratch project with a failing test; needs no key.", "nerve demo"
+        "nerve.cli.demo:demo", "Fix a scratch project with a failing test; needs no key.", "nerve demo"
     ),
 }
+GROUPS: dict[str, tuple[str, ...]] = {
+    "Run workflows": ("run", "start", "commander", "demo"),
+    "See runs": ("runs", "status", "watch", "logs", "events", "gates"),
+    "Decide": ("answer", "approve", "reject", "signal", "steer"),
+    "Change runs": ("pause", "resume", "stop", "retry", "skip", "fork", "gc"),
+    "Write workflows": ("init", "new", "check", "show", "convert", "workflow", "route", "schema"),
+    "Facts": ("facts", "assert", "retract"),
+    "Project and server": ("serve", "server", "trust", "doctor", "version"),
+}
+"""The commands by what a user wants to do, in the order of the help."""
 WORKFLOW: dict[str, Verb] = {
     "define": Verb(
         "nerve.cli.workflows:define", "Define the workflow of a file.", "nerve workflow define ship.lisp"

@@ -72,6 +72,10 @@ def reload(*, common: Common = DEFAULT) -> int:
             door.say(str(Problem.read(problem)))
         for name in told.removed:
             door.say(f"{name} is gone, and so is its file; runs that are open go on")
+        if told.python_files and door.session is None:
+            files = ", ".join(told.python_files)
+            door.say(f"Not reloaded, because Python code is loaded when the server starts: {files}.")
+            door.say("Restart the server to load it.")
         door.tell(told, f"Reloaded {told.workflows} workflow(s).")
         return FAILED if told.problems else COMPLETED
 

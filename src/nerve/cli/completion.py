@@ -1,0 +1,48 @@
+"""What shell completion offers for the values of arguments: workflows, runs and states of the project."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from cyclopts.completion import CompletionContext
+
+MAX_RUNS = 50
+"""Runs that are offered: the newest."""
+
+
+def complete_workflow(context: CompletionContext) -> dict[str, str]:
+    """Return the workflows of the project, with their descriptions. No file is executed for that."""
+    from nerve.cli.project import Project
+    from nerve.spec.workflow import slug
+
+    found = Project().found.workflows
+    return {
+        slug(each.name): " ".join(str(each.document.data.get("description", "")).split()) for each in found
+    }
+
+
+def complete_target(context: CompletionContext) -> dict[str, str]:
+    """Return the workflows of the project for the first argument; after it comes the input."""
+    return complete_workflow(context) if context.index == 0 else {}
+
+
+def complete_run(context: CompletionContext) -> dict[str, str]:
+    """Return the labels of the newest runs, or their ids, with workflow and state."""
+    from nerve.cli.runs import all_of
+
+    newest = reversed(all_of(None, None)[-MAX_RUNS:])
+    return {run["label"] or run["run_id"]: f"{run['workflow']}, {run['state']}" for run in newest}
+
+
+def complete_state(context: CompletionContext) -> list[str]:
+    """Return the states in which a run can be."""
+    from nerve.cli.runs import STATES
+
+    return STATES
+
+
+WorkflowName = Annotated[str, Parameter(completer=complete_workflow)]
+RUN = Parameter(name="RUN", help="Its id, the beginning of it, or its label.", completer=complete_run)
