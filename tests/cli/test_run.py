@@ -68,7 +68,7 @@ def test_the_outcome_as_one_json_object(do) -> None:
         (["run", "ship", "--count=1", "--dry=maybe"], "the input 'dry' must be true or false, not 'maybe'"),
         (["run", "ship", "--count=1", "--dev-tags={}"], "the input 'dev_tags' must be a JSON list, not '{}'"),
         (["run", "ship", "--count=1", "--level=mid"], "must be one of ['low', 'high'], not 'mid'"),
-        (["run", "ship", "--cuont=1"], "has no input or option 'cuont'. Did you mean 'count'? Its inputs:"),
+        (["run", "ship", "--cuont=1"], "has no input or option 'cuont'. Did you mean --count? Its inputs:"),
         (["run", "shout", "\udcff"], "the input is not valid Unicode"),
         (["run", "ship", "--count=1", "--level=\udcff"], "the input is not valid Unicode"),
         (["run", "ship", "--count=1", "--count=2"], "the input 'count' is given twice"),

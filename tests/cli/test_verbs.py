@@ -245,7 +245,7 @@ def test_the_outcome_of_a_start_is_one_json_object(do) -> None:
 
 def test_inputs_have_the_declared_types_and_unknown_ones_are_refused(do) -> None:
     assert "must be a whole number, not 'x'" in do("start", "ship", "--count=x").err
-    assert "has no input or option 'cuont'. Did you mean 'count'? Its inputs: --count" in (
+    assert "has no input or option 'cuont'. Did you mean --count? Its inputs: --count" in (
         do("start", "ship", "--cuont=1").err
     )
     done = do("start", "ship", "it", "--count=2", "--with", "nodes.py", "--answer", "approve=yes", "--json")
