@@ -107,7 +107,7 @@ def test_what_json_cannot_carry_is_named_with_its_type_and_place(place: Place) -
         encode(value)
     at = f" at {expected}" if expected else ""
     assert str(caught.value) == (
-        f"a value of type object{at} cannot be written as JSON; return plain data instead"
+        f"a value of type object{at} cannot be written as JSON; use plain data instead"
     )
 
 

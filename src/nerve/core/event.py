@@ -6,7 +6,7 @@ import inspect
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -98,6 +98,9 @@ ALIASES = {
 ENDS = ("workflow_completed", "workflow_failed", "workflow_cancelled")
 """The events with which a run ends."""
 
+USER = "user:"
+"""Before the name of an event that a user emitted under a name of the engine's."""
+
 _ENGINE_ONLY = ("workflow_", "node_", "step_", "gate_", "timer_", "signal_", "clock_", "path_", "child_")
 
 
@@ -108,6 +111,22 @@ def canonical(name: str) -> str:
 def is_reserved(name: str) -> bool:
     """Whether only the engine may write events of this name."""
     return name.startswith(_ENGINE_ONLY) and name in _NAMES
+
+
+def emitted_name(name: str) -> str:
+    """The name under which an emitted event is written: one that only the engine writes gets a prefix."""
+    return f"{USER}{name}" if is_reserved(name) else name
+
+
+def plain_times(value: Any) -> Any:
+    """The data of an event with dates and times as ISO 8601 text."""
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, dict):
+        return {key: plain_times(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain_times(item) for item in value]
+    return value
 
 
 _NAMES = frozenset(member.value for member in WorkflowEventType)

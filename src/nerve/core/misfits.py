@@ -85,7 +85,7 @@ def explained(value: Any, error: Exception | str) -> str:
         return f"value cannot be written as JSON: {error}"
     place, kind = found
     return readable(
-        f"{kind}{' at ' + place if place else ''} cannot be written as JSON; return plain data instead"
+        f"{kind}{' at ' + place if place else ''} cannot be written as JSON; use plain data instead"
     )
 
 

@@ -20,7 +20,9 @@ class LeafRuntime(DirectRuntime):
     """A leaf may emit, from any thread; what it executes itself is not recorded."""
 
     def __init__(self, call: Call, drive: Drive, again: bool) -> None:
-        super().__init__(None, home=drive.calls.home)
+        context = call.context
+        assert context is not None
+        super().__init__(context.event_sink, context.workflow_id, context.run_id, drive.calls.home)
         self._call, self.path, self._drive, self.again = call, call.path, drive, again
 
     @property
@@ -36,7 +38,7 @@ class LeafRuntime(DirectRuntime):
         super().emit(place, type, data)
 
     def _emitted(self, place: str, type: str, data: dict[str, Any]) -> None:
-        heard(self._clocks, place)
+        self._tell(place, type, data)
         self._drive.calls.told_by_leaf(self.path, type, data)
 
     async def record(self, place: str, type: str, data: dict[str, Any]) -> None:

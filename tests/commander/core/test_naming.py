@@ -3,9 +3,9 @@
 import pytest
 
 from commander.core.events import run_told
-from nerve.api.models import GateTold
+from nerve.api.models import GateTold, WorkflowTold
 from nerve.commander.core.desk import Desk
-from nerve.commander.core.naming import Unknown, names, run_named
+from nerve.commander.core.naming import Unknown, names, run_named, startable
 
 
 def desk(*runs: tuple[str, str, str]) -> Desk:
@@ -51,3 +51,32 @@ def test_gates_of_the_same_name_are_offered_by_their_ids() -> None:
     gates = [GateTold(gate_id=f"g{n}", run_id=f"r{n}", path="/ok", prompt="Ship it?") for n in (1, 2)]
     at.list_gates([*gates, GateTold(gate_id="g3", run_id="r2", path="/no", prompt="Why?")])
     assert [each.name for each in names(at).gates] == ["g1", "g2", "no"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "how"),
+    [
+        (
+            "workflow",
+            "simple_pipeline",
+            "'simple_pipeline' is a graph, not a workflow: type #simple_pipeline.",
+        ),
+        ("workflow", "reviewer", "'reviewer' is a node, not a workflow: type @reviewer."),
+        ("graph", "ship", "'ship' is a workflow, not a graph: type %ship."),
+    ],
+)
+def test_a_name_of_another_kind_says_how_it_is_typed(kind: str, name: str, how: str) -> None:
+    at = Desk()
+    at.graphs, at.nodes = ["simple_pipeline"], ["reviewer"]
+    at.workflows = [WorkflowTold(id="ship", kind="python")]
+    with pytest.raises(Unknown) as raised:
+        startable(at, kind, name)
+    assert str(raised.value) == how
+
+
+def test_a_graph_that_is_a_workflow_is_listed_once() -> None:
+    at = Desk()
+    at.graphs = ["review"]
+    at.workflows = [WorkflowTold(id="review", kind="graph")]
+    with pytest.raises(Unknown, match=r"There are: review\.$"):
+        startable(at, "graph", "zzzzzz")

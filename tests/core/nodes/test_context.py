@@ -48,9 +48,10 @@ def test_without_a_sink_emitting_is_silent(session: Session) -> None:
 
 
 @pytest.mark.parametrize("name", ["workflow_completed", "node_started", "gate_answered"])
-def test_the_engines_own_names_cannot_be_emitted(name: str) -> None:
-    with pytest.raises(ValueError, match=f"'{name}' is written by the engine only"):
-        ExecutionContext().emit(name)
+def test_a_name_of_the_engines_own_is_told_as_the_users(name: str) -> None:
+    events: list[WorkflowEvent] = []
+    ExecutionContext(event_sink=events.append).emit(name)
+    assert [event.event_type for event in events] == [f"user:{name}"]
 
 
 class Collecting:

@@ -104,7 +104,7 @@ async def test_further_keywords_of_run_go_to_the_execution_context(session):
     assert seen == [("other", True)]
 
 
-@pytest.mark.parametrize("name", ["event_sink", "run_id", "path", "overrides"])
+@pytest.mark.parametrize("name", ["path", "overrides"])
 async def test_what_a_node_sees_of_its_run_cannot_be_given_to_a_call(session, name):
     FunctionNode("look", session, lambda context: None)
 
@@ -333,11 +333,32 @@ async def test_any_name_can_be_emitted_and_data_defaults_to_an_empty_dict(sessio
     ]
 
 
-async def test_the_engines_own_event_names_cannot_be_emitted(session):
+async def test_an_event_of_the_engines_own_name_does_not_forge_one(session):
     async def body(ctx):
         ctx.emit("node_completed", {"node_id": "forged"})
 
-    with pytest.raises(ValueError, match="'node_completed' is written by the engine only"):
+    run = await finished(session, body)
+    await run.wait()
+    assert [event.data for event in run.events if event.event_type == "user:node_completed"] == [
+        {"node_id": "forged"}
+    ]
+    assert not run.view.nodes
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"run_id": 5}, "the name of a run is text"),
+        ({"event_sink": 5}, "event_sink is a function of an event"),
+    ],
+)
+async def test_what_is_no_run_id_and_no_sink_is_refused_when_it_is_given(session, option, message):
+    FunctionNode("look", session, lambda context: None)
+
+    async def body(ctx):
+        await ctx.run("look", None, **option)
+
+    with pytest.raises(ValueError, match=message):
         await (await finished(session, body)).wait()
 
 

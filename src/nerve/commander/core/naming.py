@@ -25,7 +25,7 @@ def startable(desk: Desk, kind: str, name: str) -> tuple[str, WorkflowTold | Non
     if name not in known:
         close = [each for each in known if each.startswith(name)]
         if len(close) != 1:
-            raise Unknown(unknown(kind, name, close, known))
+            raise Unknown(elsewhere(desk, kind, name, graphs) or unknown(kind, name, close, known))
         name = close[0]
     return name, flows.get(name) if kind == "workflow" else None
 
@@ -60,8 +60,16 @@ def only_ones(desk: Desk) -> set[str]:
 
 
 def graphs_of(desk: Desk) -> list[str]:
-    """The graphs; what was started once, a node too, is a workflow from then on."""
-    return [*desk.graphs, *(each.id for each in desk.workflows if each.kind == "graph")]
+    """The graphs, each once; what was started once, a node too, is a workflow from then on."""
+    return list(dict.fromkeys([*desk.graphs, *(each.id for each in desk.workflows if each.kind == "graph")]))
+
+
+def elsewhere(desk: Desk, kind: str, name: str, graphs: list[str]) -> str:
+    """How a name is typed that is one of another kind; "" where there is none of any kind."""
+    prefixes = {"workflow": "%", "graph": "#", "node": "@"}
+    names = {"graph": graphs, "node": list(desk.nodes), "workflow": [each.id for each in desk.workflows]}
+    found = next((other for other, known in names.items() if other != kind and name in known), None)
+    return f"'{name}' is a {found}, not a {kind}: type {prefixes[found]}{name}." if found else ""
 
 
 def unknown(kind: str, name: str, close: list[str], known: list[str]) -> str:

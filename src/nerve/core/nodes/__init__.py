@@ -3,6 +3,20 @@
 from nerve.core.nodes.base import ControlNode, Node
 from nerve.core.nodes.bash import BashNode
 from nerve.core.nodes.context import ExecutionContext
+from nerve.core.nodes.control import (
+    BranchNode,
+    GateNode,
+    LoopNode,
+    LoopState,
+    MachineNode,
+    MapNode,
+    ParallelNode,
+    ReduceNode,
+    State,
+    SwitchNode,
+    WhileNode,
+    WhileState,
+)
 from nerve.core.nodes.function import FunctionNode
 from nerve.core.nodes.graph import Graph
 from nerve.core.nodes.mock import MockNode
@@ -11,13 +25,25 @@ from nerve.core.result import Result
 
 __all__ = [
     "BashNode",
+    "BranchNode",
     "ControlNode",
     "ExecutionContext",
     "FunctionNode",
+    "GateNode",
     "Graph",
+    "LoopNode",
+    "LoopState",
+    "MachineNode",
+    "MapNode",
     "MockNode",
     "Node",
+    "ParallelNode",
     "Policy",
+    "ReduceNode",
     "Result",
     "Retry",
+    "State",
+    "SwitchNode",
+    "WhileNode",
+    "WhileState",
 ]

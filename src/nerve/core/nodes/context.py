@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 from nerve.core.checks import a_mapping, a_name
-from nerve.core.event import Sink, is_reserved
+from nerve.core.event import Sink, emitted_name, plain_times
 from nerve.core.nodes.base import Names, Node, policy_for
 from nerve.core.nodes.direct import DirectRuntime, any_id
 from nerve.core.nodes.inline import inlined
@@ -129,13 +129,16 @@ class ExecutionContext:
         return self.runtime.wait(wait)
 
     def emit(self, event_type: str, data: dict[str, Any] | None = None) -> None:
-        """Tell watchers something; safe from the thread of a sync function too."""
-        a_name("an event", event_type)
-        if is_reserved(event_type):
-            raise ValueError(f"'{event_type}' is written by the engine only; emit another name")
+        """Tell watchers something; safe from the thread of a sync function too.
+
+        Any name is taken. One that only the engine writes, such as `step_completed`, is told as
+        `user:step_completed`. Dates and times in the data become ISO 8601 text.
+        """
+        if not a_name("an event", event_type):
+            raise ValueError("the name of an event is empty; emit a name such as 'progress'")
         if data is not None:
             a_mapping(f"data of the event '{event_type}'", data)
-        self.runtime.emit(self.path, event_type, data or {})
+        self.runtime.emit(self.path, emitted_name(event_type), event_data(data))
 
     async def shown(self) -> None:
         """Return when an async sink of a context without a run is done with all that it was told."""
@@ -155,6 +158,14 @@ class ExecutionContext:
 
     def new_id(self) -> str:
         return self.runtime.new_id(self.take_own("id"))
+
+
+def event_data(data: dict[str, Any] | None) -> dict[str, Any]:
+    try:
+        made: dict[str, Any] = plain_times(data or {})
+        return made
+    except RecursionError:
+        return dict(data or {})  # which is refused where it is written
 
 
 def take(parent: str, counts: dict[str, int], name: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from nerve.core.checks import a_folder, a_mapping, a_name, a_node, a_text, told
+from nerve.core.checks import a_folder, a_mapping, a_name, a_node, a_text, one_of, told
 from nerve.core.event import Sink
 from nerve.core.limits import Limits, to_raise
 from nerve.core.misfits import is_whole
@@ -37,6 +37,23 @@ if TYPE_CHECKING:
 
 CONFIG = Path(".nerve", "config.json")
 ID = re.compile(r"[a-z_][a-z0-9_-]*", re.IGNORECASE)
+
+
+class WorkflowNames(dict[str, Any]):
+    """The workflows of a session by their ids; a graph, or any other node, that is put here is registered."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self._session = session
+
+    def __setitem__(self, id: str, given: Any) -> None:
+        if isinstance(given, Node) and not isinstance(given, Workflow):
+            if given.id != id:
+                raise ValueError(f"workflow '{id}' is the node '{given.id}'; register it under its own id")
+            self.pop(id, None)
+            self._session.register_workflow(given)
+        else:
+            super().__setitem__(id, given)
 
 
 class Session:
@@ -70,7 +87,7 @@ class Session:
         self.project = Path(project if project is not None else ".")
         self.nodes: dict[str, Any] = {}
         self.graphs: dict[str, Any] = {}
-        self.workflows: dict[str, Any] = {}
+        self.workflows: dict[str, Any] = WorkflowNames(self)
         self.modules: list[str] = []
         """Files that registered code here. Runs record them, so that a command can name what a run needs."""
         self._one_steps: dict[str, OneStep] = {}
@@ -85,8 +102,11 @@ class Session:
 
     # -- names ---------------------------------------------------------------------------------
 
-    def validate_unique_id(self, entity_id: str, entity_type: str) -> None:
-        """Raise ValueError for an id that is malformed or taken."""
+    def validate_unique_id(
+        self, entity_id: str | None = None, entity_type: str = "node", *, id: str | None = None
+    ) -> None:
+        """Raise ValueError for an id that is malformed or taken; it is given as `entity_id` or as `id`."""
+        entity_id = entity_id if entity_id is not None else id
         if not isinstance(entity_id, str) or not ID.fullmatch(entity_id):
             raise ValueError(
                 f"Invalid {entity_type} ID '{entity_id}'. Must start with letter and contain only letters,"
@@ -105,10 +125,7 @@ class Session:
         return self.graphs.get(graph_id)
 
     def get_workflow(self, workflow_id: str) -> Workflow | None:
-        found = self.workflows.get(workflow_id)
-        if isinstance(found, Node) and not isinstance(found, Workflow):
-            del self.workflows[workflow_id]
-            found = self.register_workflow(found)
+        found: Workflow | None = self.workflows.get(workflow_id)
         return found
 
     def startable(self, name: str) -> Workflow | None:
@@ -357,13 +374,14 @@ class Session:
         return self.engine.handle(rows[0]) if len(rows) == 1 else None
 
     def list_workflow_runs(
-        self, workflow_id: str | None = None, state: WorkflowState | None = None
+        self, workflow_id: str | None = None, state: WorkflowState | str | None = None
     ) -> list[WorkflowRunInfo]:
-        """What is told about the runs of this session, oldest first."""
+        """What is told about the runs of this session, oldest first; with a `state`, of those in it."""
+        wanted = None if state is None else state_named(state)
         rows = self.engine.store.runs(session=self.name, workflow=workflow_id)
         known = [row for row in rows if self.engine.has_workflow(row)]
         told = [self.engine.handle(row).to_info() for row in known]
-        return [info for info in told if state in (None, info.state)]
+        return [info for info in told if wanted in (None, info.state)]
 
     @property
     def _workflow_runs(self) -> dict[str, WorkflowRun]:
@@ -372,6 +390,13 @@ class Session:
     def _full_id(self, run_id: str) -> str:
         run = self.get_workflow_run(run_id)
         return run.run_id if run else run_id
+
+
+def state_named(state: WorkflowState | str) -> WorkflowState:
+    """A state of a run by its name; ValueError for one that there is not."""
+    if isinstance(state, WorkflowState):
+        return state
+    return WorkflowState(one_of("state", state, [each.value for each in WorkflowState]))
 
 
 def open_store(store: str | os.PathLike[str] | Store | None) -> Store:

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from nerve.core.checks import a_mapping, a_name, a_text, a_time, told
+from nerve.core.event import checked
 from nerve.core.gates import check_gate
 from nerve.core.limits import Limits
 from nerve.core.nodes.base import Names, Node, policy_for
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from nerve.core.workflow.run import WorkflowRun
 
 
-OPTIONS = (*Policy.__slots__, "auto_approve", "session", "workflow_id")
+OPTIONS = (*Policy.__slots__, "auto_approve", "event_sink", "run_id", "session", "workflow_id")
 """What a call may be given beside node and input; all else that its node sees is the run's."""
 
 
@@ -68,7 +69,8 @@ class WorkflowContext:
     ) -> Coroutine[Any, Any, Result]:
         """Execute a node (or a graph) by its name.
 
-        Further keywords are fields of its ExecutionContext: `auto_approve`, `session`, `workflow_id`.
+        Further keywords are fields of its ExecutionContext: `auto_approve`, `event_sink`, `run_id`,
+        `session`, `workflow_id`. The sink is told what a leaf emits, beside the run.
         `limits` are what the step may spend: `tokens`, `cost`, `turns`.
 
         A node that fails gives a Result with `success` false. Raises TimeoutError when the time runs
@@ -76,6 +78,10 @@ class WorkflowContext:
         """
         if kwargs and (unknown := [name for name in kwargs if name not in OPTIONS]):
             raise TypeError(f"ctx.run has no option '{unknown[0]}'{suggest(unknown[0], OPTIONS)}")
+        if "run_id" in kwargs:
+            a_name("a run", kwargs["run_id"])
+        if kwargs.get("event_sink") is not None:
+            checked(kwargs["event_sink"])
         policy = Policy.of(retry, timeout, idle_timeout, on_error, effect, limits)
         return settle(self._call(self._find(node_id), node_id, input, policy, kwargs))
 

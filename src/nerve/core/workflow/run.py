@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from nerve.core.event import SAID, SHOWN, Sink, WorkflowEvent, checked, shortened
 from nerve.core.gates import taken
 from nerve.core.limits import Limits, to_raise
+from nerve.core.nodes.base import role_of
 from nerve.core.values import LARGEST, decode, encode
 from nerve.core.view import RunView, fold
 from nerve.core.workflow.replay import Row
@@ -60,7 +61,10 @@ class Engine(Protocol):
 
 
 class WorkflowRun:
-    """Starts, watches, answers and ends one run. Made by `session.start`, or by hand and then `start()`."""
+    """Starts, watches, answers and ends one run. Made by `session.start`, or by hand and then `start()`.
+
+    `event_bus` is another name for `event_sink`; a graph that is given as workflow is registered.
+    """
 
     def __init__(
         self,
@@ -72,7 +76,19 @@ class WorkflowRun:
         run_id: str | None = None,
         limits: Limits | Mapping[str, Any] | None = None,
         about: Mapping[str, Any] | None = None,
+        session: Any = None,
+        event_bus: Sink | None = None,
     ) -> None:
+        if role_of(workflow) != "workflow":
+            home: Any = session or workflow.session
+            workflow = home.register_workflow(workflow)
+        if session not in (None, workflow.session):
+            raise ValueError(
+                f"workflow '{workflow.id}' belongs to another session; register it with this one"
+            )
+        if event_sink is not None and event_bus is not None:
+            raise ValueError("event_sink and event_bus are two names of one thing; give one of them")
+        event_sink = event_sink if event_sink is not None else event_bus
         self._engine: Engine = workflow.session.engine  # type: ignore[union-attr]
         self._run_id = run_id or self._engine.new_id()
         self._workflow = workflow

@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from nerve.core.checks import a_function, a_mapping, a_node
+from nerve.core.checks import a_function, a_mapping, a_name, a_node
 from nerve.core.limits import Limits
 from nerve.core.nodes.attempt import guarded
 from nerve.core.nodes.base import Names, Node, Role, policy_of, role_of
@@ -65,6 +65,7 @@ class Workflow(Node):
                     f"'{id}' is the whole run, and that has no idle_timeout; give it a timeout,"
                     " or its steps an idle_timeout"
                 )
+        a_name("a workflow", id)
         self._fn, self._body = fn, body
         self._description = description or inspect.cleandoc(
             fn.__doc__ or "" if fn else getattr(body, "description", "")
@@ -170,8 +171,14 @@ class Workflow(Node):
             result = await tree(self._body, context.execution)
         return value_of(result, context.run_id)
 
-    async def execute(self, context: Any = None, params: Mapping[str, Any] | None = None) -> Any:
+    async def execute(
+        self, context: Any = None, params: Mapping[str, Any] | None = None, *, input: Any = None
+    ) -> Any:
         """As a node it gives a Result; given an input and parameters it gives the value of its body."""
+        if input is not None:
+            if context is not None:
+                raise TypeError(f"workflow '{self.name}' is executed with one input, not with two")
+            context = input
         if not isinstance(context, ExecutionContext):
             return await self._direct(ExecutionContext(self.session, context), dict(params or {}))
         try:

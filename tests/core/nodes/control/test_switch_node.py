@@ -1,5 +1,7 @@
 """One of many ways, by a key."""
 
+from typing import Any
+
 import pytest
 
 from core.nodes.support import executed, of_type, watched
@@ -38,3 +40,16 @@ async def test_without_case_and_default_the_input_passes_and_no_branch_is_taken(
 async def test_a_key_that_raises_names_the_switch_and_the_type(session: Session) -> None:
     with pytest.raises(KeyError, match="key of 'triage' raised on int: 'kind'"):
         await executed(by_kind(session), 3)
+
+
+@pytest.mark.requirement("S1-20")
+@pytest.mark.parametrize(("case", "key"), [("1", 1), (1, "1"), (1, 1), ("True", True)])
+async def test_keys_and_cases_are_compared_as_text(session: Session, case: Any, key: Any) -> None:
+    node = SwitchNode("s", session, lambda _: key, {case: MockNode("n", session, ["found"])})
+    assert (await executed(node)).output == "found"
+
+
+def test_two_cases_of_one_name_are_refused(session: Session) -> None:
+    n = MockNode("n", session)
+    with pytest.raises(ValueError, match="'s' has two cases '1'"):
+        SwitchNode("s", session, lambda _: 1, {1: n, "1": n})

@@ -13,7 +13,10 @@ from nerve.core.result import Result, output_of
 
 
 class SwitchNode(ControlNode):
-    """Executes the case that `key(input)` names, else `default`; without it the input passes."""
+    """Executes the case that `key(input)` names, else `default`; without it the input passes.
+
+    Keys and cases are compared as text: the key 1 is the case "1".
+    """
 
     def __init__(
         self,
@@ -25,10 +28,11 @@ class SwitchNode(ControlNode):
         **policy: Any,
     ) -> None:
         self.key = a_decision(f"key of '{id}'", key)
-        self.cases = dict(a_mapping(f"cases of '{id}'", cases))
-        for name, node in self.cases.items():
-            a_name(f"a case of '{id}'", str(name))
-            a_node(f"case {name!r} of '{id}'", node)
+        self.cases: dict[str, Node] = {}
+        for name, node in a_mapping(f"cases of '{id}'", cases).items():
+            if a_name(f"a case of '{id}'", str(name)) in self.cases:
+                raise ValueError(f"'{id}' has two cases '{name}'; cases are compared as text")
+            self.cases[str(name)] = a_node(f"case {name!r} of '{id}'", node)
         self.default = None if default is None else a_node(f"default of '{id}'", default)
         super().__init__(id, session, **policy)
 
@@ -39,11 +43,12 @@ class SwitchNode(ControlNode):
         key = ask(self, "key", on_output(with_params(self.key, context)), context.input)
         if not isinstance(key, Hashable):
             raise ValueError(f"key of '{self.id}' is the name of a case, not {told(key)}")
+        key = str(key)
         taken = self.cases.get(key, self.default)
-        name = str(key) if key in self.cases else "default"
+        name = key if key in self.cases else "default"
         context.emit(
             "branch_taken",
-            {"node_id": self.id, "branch": name if taken is not None else None, "key": str(key)},
+            {"node_id": self.id, "branch": name if taken is not None else None, "key": key},
         )
         if taken is None:
             return Result.ok(output_of(context.input))
