@@ -48,17 +48,19 @@ class Finding:
         return f"{SYMBOLS[self.state]} {self.name}: {self.told}" + (f"  → {self.fix}" if self.fix else "")
 
 
-def doctor(*, json: Flag = False, quiet: Flag = False) -> int:
+def doctor(*, deep: Flag = False, json: Flag = False, quiet: Flag = False) -> int:
     """Say what is there, what is missing and how to get it; exit code 1 if something is wrong.
 
     Parameters
     ----------
+    deep
+        Check the whole store, too: its pages, the hash chain of every journal, indexes and rows of runs.
     json
         Print one JSON object.
     quiet
         Only what is wrong, or that nothing is.
     """
-    found = [*machine(), *project(), *store(), *server(), *providers()]
+    found = [*machine(), *project(), *store(deep), *server(), *providers()]
     wrong = any(each.state == "wrong" for each in found)
     if json:
         print(json_text.dumps({"ok": not wrong, "findings": [asdict(each) for each in found]}))
@@ -133,7 +135,7 @@ def router(config: Config, agents: FoundAgents) -> Finding:
     return Finding("router", "ok", f"the agent '{config.router.name}' decides")
 
 
-def store() -> Iterator[Finding]:
+def store(deep: bool = False) -> Iterator[Finding]:
     try:
         there = store_of().is_file()
     except UsageError as error:
@@ -162,6 +164,36 @@ def store() -> Iterator[Finding]:
     else:
         size = STORE.stat().st_size / 2**20
         yield Finding("store", "ok", f"{STORE}, version {version} of {len(MIGRATIONS)}, {size:.1f} MB")
+        yield from find_losses()
+        if deep and version < len(MIGRATIONS):
+            told = f"the layout of version {version} cannot be checked in depth"
+            yield Finding("store in depth", "missing", told, "Bring it to the newest version: nerve runs")
+        elif deep:
+            yield from check_store()
+
+
+def find_losses() -> Iterator[Finding]:
+    """What earlier starts found missing from the store."""
+    from nerve.store.mark import losses_of, read_losses
+
+    fix = f"Check the runs, then remove {losses_of(STORE)}."
+    for loss in read_losses(STORE):
+        yield Finding("store", "wrong", str(loss["message"]), fix)
+
+
+def check_store() -> Iterator[Finding]:
+    """Everything in the store, event by event; a server may be at work meanwhile."""
+    from nerve.engine.records import compare_row
+    from nerve.store.inspection import Inspection
+
+    inspection, damaged = Inspection(STORE, compare_row), False
+    for damage in inspection.find_damage():
+        damaged = True
+        name = "store in depth" if damage.run is None else f"run {damage.run}"
+        yield Finding(name, "wrong", damage.message, damage.fix)
+    if not damaged:
+        told = f"{inspection.runs} runs with {inspection.events} events are as they were written"
+        yield Finding("store in depth", "ok", told)
 
 
 def server() -> Iterator[Finding]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -13,15 +13,17 @@ from nerve.core.nodes.base import Role
 from nerve.core.result import Result, Settled, revived
 from nerve.core.runtime import Call
 from nerve.core.values import decode, encode, is_plain
-from nerve.core.workflow.replay import ASKS, CONTROL, DROPS, Row, is_child, within
+from nerve.core.workflow.replay import ASKS, CONTROL, DROPS, ROOT, Row, is_child, within
+from nerve.core.workflow.state import FINAL
 from nerve.errors import JournalBroken, NotJson
 from nerve.store.port import Row as StoredRow
-from nerve.store.port import Store
+from nerve.store.port import RunRow, Store
 
 log = logging.getLogger("nerve")
 
 ABOUT = ("label", "branch", "conversation", "modules")
 """What a run may be given beside its input; it is recorded with its start."""
+ENDED = frozenset(state.value for state in FINAL)
 WAITS = ASKS - {"node_started", "step_started"}
 _SETTLED: dict[str, Settled] = {"node_error": "error", "node_timeout": "timeout"}
 _TYPES = {"error": "node_error", "timeout": "node_timeout", "completed": "node_completed"}
@@ -34,6 +36,19 @@ def read_intact(store: Store, run_id: str) -> list[StoredRow]:
     except JournalBroken as error:
         log.warning("left out a damaged journal: %s", error)
         return []
+
+
+def compare_row(row: RunRow, first: StoredRow, last: StoredRow) -> Iterator[str]:
+    """Yield what the row of a run says otherwise than the first and the last event of its journal."""
+    start = decode(first.data)
+    said = {"run": start.get("run_id"), "workflow": start.get("workflow_id")}
+    said |= {name: start.get(name) for name in ("session", "key", "parent", "conversation", "label")}
+    ended = last.type.removeprefix("workflow_") if last.settles == ROOT else None
+    if ended is not None or row.state in ENDED:
+        said["state"] = ended or "open"
+    for name, value in said.items():
+        if (found := getattr(row, name)) != value:
+            yield f"its row in the table of runs has {name} {found!r}, and its journal {value!r}"
 
 
 @lru_cache(10_000)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
 from typing import TypeAlias
 
@@ -41,11 +41,17 @@ def link(previous: bytes, run: str, row: Row, data: bytes) -> bytes:
 def verified(
     run: str, after: int, stored: Iterable[Stored], blob: Callable[[bytes], bytes | None], reach: int = 0
 ) -> list[Row]:
-    """The rows behind `after`, given what is stored from `after` on, or `JournalBroken`.
+    """The rows behind `after`, given what is stored from `after` on, or `JournalBroken`."""
+    return list(verify(run, after, stored, blob, reach))
+
+
+def verify(
+    run: str, after: int, stored: Iterable[Stored], blob: Callable[[bytes], bytes | None], reach: int = 0
+) -> Iterator[Row]:
+    """Yield the rows after `after`, each checked; raises `JournalBroken` at the first that is damaged.
 
     The chain cannot show that its end is missing; `reach` is an event the journal is known to hold.
     """
-    rows: list[Row] = []
     expected, previous = after or 1, START
     try:
         for seq, at, type, path, settles, kept, hash in stored:
@@ -62,10 +68,9 @@ def verified(
                 row = Row(seq, at, type, path, settles, text)
                 if link(previous, run, row, own) != hash:
                     raise JournalBroken(run, seq)
-                rows.append(row)
+                yield row
             expected, previous = seq + 1, hash
     except (UnicodeDecodeError, TypeError, struct.error):
         raise JournalBroken(run, expected) from None
     if expected <= reach:
         raise JournalBroken(run, expected)
-    return rows

@@ -109,13 +109,14 @@ class Mark:
 def read_losses(file: Path) -> list[dict[str, Any]]:
     """What was found missing from a store so far: `at`, `message`, and where the damaged `log` is kept."""
     try:
-        lines = _losses_of(file).read_text("utf-8").splitlines()
+        lines = losses_of(file).read_text("utf-8").splitlines()
     except FileNotFoundError:
         return []
     return [json.loads(line) for line in lines]
 
 
-def _losses_of(file: Path) -> Path:
+def losses_of(file: Path) -> Path:
+    """The file that lists what was found missing from a store."""
     return Path(f"{file}.losses")
 
 
@@ -218,10 +219,10 @@ def _report_loss(file: Path, wal: Path, missing: str) -> str:
     _log.error("%s", message)
     entry = {"at": time.time(), "message": message, "log": None if kept is None else str(kept)}
     try:
-        with open(_losses_of(file), "a", encoding="utf-8", opener=_private) as losses:
+        with open(losses_of(file), "a", encoding="utf-8", opener=_private) as losses:
             losses.write(json.dumps(entry) + "\n")
     except OSError as error:
-        _log.error("%s cannot be written: %s", _losses_of(file), error)
+        _log.error("%s cannot be written: %s", losses_of(file), error)
     return message
 
 
