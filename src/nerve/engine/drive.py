@@ -533,10 +533,12 @@ class Drive:
                 raise
             return encode(mended(data), deep=AROUND)
 
-    def rows(self) -> list[Row]:
-        """Everything that has happened to the run, whether or not it is on disk yet."""
+    def rows(self, after: int = 0) -> list[Row]:
+        """Everything that has happened to the run after an event, whether or not it is on disk yet."""
         unwritten = self.journal.unwritten
-        kept = self.host.store.events(self.run.run_id)
+        if unwritten and unwritten[0].seq <= after + 1:
+            return unwritten[after + 1 - unwritten[0].seq :]
+        kept = self.host.store.events(self.run.run_id, after)
         return [*(row for row in kept if not unwritten or row.seq < unwritten[0].seq), *unwritten]
 
     def _written(self, rows: list[Row]) -> None:

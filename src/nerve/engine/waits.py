@@ -46,6 +46,7 @@ class Waits:
         self._drive = drive
         self._open: dict[str, OpenWait] = {}
         self._early: dict[str, tuple[int, Any]] = {}
+        self._asked = AskedRows()
         self._clock: asyncio.TimerHandle | None = None
         self._ran = 0.0 if drive.limits.wall_time is None else ran_for(past)
         self._since: float | None = None
@@ -223,7 +224,7 @@ class Waits:
     def settle(self, path: str, type: str, data: dict[str, Any], outcome: Any) -> int | None:
         """Settle a wait that is open, or that the replay has yet to come to; None if it is over already."""
         drive = self._drive
-        if path not in self._open and path not in open_in(drive.rows()):
+        if path not in self._open and not self._is_open_in_journal(path):
             return None
         opened = self._close(path)
         drive.journal.row_changed()
@@ -235,6 +236,15 @@ class Waits:
         else:
             drive.delivery.push(seq, opened.future, outcome)
         return seq
+
+    def _is_open_in_journal(self, path: str) -> bool:
+        """Whether a wait is open that the replay has yet to come to.
+
+        Only what was noted since the last time is read: many answers may come before the replay is over.
+        """
+        self._asked.take(self._drive.rows(self._asked.seq))
+        row = self._asked.rows.get(path)
+        return row is not None and row.type in OPENS.values() and not below(path, self._asked)
 
     def _time_is_up(self, wait: Wait) -> None:
         if wait.path not in self._open:
@@ -423,10 +433,10 @@ def open_in(rows: Iterable[Row]) -> dict[str, Row]:
 
     What a leaf asks for itself is over when nobody executes it: it begins again, and asks anew.
     """
-    asked = asked_in(rows)
-    acting = {path for path, row in asked.items() if acts(row) and not row.data.startswith(CONTROL)}
+    asked = AskedRows()
+    asked.take(rows)
     return {
-        path: row for path, row in asked.items() if row.type in OPENS.values() and not below(path, acting)
+        path: row for path, row in asked.rows.items() if row.type in OPENS.values() and not below(path, asked)
     }
 
 
@@ -440,14 +450,34 @@ def at_work(rows: Iterable[Row]) -> bool:
 
 def asked_in(rows: Iterable[Row]) -> dict[str, Row]:
     """The events of the calls and waits that are not over after these rows, by their paths."""
-    asked: dict[str, Row] = {}
-    for row in rows:
-        if row.type in ASKS:
-            asked[row.path] = row
-        elif row.settles == ROOT:
-            asked.clear()
-        elif row.type == "path_reset":
-            asked = {path: kept for path, kept in asked.items() if not within(path, row.path)}
-        elif row.settles:
-            asked.pop(row.path, None)
-    return asked
+    asked = AskedRows()
+    asked.take(rows)
+    return asked.rows
+
+
+class AskedRows:
+    """The events of the calls and waits that are not over, by their paths, after the rows taken so far.
+
+    As a container it holds the paths of the leaves at work.
+    """
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Row] = {}
+        self.seq = 0
+        """The last row that was taken."""
+
+    def take(self, rows: Iterable[Row]) -> None:
+        for row in rows:
+            self.seq = row.seq
+            if row.type in ASKS:
+                self.rows[row.path] = row
+            elif row.settles == ROOT:
+                self.rows.clear()
+            elif row.type == "path_reset":
+                self.rows = {path: kept for path, kept in self.rows.items() if not within(path, row.path)}
+            elif row.settles:
+                self.rows.pop(row.path, None)
+
+    def __contains__(self, path: object) -> bool:
+        row = self.rows.get(path) if isinstance(path, str) else None
+        return row is not None and acts(row) and not row.data.startswith(CONTROL)
