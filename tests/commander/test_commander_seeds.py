@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from commander.scene import Scene, session_of
+from nerve import MockNode, Session, WorkflowContext
 from nerve.api import Api
 from nerve.client import Client
 from nerve.commander import WorkflowController, WorkflowRenderer, workflow_controller
@@ -18,6 +19,12 @@ from nerve.commander import WorkflowController, WorkflowRenderer, workflow_contr
 async def client() -> AsyncIterator[Client]:
     async with session_of() as session:
         yield Client(Api(session))
+
+
+@pytest.fixture
+async def session() -> AsyncIterator[Session]:
+    async with session_of() as made:
+        yield made
 
 
 def console() -> Console:
@@ -57,6 +64,35 @@ async def test_a_run_is_executed_at_a_console(client: Client, named: bool) -> No
     assert f"Started workflow run: {run_id}" in text
     assert "Workflow completed" in text
     assert "Result: {'said': 'hello you', 'params': {}}" in text
+    await controller.close()
+
+
+@pytest.mark.requirement("S0-64")
+@pytest.mark.requirement("D0-12")
+async def test_the_start_what_is_emitted_and_outputs_are_shown_in_their_order(session: Session) -> None:
+    MockNode("critic", session, ["Found 3 issues"])
+
+    @session.workflow
+    async def code_review(ctx: WorkflowContext) -> str:
+        review = await ctx.run("critic", ctx.input)
+        ctx.emit("review_complete", {"review": review["output"]})
+        await ctx.gate("Accept?")
+        return "accepted"
+
+    controller = WorkflowController(Client(Api(session)), at := console())
+    controller.read_line = typing("accept")
+    await controller.execute("default", "code_review", "code")
+    text = said(at)
+    shown = [
+        "Started workflow run: ",
+        "[critic] ✓ critic",
+        "Found 3 issues",
+        "[review_complete] Found 3 issues",
+    ]
+    places = [text.find(each) for each in [*shown, "Accept?", "Workflow completed", "Result: accepted"]]
+    assert places == sorted(places)
+    assert -1 not in places
+    assert text.count("Started workflow run: ") == 1
     await controller.close()
 
 

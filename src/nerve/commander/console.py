@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from nerve.api.models import GateTold
 from nerve.commander.core.harmless import harmless
-from nerve.commander.core.lines import internal
+from nerve.commander.core.lines import gist, internal, is_own, logged, own
 from nerve.commander.core.waits import ENDS, STARTS
 from nerve.commander.reading import typed_line
 from nerve.commander.sentences import why
@@ -31,6 +31,8 @@ class AtConsole:
     renderer: Any
     read_line: Callable[[], Awaitable[str]] = staticmethod(typed_line)
     """Reads a line that is typed; "" at the end."""
+    _says_start = False
+    """Whether the start of the run that is executed has yet to be printed."""
 
     async def open(self) -> None:
         raise NotImplementedError
@@ -93,12 +95,14 @@ class AtConsole:
     async def execute(self, session_id: str, workflow_id: str, input: Any) -> None:
         """Start a run, and ask its gates at the console until it has ended."""
         await self.open()
+        self._says_start = True
         try:
             run_id = await self.begin(workflow_id, input)
         except (ValueError, NerveError) as error:
+            self._says_start = False
             self._refuse(why(error))
             return
-        self._print(f"[dim]Started workflow run: {run_id}[/dim]")
+        self._say_start(run_id)  # where no event has said it
         card = self.desk.runs[run_id]
         while not card.ended:
             if (card.gates and not await self._ask(card.gates[0])) or (not card.gates and not card.ended):
@@ -106,6 +110,12 @@ class AtConsole:
         self._print(ENDED.get(card.state) or "[red]Workflow failed: [/red]" + escaped(str(card.error)))
         if card.state == "completed":
             self._print(f"Result: {escaped(str(card.result))}")
+
+    def _say_start(self, run_id: str) -> None:
+        """Print the id of the run that is executed, once and before anything else of it."""
+        if self._says_start:
+            self._says_start = False
+            self._print(f"[dim]Started workflow run: {run_id}[/dim]")
 
     async def _ask(self, gate: GateTold) -> bool:
         """Ask a gate, which is shown, until it is settled here or elsewhere; False if nobody can be asked."""
@@ -160,22 +170,33 @@ class AtConsole:
         data, shows, mine = event.data, self.renderer, event.run_id == self.desk.focus
         match event.event_type:
             case "workflow_started" if mine:
+                self._say_start(event.run_id)
                 shows.show_started({"workflow_id": event.workflow_id, **data})
             case type if type in (*STARTS, *ENDS) and not (data.get("control") or internal(data)):
                 status = "running" if type in STARTS else "completed" if data.get("success") else "failed"
-                shows.update_step(step_name(event), status, duration=data.get("duration_ms"))
+                said = {} if type in STARTS else {"error" if status == "failed" else "note": gist(event)}
+                shows.update_step(step_name(event), status, duration=data.get("duration_ms"), **said)
             case "loop_iteration":
                 shows.show_iteration(data.get("loop_id"), data.get("iteration", 0) + 1, data.get("max"))
             case "gate_waiting":
                 shows.show_gate_prompt(data)
             case "gate_answered" | "gate_timeout" | "gate_cancelled":
                 shows.hide_gate_prompt()
+            case "log" if "thread" not in data:
+                self._show_line(logged(event))
+            case _ if is_own(event):
+                self._show_line(own(event))
             case "workflow_completed" if mine:
                 shows.show_completed({**data, "duration_s": self._took()})
             case "workflow_failed" if mine:
                 shows.show_failed(str(data.get("error") or "failed"))
             case "workflow_cancelled" if mine:
                 shows.show_cancelled(str(data.get("reason") or ""))
+
+    def _show_line(self, line: str | None) -> None:
+        """Show what a workflow or an agent says, with a renderer that shows lines."""
+        if line is not None and hasattr(self.renderer, "say"):
+            self.renderer.say(harmless(line))
 
     def _took(self) -> float:
         card = self.desk.focused
