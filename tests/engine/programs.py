@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,8 +16,11 @@ from nerve.store.memory import MemoryStore
 from nerve.store.port import Append, Row, RunRow
 
 BLIND = ("call", "fail", "gate", "emit", "clock", "sleep", "map", "graph", "child", "seq", "gather", "loop")
-SIGHTED = (*BLIND, "look", "as_completed", "race", "first", "give_up")
-BRANCHING = ("seq", "gather", "as_completed", "first")
+SIGHTED = (
+    *(*BLIND, "look", "as_completed", "race", "first", "give_up"),
+    *("spin", "hops", "cancel_others", "bounded", "shielded"),
+)
+BRANCHING = ("seq", "gather", "as_completed", "first", "cancel_others", "bounded", "shielded")
 
 
 def programs(kinds: tuple[str, ...] = SIGHTED) -> st.SearchStrategy[Any]:
@@ -38,9 +42,17 @@ class World:
     async def work(self, context: Any) -> Any:
         self.done.append((context.run_id, context.path))
         turns = self.delays[len(self.done) % len(self.delays)] if self.delays else 0
-        for _ in range(turns):
-            await asyncio.sleep(0)
+        try:
+            await spin(turns)
+        except asyncio.CancelledError:
+            await spin(turns * 2)  # it takes its time to end
+            raise
         return {"n": number(context.input), "at": context.path}
+
+
+async def spin(turns: int) -> None:
+    for _ in range(turns):
+        await asyncio.sleep(0)
 
 
 def number(value: Any) -> int:
@@ -72,7 +84,19 @@ async def interpret(ctx: WorkflowContext, program: Any) -> Any:
         case "call":
             return (await ctx.run("work", {"n": rest}))["output"]
         case "look":
-            return (await ctx.run("work", {"n": rest, "seen": ctx.state.get("seen", 0)}))["output"]
+            seen = {"seen": ctx.state.get("seen", 0), "log": log_of(ctx)}
+            return (await ctx.run("work", {"n": rest, **seen}))["output"]
+        case "spin":
+            await spin(rest * 5)
+            return log(ctx, f"spun {rest}")
+        case "hops":
+            return log(ctx, await hops(ctx, rest))
+        case "cancel_others":
+            return await cancel_others(ctx, rest)
+        case "bounded":
+            return log(ctx, await bounded(ctx, rest))
+        case "shielded":
+            return log(ctx, await asyncio.shield(asyncio.gather(*(interpret(ctx, part) for part in rest))))
         case "fail":
             return (await ctx.run("fail", rest))["error"]
         case "gate":
@@ -108,6 +132,59 @@ async def give_up(ctx: WorkflowContext, rest: int) -> Any:
     return result["output"]
 
 
+async def hops(ctx: WorkflowContext, rest: int) -> Any:
+    """A value that goes through queues and finished tasks."""
+    queues: list[asyncio.Queue[Any]] = [asyncio.Queue() for _ in range(rest + 2)]
+    finished = [asyncio.ensure_future(spin(0)) for _ in range(2)]
+
+    async def hand_on(place: int) -> None:
+        value = await queues[place].get()
+        await asyncio.gather(*finished)
+        await queues[place + 1].put(value)
+
+    workers = [asyncio.ensure_future(hand_on(place)) for place in range(rest + 1)]
+    await queues[0].put((await ctx.run("work", rest))["output"])
+    value = await queues[-1].get()
+    await asyncio.wait(workers)
+    return value
+
+
+async def cancel_others(ctx: WorkflowContext, rest: list[Any]) -> Any:
+    """What ends first, and how the others end when they are cancelled, in the order in which they do."""
+    tasks = [asyncio.ensure_future(noted(ctx, place, part)) for place, part in enumerate(rest)]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
+    beside = await ctx.run("work", {"log": log_of(ctx)})
+    ended = await asyncio.gather(*tasks, return_exceptions=True)
+    return [beside["output"], [type(end).__name__ for end in ended]]
+
+
+async def noted(ctx: WorkflowContext, place: int, part: Any) -> Any:
+    try:
+        return await interpret(ctx, part)
+    finally:
+        log(ctx, f"ended {place}")
+
+
+async def bounded(ctx: WorkflowContext, rest: list[Any]) -> Any:
+    try:
+        async with ctx.timeout(0.001):
+            return await asyncio.gather(*(noted(ctx, place, part) for place, part in enumerate(rest)))
+    except TimeoutError:
+        return "late"
+
+
+def log_of(ctx: WorkflowContext) -> list[Any]:
+    return list(ctx.state.get("log", []))
+
+
+def log(ctx: WorkflowContext, what: Any) -> Any:
+    """Note something in the order in which the body hears of it."""
+    ctx.state.setdefault("log", []).append(str(what))
+    return what
+
+
 def build(program: Any, world: World, store: MemoryStore) -> Session:
     """A session in which `program` is the workflow `main`."""
     session = Session(store=store)
@@ -130,7 +207,7 @@ def build(program: Any, world: World, store: MemoryStore) -> Session:
 
     @session.workflow
     async def main(ctx: WorkflowContext) -> Any:
-        return await interpret(ctx, program)
+        return {"result": await interpret(ctx, program), "log": log_of(ctx)}
 
     @session.workflow
     async def child(ctx: WorkflowContext) -> Any:
@@ -145,7 +222,8 @@ async def finish(run: Any) -> Any:
     while not waiting.done():
         for gate in run.pending_gates:
             if not gate.prompt.startswith("Never"):
-                await run.answer(f"{gate.prompt} yes", gate.gate_id)
+                with contextlib.suppress(RuntimeError):  # the body may have given it up just now
+                    await run.answer(f"{gate.prompt} yes", gate.gate_id)
         await asyncio.sleep(0)
     return waiting.result()
 

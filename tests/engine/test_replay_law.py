@@ -29,21 +29,21 @@ async def complete(program: Any, delays: list[int]) -> tuple[Any, MemoryStore, s
 
 async def rebuilt(
     program: Any, delays: list[int], store: MemoryStore, run_id: str, upto: int
-) -> tuple[Any, Any, World]:
+) -> tuple[Any, Any, World, MemoryStore]:
     world = World(delays)
     other = copied(store, run_id, upto)
     session = build(program, world, other)
     await session.recover()
     run = session.get_workflow_run(run_id)
     assert run is not None
-    return await finish(run), run, world
+    return await finish(run), run, world, other
 
 
 async def check_every_prefix(program: Any, delays: list[int], blind: bool, step: int) -> None:
     result, store, run_id, _ = await complete(program, delays)
     rows = store.events(run_id)
     for upto in sorted({*range(1, len(rows), step), len(rows) - 1}):
-        again, run, world = await rebuilt(program, delays[::-1], store, run_id, upto)
+        again, run, world, other = await rebuilt(program, delays[::-1], store, run_id, upto)
         events = run.events
         assert not settled(rows[:upto]) & {path for run_of, path in world.done if run_of == run_id}, (
             "a settled call ran again"
@@ -57,6 +57,8 @@ async def check_every_prefix(program: Any, delays: list[int], blind: bool, step:
         if upto == len(rows) - 1:
             assert again == result
         assert run.view.state == "completed"
+        once_more, *_ = await rebuilt(program, delays, other, run_id, len(other.events(run_id)) - 1)
+        assert once_more == again, "the run that was rebuilt is rebuilt otherwise"
 
 
 def comparable(value: Any) -> Any:

@@ -115,18 +115,22 @@ class Calls:
             return outcome
         except asyncio.CancelledError:
             if begun:
-                self._abandon(call, role, found, settled)
+                await self._abandon(call, role, found, settled)
             raise
 
-    def _abandon(self, call: Call, role: Role, found: Found | None, settled: bool) -> None:
-        """The body gave a call up that had begun: note what it took, and what may have happened in it."""
+    async def _abandon(self, call: Call, role: Role, found: Found | None, settled: bool) -> None:
+        """The body gave a call up that had begun: note what it took, and what may have happened in it.
+
+        The call may have taken its time to end: the body is told in the turn of the event that says so.
+        """
         drive, path, child = self._drive, call.path, role == "workflow"
         if role == "leaf" and call.policy.effect == "once":
             self.cut.append(path)
         elif child and found is not None and found.given_up:
             note_all_cut_off(drive, call)
         taken = self._given_up(call) if child else {"usage": self._noted(call)}
-        drive.abandon(path, "node_cancelled", found, settled, taken)
+        if (seq := drive.abandon(path, "node_cancelled", found, settled, taken)) is not None:
+            await drive.tell_end(seq)
 
     async def _told(self, call: Call, found: Found) -> Result | None:
         """What the journal says came of a call; None if that does not count any more."""

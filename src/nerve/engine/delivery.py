@@ -87,6 +87,21 @@ class Delivery:
             if future.cancelled():
                 self.blocked -= 1
 
+    async def awaited_in_turn(self, future: asyncio.Future[Any], is_gone: Callable[[], bool]) -> Any:
+        """What is handed over in its turn, also to a body that cancels while it waits, unless it `is_gone`.
+
+        The first time, the body had to wait as long for a leaf that took its time to end.
+        """
+        while True:
+            try:
+                return await asyncio.shield(future)
+            except asyncio.CancelledError:
+                if is_gone():
+                    if not future.done():
+                        self.blocked -= 1
+                        future.cancel()
+                    raise
+
     async def never(self) -> None:
         """What the body gives up by itself, or is made to: it ends by nothing else."""
         future = self.future()
@@ -111,6 +126,10 @@ class Delivery:
         queue.insert(at, (seq, future, outcome, durable))
         if not durable:
             self.pump()
+
+    def awaits(self, record: Record) -> bool:
+        """Whether the body waits for something recorded, which was not handed over yet."""
+        return record.seq in self._recorded
 
     def push_aside(self, seq: int, future: asyncio.Future[Any], outcome: Outcome) -> None:
         """A new outcome for a leaf at work: handed over when it is on disk, whatever the body does."""
@@ -165,14 +184,21 @@ class Delivery:
 
     def _has_next(self) -> bool:
         """Whether what comes next, from the queue or else from the journal, can be handed over."""
-        if self._queue:
+        if self._takes_queue():
             seq, _, _, durable = self._queue[0]
             return (not durable or seq <= self.committed) and not (self.stands and self.replay is None)
         record = self.replay.next() if self.replay is not None else None
-        return record is not None and record.seq in self._recorded
+        return record is not None and self.awaits(record)
+
+    def _takes_queue(self) -> bool:
+        """Whether the queue comes next: what is new is told after what is recorded, as on the next replay."""
+        if not self._queue or self.replay is None or self._queue[0][0] == 0:
+            return bool(self._queue)
+        obstacle = self.replay.obstacle()
+        return obstacle is None or obstacle.lenient
 
     def _taken(self) -> tuple[asyncio.Future[Any], Outcome]:
-        if self._queue:
+        if self._takes_queue():
             _, future, outcome, _ = self._queue.popleft()
             return future, outcome
         assert self.replay is not None
@@ -217,7 +243,7 @@ class Delivery:
         if obstacle is None:
             self._go_live()
             return
-        waits = obstacle.kind == "settle" and obstacle.seq in self._recorded
+        waits = self.awaits(obstacle)
         all_wait = obstacle.kind != "drop" and not waits and 0 < len(self.tasks) == self.blocked
         if obstacle.lenient or all_wait:
             if self._at_rest:

@@ -31,7 +31,7 @@ from nerve.engine.purses import Purses
 from nerve.engine.records import call_key, ids_of, lenient_upto, resets_in, resumed, settle_key, tally
 from nerve.engine.spending import Spent
 from nerve.engine.tasks import OWNER
-from nerve.engine.waits import Waits
+from nerve.engine.waits import OPENS, Waits
 from nerve.engine.writer import Writer
 from nerve.errors import Conflict, LimitReached, NerveError, NotJson, Rejected, StoreFull, Suspended
 from nerve.store.port import Row, RunRow, Store
@@ -242,7 +242,8 @@ class Drive:
         if replay is None:
             return None
         while (obstacle := replay.obstacle()) is not None:
-            if not (replay.untold(obstacle) or replay.give_way(obstacle)):
+            obstacle.done = self.delivery.awaits(obstacle)
+            if not (obstacle.done or replay.untold(obstacle) or replay.give_way(obstacle)):
                 break
         return obstacle
 
@@ -377,8 +378,12 @@ class Drive:
 
     def check_in(self) -> None:
         """A body that was stopped or let go gets nothing more; it cannot catch that as an Exception."""
-        if self.detached or self.stopping or self.verdict is not None or self.host.shutting_down:
+        if self.is_gone():
             raise Suspended
+
+    def is_gone(self) -> bool:
+        """Whether the body was stopped or let go: it is cancelled by the engine, and not by itself."""
+        return self.detached or self.stopping or self.verdict is not None or self.host.shutting_down
 
     @property
     def left(self) -> bool:
@@ -441,12 +446,17 @@ class Drive:
         self.delivery.reordered()
 
     async def told(self, found: Found) -> Any:
-        """The recorded outcome, in its turn; what was given up stays open until it is given up again."""
-        record = found.settle
+        """The recorded outcome, in its turn; what was given up stays open until it is given up again.
+
+        A call that has an outcome gives it also to a body that cancels: its leaf did so the first time.
+        """
+        record, delivery = found.settle, self.delivery
         assert record is not None
         if record.kind == "settle":
+            future = delivery.recorded(record)
+            insists = found.ask.row.type not in OPENS.values() and not record.lenient
             try:
-                outcome = await self.delivery.awaited(self.delivery.recorded(record))
+                outcome = await (self._in_turn(future) if insists else delivery.awaited(future))
             except TimeoutError as late:
                 outcome = late
             if record.void:
@@ -456,10 +466,17 @@ class Drive:
                 raise outcome
             return outcome
         try:
-            await self.delivery.never()
+            await delivery.never()
+        except asyncio.CancelledError:
+            if record.is_told and not self.is_gone():
+                await self._in_turn(delivery.recorded(record))
+            raise
         finally:
             record.done = True
-            self.delivery.pump()
+            delivery.pump()
+
+    def _in_turn(self, future: asyncio.Future[Any]) -> Awaitable[Any]:
+        return self.delivery.awaited_in_turn(future, self.is_gone)
 
     @property
     def is_live(self) -> bool:
@@ -489,16 +506,24 @@ class Drive:
 
     def abandon(
         self, path: str, type: str, found: Found | None, settled: bool, taken: Mapping[str, Any] | None = None
-    ) -> None:
-        """The body itself gave something up; on replay it will do so again. `taken` says what that took."""
-        if self.detached or self.stopping or self.verdict is not None or self.host.shutting_down:
-            return
-        if found is None or not found.given_up:
-            spent = taken is not None and taken["usage"] is not None and not settled
-            if taken is not None and not settled:
-                self.purses.spend(path, taken["usage"], by_child="run_id" in taken)
-            data = {"result": {"attributes": taken}} if spent else {}
-            self.note(type, path, data, None if settled else self.settle_key(path))
+    ) -> int | None:
+        """The body itself gave something up; on replay it will do so again. `taken` says what that took.
+
+        Gives the number of the event that says so, if it is new.
+        """
+        if self.is_gone() or (found is not None and found.given_up):
+            return None
+        spent = taken is not None and taken["usage"] is not None and not settled
+        if taken is not None and not settled:
+            self.purses.spend(path, taken["usage"], by_child="run_id" in taken)
+        data = {"result": {"attributes": taken}} if spent else {}
+        return self.note(type, path, data, None if settled else self.settle_key(path))
+
+    async def tell_end(self, seq: int) -> None:
+        """Return when it is the turn of the event that says that a call which was given up has ended."""
+        future = self.delivery.future()
+        self.delivery.push(seq, future, None, durable=False)
+        await self._in_turn(future)
 
     def free_path(self, path: str) -> str:
         """A path for something a leaf asks for: after a restart it may ask for more than it did."""

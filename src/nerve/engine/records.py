@@ -116,7 +116,7 @@ def outcome_of(row: Row) -> Any:
     """What the body is told: a result, an answer, or that the time ran out."""
     if row.type in ("gate_timeout", "signal_timeout"):
         return late(row.type.removesuffix("_timeout"), decode(row.data).get("timeout"))
-    if row.type == "timer_fired":
+    if row.type in ("timer_fired", "node_cancelled"):
         return None
     if row.type in ("gate_answered", "signal_received"):
         data = decode(row.data)

@@ -1,6 +1,7 @@
 """Recovery: the body runs again, what is settled is told from the journal, the rest goes on."""
 
 import asyncio
+import contextlib
 from contextlib import closing
 from datetime import datetime
 from itertools import pairwise
@@ -9,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from core.workflow.support import Latch, at_gate, counted, data_of, photographed, types, until, within
-from nerve import FunctionNode, Node, Session
+from nerve import FunctionNode, Graph, Node, Session
 from nerve.core.workflow import Workflow, WorkflowState
 from nerve.errors import NodeFailed, RunHeld, WorkflowFailed
 from nerve.store.port import Append, Row
@@ -770,3 +771,117 @@ async def test_a_body_that_never_rests_is_told_all_the_same(session):
 
     Workflow("body", session, body)
     assert await within((await session.start("body")).wait()) == "done"
+
+
+async def gives_up_a_leaf(ctx):
+    async with ctx.timeout(0.02):
+        await ctx.run("stubborn")
+
+
+async def gives_up_a_child(ctx):
+    async with ctx.timeout(0.02):
+        await ctx.run_workflow("child")
+
+
+async def gives_up_parallel_leaves(ctx):
+    async with ctx.timeout(0.02):
+        await asyncio.gather(ctx.run("stubborn"), ctx.run("stubborn"))
+
+
+async def gives_up_a_graph(ctx):
+    async with ctx.timeout(0.02):
+        await ctx.run_graph("graph")
+
+
+async def gives_up_twice(ctx):
+    async with ctx.timeout(0.04), ctx.timeout(0.02):
+        await ctx.run("stubborn")
+
+
+GIVING_UP = [
+    gives_up_a_leaf,
+    gives_up_a_child,
+    gives_up_parallel_leaves,
+    gives_up_a_graph,
+    gives_up_twice,
+]
+
+
+@pytest.mark.parametrize("give_up", GIVING_UP)
+async def test_the_end_of_what_was_given_up_is_heard_in_the_same_order_after_a_restart(file, give_up):
+    order = []
+
+    async def quick(context):
+        await given_up.wait()
+        return 1
+
+    async def stubborn(context):
+        try:
+            await asyncio.Event().wait()
+        finally:
+            given_up.set()
+            for _ in range(2):  # a second cancel does not end it either
+                with contextlib.suppress(asyncio.CancelledError):
+                    await until(lambda: "quick" in order)
+            raise asyncio.CancelledError
+
+    async def body(ctx):
+        order.clear()
+
+        async def bounded():
+            with contextlib.suppress(TimeoutError):
+                await give_up(ctx)
+            order.append("given up")
+
+        async def other():
+            await ctx.run("quick")
+            order.append("quick")
+
+        tasks = [asyncio.create_task(each()) for each in (bounded, other)]
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        winners = [tasks.index(task) for task in tasks if task in done]
+        await asyncio.gather(*tasks)
+        await ctx.run("effect", [winners, order])
+        return await ctx.gate("Go on?"), winners, order
+
+    async def child(ctx):
+        await ctx.run("stubborn")
+
+    seen = []
+    for part in ("start", "recover"):
+        given_up = asyncio.Event()
+        async with opened(file, body, ("quick", quick), ("stubborn", stubborn)) as session:
+            Workflow("child", session, child)
+            Graph("graph", session).add_step(session.get_node("stubborn"), "one")
+            effects = counted(session, "effect")
+            if part == "start":
+                await at_gate(await session.start("body"))
+            else:
+                (run,) = await session.recover()
+                await run.answer("yes")
+                assert await within(run.wait()) == ["yes", [1], ["quick", "given up"]]
+            seen.append(effects)
+    assert seen == [[[[1], ["quick", "given up"]]], []]
+
+
+async def test_a_leaf_that_gives_a_result_though_it_was_given_up_gives_it_again_after_a_restart(file):
+    async def partial(context):
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return "partial"
+
+    async def body(ctx):
+        task = asyncio.create_task(ctx.run("work"))
+        await ctx.sleep(0.01)
+        task.cancel()
+        return (await task)["output"], await ctx.gate("Go on?")
+
+    for part in ("start", "recover"):
+        async with opened(file, body, ("work", partial)) as session:
+            if part == "start":
+                await at_gate(await session.start("body"))
+            else:
+                (run,) = await session.recover()
+                await run.answer("yes")
+                assert await within(run.wait()) == ["partial", "yes"]

@@ -20,6 +20,7 @@ async def bounded(
     """
     task = asyncio.current_task()
     assert task is not None
+    before = task.cancelling()
     timer = asyncio.ensure_future(wait(Timer(path, seconds, guard=True, around=around)))
     fired = False
 
@@ -36,7 +37,8 @@ async def bounded(
     except asyncio.CancelledError:
         if not fired:
             raise
-        task.uncancel()
+        if task.uncancel() > before:
+            raise  # what is around was cancelled meanwhile, and is told only once
         raise TimeoutError(f"timed out after {seconds:g} s") from None
     finally:
         timer.remove_done_callback(fire)

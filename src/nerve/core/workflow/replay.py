@@ -79,6 +79,11 @@ class Record:
         data: dict[str, Any] = decode(self.row.data)
         return data
 
+    @property
+    def is_told(self) -> bool:
+        """Whether the body is told of it in its turn: an outcome, or that a call it gave up has ended."""
+        return self.kind == "settle" or self.row.type == "node_cancelled"
+
 
 @dataclass(slots=True)
 class Found:
@@ -222,7 +227,7 @@ class Replay:
         if self._next >= len(self._records):
             return None
         record = self._records[self._next]
-        return record if record.kind == "settle" else None
+        return record if record.is_told else None
 
     def obstacle(self) -> Record | None:
         """What is recorded next and was not asked for again."""
