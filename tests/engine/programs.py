@@ -231,12 +231,16 @@ async def finish(run: Any) -> Any:
 def copied(store: MemoryStore, run_id: str, upto: int) -> MemoryStore:
     """A store with the first events of a run, as if the process had died right after them."""
     other = MemoryStore()
-    asked = {row.path for row in store.events(run_id)[:upto]}
+    kept = store.events(run_id)[:upto]
+    asked, died = {row.path for row in kept}, kept[-1].at
     for row in store.runs():
         if row.run != run_id and decode(store.events(row.run)[0].data)["parent_path"] not in asked:
             continue
-        events: list[Row] = store.events(row.run)[: upto if row.run == run_id else None]
-        state = row.state if row.run != run_id else "running"
+        events, state = store.events(row.run), row.state
+        if row.run == run_id:
+            events, state = events[:upto], "running"
+        elif events[-1].type == "workflow_cancelled" and events[-1].at > died:
+            events, state = events[:-1], "running"  # its parent has yet to give it up
         open_row = RunRow(row.run, row.session, row.workflow, state, row.started, None, row.key, row.parent)
         other.append([Append(row.run, 0, events, open_row)])
     return other

@@ -632,8 +632,10 @@ async def test_what_the_engine_notes_of_a_changed_definition_is_no_name_of_ones_
         ctx.emit("workflow_changed", {"field": "title"})
 
     Workflow("body", session, body)
-    with pytest.raises(ValueError, match="'workflow_changed' is written by the engine only"):
-        await (await session.start("body")).wait()
+    run = await session.start("body")
+    await within(run.wait())
+    assert "user:workflow_changed" in types(run)
+    assert "workflow_changed" not in types(run)
 
 
 async def test_a_run_that_cannot_be_made_sense_of_keeps_no_other_from_being_taken_up(file):
