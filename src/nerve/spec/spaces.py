@@ -141,7 +141,10 @@ class Looking(Inline):
             raise
         except TimeoutError:
             return self._late(timeout)
-        return heard(Result.ok(True, seen) if self.spec.test else self._seen(seen), self.scope)
+        value = value_of(seen)
+        if self.spec.test:
+            return heard(Result.ok(True, {**seen, "value": value}), self.scope)
+        return heard(result_of(seen, value), self.scope)
 
     def _late(self, timeout: float | None) -> Result:
         if self.spec.test:
@@ -158,10 +161,14 @@ class Looking(Inline):
             if condition.response is not None and sent is not None:
                 sent.overdue = True
 
-    def _seen(self, seen: dict[str, Any]) -> Result:
-        """The value of a signal or an answer; of another fact, what its pattern captured."""
-        captured = seen["captures"]
-        value = captured["value"] if captured.keys() == {"value"} else captured
-        if error := seen["fact"][-1].get("error") if seen["fact"][0] == "agent-response" else None:
-            return Result.failed(str(error), "AgentFailed", value, seen)
-        return Result.ok(value, seen)
+
+def value_of(seen: dict[str, Any]) -> Any:
+    """The value of a signal or an answer; of another fact, what its pattern captured."""
+    captured = seen["captures"]
+    return captured["value"] if captured.keys() == {"value"} else captured
+
+
+def result_of(seen: dict[str, Any], value: Any) -> Result:
+    if error := seen["fact"][-1].get("error") if seen["fact"][0] == "agent-response" else None:
+        return Result.failed(str(error), "AgentFailed", value, seen)
+    return Result.ok(value, seen)

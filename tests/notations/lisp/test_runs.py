@@ -175,3 +175,48 @@ async def test_nodes_gates_and_commands_give_values_to_names() -> None:
         await until(lambda: run.state is WorkflowState.WAITING)
         run.answer_gate("yes")
         assert await value_of(run) == ["yes", "it: a $(b)", 20]
+
+
+@pytest.mark.parametrize(
+    ("test", "holds"),
+    [
+        ('(= (signal v :key @workflow-id) "ok")', True),
+        ('(= (signal v :key @workflow-id) "no")', False),
+        ('(!= (signal absent) "ok")', True),
+        ("(= (signal absent) nil)", True),
+        ('(contains ["ok"] (signal v :key @workflow-id))', True),
+        ('(= (or (signal absent) "none") "none")', True),
+        ('(and (signal v) (= (signal v) "ok"))', True),
+        ("(signal empty)", True),
+        ("(not (signal empty))", False),
+        ("(both (signal empty) (signal v))", True),
+        ("(fine (signal v))", True),
+        ("(fine (signal empty))", False),
+        ('(> (get (fact (score :n ?n)) "n") 6)', True),
+        ("(> (fact (score :n ?value)) 7)", False),
+        ('(if (signal empty) (= (signal v) "ok") false)', True),
+        ('(signal named :key (signal v))', True),
+    ],
+)
+async def test_a_condition_that_is_compared_in_a_test_is_its_value(test: str, holds: bool) -> None:
+    forms = f"""(defn both (a b) (and a b)) (defn ok (x) (= x "ok")) (defn fine (x) (ok x))
+      (state s (branch (on {test} (result true)) (otherwise (result false))))"""
+    async with session() as space:
+        await space.signal("v", key="a", value="ok")
+        await space.signal("empty")
+        await space.signal("named", key="ok")
+        await space.dataspace.assert_fact("(score :n 7)")
+        assert await value_of(await start(space, forms, label="a")) is holds
+
+
+async def test_a_loop_ends_when_a_signal_has_a_value() -> None:
+    turn = '(wait (fact (turn))) (retract (turn)) (log "again")'
+    async with session() as space:
+        run = await start(space, f'(state s (loop {turn} :until (= (signal v) "ok")))')
+        await space.signal("v", value="no")
+        await space.dataspace.assert_fact("(turn)")
+        await until(lambda: len(logged(run)) == 1)
+        await space.signal("v", value="ok")
+        await space.dataspace.assert_fact("(turn)")
+        await value_of(run)
+    assert len(logged(run)) == 2

@@ -35,16 +35,20 @@ def conditional(program: Program, form: Form) -> ListForm:
 
 @special("signal", "transcript-response", "fact")
 def held(program: Program, form: ListForm, env: Env) -> str:
-    """The value a condition comes with, or in a test whether it holds: a step before the one that asks."""
+    """The value a condition comes with, or in a test whether it holds: a step before the one that asks.
+
+    Where it is compared in a test, it is the value that it has now, or nil if it does not hold.
+    """
     if env.steps is None:
         program.tell.refuse(form, f"({form.head} …) cannot stand here", "Bind it with let, and use the name.")
-    found = condition(program, form, env)
+    found = condition(program, form, env.comparing())
     step = node("wait", form.place, id=program.new_id(form.head))
     step.put("any", Seq((), form.place).push(found, form.place), form.place)
     if env.test:
         step.put("test", True, form.place)
     env.add(step)
-    return f"steps.{step['id']}.output"
+    compared = env.test and env.compared
+    return f"(steps.{step['id']}.attributes.value ?? null)" if compared else f"steps.{step['id']}.output"
 
 
 @special("wait", "await")

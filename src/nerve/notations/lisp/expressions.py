@@ -29,7 +29,8 @@ LONGEST: Final = 4_000
 """Characters of one expression; the expression language reads a little more."""
 ALTOGETHER: Final = 1 << 20
 """Characters of all expressions of a workflow: helpers are written out wherever they are used."""
-SLOT: Final = re.compile("\0([0-9]+)\0")
+SLOT: Final = re.compile("\0([0-9]+)(=?)\0")
+"""A parameter of a helper: its number, and whether its value is compared there."""
 WORKFLOW_ID: Final = "@workflow-id"
 CONSTANTS: Final = {None: "null", True: "true", False: "false"}
 
@@ -74,9 +75,10 @@ def unbounded(program: Program, form: Form, env: Env) -> str:
         case Symbol():
             return named(program, form, env)
         case VectorForm(items):
-            return f"[{', '.join(text(program, item, env) for item in items)}]"
+            return f"[{', '.join(text(program, item, env.comparing()) for item in items)}]"
         case MapForm(items):
-            pairs = (f"{quoted(key_text(key))}: {text(program, item, env)}" for key, item in items)
+            inner = env.comparing()
+            pairs = (f"{quoted(key_text(key))}: {text(program, item, inner)}" for key, item in items)
             return f"({{{', '.join(pairs)}}})"
         case ListForm():
             return called(program, form, env)
@@ -91,7 +93,8 @@ def named(program: Program, form: Symbol, env: Env) -> str:
         if form.name in ("input", "iteration"):
             fix = f"Write ({form.name}), and in :args (({form.name}))."
         program.tell.refuse(form, f"unknown name '{shown(form.name)}'", fix)
-    return env.names[form.name]
+    found = env.names[form.name]
+    return SLOT.sub("\0\\1=\0", found) if env.compared and found.startswith("\0") else found
 
 
 def called(program: Program, form: ListForm, env: Env) -> str:
@@ -107,7 +110,15 @@ def called(program: Program, form: ListForm, env: Env) -> str:
         return "null"
     function = FUNCTIONS[name]
     counted(program.tell, form, len(form.items) - 1, function.least, function.most)
-    return function.write([text(program, item, env) for item in arguments(form)])
+    given = enumerate(arguments(form))
+    return function.write([text(program, item, argument_env(env, name, n)) for n, item in given])
+
+
+def argument_env(env: Env, function: str, number: int) -> Env:
+    """Where an argument stands: a condition in it is tested, or compared by its value."""
+    if function in ("and", "or") or (function == "if" and number):
+        return env
+    return env.comparing(function not in ("not", "if"))
 
 
 def arguments(form: ListForm) -> list[Form]:
@@ -123,11 +134,16 @@ def inlined(program: Program, form: ListForm, helper: Helper | None, env: Env) -
         fix = "A helper calls only those above it, never itself."
         program.tell.refuse(form, f"the helper '{form.head}' is not complete here", fix)
     counted(program.tell, form, len(form.items) - 1, helper.parameters, helper.parameters)
-    given = [text(program, item, env) for item in form.items[1:]]
-    size = len(helper.text) + sum(len(given[int(slot)]) for slot in SLOT.findall(helper.text))
+    slots = SLOT.findall(helper.text)
+    unused = {(str(n), "") for n in range(helper.parameters) if str(n) not in dict(slots)}
+    given = {
+        (number, compared): text(program, form.items[int(number) + 1], env.comparing(bool(compared)))
+        for number, compared in sorted({*slots, *unused}, key=lambda slot: (int(slot[0]), slot[1]))
+    }
+    size = len(helper.text) + sum(len(given[slot]) for slot in slots)
     if size > 2 * LONGEST:
         program.tell.refuse(form, f"the expression is longer than {LONGEST} characters", "Use let.")
-    return SLOT.sub(lambda found: given[int(found[1])], helper.text)
+    return SLOT.sub(lambda found: given[found[1], found[2]], helper.text)
 
 
 @special("input")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import ChainMap
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nerve.notations.lisp.telling import Teller
@@ -37,15 +37,20 @@ class Helper:
 class Env:
     """Where a form stands: the names in sight, and the steps to which it adds its own.
 
-    In a `test`, a condition says whether it holds now; elsewhere it waits. Without `steps` it can do neither.
+    In a `test`, a condition does not wait: it says whether it holds now or, where it is `compared`, what value
+    it has now. Elsewhere it waits. Without `steps` it can do neither.
     """
 
     names: Names
     steps: list[Map] | None
     test: bool = False
+    compared: bool = False
 
     def testing(self) -> Env:
         return Env(self.names, self.steps, True)
+
+    def comparing(self, compared: bool = True) -> Env:
+        return self if compared is self.compared else replace(self, compared=compared)
 
     def add(self, node: Map) -> None:
         if self.steps is not None:
