@@ -10,6 +10,8 @@ from typing import Any
 from nerve.core.event import WorkflowEvent, is_reserved
 from nerve.core.ledger import Ledger
 from nerve.core.limits import Usage
+from nerve.core.nodes.attempt import is_in
+from nerve.core.nodes.context import take
 
 RUNNING_STATES = frozenset({"running", "waiting", "pausing", "paused"})
 BUSY = ("running", "waiting", "retrying")
@@ -70,6 +72,12 @@ class RunView:
     _resting: set[str] = field(default_factory=set)
     """Leaves at which no further attempt begins while the run is paused."""
     _paused: bool = False
+    _visits: dict[str, dict[str, int]] = field(default_factory=dict)
+    """How often each machine has entered each of its states."""
+    _current: dict[str, str] = field(default_factory=dict)
+    """The path of the state that each machine is in."""
+    _before_end: dict[str, str] = field(default_factory=dict)
+    """The states of steps without events of their own as they were when the run ended."""
     _copied: int = -1
     """How many events it has from the run that it was forked from, which has spent what they tell."""
 
@@ -96,6 +104,11 @@ class RunView:
                 looping = self._node(event.path, event.path.rsplit("/", 1)[-1])
                 looping.iteration = (whole_number(event.data.get("iteration")) or 0) + 1
                 looping.max_iterations = whole_number(event.data.get("max"))
+                self._decided(looping, event)
+        elif event.event_type == "state_entered":
+            self._entered(event)
+        elif event.event_type == "branch_taken":
+            self._branched(event)
         elif event.event_type in ("provider_limited", "provider_open"):
             if (node := self.nodes.get(event.path)) is not None:
                 node.held = text(event.data.get("message"))
@@ -132,7 +145,7 @@ class RunView:
             self.state, self.ended_at = what, event.timestamp
             self.result, self.error = data.get("result"), data.get("error") or data.get("reason") or None
             self.gates.clear()
-            self._end_all(event.timestamp)
+            self._end_all(event.timestamp, what)
         elif what == "paused":
             self._paused = True
             self._resting = set(data.get("resting", ()))
@@ -141,12 +154,70 @@ class RunView:
         elif what == "resumed":
             self._paused, self.held, self.state = False, None, "running"
             self._resting.clear()
+            for path, state in self._before_end.items():
+                self.nodes[path].state, self.nodes[path].ended_at = state, None
+            self._before_end.clear()
 
-    def _end_all(self, at: datetime) -> None:
-        """What was going on when the run ended goes on no more."""
+    def _end_all(self, at: datetime, what: str) -> None:
+        """What was going on when the run ended goes on no more, and what was to come does not come."""
+        current = set(self._current.values())
+        last = max((n for n, node in enumerate(self.tree) if node.state != "pending"), default=-1)
+        passed = {id(node) for n, node in enumerate(self.tree) if n < last or what == "completed"}
         for node in self.nodes.values():
+            if not node.own and node.state in ("pending", "running"):
+                self._before_end[node.path] = node.state
             if node.state in BUSY:
-                node.state, node.ended_at, node.held = "cancelled", at, None
+                working = any(part.state in BUSY for part in node.children)
+                node.state = what if node.path in current and not node.own and not working else "cancelled"
+                node.ended_at, node.held = at, None
+            elif node.state == "pending":
+                # Without a machine, steps follow each other: one that only computes a value has no event.
+                computed = id(node) in passed and "" not in self._current
+                node.state = "completed" if computed else "skipped"
+
+    # -- what records nothing itself -----------------------------------------------------------
+
+    def _entered(self, event: WorkflowEvent) -> None:
+        """A machine goes on to a state: the one before is over, and this one has begun."""
+        name, machine = text(event.data.get("state")), event.path
+        if not name or self._is_leaf(machine):
+            return
+        if (left := self._current.get(machine)) is not None:
+            self._leave(self.nodes[left], event, event.data.get("previous"))
+        path = self._current[machine] = take(machine, self._visits.setdefault(machine, {}), name)
+        node = self._node(path, path.rsplit("/", 1)[-1])
+        node.state, node.started_at, node.ended_at = "running", event.timestamp, None
+        self._around(replace(event, path=path))
+
+    def _leave(self, node: NodeView, event: WorkflowEvent, how: object) -> None:
+        for machine, state in list(self._current.items()):
+            if machine and is_in(machine, node.path):
+                del self._current[machine]
+                self._leave(self.nodes[state], event, how)
+        if not node.own and (node.state == "running" or how in ("completed", "failed")):
+            node.state = "failed" if how == "failed" else "completed"
+            node.ended_at = event.timestamp
+
+    def _branched(self, event: WorkflowEvent) -> None:
+        """A way was taken, which may have nothing in it that is recorded."""
+        name = text(event.data.get("branch"))
+        if self._is_leaf(event.path):
+            return
+        if event.path:
+            self._decided(self._node(event.path, event.path.rsplit("/", 1)[-1]), event)
+        if name:
+            path = take(event.path, {}, name)
+            self._decided(self._node(path, path.rsplit("/", 1)[-1]), event)
+
+    def _decided(self, node: NodeView, event: WorkflowEvent) -> None:
+        """What only decides is over when it has; what is done in it is known by its own events."""
+        if not node.own and node.state == "pending":
+            node.state, node.started_at, node.ended_at = "completed", event.timestamp, event.timestamp
+            self._around(replace(event, path=node.path))
+
+    def _is_leaf(self, path: str) -> bool:
+        node = self.nodes.get(path)
+        return node is not None and node.own and not node.control
 
     def _call(self, event: WorkflowEvent, what: str) -> None:
         data = event.data
@@ -178,6 +249,8 @@ class RunView:
             last = next(
                 (part.state for part in reversed(node.children) if part.state != "pending"), "pending"
             )
+            if not busy and path in self._current.values():
+                busy = ["running"]
             node.state, node.ended_at = (busy[0], None) if busy else (last, event.timestamp)
 
     def _settled(self, node: NodeView, data: dict[str, Any], event: WorkflowEvent, what: str) -> None:
@@ -222,6 +295,8 @@ class RunView:
             node.state, node.ended_at = "waiting", None
         else:
             kind = event.event_type.rpartition("_")[2]
+            if kind == "timeout" and event.data.get("timeout") == 0:
+                kind = "received"  # a test waits for no time, and has its answer
             node.state = {"timeout": "failed", "cancelled": "cancelled"}.get(kind, "completed")
             node.ended_at = event.timestamp
         self._around(replace(event, path=node.path))

@@ -133,11 +133,11 @@ def cancelled(run: Any) -> list[str]:
 @pytest.mark.parametrize(
     "body",
     [
-        f"(with-timeout 0.05 {SEND} {AWAIT} {LATE})",
-        f"(with-timeout 0.05 {SEND} (loop :times 2 (wait (signal never))) {LATE})",
-        f"{SEND} (with-timeout 0.05 {AWAIT} {LATE})",
+        f"(with-timeout 0.5 {SEND} {AWAIT} {LATE})",
+        f"(with-timeout 0.5 {SEND} (loop :times 2 (wait (signal never))) {LATE})",
+        f"{SEND} (with-timeout 0.5 {AWAIT} {LATE})",
         f'{SEND} (select (on (transcript-response :request-id one) (log "no"))'
-        ' (timeout 0.05 (log "late") (goto end)))',
+        ' (timeout 0.5 (log "late") (goto end)))',
     ],
     ids=["sent inside", "sent inside and not awaited", "sent outside", "select"],
 )
@@ -185,7 +185,7 @@ async def test_a_prompt_of_another_branch_is_not_stopped_by_a_timeout() -> None:
     }
     waits = {tag: {"kind": "wait", "id": f"w{tag}", "any": [{"response": tag}]} for tag in prompts}
     quick = {"kind": "sequence", "id": "quick", "steps": [prompts["a"], waits["a"]]}
-    bounded = {**quick, "timeout": 0.1, "on_error": {"kind": "emit", "id": "late", "event": "log"}}
+    bounded = {**quick, "timeout": 0.5, "on_error": {"kind": "emit", "id": "late", "event": "log"}}
     other = {"kind": "sequence", "id": "other", "steps": [prompts["b"], waits["b"]]}
     body = {"kind": "parallel", "id": "both", "branches": [bounded, other]}
     async with session() as space:
@@ -200,7 +200,7 @@ async def test_a_prompt_of_another_branch_is_not_stopped_by_a_timeout() -> None:
 
 
 async def test_a_timeout_goes_on_after_a_crash_and_stops_the_prompt(tmp_path: Path) -> None:
-    states = [f"(state s (with-timeout 0.3 {SEND} {AWAIT} {LATE}))", END]
+    states = [f"(state s (with-timeout 1 {SEND} {AWAIT} {LATE}))", END]
     dead = tmp_path / "dead"
     async with session(store=tmp_path / "nerve.db") as space:
         seen = hanging(space)
@@ -218,7 +218,7 @@ async def test_a_timeout_goes_on_after_a_crash_and_stops_the_prompt(tmp_path: Pa
 async def test_a_run_with_a_stopped_prompt_is_replayed_to_the_same_end(tmp_path: Path) -> None:
     """The process dies in the state after the one whose prompt was stopped."""
     states = [
-        f"(state s (with-timeout 0.05 {SEND} {AWAIT} {LATE}))",
+        f"(state s (with-timeout 0.5 {SEND} {AWAIT} {LATE}))",
         '(state end (let ((sure (gate "Sure?"))) (result sure)) (terminal))',
     ]
     async with session(store=tmp_path / "nerve.db") as space:
@@ -246,6 +246,6 @@ async def test_a_provider_that_is_too_slow_is_stopped() -> None:
 
     space = Session("s", providers={"worker": ScriptedProvider(slow), "other": ScriptedProvider([])})
     async with space:
-        run = await load(space, f"(state s (with-timeout 0.05 {SEND} {AWAIT} {LATE}))", END).start("w")
+        run = await load(space, f"(state s (with-timeout 0.5 {SEND} {AWAIT} {LATE}))", END).start("w")
         assert await value_of(run) == "end"
     assert stopped == ["Do it"]

@@ -195,7 +195,7 @@ async def test_nodes_gates_and_commands_give_values_to_names() -> None:
         ('(> (get (fact (score :n ?n)) "n") 6)', True),
         ("(> (fact (score :n ?value)) 7)", False),
         ('(if (signal empty) (= (signal v) "ok") false)', True),
-        ('(signal named :key (signal v))', True),
+        ("(signal named :key (signal v))", True),
     ],
 )
 async def test_a_condition_that_is_compared_in_a_test_is_its_value(test: str, holds: bool) -> None:

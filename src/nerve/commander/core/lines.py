@@ -18,7 +18,7 @@ SYMBOLS = {
     "retrying": ("↻", "yellow"),
     "completed": ("✓", "green"),
     "failed": ("✗", "red"),
-    "skipped": ("○", "dim"),
+    "skipped": ("–", "dim"),
     "cancelled": ("✗", "dim"),
     "pausing": ("⏸", "yellow"),
     "paused": ("⏸", "blue"),

@@ -37,8 +37,8 @@ class Helper:
 class Env:
     """Where a form stands: the names in sight, and the steps to which it adds its own.
 
-    In a `test`, a condition does not wait: it says whether it holds now or, where it is `compared`, what value
-    it has now. Elsewhere it waits. Without `steps` it can do neither.
+    In a `test`, a condition does not wait: it says whether it holds now or, where it is `compared`, which
+    value it has now. Elsewhere it waits. Without `steps` it can do neither.
     """
 
     names: Names

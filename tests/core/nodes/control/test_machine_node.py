@@ -38,8 +38,9 @@ async def test_each_body_sees_what_the_one_before_gave(session: Session) -> None
 async def test_it_emits_the_states_it_enters(session: Session) -> None:
     _, events = await watched(review(session, ["good"]))
     assert of_type(events, "state_entered") == [
-        {"node_id": "review", "state": name, "transition": number}
-        for number, name in enumerate(["write", "check", "merge"], 1)
+        {"node_id": "review", "state": "write", "transition": 1},
+        {"node_id": "review", "state": "check", "transition": 2, "previous": "completed"},
+        {"node_id": "review", "state": "merge", "transition": 3, "previous": "completed"},
     ]
 
 

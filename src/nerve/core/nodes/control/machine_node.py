@@ -63,6 +63,7 @@ class MachineNode(ControlNode):
     async def execute(self, context: ExecutionContext) -> Result:
         name: str | None = self.start
         visited: list[str] = []
+        entered: dict[str, Any]
         result = Result.ok(output_of(context.input))
         given = context.input
         while name is not None:
@@ -75,7 +76,10 @@ class MachineNode(ControlNode):
                     {"states": visited},
                 )
             visited.append(name)
-            context.emit("state_entered", {"node_id": self.id, "state": name, "transition": len(visited)})
+            entered = {"node_id": self.id, "state": name, "transition": len(visited)}
+            if len(visited) > 1:
+                entered["previous"] = "completed" if result.success else "failed"
+            context.emit("state_entered", entered)
             state = self.states[name]
             result = given = await context.call(state.body, given, id=name)
             name = self._next(context, name, state, result)
