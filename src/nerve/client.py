@@ -54,10 +54,17 @@ class Where:
 class Line(Protocol):
     """What is between a client and its api."""
 
-    async def perform(self, operation: Operation, given: dict[str, Any]) -> models.Told: ...
-    def watch(self, run: str | None, after: int) -> AsyncGenerator[models.EventTold]: ...
-    def news(self) -> AsyncGenerator[models.EventTold | None]: ...
-    async def close(self) -> None: ...
+    async def perform(self, operation: Operation, given: dict[str, Any]) -> models.Told:
+        """Do one operation and return its reply; ApiError says why not."""
+
+    def watch(self, run: str | None, after: int) -> AsyncGenerator[models.EventTold]:
+        """Yield the events of a run, or of all runs, after the one numbered `after`."""
+
+    def news(self) -> AsyncGenerator[models.EventTold | None]:
+        """Yield the events of all runs as they happen; None when some may have been missed."""
+
+    async def close(self) -> None:
+        """Release the connection."""
 
 
 class Call(Generic[T]):
@@ -175,6 +182,7 @@ class Client:
         return self._line.news()
 
     async def close(self) -> None:
+        """Release the connection; a session that was given stays open."""
         await self._line.close()
 
     async def __aenter__(self) -> Client:
@@ -221,9 +229,11 @@ class Direct:
         self._api = api
 
     async def perform(self, operation: Operation, given: dict[str, Any]) -> models.Told:
+        """Do one operation in this process."""
         return await self._api.perform(operation.name, given)
 
     async def watch(self, run: str | None, after: int) -> AsyncGenerator[models.EventTold]:
+        """Yield the events of a run, or of all runs, after the one numbered `after`."""
         lagged = True
         while lagged:
             lagged = False
@@ -237,12 +247,13 @@ class Direct:
                 lagged = True
 
     async def news(self) -> AsyncGenerator[models.EventTold | None]:
+        """Yield the events of all runs as they happen."""
         async with contextlib.aclosing(self._api.hub.watch_all()) as everything:
             async for _, event in everything:
                 yield event
 
     async def close(self) -> None:
-        pass
+        """Do nothing: the session belongs to the caller."""
 
 
 class Over(Exception):
@@ -270,6 +281,7 @@ class Wire:
         return self._http
 
     async def perform(self, operation: Operation, given: dict[str, Any]) -> models.Told:
+        """Do one operation at the server."""
         import httpx2
 
         asked = read(operation, given).model_dump(exclude_unset=True)
@@ -313,6 +325,7 @@ class Wire:
             return await fresh.request(method, path, **body)
 
     async def watch(self, run: str | None, after: int) -> AsyncGenerator[models.EventTold]:
+        """Yield the events of a run, or of all runs, after the one numbered `after`; reconnects."""
         import httpx2
 
         path = "/events" if run is None else f"/events/workflow/{in_path(run)}"
@@ -346,6 +359,7 @@ class Wire:
             failures += 1
 
     async def news(self) -> AsyncGenerator[models.EventTold | None]:
+        """Yield the events of all runs as they happen; None after a new connection."""
         import httpx2
 
         try:
@@ -377,6 +391,7 @@ class Wire:
                 yield sent
 
     async def close(self) -> None:
+        """Close the connections to the server."""
         if self._http is not None:
             http, self._http = self._http, None
             await http.aclose()

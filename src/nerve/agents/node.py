@@ -72,6 +72,7 @@ class AgentNode(Node):
         self.options = Options(system=system, tools=tools, max_turns=max_turns, env=dict(env or {}))
 
     async def execute(self, context: ExecutionContext) -> Result:
+        """Ask the agent, and return its answer as a Result."""
         try:
             talk = self._talk(context)
         except Exception as error:

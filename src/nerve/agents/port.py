@@ -124,6 +124,7 @@ class Permission:
         return replace(self, cwd=os.path.abspath(os.path.join(folder, self.cwd)))
 
     def uses(self) -> list[Use]:
+        """The tool, under each name that a pattern may give it."""
         return [Use(name, self.input, self.cwd) for name in (self.tool, *self.names)]
 
 

@@ -68,9 +68,11 @@ class ApiError(NerveError):
 
     @property
     def status(self) -> int:
+        """The HTTP status of this error."""
         return STATUS[self.code]
 
     def to_dict(self) -> dict[str, Any]:
+        """The error as it is sent: `code`, `message` and `fix`, with what else belongs to it."""
         told: dict[str, Any] = {"code": self.code, "message": self.message, "fix": self.fix}
         return told | ({"details": self.details} if self.details else {})
 

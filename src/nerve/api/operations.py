@@ -25,6 +25,7 @@ class Operation:
 
     @property
     def changes(self) -> bool:
+        """Whether it changes anything, and does not only read."""
         return self.method == "POST"
 
 

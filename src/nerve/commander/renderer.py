@@ -58,6 +58,7 @@ class WorkflowRenderer:
     # -- a run as it goes on -----------------------------------------------------------------------------
 
     def show_started(self, data: Mapping[str, Any]) -> None:
+        """Draw the tree of a run that begins; `data` has `workflow_id`, and `steps` if they are known."""
         name = harmless(str(data["workflow_id"]))
         self.rest()
         self.tree = Tree(Text(f"🔄 {name}", "bold blue"), guide_style="dim")
@@ -86,6 +87,7 @@ class WorkflowRenderer:
             self.say(Text(f"[{step_id}] ") + step.label() + Text(f" {said}".rstrip()))
 
     def show_iteration(self, loop_id: str, iteration: int, max_iter: int | None = None) -> None:
+        """Show that a loop begins its iteration number `iteration`, of at most `max_iter`."""
         of = f"/{max_iter}" if max_iter else ""
         step = self._step(loop_id)
         step.rounds = f" [{iteration}{of}]"
@@ -105,16 +107,19 @@ class WorkflowRenderer:
             self._draw()
 
     def show_completed(self, data: Mapping[str, Any]) -> None:
+        """Show that the run has completed; `data` has `duration_s` or `duration_ms`."""
         self.rest()
         took = data.get("duration_s")
         took = data.get("duration_ms", 0) / 1000 if took is None else took
         self._end(f"✓ Completed in {took:.1f}s", "Workflow Complete", "green")
 
     def show_failed(self, error: str) -> None:
+        """Show that the run has failed, and why."""
         self.rest()
         self._end(f"✗ {harmless(str(error))}", "Workflow Failed", "red")
 
     def show_cancelled(self, reason: str = "") -> None:
+        """Show that the run was stopped, and why."""
         self.rest()
         self._end(f"✗ {harmless(reason) or 'stopped'}", "Workflow Cancelled", "yellow")
 
@@ -127,6 +132,7 @@ class WorkflowRenderer:
         self.console.print(prose(result) if isinstance(result, str) else Text(harmless(str(result))))
 
     def show_error(self, error: str) -> None:
+        """Show why something was not done."""
         self.say(Text(f"Error: {harmless(str(error))}", "red"))
 
     def rest(self) -> None:

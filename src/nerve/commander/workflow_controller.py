@@ -278,6 +278,7 @@ class WorkflowController(AtConsole):
         return run.run_id
 
     async def began(self, run: RunTold, routed: bool = False) -> None:
+        """List a run that has begun, look at it, and follow it."""
         self.desk.list_runs([run])
         self.desk.look_at(run.run_id)
         try:

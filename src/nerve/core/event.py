@@ -153,6 +153,7 @@ class WorkflowEvent:
 
     @property
     def aliases(self) -> tuple[str, ...]:
+        """The other names of this kind of event."""
         return _OTHERS.get(self.event_type, ())
 
     def is_a(self, name: str) -> bool:
@@ -160,6 +161,7 @@ class WorkflowEvent:
         return self.event_type in (name, canonical(name))
 
     def to_dict(self) -> dict[str, Any]:
+        """The event as plain data, its timestamp as ISO 8601 text."""
         return {
             "run_id": self.run_id,
             "workflow_id": self.workflow_id,
@@ -202,7 +204,8 @@ def shortened(data: dict[str, Any]) -> dict[str, Any]:
 class EventSink(Protocol):
     """Anything with an `emit`, sync or async; a plain callable is taken too."""
 
-    def emit(self, event: WorkflowEvent) -> Any: ...
+    def emit(self, event: WorkflowEvent) -> Any:
+        """Take one event; what it returns is awaited if it can be."""
 
 
 Sink = EventSink | Callable[[WorkflowEvent], Any]

@@ -63,6 +63,7 @@ class Limits:
 
     @classmethod
     def read(cls, data: Mapping[str, Any] | None) -> Limits:
+        """Limits from recorded data; names that are unknown here are left out."""
         known = {field.name for field in fields(cls)}
         return cls(**{name: value for name, value in (data or {}).items() if name in known})
 
@@ -84,6 +85,7 @@ class Limits:
         return replace(self, **given)
 
     def to_dict(self) -> dict[str, Any]:
+        """The limits that are set, as plain data."""
         return {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
 
 

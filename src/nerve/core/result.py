@@ -41,6 +41,7 @@ class Result(dict[str, Any]):
 
     @classmethod
     def ok(cls, output: Any = None, attributes: Mapping[str, Any] | None = None) -> Result:
+        """A successful result with this output."""
         return cls(success=True, output=output, attributes=dict(attributes or {}))
 
     @classmethod
@@ -51,6 +52,7 @@ class Result(dict[str, Any]):
         output: Any = None,
         attributes: Mapping[str, Any] | None = None,
     ) -> Result:
+        """A failed result with this error; `error_type` is a short name of its kind."""
         return cls(
             success=False,
             output=output,
@@ -87,28 +89,34 @@ class Result(dict[str, Any]):
 
     @classmethod
     def raised(cls, error: BaseException) -> Result:
+        """A failed result for an exception, which `cause` keeps."""
         result = cls.failed(text_of(error), type(error).__name__)
         result.cause = error
         return result
 
     @property
     def success(self) -> bool:
+        """Whether the node succeeded."""
         return bool(self["success"])
 
     @property
     def output(self) -> Any:
+        """What the node returned; of a failed one often None."""
         return self["output"]
 
     @property
     def error(self) -> str:
+        """Why it failed, or an empty text."""
         return str(self.get("error", ""))
 
     @property
     def error_type(self) -> str:
+        """The kind of the failure, such as the name of an exception, or an empty text."""
         return str(self.get("error_type", ""))
 
     @property
     def attributes(self) -> dict[str, Any]:
+        """What the node says beside its output, such as `iterations` or `exit_code`."""
         attributes: dict[str, Any] = self["attributes"]
         return attributes
 

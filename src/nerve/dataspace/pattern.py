@@ -74,6 +74,7 @@ class Pattern:
         return read_pattern(text, file)
 
     def to_json(self) -> list[Json]:
+        """The pattern as JSON, which can be read again."""
         return list(self.json)
 
     def __str__(self) -> str:

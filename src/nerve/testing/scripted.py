@@ -71,6 +71,7 @@ class ScriptedProvider:
     def query(
         self, prompt: str, cwd: str | None, resume: str | None, options: Options
     ) -> AsyncIterator[Chunk]:
+        """Yield what the script says in reply to a prompt, in the thread `resume` or in a new one."""
         thread = resume
         if thread is None or options.fork:
             self._threads += 1

@@ -80,10 +80,12 @@ class Node:
 
     @property
     def id(self) -> str | None:
+        """The name under which it is registered, if it has one."""
         return self._id
 
     @property
     def session(self) -> Names | None:
+        """The session that it is registered with, if there is one."""
         return self._session
 
     def _register(self, id: str, session: Names) -> None:
@@ -91,6 +93,7 @@ class Node:
         session.nodes[id] = self
 
     async def execute(self, context: ExecutionContext) -> Result:
+        """Do what the node is for, and return its Result. A subclass defines it."""
         raise NotImplementedError(f"{type(self).__name__} must define execute(context)")
 
     def __repr__(self) -> str:

@@ -49,6 +49,7 @@ class ExecutionContext:
 
     @property
     def runtime(self) -> Runtime:
+        """What executes children, waits and events; without a run it works in memory."""
         if self._runtime is None:
             self._runtime = DirectRuntime(self.event_sink, self.workflow_id, self.run_id)
         return self._runtime
@@ -63,6 +64,7 @@ class ExecutionContext:
         return self._made_of
 
     def with_input(self, input: Any) -> ExecutionContext:
+        """A copy of this context with another input."""
         self._origin()
         other = copy.copy(self)
         other.input = input
@@ -123,9 +125,11 @@ class ExecutionContext:
         return recovering(self, made) if policy.on_error else self.enter(made)
 
     def enter(self, call: Call) -> Awaitable[Result]:
+        """Execute a call whose path is fixed already."""
         return inlined(call) if getattr(call.node, "inline", False) else self.runtime.call(call)
 
     def wait(self, wait: Wait) -> Awaitable[Any]:
+        """The value that a gate, a timer or a signal is settled with; TimeoutError when its time is over."""
         return self.runtime.wait(wait)
 
     def emit(self, event_type: str, data: dict[str, Any] | None = None) -> None:
@@ -151,12 +155,15 @@ class ExecutionContext:
         return cast("LeafSide", self.runtime)
 
     def now(self) -> datetime:
+        """The time in UTC, the same again on replay."""
         return self.runtime.now(self.path)
 
     def random(self) -> float:
+        """A number from 0 to 1, the same again on replay."""
         return self.runtime.random(self.take_own("random"))
 
     def new_id(self) -> str:
+        """A UUID as text, the same again on replay."""
         return self.runtime.new_id(self.take_own("id"))
 
 

@@ -95,6 +95,7 @@ class Graph(ControlNode):
 
     @property
     def steps(self) -> list[str]:
+        """The ids of its steps, in the order in which they were added."""
         return list(self._steps)
 
     def add_step(

@@ -119,12 +119,15 @@ class Session:
                 )
 
     def get_node(self, node_id: str) -> Any:
+        """The node of that id, or None."""
         return self.nodes.get(node_id)
 
     def get_graph(self, graph_id: str) -> Any:
+        """The graph of that id, or None."""
         return self.graphs.get(graph_id)
 
     def get_workflow(self, workflow_id: str) -> Workflow | None:
+        """The workflow of that id, or None."""
         found: Workflow | None = self.workflows.get(workflow_id)
         return found
 
@@ -185,9 +188,11 @@ class Session:
         return self._space
 
     def list_workflows(self) -> list[str]:
+        """The ids of the workflows, without those that begin with an underscore."""
         return [name for name in self.workflows if not name.startswith("_")]
 
     def delete_workflow(self, workflow_id: str) -> bool:
+        """Forget a workflow and return whether there was one; its runs continue."""
         return self.workflows.pop(workflow_id, None) is not None
 
     def register_workflow(
@@ -239,6 +244,7 @@ class Session:
 
     @property
     def engine(self) -> LocalEngine:
+        """The engine that drives the runs; the store is opened when it is first used."""
         if self._engine is None:
             from nerve.engine.local import LocalEngine
 

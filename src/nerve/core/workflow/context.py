@@ -52,6 +52,7 @@ class WorkflowContext:
 
     @property
     def run_id(self) -> str:
+        """The id of the run, or an empty text where there is none."""
         return self._run.run_id if self._run else ""
 
     def run(
@@ -86,6 +87,7 @@ class WorkflowContext:
         return settle(self._call(self._find(node_id), node_id, input, policy, kwargs))
 
     def run_graph(self, graph_id: str, input: Any = None) -> Coroutine[Any, Any, Result]:
+        """Execute a graph by its name and return its Result; ValueError for a name that no graph has."""
         if not isinstance(graph_id, str):
             raise no_name("run_graph", "graph", graph_id)
         graph = self.session.get_graph(graph_id) if self.session else None
@@ -175,6 +177,7 @@ class WorkflowContext:
         return retracted(self._call(RetractNode("retract"), "retract", plain(pattern)))
 
     def now(self) -> datetime:
+        """The time in UTC, the same again on replay."""
         return self.execution.now()
 
     def random(self) -> float:
@@ -182,6 +185,7 @@ class WorkflowContext:
         return self.execution.random()
 
     def new_id(self) -> str:
+        """A UUID as text, the same again on replay."""
         return self.execution.new_id()
 
     def receive_gate_input(self, value: Any) -> None:

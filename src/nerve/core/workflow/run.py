@@ -122,6 +122,7 @@ class WorkflowRun:
 
     @property
     def run_id(self) -> str:
+        """The id of the run."""
         return self._run_id
 
     @property
@@ -131,18 +132,22 @@ class WorkflowRun:
 
     @property
     def branch(self) -> str:
+        """The branch that it was started for, `main` without one."""
         return self._about.get("branch") or "main"
 
     @property
     def workflow(self) -> Workflow:
+        """The workflow that it executes."""
         return self._workflow
 
     @property
     def workflow_id(self) -> str:
+        """The id of its workflow."""
         return self._workflow.name
 
     @property
     def input(self) -> Any:
+        """What it was started with."""
         return self._input
 
     @property
@@ -166,6 +171,7 @@ class WorkflowRun:
 
     @property
     def is_complete(self) -> bool:
+        """Whether it has ended: completed, failed or cancelled."""
         return self._state in FINAL
 
     @property
@@ -178,6 +184,7 @@ class WorkflowRun:
 
     @property
     def pending_gate(self) -> GateInfo | None:
+        """The open gate that has waited longest, or None."""
         gates = self.pending_gates
         return gates[0] if gates else None
 
@@ -355,6 +362,7 @@ class WorkflowRun:
         await self._engine.commands.decide(self, path, "fail", error, reply)
 
     def to_info(self) -> WorkflowRunInfo:
+        """What is told about the run now: its state, its times, its result or error, its open gates."""
         gates = [gate.to_dict() for gate in self.pending_gates]
         return WorkflowRunInfo(
             self._run_id,

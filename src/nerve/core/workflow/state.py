@@ -37,6 +37,7 @@ class WorkflowInfo:
     created_at: datetime
 
     def to_dict(self) -> dict[str, Any]:
+        """The same as plain data."""
         return {"id": self.id, "description": self.description, "created_at": self.created_at.isoformat()}
 
 
@@ -68,6 +69,7 @@ class GateInfo:
     """What a store keeps for whoever gives the answer again."""
 
     def to_dict(self) -> dict[str, Any]:
+        """The question and what it takes, as plain data; what it does not have is left out."""
         data: dict[str, Any] = {"gate_id": self.gate_id, "prompt": self.prompt, "choices": self.choices}
         names = ("path", "node_id", "options", "note", "input_preview", "form")
         extra = {name: getattr(self, name) for name in names}
@@ -90,6 +92,7 @@ class WorkflowRunInfo:
     held: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
+        """The same as plain data, times as ISO 8601 text."""
         return {
             "run_id": self.run_id,
             "workflow_id": self.workflow_id,

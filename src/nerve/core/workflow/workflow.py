@@ -85,22 +85,27 @@ class Workflow(Node):
 
     @property
     def fn(self) -> Callable[[WorkflowContext], Any] | None:
+        """The function that is its body, or None if its body is a node."""
         return self._fn
 
     @property
     def body(self) -> Node | None:
+        """The node that is its body, or None if its body is a function."""
         return self._body
 
     @property
     def kind(self) -> Kind:
+        """`python` for a function, `graph` for a node, or the notation that it was read from."""
         return "python" if self._fn is not None else "graph"
 
     @property
     def description(self) -> str:
+        """What it says about itself: the description that was given, or the docstring of its function."""
         return self._description
 
     @property
     def metadata(self) -> dict[str, Any]:
+        """What was given as `metadata`."""
         return self._metadata
 
     @property
@@ -114,6 +119,7 @@ class Workflow(Node):
         return []
 
     def to_info(self) -> WorkflowInfo:
+        """What is told about the workflow: id, description and time of creation."""
         return WorkflowInfo(self.name, self._description, self._created_at)
 
     @property

@@ -15,7 +15,8 @@ from nerve.server import commands
 class SessionRegistry(Protocol):
     """Where sessions are found; without an id, the one that is meant when none is named."""
 
-    def get_session(self, session_id: str | None = None) -> Session: ...
+    def get_session(self, session_id: str | None = None) -> Session:
+        """The session of that id; ValueError if there is none."""
 
 
 class WorkflowHandler:
@@ -29,33 +30,43 @@ class WorkflowHandler:
         self._apis: WeakKeyDictionary[Session, Api] = WeakKeyDictionary()
 
     async def execute_workflow(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Start a run of `workflow_id`; with `wait`, return when it has ended or waits for an answer."""
         return await self._do(commands.execute_workflow, params)
 
     async def list_workflows(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The workflows of the session."""
         return await self._do(commands.list_workflows, params)
 
     async def get_workflow_run(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The run `run_id`: its state, its result or error, its open gates."""
         return await self._do(commands.get_workflow_run, params)
 
     async def list_workflow_runs(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The runs of the session, of one `workflow_id` or in one `state` if these are given."""
         return await self._do(commands.list_workflow_runs, params)
 
     async def answer_gate(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Answer the open gate of `run_id`, or the one named by `gate_id`, with `answer`."""
         return await self._do(commands.answer_gate, params)
 
     async def workflow_input(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Answer the gate `gate_id` of `run_id` with `input`."""
         return await self._do(commands.workflow_input, params)
 
     async def cancel_workflow(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Stop the run `run_id`."""
         return await self._do(commands.cancel_workflow, params)
 
     async def pause_workflow(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Let nothing new begin in the run `run_id`."""
         return await self._do(commands.pause_workflow, params)
 
     async def resume_workflow(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Continue the paused run `run_id`."""
         return await self._do(commands.resume_workflow, params)
 
     async def subscribe_workflow(self, params: Mapping[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        """Yield the events of the run `run_id`, those from before too, until it ends."""
         try:
             async for event in commands.subscribe_workflow(self._api(params), params):
                 yield event

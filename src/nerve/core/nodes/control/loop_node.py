@@ -76,6 +76,7 @@ class LoopNode(ControlNode):
 
     @property
     def bound(self) -> int:
+        """The number of iterations after which it ends at the latest."""
         return self.max_iterations if self.times is None else min(self.times, self.max_iterations)
 
     async def execute(self, context: ExecutionContext) -> Result:
