@@ -12,7 +12,9 @@ from nerve.commander.history_file import FILE, HistoryFile
 
 def test_what_was_typed_is_kept_for_its_owner_alone(tmp_path: Path) -> None:
     file = HistoryFile(tmp_path / FILE)
-    assert file.load() == []
+    file.append("before there was a project")
+    assert (file.load(), list(tmp_path.iterdir())) == ([], [])
+    file.path.parent.mkdir()
     for entry in ("one", "two\nlines"):
         file.append(entry)
     assert file.load() == ["one", "two\nlines"]

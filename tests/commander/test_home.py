@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from commander.scene import Scene
 from commander.served import alive, at_home, end_server, project, server_pid
 from nerve.api import ApiError
 from nerve.client import Client
@@ -185,3 +186,29 @@ async def test_a_server_is_started_with_code_and_again_with_the_same_when_it_was
     await home.ensure()
     async with home.client() as client:
         assert (await client.start(workflow="parrot", wait=True)).result == "hi"
+
+
+async def test_in_an_empty_folder_no_server_is_started_until_there_is_a_project(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    controller = WorkflowController(home.client(), revive=home.ensure)
+    await controller.open()
+    assert [(block.kind, "nerve init" in block.text) for block in controller.desk.blocks] == [("note", True)]
+    assert (controller.desk.empty, list(tmp_path.iterdir())) == (True, [])
+    project(tmp_path)
+    try:
+        await Scene(controller).until(lambda: controller.desk.connected, 30)
+        assert not controller.desk.empty
+        await controller.enter("%hello you")
+        await Scene(controller).ended()
+    finally:
+        await controller.close()
+        await controller.client.close()
+        await end_server(tmp_path)
+
+
+@pytest.mark.parametrize("name", [".nerve", ".archon", ".claude", ".agents"])
+def test_a_folder_with_any_place_for_workflows_is_a_project(name: str, tmp_path: Path) -> None:
+    assert Home(tmp_path).is_empty
+    assert not Home(tmp_path, modules=[tmp_path / "flows.py"]).is_empty
+    (tmp_path / name).mkdir()
+    assert not Home(tmp_path).is_empty

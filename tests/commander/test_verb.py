@@ -33,6 +33,29 @@ def test_nerve_alone_in_a_pipe_prints_the_help(tmp_path: Path) -> None:
     assert not (tmp_path / ".nerve").exists()
 
 
+def test_lines_that_are_piped_into_nerve_alone_are_entered(folder: Path) -> None:
+    done = nerve(folder, given="%hello you\n")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "[workflow] hello started" in done.stdout
+    assert "hello you" in done.stdout
+
+
+def test_a_file_that_nerve_alone_reads_from_is_entered(folder: Path) -> None:
+    lines = folder / "lines"
+    lines.write_text("%hello file\n")
+    with lines.open() as given:
+        command = [sys.executable, "-m", "nerve"]
+        said = subprocess.run(command, cwd=folder, stdin=given, capture_output=True, timeout=60, check=True)
+    assert b"hello file" in said.stdout
+
+
+def test_in_an_empty_folder_the_commander_names_nerve_init_and_makes_nothing(tmp_path: Path) -> None:
+    done = nerve(tmp_path, given="/workflows\n%hello you\n")
+    assert done.returncode == 0
+    assert done.stdout.count("nerve init") == 3  # at the beginning, and for each line
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_nerve_alone_at_a_terminal_is_the_commander(folder: Path) -> None:
     environment = {**os.environ, "TERM": "dumb"}
     child = pexpect.spawn(

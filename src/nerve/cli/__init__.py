@@ -105,9 +105,29 @@ def command(arguments: list[str]) -> int:
 
 
 def alone() -> list[str]:
-    """What `nerve` without anything means: the Commander, where somebody sits at a terminal."""
+    """What `nerve` without anything means: the Commander, at a terminal or for lines that are piped in."""
     at_terminal = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
-    return ["commander"] if at_terminal else []
+    if at_terminal:
+        return ["commander"]
+    return ["commander", "--plain"] if is_piped() else []
+
+
+def is_piped() -> bool:
+    """Whether standard input is a pipe or a file with something in it; a pipe is waited for."""
+    import select
+    import stat
+
+    try:
+        about = os.fstat(0)
+        if stat.S_ISREG(about.st_mode):
+            return about.st_size > os.lseek(0, 0, os.SEEK_CUR)
+        if not stat.S_ISFIFO(about.st_mode):
+            return False
+        poll = select.poll()
+        poll.register(0, select.POLLIN)
+        return any(event & select.POLLIN for _, event in poll.poll())
+    except OSError:
+        return False
 
 
 def literal(arguments: list[str]) -> list[str]:

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from nerve.client import Client, Where, about_server, server_of
 from nerve.errors import NerveError
+from nerve.notations.discovery import FOLDERS
 from nerve.places import Places, opened
 
 HERE = ("127.0.0.1", "localhost", "::1")
@@ -37,6 +38,10 @@ class NotStarted(NerveError):
     """The server of the project could not be started; the message has the end of its log."""
 
 
+class EmptyFolder(NotStarted):
+    """There is no project in the folder: a server would only make one that nobody asked for."""
+
+
 class Home:
     """One project's server. Whoever started it does not have to stay: it is a process of its own."""
 
@@ -58,8 +63,15 @@ class Home:
         """A client of the server, whichever it is at the time."""
         return Client(lambda: self.where, via="commander")
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing in the folder is a project, and no code for one is given."""
+        return not self.modules and not any(os.path.lexists(self.folder / name) for name in FOLDERS)
+
     async def ensure(self) -> None:
-        """Return when a server is there; NotStarted if none can be."""
+        """Return when a server is there; NotStarted if none can be, EmptyFolder if none is needed."""
+        if self.is_empty:
+            raise EmptyFolder("There is no project in this folder. Make one with: nerve init")
         async with self._lock:
             end = asyncio.get_running_loop().time() + PATIENCE
             while self.where is None:

@@ -14,6 +14,7 @@ from nerve.api import ApiError
 from nerve.api.models import EventTold
 from nerve.commander.core.desk import Desk
 from nerve.commander.core.waits import STARTS
+from nerve.commander.home import EmptyFolder
 from nerve.commander.sentences import sentence, unforeseen
 from nerve.errors import NerveError
 
@@ -64,6 +65,8 @@ class Listening:
 
     async def ready(self) -> None:
         """Return when it is known what there is; ApiError if that cannot be found out."""
+        if self._desk.empty:
+            raise ApiError("not_found", self._told)
         try:
             async with asyncio.timeout(FIRST):
                 await self._filled.wait()
@@ -101,16 +104,18 @@ class Listening:
     async def _lost(self, error: ApiError) -> None:
         """Nobody is there: say so, once, and see whether somebody can be."""
         self._connected(False)
-        told = sentence(error)
+        told, empty = sentence(error), False
         if error.code == "busy" and self._revive is not None:
             try:
                 await self._revive()
                 return
             except NerveError as why:
-                told = str(why)
+                told, empty = str(why), isinstance(why, EmptyFolder)
+            finally:
+                self._desk.set_empty(empty)
         if told != self._told:
             self._told = told
-            self._desk.say("error", told)
+            self._desk.say("note" if empty else "error", told)
         self._begun.set()
 
     def _connected(self, connected: bool) -> None:

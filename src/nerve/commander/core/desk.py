@@ -60,6 +60,8 @@ class Desk(Conversation):
     queue: list[str] = field(default_factory=list)
     """Texts that wait for the turn before them to end."""
     connected: bool = False
+    empty: bool = False
+    """Whether the folder has no project, and therefore no server."""
     workflows: list[WorkflowTold] = field(default_factory=list)
     nodes: list[str] = field(default_factory=list)
     graphs: list[str] = field(default_factory=list)
@@ -92,6 +94,12 @@ class Desk(Conversation):
         return child.root if child is not None else run_id
 
     # -- what changes it ---------------------------------------------------------------------------------
+
+    def set_empty(self, empty: bool) -> None:
+        """Note whether there is a project in the folder."""
+        if empty != self.empty:
+            self.empty = empty
+            self.flag("connected")
 
     def look_at(self, run_id: str | None) -> None:
         """Put the focus on a run: it is the one that the user watches."""

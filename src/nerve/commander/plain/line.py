@@ -109,7 +109,9 @@ class Line:
         if hint := self.keys.hint.now:
             return [("class:hint", f" {hint}")]
         parts: StyleAndTextTuples = []
-        if not self.desk.connected:
+        if self.desk.empty:
+            parts.append(("class:waits", " no project here: nerve init "))
+        elif not self.desk.connected:
             parts.append(("class:waits", " no server yet " if self._never else " not connected "))
         self._never = self._never and not self.desk.connected
         if (card := self.desk.focused) is not None and not card.ended:

@@ -64,6 +64,8 @@ class Status(Static):
 
     def left(self) -> Text:
         """What goes on where somebody looks."""
+        if self.desk.empty:
+            return Text("no project here: nerve init", "yellow")
         if not self.desk.connected:
             return Text(f"{self.spin} connecting to the server", "yellow")
         card = self.desk.focused
