@@ -193,7 +193,7 @@ async def test_in_an_empty_folder_no_server_is_started_until_there_is_a_project(
     controller = WorkflowController(home.client(), revive=home.ensure)
     await controller.open()
     assert [(block.kind, "nerve init" in block.text) for block in controller.desk.blocks] == [("note", True)]
-    assert (controller.desk.empty, list(tmp_path.iterdir())) == (True, [])
+    assert (controller.desk.empty, os.listdir(tmp_path)) == (True, [])
     project(tmp_path)
     try:
         await Scene(controller).until(lambda: controller.desk.connected, 30)
