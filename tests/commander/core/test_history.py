@@ -35,6 +35,7 @@ def test_a_search_finds_the_newest_first_and_each_once():
 
 def test_the_file_is_kept_for_its_owner_alone(tmp_path):
     path = tmp_path / ".nerve" / "commander_history"
+    path.parent.mkdir()
     history = History(HistoryFile(path))
     history.add("several\nlines")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
