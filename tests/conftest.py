@@ -17,6 +17,11 @@ ROOM = 2**30
 
 def pytest_configure(config: pytest.Config) -> None:
     """Have the quick tests wait for no disk: who is killed loses nothing that was written to memory."""
+    # Not in the home of the user who runs the tests. Workers have what the first process has set.
+    if "NERVE_TEST_STATE" not in os.environ:
+        state = tempfile.TemporaryDirectory(prefix="nerve-state-")
+        os.environ["NERVE_TEST_STATE"] = os.environ["XDG_STATE_HOME"] = state.name
+        config.add_cleanup(state.cleanup)
     if config.option.markexpr == "not full" and "TMPDIR" not in os.environ and has_room(MEMORY):
         os.environ["TMPDIR"] = MEMORY
         tempfile.tempdir = None

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from nerve.cli.exits import COMPLETED, INTERRUPTED
 from nerve.cli.flags import Files, Flag
+from nerve.cli.trust import require_trust
 from nerve.cli.usage import UsageError
 from nerve.client import server_of
 
@@ -38,7 +39,9 @@ def commander(*, plain: Flag = False, server: str | None = None, modules: Files 
     for file in modules:
         if not file.is_file():
             raise UsageError(f"there is no file {file}.")
-    if server is not None and urlsplit(server).scheme not in ("http", "https"):
+    if server is None:
+        require_trust(opening=True)
+    elif urlsplit(server).scheme not in ("http", "https"):
         raise UsageError(f"--server {server} is no address: write http://127.0.0.1:7433.")
     try:
         code, lines = asyncio.run(talk(plain or not capable(), server, modules))

@@ -22,6 +22,7 @@ from nerve.cli.exits import FAILED, INTERRUPTED, REFUSED
 from nerve.cli.flags import Files, Flag
 from nerve.cli.project import Project, plain, store_of
 from nerve.cli.providing import provide
+from nerve.cli.trust import require_trust
 from nerve.cli.usage import UsageError, stopped
 from nerve.client import Client
 from nerve.commander.core.harmless import harmless, in_json
@@ -156,9 +157,13 @@ class Door:
             await at_rest(self.session, run)
 
 
-def answering(common: Common, do: Callable[[Door], Awaitable[int]], writes: bool = False) -> int:
-    """Do something with the api: that of the server of this project, or one in this process."""
+def answering(
+    common: Common, do: Callable[[Door], Awaitable[int]], writes: bool = False, looks: bool = False
+) -> int:
+    """Do something with the api: that of the server of this project, or one in this process.
 
+    Unless it only `looks`, everything that it would use must be this user's, or be trusted.
+    """
     out, doors = sys.stdout, list[Door]()
 
     async def go() -> int:
@@ -168,6 +173,8 @@ def answering(common: Common, do: Callable[[Door], Awaitable[int]], writes: bool
             return await do(door)
 
     try:
+        if not looks:
+            require_trust(common.store)
         with contextlib.redirect_stdout(sys.stderr):  # what nodes print is no result
             return asyncio.run(go())
     except ApiError as error:

@@ -30,7 +30,7 @@ def facts(pattern: Annotated[str | None, PATTERN] = None, /, *, common: Common =
         door.tell(told, [fact.text for fact in found] or "No facts.")
         return COMPLETED
 
-    return answering(common, do)
+    return answering(common, do, looks=True)
 
 
 def assert_(fact: Fact, /, *, key: Key = None, common: Common = DEFAULT) -> int:

@@ -18,6 +18,7 @@ from nerve.cli.project import Project
 from nerve.cli.providing import provide
 from nerve.cli.story import Story
 from nerve.cli.telling import tell
+from nerve.cli.trust import require_trust
 from nerve.client import Client
 from nerve.core.session import Session
 from nerve.core.workflow import WorkflowRun
@@ -43,6 +44,7 @@ class Launch:
     def go(self, drive: Callable[[Session], Awaitable[Outcome]]) -> int:
         """Drive a run; Ctrl-C parks it."""
         try:
+            require_trust(self.common.store)
             with contextlib.redirect_stdout(sys.stderr) if self.common.json else contextlib.nullcontext():
                 outcome = asyncio.run(self._drive(drive))
         except ApiError as error:

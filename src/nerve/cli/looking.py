@@ -18,6 +18,7 @@ from nerve.cli.exits import COMPLETED
 from nerve.cli.outcome import PARKED
 from nerve.cli.story import Story, outcome_of, undriven
 from nerve.cli.telling import alternatives, tell
+from nerve.cli.trust import at_terminal
 from nerve.commander.core.forms import example, lines
 from nerve.commander.core.gates import preview_of
 from nerve.commander.core.harmless import in_json
@@ -52,7 +53,7 @@ def watch(run: Run, /, *, common: Common = DEFAULT) -> int:
             outcome = await story.as_it_stands([event async for event in past(door, story.run_id)])
         return tell(outcome, again(common, outcome.run_id), common.json, door.out, common.quiet)
 
-    return answering(common, do)
+    return answering(common, do, looks=not at_terminal())
 
 
 async def find_run(door: Door, name: str) -> RunTold:
@@ -108,7 +109,7 @@ def status(run: Annotated[str | None, RUN] = None, /, *, common: Common = DEFAUL
         door.tell(told, [*rows, *(asked(door, gate) for gate in told.gates)])
         return COMPLETED
 
-    return answering(common, do)
+    return answering(common, do, looks=True)
 
 
 async def overall(door: Door) -> int:
@@ -142,7 +143,7 @@ def gates(*, common: Common = DEFAULT) -> int:
         door.tell(told, rows or "No open gates.")
         return COMPLETED
 
-    return answering(common, do)
+    return answering(common, do, looks=True)
 
 
 def whose(gate: GateTold, now: datetime) -> str:
@@ -179,7 +180,7 @@ def events(run: Run, /, *, after: After = 0, follow: Follow = False, common: Com
         found = ((told(event), line(event)) async for event in happened(door, run_id, after, follow))
         return await listed(door, found, follow)
 
-    return answering(common, do)
+    return answering(common, do, looks=True)
 
 
 def logs(run: Run, /, *, after: After = 0, follow: Follow = False, common: Common = DEFAULT) -> int:
@@ -201,7 +202,7 @@ def logs(run: Run, /, *, after: After = 0, follow: Follow = False, common: Commo
             for line in log.rest():
                 yield told(event, line), line
 
-    return answering(common, do)
+    return answering(common, do, looks=True)
 
 
 async def listed(door: Door, found: AsyncIterator[tuple[dict[str, Any], str]], follow: bool) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json as json_text
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from nerve.cli.exits import COMPLETED
 from nerve.cli.usage import UsageError
 from nerve.notations import named
 from nerve.notations.files import Refused, check_name
+from nerve.ownership import add_trusted
 from nerve.written import NotationName
 
 CONFIG = """{
@@ -68,6 +70,9 @@ def init(
         Say nothing on standard error but errors.
     """
     written = [name for name, text in PROJECT.items() if put(folder / name, text)]
+    if ".nerve/config.json" in written:  # a configuration that was there may have come from elsewhere
+        with contextlib.suppress(OSError):
+            add_trusted(folder)
     if json:
         print(json_text.dumps({"folder": str(folder), "written": written}))
     else:

@@ -12,6 +12,7 @@ from nerve.cli.common import Files, Flag
 from nerve.cli.flags import Many
 from nerve.cli.project import STORE, plain
 from nerve.cli.providing import provide
+from nerve.cli.trust import require_trust
 from nerve.errors import StoreError
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def serve(
             print("\n".join(lines(serving)), file=sys.stderr, flush=True)
 
     plain(STORE)
+    require_trust()
     try:
         return run_server(
             ".", host, port, hosts=name, wide=wide, idle=idle, modules=modules, prepare=prepare, ready=ready

@@ -119,6 +119,11 @@ VERBS: dict[str, Verb] = {
     "doctor": Verb(
         "nerve.cli.doctor:doctor", "Say what is there, what is missing and how to get it.", "nerve doctor"
     ),
+    "trust": Verb(
+        "nerve.cli.trust:trust",
+        "Trust a folder that came from elsewhere, with its runs and configuration.",
+        "nerve trust",
+    ),
     "schema": Verb(
         "nerve.cli.about:schema", "Print a JSON Schema of workflows or of the api.", "nerve schema steps"
     ),

@@ -60,7 +60,7 @@ def list_(*, common: Common = DEFAULT) -> int:
         door.tell({"workflows": told, "runs": open_, "problems": door.problems}, lines or NONE)
         return COMPLETED
 
-    return answering(common, do)
+    return answering(common, do, looks=True)
 
 
 def reload(*, common: Common = DEFAULT) -> int:

@@ -19,6 +19,7 @@ from typing import Any
 from nerve import __version__
 from nerve.api import Api
 from nerve.core.session import Session
+from nerve.ownership import foreign_state, refusal_of, sign_server, write_private
 from nerve.places import Places
 from nerve.server.app import app
 from nerve.server.auth import Auth
@@ -114,6 +115,8 @@ async def _serve(
     if places.elsewhere:
         wrong, _, fix = places.elsewhere.rpartition(". ")
         raise Unsafe(wrong, fix)
+    if foreign := foreign_state(places.folder.parent):
+        raise Unsafe(*refusal_of([*foreign]))
     path = places.socket
     with stopping() as stop, contextlib.ExitStack() as bound:
         tcp = bound.enter_context(where.bind())
@@ -205,11 +208,8 @@ def stopping() -> Iterator[asyncio.Event]:
 @contextlib.contextmanager
 def told(path: Path, about: dict[str, Any]) -> Iterator[None]:
     """Write where the server is, for those who may read it, as long as it is there."""
-    new = path.with_suffix(f".{os.getpid()}")
-    new.unlink(missing_ok=True)
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        json.dump(about | {"pid": os.getpid(), "version": __version__}, file)
-    new.replace(path)
+    about = {**about, "pid": os.getpid(), "version": __version__}
+    write_private(path, json.dumps(sign_server(path, about)))
     try:
         yield
     finally:

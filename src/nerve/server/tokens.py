@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import stat
 from pathlib import Path
 from typing import get_args
 
 from nerve.api.operations import Scope
+from nerve.ownership import is_own_token, make_token
 from nerve.places import token_file
 from nerve.server.listening import Unsafe, private_folder
 
 TOKEN = re.compile(r"[A-Za-z0-9_-]{43}")
-"""256 bits."""
+"""256 bits, half of them random."""
 
 
 def tokens(folder: Path) -> dict[Scope, str]:
@@ -32,7 +32,7 @@ def token(path: Path) -> str:
     except FileExistsError:
         return kept(path)
     with os.fdopen(made, "w") as file:
-        new = secrets.token_urlsafe(32)
+        new = make_token(path)
         file.write(f"{new}\n")
     return new
 
@@ -44,4 +44,8 @@ def kept(path: Path) -> str:
     text = path.read_text(encoding="ascii", errors="replace").strip()
     if not TOKEN.fullmatch(text):
         raise Unsafe(f"there is no token in {path}", "Remove it: a new one is made")
+    if not is_own_token(path, text):  # whoever put it there knows it
+        raise Unsafe(
+            f"the token in {path} was not made by this user on this machine", "Remove it: a new one is made"
+        )
     return text

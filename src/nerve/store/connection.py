@@ -11,6 +11,7 @@ from pathlib import Path
 import apsw
 
 from nerve.errors import StoreBusy, StoreError, StoreFailed, StoreFull
+from nerve.ownership import sign_store
 from nerve.store import migrations
 
 LOOK = 1.0
@@ -21,13 +22,21 @@ WAL_LIMIT = 16 * 1024 * 1024
 
 
 def create(file: Path) -> None:
-    """An empty file only its owner can read; SQLite gives the files beside it the same mode."""
+    """An empty file that only its owner can read, and which is signed as this user's.
+
+    SQLite gives the files beside it the same mode.
+    """
     try:
         os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:
-        pass
+        if file.stat().st_size:  # an empty one was left by a process that was killed before it signed it
+            return
     except OSError as error:
         raise StoreFailed(f"{file} cannot be made: {error.strerror}") from None
+    with suppress(
+        OSError
+    ):  # where the user can have no secret, commands ask before they go on with these runs
+        sign_store(file)
 
 
 def open_writer(

@@ -1,0 +1,361 @@
+"""What this user made on this machine: files signed with a secret of the user, and folders that are trusted.
+
+A project may come from anywhere, with everything that is in its folder. The secret and the list of trusted
+folders are in the user's own state folder, which no project can write to: what carries no signature came from
+elsewhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+import shlex
+import stat
+import struct
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from nerve.places import Places, secret
+
+KEY = "key"
+TRUSTED = "trusted"
+KEY_BYTES = 32
+SUFFIX = ".signature"
+FS_IOC_GETVERSION = 0x80087601
+PROGRAMS = ("providers", "router")
+"""What in a configuration can name a program to execute."""
+CONFIG_BYTES = 1 << 20
+NONCE, CODE = 16, 16
+"""Bytes of a token that are random, and that are the signature of these."""
+
+
+# -- the secret --------------------------------------------------------------------------------
+
+
+def state_folder() -> Path:
+    """The folder with the secret of this user, which is made if need be; OSError if there can be none.
+
+    It is `nerve` in $XDG_STATE_HOME or in ~/.local/state. Where neither can be written, as in containers
+    without a home, it is a private folder for temporary files: projects are asked about again when that is
+    emptied.
+    """
+    folders = [*_state_homes()]
+    for folder in folders:
+        if (folder / KEY).exists():
+            return folder
+    problem: OSError | None = None
+    for folder in folders:
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _check_folder(folder)
+            _make_key(folder)
+        except OSError as error:
+            problem = problem or error
+        else:
+            return folder
+    assert problem is not None
+    raise problem
+
+
+def _state_homes() -> Iterator[Path]:
+    given = Path(os.environ.get("XDG_STATE_HOME", ""))
+    if given.is_absolute():
+        yield given / "nerve"
+    else:
+        with contextlib.suppress(RuntimeError):  # there is no home, and no entry of the user either
+            yield Path.home() / ".local" / "state" / "nerve"
+    temporary = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
+    yield temporary / f"nerve-{os.getuid()}-state"
+
+
+def _check_folder(folder: Path) -> None:
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise PermissionError(errno.EPERM, "others can change it", str(folder))
+
+
+def _make_key(folder: Path) -> None:
+    """Make the secret in one step: of two processes that do so at once, both use the same."""
+    new = folder / f"{KEY}.{os.getpid()}.{secrets.token_hex(4)}"
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(secrets.token_hex(KEY_BYTES))
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.link(new, folder / KEY)
+    finally:
+        new.unlink()
+
+
+def signature_of(*parts: object) -> bytes:
+    """The signature of this user under some values; OSError if the user can have no secret."""
+    folder = state_folder()
+    _check_folder(folder)
+    key = bytes.fromhex(secret(folder / KEY).strip())
+    text = json.dumps([str(part) for part in parts])
+    return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), key=key, digest_size=KEY_BYTES).digest()
+
+
+def is_signed(signature: bytes, *parts: object) -> bool:
+    try:
+        return secrets.compare_digest(signature, signature_of(*parts))
+    except (OSError, ValueError):
+        return False
+
+
+# -- stores ------------------------------------------------------------------------------------
+
+
+def signature_file(store: Path) -> Path:
+    return store.with_name(store.name + SUFFIX)
+
+
+def identity_of(path: Path) -> str:
+    """What tells a file or folder from another that is put in its place later.
+
+    The number of an inode is used again; its generation says that it was. Some file systems have none.
+
+    Closing a file gives up the locks of SQLite on it in this process: not for a store that is open here.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        generation = 0
+        with contextlib.suppress(OSError):
+            generation = struct.unpack("l", fcntl.ioctl(descriptor, FS_IOC_GETVERSION, bytes(8)))[0]
+        return f"{os.fstat(descriptor).st_ino}.{generation}"
+    finally:
+        os.close(descriptor)
+
+
+def sign_store(store: Path) -> None:
+    """Say that a store is this user's; OSError if that cannot be written."""
+    store = store.resolve()
+    text = signature_of("store", store, identity_of(store)).hex()
+    write_private(signature_file(store), text)
+
+
+def is_own_store(store: Path) -> bool:
+    """Whether a store was made, or trusted, by this user at this place; an empty one counts as such."""
+    try:
+        found, store = store.stat(), store.resolve()
+        for end in ("-wal", "-journal"):  # SQLite takes what these say into the store
+            with contextlib.suppress(FileNotFoundError):
+                beside = store.with_name(store.name + end).lstat()
+                if beside.st_size and (beside.st_mode, beside.st_uid) != (found.st_mode, found.st_uid):
+                    return False
+        if found.st_size == 0:
+            return True
+        signature = bytes.fromhex(secret(signature_file(store)).strip())
+        return is_signed(signature, "store", store, identity_of(store))
+    except FileNotFoundError:
+        return not store.exists()
+    except (OSError, ValueError):
+        return False
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner reads, in one step, and in place of a link that is there."""
+    new = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+    new.replace(path)
+
+
+# -- tokens, and what a server says of itself --------------------------------------------------
+
+
+def make_token(path: Path) -> str:
+    """A token for a file: half of it is random, half is the signature of that and of the file's path."""
+    import base64
+
+    nonce = secrets.token_bytes(NONCE)
+    code = signature_of("token", path.absolute(), nonce.hex())[:CODE]
+    return base64.urlsafe_b64encode(nonce + code).rstrip(b"=").decode()
+
+
+def is_own_token(path: Path, token: str) -> bool:
+    """Whether a token was made by this user for this file."""
+    import base64
+
+    try:
+        data = base64.urlsafe_b64decode(f"{token}=")
+        expected = signature_of("token", path.absolute(), data[:NONCE].hex())[:CODE]
+    except (OSError, ValueError):
+        return False
+    return secrets.compare_digest(data[NONCE:], expected)
+
+
+def sign_server(path: Path, about: dict[str, object]) -> dict[str, object]:
+    """What a server says of itself in a file, with a signature."""
+    return {**about, "signature": signature_of("server", path.absolute(), json.dumps(about)).hex()}
+
+
+def is_own_server(path: Path, about: dict[str, object]) -> bool:
+    """Whether what a file says of a server was written by this user's."""
+    try:
+        signature = bytes.fromhex(str(about.get("signature", "")))
+    except ValueError:
+        return False
+    said = {name: value for name, value in about.items() if name != "signature"}
+    return is_signed(signature, "server", path.absolute(), json.dumps(said))
+
+
+# -- folders -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TrustedFolder:
+    """A folder that the user made a project of, or trusted."""
+
+    path: Path
+    at: float
+    identity: str
+
+    @property
+    def is_there(self) -> bool:
+        try:
+            return identity_of(self.path) == self.identity
+        except OSError:
+            return False
+
+
+def _entry_of(folder: Path) -> Path:
+    name = hashlib.blake2b(os.fsencode(folder.resolve()), digest_size=16).hexdigest()
+    return state_folder() / TRUSTED / f"{name}.json"
+
+
+def add_trusted(folder: Path) -> None:
+    """Remember a folder as trusted; OSError if that cannot be written."""
+    folder = folder.resolve()
+    entry = _entry_of(folder)
+    entry.parent.mkdir(mode=0o700, exist_ok=True)
+    about = {"path": str(folder), "at": time.time(), "identity": identity_of(folder)}
+    write_private(entry, json.dumps(about))
+
+
+def is_trusted(folder: Path) -> bool:
+    """Whether the user trusts a folder: this one, not another that was put in its place."""
+    try:
+        found = _read_entry(_entry_of(folder))
+    except OSError:
+        return False
+    return found is not None and found.path == folder.resolve() and found.is_there
+
+
+def list_trusted() -> list[TrustedFolder]:
+    """The folders that were trusted, also those that are gone."""
+    found = [_read_entry(file) for file in (state_folder() / TRUSTED).glob("*.json")]
+    return sorted((each for each in found if each is not None), key=lambda each: each.path)
+
+
+def _read_entry(file: Path) -> TrustedFolder | None:
+    try:
+        about = json.loads(secret(file))
+        return TrustedFolder(Path(about["path"]), float(about["at"]), str(about["identity"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def foreign_state(folder: Path) -> dict[str, Path]:
+    """What a project brings that this user did not make: what it is called, and where it is."""
+    places = Places.of(folder)
+    foreign: dict[str, Path] = {}
+    if not is_own_store(places.store):
+        foreign["runs"] = places.store
+    if foreign_tokens(places):
+        foreign["tokens"] = places.private
+    if _is_foreign_server(places.server):
+        foreign["a server"] = places.server
+    return foreign
+
+
+def foreign_tokens(places: Places) -> list[Path]:
+    """The files of tokens that were not made here."""
+    try:
+        found = [file for file in places.private.iterdir() if file.suffix == ".token"]
+    except OSError:
+        return []
+    return [file for file in found if not _holds_own_token(file)]
+
+
+def _holds_own_token(file: Path) -> bool:
+    try:
+        return is_own_token(file, secret(file).strip())
+    except (OSError, ValueError):
+        return False
+
+
+def _is_foreign_server(file: Path) -> bool:
+    try:
+        about = json.loads(secret(file))
+        return not (isinstance(about, dict) and is_own_server(file, about))
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError, RecursionError):
+        return True
+
+
+def config_names_programs(folder: Path) -> bool:
+    """Whether the configuration of a project can name programs to execute; an unclear one counts as such."""
+    file = Places.of(folder).folder / "config.json"
+    try:
+        text = file.read_text(encoding="utf-8")[:CONFIG_BYTES]
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError):
+        return True
+    try:
+        pairs = json.loads(text, object_pairs_hook=lambda pairs: pairs)
+    except (ValueError, RecursionError):
+        return True
+    return isinstance(pairs, list) and any(
+        isinstance(pair, tuple) and pair[0] in PROGRAMS and pair[1] for pair in pairs
+    )
+
+
+def refusal_of(brought: list[str], store: Path | None = None) -> tuple[str, str]:
+    """Why something is not used that is not this user's, and what to do about it."""
+    subject = f"this folder brings its own {join_words(brought)}" if store is None else f"{store} has runs"
+    target = "" if store is None else f" {shlex.quote(str(store))}"
+    return (
+        f"{subject}, which this user did not make on this machine",
+        f"If you trust it: nerve trust{target}",
+    )
+
+
+def join_words(words: list[str]) -> str:
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
+
+
+def trust_folder(folder: Path) -> list[str]:
+    """Take over what a project brings, and remember the folder; what was done. OSError if it cannot be.
+
+    Its runs become this user's. Its tokens, which others may know, are removed: a server makes new ones.
+    """
+    places = Places.of(folder)
+    foreign = foreign_state(folder)
+    if "runs" in foreign:
+        sign_store(places.store)
+    for file in foreign_tokens(places):
+        file.unlink()
+    if "a server" in foreign:
+        places.server.unlink()
+    add_trusted(folder)
+    return list(foreign)
+
+
+def revoke_trust(folder: Path) -> bool:
+    """Forget a folder, and that its runs are this user's; whether it was trusted."""
+    places = Places.of(folder)
+    entry, signature = _entry_of(folder), signature_file(places.store)
+    was = entry.exists() or signature.exists()
+    entry.unlink(missing_ok=True)
+    signature.unlink(missing_ok=True)
+    return was
