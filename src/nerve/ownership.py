@@ -145,6 +145,8 @@ def is_own_store(store: Path) -> bool:
     """Whether a store was made, or trusted, by this user at this place; an empty one counts as such."""
     try:
         found, store = store.stat(), store.resolve()
+        if not stat.S_ISREG(found.st_mode):
+            return True  # and is opened by no command
         for end in ("-wal", "-journal"):  # SQLite takes what these say into the store
             with contextlib.suppress(FileNotFoundError):
                 beside = store.with_name(store.name + end).lstat()

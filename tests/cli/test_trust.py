@@ -39,6 +39,7 @@ def end_server(folder: Path) -> None:
     about = about_server(Places.of(folder))
     if about is not None:
         os.kill(about["pid"], signal.SIGKILL)
+        until(lambda: server_of(folder) is None)
 
 
 def workflow(folder: Path, command: str) -> Path:
@@ -96,7 +97,7 @@ def test_a_clone_that_is_trusted_at_the_terminal_goes_on_and_asks_no_more(clone:
     with Terminal("commander", "--plain") as terminal:
         terminal.until(QUESTION)
         terminal.type("y")
-        until(canary.exists)
+        until(lambda: canary.exists() and server_of(clone))
     end_server(clone)
     assert done("runs", "--json").returncode == 0
     assert refusal("pause", run_of(clone)) is None

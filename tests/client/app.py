@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nerve.api import Api, ApiError
+from nerve.ownership import sign_server
 from nerve.places import Places
 from nerve.server.app import App, refusal
 from nerve.server.auth import Auth
@@ -78,6 +79,7 @@ def told(path: Path, pid: int) -> None:
     places = Places.of(path)
     places.private.mkdir(exist_ok=True, parents=True, mode=0o700)
     about = {"url": "http://127.0.0.1:1", "socket": str(places.socket), "pid": pid}
-    for file, text in (places.token, TOKEN + "\n"), (places.server, json.dumps(about)):
+    signed = json.dumps(sign_server(places.server, about))
+    for file, text in (places.token, TOKEN + "\n"), (places.server, signed):
         file.touch(0o600)
         file.write_text(text)

@@ -14,6 +14,7 @@ from client.app import TOKEN, Served, serving, told
 from nerve.api import OPERATIONS, Api, ApiError, models
 from nerve.client import Call, Client, Where, server_of
 from nerve.core.session import Session
+from nerve.ownership import sign_server
 from nerve.places import Places
 from nerve.server.listening import bind_unix
 from nerve.testing.scripted import ScriptedProvider
@@ -384,8 +385,10 @@ def test_no_token_and_no_socket_that_a_project_names_is_used(tmp_path: Path) -> 
     told(tmp_path, os.getpid())
     places = Places.of(tmp_path)
     about = {"pid": os.getpid(), "socket": str(tmp_path / "evil"), "token_file": "/etc/hostname"}
-    places.server.write_text(json.dumps(about))
     with bind_unix(places.socket):
+        places.server.write_text(json.dumps(about))
+        assert server_of(tmp_path) is None
+        places.server.write_text(json.dumps(sign_server(places.server, {**about})))
         assert server_of(tmp_path) == Where("http://localhost", TOKEN, str(places.socket))
 
 

@@ -53,16 +53,16 @@ def test_everything_is_there_when_the_file_is_opened_again(file: Path) -> None:
 def test_the_file_and_those_beside_it_are_private(store: SqliteStore, file: Path) -> None:
     store.append([append("r", 0)])
     modes = {path.name: path.stat().st_mode & 0o777 for path in file.parent.iterdir()}
-    assert modes == dict.fromkeys(
-        ("nerve.db", "nerve.db-wal", "nerve.db-shm", "nerve.db.lock", "nerve.db.mark"), 0o600
-    )
+    ends = ("", "-wal", "-shm", ".lock", ".mark", ".signature")
+    assert modes == dict.fromkeys((f"nerve.db{end}" for end in ends), 0o600)
 
 
 def test_closing_leaves_one_whole_file_and_may_be_repeated(store: SqliteStore, file: Path) -> None:
     store.append([append("r", 0)])
     store.close()
     store.close()
-    assert sorted(path.name for path in file.parent.iterdir()) == ["nerve.db", "nerve.db.lock"]
+    left = sorted(path.name for path in file.parent.iterdir())
+    assert left == ["nerve.db", "nerve.db.lock", "nerve.db.signature"]
 
 
 def test_the_file_is_used_as_promised(connections: list[apsw.Connection], store: SqliteStore) -> None:
