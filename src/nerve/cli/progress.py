@@ -10,7 +10,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from nerve.commander.core.lines import ROOTS, SYMBOLS, gist, seconds
+from nerve.commander.core.lines import ROOTS, SYMBOLS, gist, seconds, shown
 from nerve.core.view import RunView
 from nerve.core.workflow import WorkflowEvent
 
@@ -57,7 +57,7 @@ class Progress:
                 self.notes[event.path] = event.data["prompt"]
                 self.lines.append(Line(event.path))
             elif event.is_a("gate_answered"):
-                self.notes[event.path] = f"{event.data['answer']} ({self.notes[event.path]})"
+                self.notes[event.path] = f"{shown(event.data['answer'])} ({self.notes[event.path]})"
             elif event.event_type in BEGINS:
                 self.began[event.path] = event.timestamp
             elif event.event_type in SETTLES:

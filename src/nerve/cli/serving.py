@@ -84,10 +84,10 @@ def serve(
 def lines(serving: Serving) -> list[str]:
     """What the owner of a server is told."""
     problems = [f"{each['file']}: {each['message']}" for each in serving.problems]
-    going = f", {serving.recovered} runs go on" if serving.recovered else ""
+    going = f", resuming {counted(serving.recovered, 'run')}" if serving.recovered else ""
     return [
         *problems,
-        f"Serving {serving.workflows} workflows at {serving.url}{going}. Ctrl-C stops it.",
+        f"Serving {counted(serving.workflows, 'workflow')} at {serving.url}{going}. Ctrl-C stops it.",
         f"Sign in a browser, once: {serving.launch_url}",
         f"The token for programs is in {serving.token_file}",
     ]

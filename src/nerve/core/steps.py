@@ -9,7 +9,20 @@ from nerve.core.event import WorkflowEvent
 
 def step_name(event: WorkflowEvent) -> str:
     """What a step is called: by its own name, and not by that of the agent that does it."""
-    return re.sub(r"\[\w+\]$", "", step_path(event.path).rsplit("/", 1)[-1])
+    return plain_name(step_path(event.path).rsplit("/", 1)[-1])
+
+
+def step_label(path: str) -> str:
+    """Where something is done: the state or step of the workflow, and what is done in it."""
+    names = [plain_name(part) for part in step_path(path).split("/")[1:]]
+    if len(names) > 1 and names[-1] == "emit":
+        names.pop()
+    return "/".join(dict.fromkeys([names[0], names[-1]])) if names else ""
+
+
+def plain_name(part: str) -> str:
+    """A part of a path without its number, and as it was written where a notation made an id of it."""
+    return re.sub(r"^_(\w+)_\d+$", r"\1", re.sub(r"\[\w+\]$", "", part))
 
 
 def step_path(path: str) -> str:

@@ -67,7 +67,7 @@ class Builder:
     def step(self, spec: models.NodeBase) -> Step:
         """The node of a spec at its place, with everything every node may carry."""
         kind = kind_of(spec)
-        name = spec.id or kind
+        name = spec.id or getattr(spec, "role", None) or kind
         make = self.kinds[kind](self, spec, name)
         if spec.expect:
             make = self._expecting(spec, name, make)

@@ -212,7 +212,7 @@ async def test_a_timeout_goes_on_after_a_crash_and_stops_the_prompt(tmp_path: Pa
         (run,) = await space.recover()
         assert await value_of(run) == "end"
         assert logged(run) == ["late"]
-        assert cancelled(run) == ["/s/prompt"]
+        assert cancelled(run) == ["/s/p"]
 
 
 async def test_a_run_with_a_stopped_prompt_is_replayed_to_the_same_end(tmp_path: Path) -> None:

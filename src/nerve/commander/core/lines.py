@@ -9,7 +9,7 @@ from typing import Any
 from nerve.commander.core.forms import takes, written
 from nerve.commander.core.harmless import indented
 from nerve.core.event import WorkflowEvent, WorkflowEventType
-from nerve.core.steps import step_name
+from nerve.core.steps import step_label, step_name
 
 SYMBOLS = {
     "pending": ("○", "dim"),
@@ -100,7 +100,7 @@ def plain_line(event: WorkflowEvent) -> str | None:
     done_by = data.get("node_id", "")
     if internal(data):
         return None
-    name = step_name(event)
+    name = step_label(event.path)
     match event.event_type:
         case "workflow_started":
             return f"[workflow] {event.workflow_id} started"
@@ -114,7 +114,7 @@ def plain_line(event: WorkflowEvent) -> str | None:
             return f"[{name}] ⏸ {data['message']}"
         case "node_completed" | "node_error" | "node_timeout" | "step_completed" | "step_failed":
             symbol = "✓" if data.get("success") else "✗"
-            by = f"{done_by}, " if done_by not in ("", name) else ""
+            by = f"{done_by}, " if done_by not in ("", step_name(event)) else ""
             said = f" {text}" if (text := gist(event)) else ""
             return f"[{name}] {symbol}{said} ({by}{seconds(event):.1f}s)"
     return None
@@ -169,7 +169,7 @@ class LogLines:
 
 
 def last_name(path: str) -> str:
-    return path.rpartition("/")[2] or "workflow"
+    return step_label(path) or "workflow"
 
 
 def tool_summary(data: dict[str, Any]) -> str:

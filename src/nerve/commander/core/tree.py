@@ -8,10 +8,11 @@ from datetime import datetime
 from typing import Any
 
 from nerve.api.models import EventTold, GateTold
-from nerve.commander.core.lines import gist, internal, last_line, tool_summary
+from nerve.commander.core.lines import gist, internal, shown, last_line, tool_summary
 from nerve.commander.core.waits import ENDS, STARTS, needs_somebody, note_wait
 from nerve.core.event import WorkflowEvent
 from nerve.core.limits import Usage
+from nerve.core.steps import plain_name
 from nerve.core.view import NodeView, RunView
 
 TAIL_CHARS = 400
@@ -56,7 +57,7 @@ class Branch:
         elif type == "gate_waiting":
             self.notes[place_of(path)] = str(data["prompt"])
         elif type == "gate_answered":
-            self.notes[place_of(path)] = f"{data['answer']} ({self.notes.get(place_of(path), '')})"
+            self.notes[place_of(path)] = f"{shown(data['answer'])} ({self.notes.get(place_of(path), '')})"
         elif type in ("output_chunk", "tool_call") and self.notes_progress and path in self.running:
             self._note_progress(path, type, data)
         elif type == "provider_limited":
@@ -151,7 +152,7 @@ def name_of(node: NodeView) -> str:
     """A step with its rounds and attempts."""
     rounds = f" [{node.iteration}{f'/{node.max_iterations}' if node.max_iterations else ''}]"
     again = f" ({node.attempts} attempts)" if node.attempts > 1 else ""
-    return node.name + (rounds if node.iteration else "") + again
+    return plain_name(node.name) + (rounds if node.iteration else "") + again
 
 
 def place_of(path: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -142,7 +143,10 @@ def judged(answer: Any, reject: Sequence[str], attributes: dict[str, Any]) -> Re
 def preview(input: Any) -> str:
     """The beginning of what a gate is asked about."""
     shown = output_of(input)
-    return "" if shown is None else str(shown)[:PREVIEW]
+    if shown is None:
+        return ""
+    text = shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False, default=str)
+    return text[:PREVIEW]
 
 
 def answer_to(waiting: asyncio.Future[str], answer: str) -> None:

@@ -1,0 +1,38 @@
+"""The lines of a Lisp workflow name the state and the role."""
+
+from __future__ import annotations
+
+import pytest
+
+from nerve import Session
+from nerve.commander.core.lines import logged, plain
+from nerve.testing import ScriptedProvider
+
+SOURCE = """(workflow w
+  (roles (planner :agent-kind "worker") (builder :agent-kind "worker"))
+  (state plan
+    (send-prompt :agent planner :template "Plan" :tag p)
+    (await (transcript-response :request-id p)))
+  (state build
+    (loop :times 2
+      (send-prompt :agent builder :template "Build" :tag b)
+      (await (transcript-response :request-id b)))
+    (log "built")
+    (terminal)))"""
+
+
+@pytest.mark.requirement("S4-12")
+async def test_a_line_names_the_state_the_role_and_the_agent() -> None:
+    async with Session("s", providers={"worker": ScriptedProvider(["one", "two", "three"])}) as session:
+        session.load(SOURCE, "lisp")
+        run = await session.start("w")
+        await run.wait()
+        lines = [line for event in run.events if (line := logged(event)) is not None]
+    done = [line.rpartition(",")[0] for line in lines if "✓" in line]
+    assert done == [
+        "[plan/planner] ✓ one (worker",
+        "[build/builder] ✓ two (worker",
+        "[build/builder] ✓ three (worker",
+    ]
+    assert "[build] built" in lines
+    assert not any("_" in (plain(event) or "") for event in run.events)
