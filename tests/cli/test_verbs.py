@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+import shutil
 from contextlib import closing
 from pathlib import Path
 
@@ -408,6 +409,30 @@ def test_a_definition_stays_defined_and_its_run_is_found_by_its_label(do, projec
     assert do("show", "h").out.splitlines()[0].startswith("hi")
     assert do("check", "hi").out == "1 workflow, no problems\n"
     assert do("run", "hi", "--json").json["state"] == "completed"
+
+
+def test_a_definition_keeps_the_prompts_beside_its_file(do, project: Path) -> None:
+    folder = project / "elsewhere"
+    (folder / "steps").mkdir(parents=True)
+    (folder / "steps/plan.md").write_text("Plan $ARGUMENTS")
+    (folder / "chain.yaml").write_text("name: chain\ndescription: A chain.\nsteps:\n  - step: plan\n")
+    done = do("workflow", "define", "elsewhere/chain.yaml")
+    assert (done.out, done.err) == ("chain defined\n", "")
+    shutil.rmtree(folder)
+    assert do("check", "chain").out == "1 workflow, no problems\n"
+    assert "Plan $ARGUMENTS" in do("show", "chain", "--json").out
+    done = do("workflow", "list")
+    assert "chain  A chain.\n  Steps: plan" in done.out
+    assert "left alone" not in done.err
+
+
+def test_a_definition_that_the_project_refuses_is_called_by_its_file(do, project: Path) -> None:
+    (project / "hi.lisp").write_text('(workflow "hi there" (state start (log "hi")))')
+    assert do("workflow", "define", "hi.lisp").code == 0
+    (project / "ho.lisp").write_text('(workflow "hi  There" (state start (log "ho")))')
+    done = do("workflow", "define", "ho.lisp")
+    assert done.code == 2
+    assert "ho.lisp:1:" in done.err
 
 
 def test_a_bad_definition_is_said_with_its_place(do, project: Path) -> None:

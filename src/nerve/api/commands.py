@@ -51,7 +51,8 @@ RESTS = (WorkflowState.PAUSED, WorkflowState.HELD)
 
 async def define(session: Session, asked: models.Define) -> models.WorkflowTold:
     """A text is never taken for the name of a file."""
-    workflow = loading.made(session, loading.read_text(session, asked.source, asked.notation))
+    read = loading.read_text(session, asked.source, asked.notation, asked.file, asked.prompts)
+    workflow = loading.made(session, read)
     told, reply = workflow_told(workflow), asked._reply
     if asked.keep:
         saying = None if reply is None else lambda _: reply.row(told)

@@ -55,6 +55,10 @@ class Command(Asked):
 class Define(Command):
     source: Text
     notation: NotationName | None = None
+    file: Text | None = None
+    """What problems call it; the file is not read."""
+    prompts: dict[str, Text] = {}
+    """The texts of prompts that it names, which are kept with it; others are looked for in the project."""
     keep: bool = True
     """Whether its name means it from now on; if not, it is for runs that are started with its `hash`."""
 
@@ -300,6 +304,8 @@ class WorkflowTold(Told):
     hash: str = ""
     created_at: datetime | None = None
     source: str | None = None
+    prompts: dict[str, str] = {}
+    """The texts of the prompts that the source names."""
 
 
 class FactTold(Told):

@@ -248,7 +248,16 @@ def workflow_told(workflow: Workflow, source: bool = False) -> models.WorkflowTo
         hash=hashed,
         created_at=workflow.to_info().created_at,
         source=text if source else None,
+        prompts=prompts_of(workflow) if source else {},
     )
+
+
+def prompts_of(workflow: Workflow) -> dict[str, str]:
+    if (document := getattr(workflow, "document", None)) is None or not document.prompts:
+        return {}
+    from nerve.notations.prompts import prompt_texts
+
+    return prompt_texts(document)
 
 
 def fact_told(fact: Fact) -> models.FactTold:

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from nerve.agents import registry
+from nerve.cli.common import counted
 from nerve.cli.completion import WorkflowName
 from nerve.cli.defined import document_of
 from nerve.cli.exits import COMPLETED, FAILED
@@ -175,10 +176,6 @@ def providers_of(config: Config) -> list[str]:
 def unknown_of(agent: AgentFile, config: Config) -> list[Problem]:
     """Providers that an agent names and the project does not have; a Python file may still bring them."""
     return [replace(problem, severity="warning") for problem in agent.unknown(providers_of(config))]
-
-
-def counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def router_of(config: Config, agents: FoundAgents) -> list[Problem]:

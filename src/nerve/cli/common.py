@@ -243,3 +243,8 @@ def file_options(common: Common) -> list[str]:
 
 def console(common: Common) -> Console:
     return Console(stderr=True, highlight=False, quiet=common.quiet)
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things in words, such as `1 run`."""
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -44,7 +44,7 @@ async def defined(project: Project, name: str, common: Common) -> Document | Non
     if found.kind not in NOTATIONS:
         raise python(found.id)
     document = read(found.source or "", f"<{found.id}>", found.kind)
-    document.notes += attach_prompts(document, project.folder, project.folder)
+    document.notes += attach_prompts(document, project.folder, project.folder, found.prompts)
     return document
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter, validators
 
-from nerve.cli.common import Files, Flag
+from nerve.cli.common import Files, Flag, counted
 from nerve.cli.flags import Many
 from nerve.cli.project import STORE, plain
 from nerve.cli.providing import provide

@@ -20,7 +20,7 @@ from nerve.cli.project import Code, Project
 from nerve.cli.providing import from_code
 from nerve.cli.usage import NotThere, Several, UsageError, stopped
 from nerve.core.suggest import suggest
-from nerve.notations import NOTATIONS, SUFFIXES, contents
+from nerve.notations import NOTATIONS, SUFFIXES, definition_in
 
 Arguments = Annotated[str, Parameter(allow_leading_hyphen=True, show=False, completer=complete_target)]
 
@@ -112,8 +112,7 @@ async def defined(door: Door, path: Path) -> WorkflowTold:
     if door.session is not None:
         workflow = door.session.load(path)
         return await door.client.workflow(workflow=workflow.name)
-    notation = SUFFIXES[path.suffix.lower()].name
-    return await door.client.define(source=contents(path), notation=notation, keep=False)
+    return await door.client.define(**definition_in(path), keep=False)
 
 
 def typed(workflow: WorkflowTold, pairs: Mapping[str, str | bool]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from nerve.cli.common import DEFAULT, Common, Door, answering
 from nerve.cli.exits import COMPLETED, FAILED
 from nerve.cli.showing import opened
 from nerve.commander.core.harmless import on_one_line
-from nerve.notations import SUFFIXES, contents
+from nerve.notations import definition_in
 from nerve.spec.source import Problem, Unreadable
 
 NONE = "No workflows found. Create workflows in .nerve/workflows/, or begin with: nerve init"
@@ -29,8 +29,7 @@ def define(
         raise Unreadable(checked.errors)
 
     async def do(door: Door) -> int:
-        notation = SUFFIXES[file.suffix.lower()].name
-        defined = await door.client.define(source=contents(file), notation=notation)
+        defined = await door.client.define(**definition_in(file))
         told = await door.client.workflow(workflow=defined.id)
         door.tell(told, f"{told.id} defined")
         return COMPLETED

@@ -28,9 +28,16 @@ def signal_pattern(label: str, key: Json = None) -> Pattern:
     return Pattern((SIGNAL, literal(label), _literals(key=key)))
 
 
-def workflow_definition(id: str, notation: str, source: str, hash: str | None = None) -> Record:
-    """Asserting it defines the workflow."""
-    return Record(DEFINITION, (), _given(id=id, notation=notation, source=source, hash=hash))
+def workflow_definition(
+    id: str,
+    notation: str,
+    source: str,
+    hash: str | None = None,
+    prompts: Mapping[str, Json] | None = None,
+) -> Record:
+    """Asserting it defines the workflow; `prompts` are the texts of the files that it names."""
+    named = _given(id=id, notation=notation, source=source, hash=hash, prompts=prompts or None)
+    return Record(DEFINITION, (), named)
 
 
 def workflow_instance(

@@ -94,6 +94,15 @@ def open_document(
     return document, folder
 
 
+def definition_in(path: Path) -> dict[str, Any]:
+    """What is told of a workflow in a file to define it elsewhere: its text, and those of its prompts."""
+    from nerve.notations.prompts import prompt_texts
+
+    document, _ = open_document(path, Path())
+    told = {"source": document.text, "notation": document.notation, "file": str(path)}
+    return {**told, "prompts": prompt_texts(document)}
+
+
 def as_path(given: str | os.PathLike[str]) -> Path | None:
     """The file that is meant, or None when it is the text of a workflow."""
     if not isinstance(given, str):

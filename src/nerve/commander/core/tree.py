@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from nerve.api.models import EventTold, GateTold
-from nerve.commander.core.lines import gist, internal, shown, last_line, tool_summary
+from nerve.commander.core.lines import gist, internal, last_line, shown, tool_summary
 from nerve.commander.core.waits import ENDS, STARTS, needs_somebody, note_wait
 from nerve.core.event import WorkflowEvent
 from nerve.core.limits import Usage

@@ -45,14 +45,25 @@ def load(session: Session, given: str | os.PathLike[str], notation: str | None =
     return define(session, free(session, read(*open_document(given, session.project, notation))))
 
 
-def read_text(session: Session, text: str, notation: str | None = None) -> Read:
-    """Read a workflow from a text, which is never taken for the name of a file, and check it."""
+def read_text(
+    session: Session,
+    text: str,
+    notation: str | None = None,
+    file: str | None = None,
+    prompts: Mapping[str, str] | None = None,
+) -> Read:
+    """Read a workflow from a text, which is never taken for the name of a file, and check it.
+
+    Problems call it by its `file`, which is not read; `prompts` are the texts of those that it names.
+    """
     from nerve.notations import read as read_source
     from nerve.notations.prompts import attach_prompts
 
-    document = read_source(text, notation=notation)
-    document.notes += attach_prompts(document, session.project, session.project)
-    return free(session, read(document, ""))
+    document = read_source(text, file or "<text>", notation)
+    document.notes += attach_prompts(document, session.project, session.project, prompts)
+    found = free(session, read(document, ""))
+    document.file = f"<{file}>" if file else document.file
+    return found
 
 
 def read(document: Document, folder: str) -> Read:

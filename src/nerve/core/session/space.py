@@ -51,7 +51,11 @@ class Space:
     ) -> asyncio.Task[Change | None]:
         """Register a workflow that was made, for as long as the fact stays that says so."""
         assert workflow.document is not None
-        record = workflow_definition(workflow.name, workflow.kind, workflow.document.text)
+        from nerve.notations.prompts import prompt_texts
+
+        document = workflow.document
+        prompts: dict[str, Any] = {**prompt_texts(document)}
+        record = workflow_definition(workflow.name, workflow.kind, document.text, prompts=prompts)
         return begun(self._keep(record, workflow, by, saying))
 
     def facts(self, pattern: Any = None) -> list[Fact]:
@@ -96,8 +100,14 @@ class Space:
             raise ValueError("a workflow-definition needs a :source, the text of the workflow")
         if notation is not None and not isinstance(notation, str):
             raise ValueError(f"the :notation of a workflow-definition is a name, not {notation!r}")
-        read = loading.read_text(self._session, source, notation)
-        if (id := record.get("id")) is not None and id not in (read.name, read.spec.name):
+        id, prompts = record.get("id"), record.get("prompts")
+        if prompts is not None and not (
+            isinstance(prompts, Mapping) and all(isinstance(text, str) for text in prompts.values())
+        ):
+            raise ValueError("the :prompts of a workflow-definition are texts by their names")
+        file = f"{id}" if isinstance(id, str) else None
+        read = loading.read_text(self._session, source, notation, file, prompts)
+        if id is not None and id not in (read.name, read.spec.name):
             raise ValueError(f"the workflow-definition '{id}' has the source of '{read.spec.name}'")
         return read
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nerve.notations.prompts.attach import attach_prompts
+from nerve.notations.prompts.attach import attach_prompts, prompt_texts
 from nerve.notations.prompts.full import write
 from nerve.notations.prompts.nodes import read_nodes
 from nerve.notations.prompts.shape import WORKFLOW_KEYS, Reading, shown
@@ -10,7 +10,7 @@ from nerve.notations.prompts.steps import read_steps
 from nerve.notations.yaml_text import load
 from nerve.spec.source import Document, Map, Unreadable
 
-__all__ = ["BEGINNING", "attach_prompts", "read", "write"]
+__all__ = ["BEGINNING", "attach_prompts", "prompt_texts", "read", "write"]
 
 BEGINNING = """name: NAME
 description: What it does, and when to use it.

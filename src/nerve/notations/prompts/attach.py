@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from nerve.core.suggest import suggest
@@ -23,22 +23,32 @@ MANY = ("steps", "branches", "states")
 
 
 def attach_prompts(
-    document: Document, folder: Path | None = None, project: Path | None = None
+    document: Document,
+    folder: Path | None = None,
+    project: Path | None = None,
+    kept: Mapping[str, str] | None = None,
 ) -> list[Problem]:
     """Put the text of its file into every prompt that has only a file's name; says what is wrong with them.
 
-    Without a folder it is the one that the document's own file belongs to.
+    Without a folder it is the one that the document's own file belongs to. What is `kept` by the name of
+    a prompt counts more than its file.
     """
     if folder is None:
         folder, project = home_of(Path(document.file))
     elif project is None:
         project = home_of(folder / "workflows" / "_")[1]
     assert project is not None
-    attached = Attaching(document, folder, project)
+    attached = Attaching(document, folder, project, kept or {})
     for node in nodes(document.data.get("body")):
         if node.get("kind") == "prompt" and "text" not in node and isinstance(node.get("file"), str):
             attached.attach(node)
     return attached.problems
+
+
+def prompt_texts(document: Document) -> dict[str, str]:
+    """The texts that were put in from files, by the names of the prompts."""
+    found = nodes(document.data.get("body"))
+    return {node["file"]: node["text"] for node in found if node.get("file") in document.prompts}
 
 
 def nodes(node: object) -> Iterator[Map]:
@@ -56,8 +66,8 @@ def nodes(node: object) -> Iterator[Map]:
 class Attaching:
     """One document while its prompts are looked up; each file is read once."""
 
-    def __init__(self, document: Document, folder: Path, project: Path) -> None:
-        self.document, self.folder, self.project = document, folder, project
+    def __init__(self, document: Document, folder: Path, project: Path, kept: Mapping[str, str]) -> None:
+        self.document, self.folder, self.project, self.kept = document, folder, project, kept
         self.problems: list[Problem] = []
         self.files: dict[str, FoundPrompt | None] = {}
         inputs = document.data.get("inputs")
@@ -76,7 +86,7 @@ class Attaching:
     def find(self, name: str, place: Place) -> FoundPrompt | None:
         """The prompt, or None and a problem."""
         try:
-            found = find_prompt(self.folder, name, self.project)
+            found = self.found(name)
         except Refused as error:
             self.tell(place, f"Step prompt not found: {name[:200]}.md: {error}")
         except OSError as error:
@@ -90,6 +100,11 @@ class Attaching:
             elif self.sound(found):
                 return found
         return None
+
+    def found(self, name: str) -> FoundPrompt | None:
+        if (text := self.kept.get(name)) is not None:
+            return FoundPrompt(name, Path(f"{name}.md"), text)
+        return find_prompt(self.folder, name, self.project)
 
     def nowhere(self, name: str) -> tuple[str, str]:
         """What is said of a prompt that there is not, and the fix."""
