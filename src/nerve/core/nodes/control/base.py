@@ -106,9 +106,11 @@ def body_failed(owner: ControlNode, result: Result, done: int) -> Result:
     )
 
 
-def loop_over(owner: ControlNode, output: Any, iterations: int, finished: bool, on_max: OnMax) -> Result:
-    """The result of a loop that is finished, or has reached its bound."""
-    attributes = {"iterations": iterations, "exited_early": finished}
+def loop_over(
+    owner: ControlNode, output: Any, iterations: int, finished: bool, on_max: OnMax, early: bool = True
+) -> Result:
+    """The result of a loop that is finished, or has reached its bound; `early` if its condition ended it."""
+    attributes = {"iterations": iterations, "exited_early": finished and early}
     if finished or on_max == "return":
         return Result.ok(output, attributes)
     return Result.failed(

@@ -92,7 +92,8 @@ class LoopNode(ControlNode):
             state.accumulated.append(state.result)
             given = state.result.output
         output = list(state.accumulated) if self.accumulate else state.result.output
-        return loop_over(self, output, state.iteration, finished, self.on_max)
+        early = state.iteration != self.times
+        return loop_over(self, output, state.iteration, finished, self.on_max, early)
 
     def _finished(self, context: ExecutionContext, state: LoopState) -> bool:
         if state.iteration == self.times:
