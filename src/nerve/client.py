@@ -9,7 +9,7 @@ import os
 import secrets
 import socket
 import struct
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -52,6 +52,15 @@ class Where:
     socket: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class CommandReply:
+    """What came of a command: `data` of one that was done, `error` of one that was not."""
+
+    success: bool
+    data: dict[str, Any]
+    error: str | None = None
+
+
 class Line(Protocol):
     """What is between a client and its api."""
 
@@ -63,6 +72,9 @@ class Line(Protocol):
 
     def news(self) -> AsyncGenerator[models.EventTold | None]:
         """Yield the events of all runs as they happen; None when some may have been missed."""
+
+    async def command(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Do `{"type": …, "params": {…}}` and return the reply."""
 
     async def close(self) -> None:
         """Release the connection."""
@@ -166,6 +178,17 @@ class Client:
         check_sendable(given)
         return await self._line.perform(operation, given)
 
+    async def send_command(self, command: Any) -> CommandReply:
+        """Send a command by its name: a `nerve.server.commands.Command`, or a dict with `type` and `params`.
+
+        The names are those of `CommandType`. A command that is refused is a reply without `success`.
+        """
+        told = command if isinstance(command, Mapping) else {"type": command.type, "params": command.params}
+        given = {"type": str(told.get("type")), "params": dict(told.get("params") or {})}
+        check_sendable(given)
+        reply = await self._line.command(given)
+        return CommandReply(bool(reply.get("success")), reply.get("data") or {}, reply.get("error"))
+
     def watch(self, run: str | None = None, after: int = 0) -> AsyncGenerator[models.EventTold]:
         """The events of a run behind a number and as they come, until it ends; without a run, of all.
 
@@ -233,6 +256,12 @@ class Direct:
         """Do one operation in this process."""
         return await self._api.perform(operation.name, given)
 
+    async def command(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Do a command in this process."""
+        from nerve.server.commands import handle
+
+        return await handle(self._api, command)
+
     async def watch(self, run: str | None, after: int) -> AsyncGenerator[models.EventTold]:
         """Yield the events of a run, or of all runs, after the one numbered `after`."""
         lagged = True
@@ -293,12 +322,7 @@ class Wire:
         body: dict[str, Any] = {"json": rest} if operation.changes else {"params": in_query(rest)}
         if asked.get("wait") or operation.name == "route":  # which may be an agent's to decide
             body["timeout"] = httpx2.Timeout(self._timeout, read=None)
-        try:
-            response = await self._asked(operation.method, path, body)
-        except httpx2.TimeoutException:
-            raise unreachable(f"no answer within {self._timeout:g} seconds") from None
-        except httpx2.TransportError as error:
-            raise unreachable(str(error) or type(error).__name__) from error
+        response = await self._reached(operation.method, path, body)
         if response.status_code >= 400:
             raise error_in(response)
         try:
@@ -307,6 +331,33 @@ class Wire:
             raise ApiError(
                 "internal", f"{operation.name}: what the server said is no reply to that"
             ) from None
+
+    async def command(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Do a command at the server."""
+        import httpx2
+
+        timeout = httpx2.Timeout(self._timeout, read=None if command["params"].get("wait") else self._timeout)
+        once = {"Idempotency-Key": secrets.token_hex(16)}  # a connection that breaks is asked again
+        body = {"json": command, "timeout": timeout, "headers": once}
+        response = await self._reached("POST", "/api/command", body)
+        try:
+            reply = response.json()
+        except ValueError:
+            reply = None
+        if not isinstance(reply, dict) or "success" not in reply:
+            raise error_in(response)
+        return reply
+
+    async def _reached(self, method: str, path: str, body: dict[str, Any]) -> httpx2.Response:
+        """Ask; ApiError where no answer comes."""
+        import httpx2
+
+        try:
+            return await self._asked(method, path, body)
+        except httpx2.TimeoutException:
+            raise unreachable(f"no answer within {self._timeout:g} seconds") from None
+        except httpx2.TransportError as error:
+            raise unreachable(str(error) or type(error).__name__) from error
 
     async def _asked(self, method: str, path: str, body: dict[str, Any]) -> httpx2.Response:
         """Ask, and once more over a new connection if the old one breaks.

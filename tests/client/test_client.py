@@ -16,6 +16,7 @@ from nerve.client import Call, Client, Where, server_of
 from nerve.core.session import Session
 from nerve.ownership import sign_server
 from nerve.places import Places
+from nerve.server.commands import Command, CommandType
 from nerve.server.listening import bind_unix
 from nerve.testing.scripted import ScriptedProvider
 
@@ -409,3 +410,31 @@ async def test_who_has_seen_the_end_is_told_of_it(client: Client) -> None:
             pass
         told = await client.run(run=run.run_id)
         assert (told.state, told.result) == ("completed", "hello you")
+
+
+@pytest.mark.requirement("S1-46")
+async def test_commands_are_sent_by_their_names(client: Client) -> None:
+    started = await client.send_command(
+        Command(type=CommandType.START_WORKFLOW, params={"workflow_id": "hello", "input": "you"})
+    )
+    assert started.success
+    shown = await client.send_command(
+        Command(CommandType.EXECUTE_WORKFLOW, {"workflow_id": "hello", "input": "you", "wait": True})
+    )
+    assert (shown.data["state"], shown.data["result"]) == ("completed", "hello you")
+    listed = await client.send_command({"type": "list_workflow_runs"})
+    assert started.data["run_id"] in [run["run_id"] for run in listed.data["runs"]]
+
+
+@pytest.mark.parametrize(
+    ("command", "error"),
+    [
+        ({"type": "START_WORKFLOW", "params": {"workflow_id": "nope"}}, "'nope' not found"),
+        ({"type": "sing"}, "there is no command 'sing'"),
+        ({"type": "LIST_WORKFLOWS", "params": {"x": 1}}, "does not take 'x'"),
+    ],
+)
+async def test_a_command_that_is_refused_says_why(client: Client, command: dict, error: str) -> None:
+    reply = await client.send_command(command)
+    assert (reply.success, reply.data) == (False, {})
+    assert error in str(reply.error)

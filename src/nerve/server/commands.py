@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -40,6 +41,14 @@ class CommandType(StrEnum):
     def _missing_(cls, value: object) -> CommandType | None:
         named = str(value).upper()
         return cls.__members__.get(named)
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command and its parameters, as `Client.send_command` takes it."""
+
+    type: CommandType | str
+    params: Mapping[str, Any] = field(default_factory=dict)
 
 
 Params = Mapping[str, Any]
@@ -119,7 +128,7 @@ async def not_a_stream(api: Api, params: Params) -> dict[str, Any]:
     raise ApiError("bad_request", "subscribe_workflow has more than one reply", fix)
 
 
-class Command(NamedTuple):
+class CommandRule(NamedTuple):
     """What a command does, the operation of the api that says who may, and what it takes."""
 
     does: Callable[[Api, Params], Awaitable[dict[str, Any]]]
@@ -127,25 +136,25 @@ class Command(NamedTuple):
     takes: tuple[str, ...]
 
 
-START = Command(execute_workflow, "start", ("workflow_id", "input", "params", "wait", "key"))
-SHOW = Command(get_workflow_run, "run", ("run_id",))
-ANSWER = Command(answer_gate, "answer", ("run_id", "gate_id", "answer", "input", "reason", "key"))
-STOP = Command(cancel_workflow, "stop", ("run_id", "reason", "key"))
+START = CommandRule(execute_workflow, "start", ("workflow_id", "input", "params", "wait", "key"))
+SHOW = CommandRule(get_workflow_run, "run", ("run_id",))
+ANSWER = CommandRule(answer_gate, "answer", ("run_id", "gate_id", "answer", "input", "reason", "key"))
+STOP = CommandRule(cancel_workflow, "stop", ("run_id", "reason", "key"))
 
 COMMANDS = {
     CommandType.EXECUTE_WORKFLOW: START,
     CommandType.START_WORKFLOW: START,
-    CommandType.LIST_WORKFLOWS: Command(list_workflows, "workflows", ()),
+    CommandType.LIST_WORKFLOWS: CommandRule(list_workflows, "workflows", ()),
     CommandType.GET_WORKFLOW_RUN: SHOW,
     CommandType.WORKFLOW_STATUS: SHOW,
-    CommandType.LIST_WORKFLOW_RUNS: Command(list_workflow_runs, "runs", ("workflow_id", "state")),
+    CommandType.LIST_WORKFLOW_RUNS: CommandRule(list_workflow_runs, "runs", ("workflow_id", "state")),
     CommandType.ANSWER_GATE: ANSWER,
     CommandType.WORKFLOW_INPUT: ANSWER._replace(does=workflow_input),
     CommandType.CANCEL_WORKFLOW: STOP,
     CommandType.STOP_WORKFLOW: STOP,
-    CommandType.PAUSE_WORKFLOW: Command(pause_workflow, "pause", ("run_id", "key")),
-    CommandType.RESUME_WORKFLOW: Command(resume_workflow, "resume", ("run_id", "key")),
-    CommandType.SUBSCRIBE_WORKFLOW: Command(not_a_stream, "events", ("run_id", "after")),
+    CommandType.PAUSE_WORKFLOW: CommandRule(pause_workflow, "pause", ("run_id", "key")),
+    CommandType.RESUME_WORKFLOW: CommandRule(resume_workflow, "resume", ("run_id", "key")),
+    CommandType.SUBSCRIBE_WORKFLOW: CommandRule(not_a_stream, "events", ("run_id", "after")),
 }
 
 
