@@ -43,6 +43,7 @@ from nerve.spec.scope import Scope, Sight
 from nerve.spec.spaces import assert_entry, retract_entry, wait_entry
 from nerve.spec.talks import Talks
 from nerve.spec.values import command_of, evaluate, fill, holds, text
+from nerve.spec.walk import filled_variables
 
 Made = TypeVar("Made", bound=ControlNode)
 
@@ -125,7 +126,7 @@ class Builder:
 
     def bash(self, spec: models.Bash, name: str) -> Callable[[Sight], Entry]:
         def make(sight: Sight) -> Entry:
-            command, values = command_of(spec.command, sight)
+            command, values = command_of(spec.command, sight, filled_variables(spec))
             env = {key: text(value, sight) for key, value in spec.env.items()}
             cwd = folder_of(self.names.project, spec.cwd or "", sight)
             return Entry(BashNode(name, None, command, cwd, env | values), fill(spec.input, sight))

@@ -39,9 +39,12 @@ def evaluate(expression: str, sight: Sight) -> Any:
     return told(compile(expression, hyphens=sight.scope.hyphens), sight)
 
 
-def command_of(source: str, sight: Sight) -> tuple[str, dict[str, str]]:
+def command_of(
+    source: str, sight: Sight, variables: frozenset[str] = frozenset()
+) -> tuple[str, dict[str, str]]:
     """A shell command, and the variables that its values are in."""
-    return told(compile_command(source, hyphens=sight.scope.hyphens).fill, sight)
+    compiled = compile_command(source, hyphens=sight.scope.hyphens, variables=variables)
+    return told(compiled.fill, sight)
 
 
 def told(read: Callable[[Sight], Value], sight: Sight) -> Value:

@@ -93,6 +93,8 @@ class Written:
     source: str
     way: Way = "expression"
     extra: frozenset[str] = frozenset()
+    variables: frozenset[str] = frozenset()
+    """Of a command: the variables of its environment that hold values."""
 
 
 def written(node: models.NodeBase) -> Iterator[Written]:
@@ -122,7 +124,7 @@ def _own(node: models.NodeBase) -> Iterator[Written]:
             if node.text is not None:
                 yield Written(("text",), node.text, "prompt", frozenset({"args"}))
         case models.Bash():
-            yield Written(("command",), node.command, "command")
+            yield Written(("command",), node.command, "command", variables=filled_variables(node))
             yield from templates(("input",), node.input)
             yield from templates(("env",), node.env)
             yield from templates(("cwd",), node.cwd)
@@ -166,6 +168,12 @@ def _own(node: models.NodeBase) -> Iterator[Written]:
                 for m, way in enumerate(state.next):
                     if way.when is not None:
                         yield Written(("states", n, "next", m, "when"), way.when)
+
+
+def filled_variables(node: models.Bash) -> frozenset[str]:
+    """The variables of a command's environment that hold values; the run's own id and folder are none."""
+    own = ("{{ run.id }}", "{{ run.artifacts }}")
+    return frozenset(name for name, value in node.env.items() if "{{" in value and value not in own)
 
 
 def templates(loc: Loc, value: Any) -> Iterator[Written]:

@@ -422,7 +422,7 @@ MISTAKES = [
     (
         "a quote of a script that is not closed",
         '+nodes:\n  - id: a\n    bash: echo "{{ input }}\n',
-        '5:20: the quoting of this command cannot be followed: a " is not closed. Write it simpler. Values are never pasted into a command; there is no raw().',
+        "5:20: this script cannot be parsed as bash. Check its quotes and brackets, or run a script file, `bash script.sh {{ … }}`.",
     ),
     (
         "a gate that is a list",

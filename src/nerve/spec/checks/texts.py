@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from nerve.expr import ExprError, Expression, compile, compile_template
@@ -44,7 +45,10 @@ def wrong_texts(document: Document, spec: models.WorkflowSpec, found: list[Found
                 told = called_invalid(text, error) if is_condition(document, each) else error.message
                 yield problem_in(document, lines, loc, text, error, told, fix_of(error, names))
                 continue
-            for offset, path in references(compiled):
+            for warning in getattr(compiled, "warnings", ()):
+                found_at = problem_in(document, lines, loc, text, warning, warning.message, warning.fix)
+                yield replace(found_at, severity="warning")
+            for offset, path in references(getattr(compiled, "template", compiled)):
                 for message, fix in unknown(path, spec, sight, each):
                     file, at = place_in(document, lines, each, text, offset)
                     yield Problem(file, at, message, fix)
@@ -67,7 +71,7 @@ def read(text: Written, names: frozenset[str], hyphens: frozenset[str]) -> Any:
         case "template":
             return compile_template(text.source, names=names, hyphens=hyphens)
         case "command":
-            return compile_command(text.source, names=names, hyphens=hyphens).template
+            return compile_command(text.source, names=names, hyphens=hyphens, variables=text.variables)
         case "prompt":
             return compile_prompt(text.source, names=names, hyphens=hyphens)
 
