@@ -108,13 +108,13 @@ async def test_a_thread_that_ends_after_its_run_left_memory_harms_nothing(file: 
         FunctionNode("slow", session, lambda context: go.wait(10))
         run = await session.start("impatient")
         await until(lambda: run.pending_gate and not session.engine.drives)
-        await run.answer(1)
+        await run.answer("1")
         await until(lambda: run.pending_gate and run.pending_gate.prompt == "Two?")
         before, idle = types(run).count("log"), THREADS._idle
         go.set()
         await until(lambda: THREADS._idle > idle)
-        await run.answer(2)
-        assert await within(run.wait()) == [1, 2]
+        await run.answer("2")
+        assert await within(run.wait()) == ["1", "2"]
         assert types(run).count("log") == before
 
 

@@ -125,7 +125,7 @@ async def test_a_run_is_not_started_with_one(session: Session, value: Any, said:
 async def test_a_gate_does_not_take_one_and_stays_open(session: Session, value: Any, said: str) -> None:
     @session.workflow
     async def w(ctx: WorkflowContext) -> Any:
-        return await ctx.gate("Well?")
+        return await ctx.gate("Well?", form={})
 
     run = await session.start("w")
     await at_gate(run)

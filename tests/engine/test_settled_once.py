@@ -169,12 +169,12 @@ async def test_of_answers_that_come_while_the_run_is_taken_up_one_counts_and_the
         await session.recover()
         for second in range(TURNS):
             run = await session.start("work_then_ask", str(second), key=str(second))
-            said = [after(turns, run.answer, turns) for turns in (first, second, second + 2, second + 4)]
+            said = [after(turns, run.answer, str(turns)) for turns in (first, second, second + 2, second + 4)]
             outcomes = await asyncio.gather(run.resume(), *said, return_exceptions=True)
             refused = [outcome for outcome in outcomes if outcome is not None]
             assert all(isinstance(outcome, RuntimeError) for outcome in refused), refused
             assert (len(refused), types(run).count("gate_answered")) == (3, 1)
-            assert await within(run.wait()) in (first, second, second + 2, second + 4)
+            assert int(await within(run.wait())) in (first, second, second + 2, second + 4)
 
 
 class Disk(SqliteStore):

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import nerve.core.nodes.control
 from nerve import (
     ExecutionContext,
     FunctionNode,
@@ -179,8 +180,13 @@ def test_a_workflow_without_an_id_is_refused(session: Session) -> None:
     ["WhileNode", "LoopNode", "BranchNode", "SwitchNode", "MapNode", "ReduceNode", "GateNode"],
 )
 def test_control_nodes_are_exported(name: str) -> None:
-    import nerve.core.nodes
 
-    assert getattr(nerve.core.nodes, name) is getattr(nerve, name)
-    assert name in nerve.__all__
     assert name in nerve.core.nodes.__all__
+    assert getattr(nerve.core.nodes, name) is getattr(nerve.core.nodes.control, name)
+
+
+@pytest.mark.requirement("S1-46")
+@pytest.mark.parametrize("name", ["WhileNode", "LoopNode", "BranchNode", "GateNode", "MapNode"])
+def test_the_common_control_nodes_are_exported_by_nerve_itself(name: str) -> None:
+    assert name in nerve.__all__
+    assert getattr(nerve, name) is getattr(nerve.core.nodes, name)
