@@ -90,6 +90,14 @@ async def test_waiting_for_a_run_ends_at_its_gate(api: Api) -> None:
 
 
 @pytest.mark.requirement("S0-59")
+async def test_the_time_of_the_end_is_the_same_in_a_list_and_of_one_run(api: Api) -> None:
+    run_id = (await do(api, "EXECUTE_WORKFLOW", workflow_id="hello", wait=True))["run_id"]
+    (listed,) = (await do(api, "LIST_WORKFLOW_RUNS"))["runs"]
+    one = (await do(api, "GET_WORKFLOW_RUN", run_id=run_id))["run"]
+    assert listed["completed_at"] == one["completed_at"] is not None
+
+
+@pytest.mark.requirement("S0-59")
 @pytest.mark.requirement("S1-36")
 async def test_workflows_runs_and_one_run_are_told(api: Api) -> None:
     listed = (await do(api, "LIST_WORKFLOWS"))["workflows"]

@@ -18,7 +18,7 @@ from nerve.engine.drive import Drive
 from nerve.engine.journal import Journal
 from nerve.engine.records import resets_in, resumed, settle_key, start_of
 from nerve.engine.tasks import apart
-from nerve.engine.waits import answered, no_gate, open_in, received
+from nerve.engine.waits import answered, ends_by_stop, no_gate, open_in, received
 from nerve.errors import NerveError
 from nerve.store.port import ReplyRow, Row
 
@@ -110,20 +110,21 @@ class Commands:
             for child in stopped:
                 await self.stop(child, reason, top or run.run_id)
             data = cancelled(run, reason, [], top)
-            await self._append(
-                run, "workflow_cancelled", data, WorkflowState.CANCELLED, ROOT, also=self._took(stopped)
-            )
+            ends = ends_by_stop(self._engine.store.events(run.run_id))
+            also = [*self._took(stopped), *ends]
+            await self._append(run, "workflow_cancelled", data, WorkflowState.CANCELLED, ROOT, also=also)
             run._gates.clear()
             run._error = reason or None
             self._engine.ended(run, WorkflowState.CANCELLED)
             return []
 
-    def _took(self, children: Iterable[WorkflowRun]) -> list[tuple[str, dict[str, Any]]]:
-        """Where child runs were called, and what they took."""
+    def _took(self, children: Iterable[WorkflowRun]) -> list[tuple[str, str, dict[str, Any]]]:
+        """The events that say where child runs were called, and what they took."""
         ids = [child.run_id for child in children]
         places = {each: start_of(self._engine.store.events(each, 0, 1))["parent_path"] for each in ids}
         used = {each: self._engine.taken_by(each) for each in ids}
-        return [(places[each], {"run_id": each, "usage": used[each]}) for each in ids if used[each]]
+        taken = [each for each in ids if used[each]]
+        return [("child_stopped", places[each], {"run_id": each, "usage": used[each]}) for each in taken]
 
     async def _stop_driven(self, drive: Drive, reason: str, top: str | None) -> list[str]:
         run = drive.run
@@ -139,6 +140,8 @@ class Commands:
             drive.write_failed(unwritten)
             raise
         drive.purses.stopped()
+        for kind, path, ended in ends_by_stop(drive.rows()):  # on disk with what ends the run, or not at all
+            drive.note(kind, path, ended)
         data = encode(cancelled(run, reason, killed, top), deep=None)
         if (error := await drive.write_end("workflow_cancelled", data, WorkflowState.CANCELLED)) is not None:
             raise error
@@ -432,9 +435,9 @@ class Commands:
         settles: str | None = None,
         path: str = "",
         reply: ReplyRow | None = None,
-        also: Sequence[tuple[str, Mapping[str, Any]]] = (),
+        also: Sequence[tuple[str, str, Mapping[str, Any]]] = (),
     ) -> None:
-        """Add an event to the journal of a run that nobody drives, and before it what children took."""
+        """Add an event to the journal of a run that nobody drives, and before it others: type, path, data."""
         engine = self._engine
         past = engine.store.events(run.run_id)
         start = start_of(past)
@@ -442,14 +445,14 @@ class Commands:
             run.run_id,
             past[-1].seq,
             engine.writer,
-            lambda: engine.row(run, state, None, start),
+            lambda at: engine.row(run, state, None, start, at),
             lambda rows: engine.show(run, rows),
             ignore,
         )
         journal.row_changed()
         key = settle_key(settles, resets_in(past)) if settles not in (None, ROOT) else settles
-        for place, told in also:
-            journal.note("child_stopped", place, encode(told, deep=AROUND), urgent=False)
+        for kind, place, told in also:
+            journal.note(kind, place, encode(told, deep=AROUND), urgent=False)
         seq = journal.note(type, path, encode(data, deep=AROUND), key)
         journal.keep(reply)
         await journal.written_upto(seq)

@@ -195,7 +195,7 @@ class Delivery:
         if not self._queue or self.replay is None or self._queue[0][0] == 0:
             return bool(self._queue)
         obstacle = self.replay.obstacle()
-        return obstacle is None or obstacle.lenient
+        return obstacle is not None and obstacle.lenient
 
     def _taken(self) -> tuple[asyncio.Future[Any], Outcome]:
         if self._takes_queue():

@@ -72,7 +72,7 @@ class Host(Protocol):
     def parked(self, drive: Drive) -> None: ...
     def dropped(self, drive: Drive) -> None: ...
     def row(
-        self, run: WorkflowRun, state: WorkflowState, wake: float | None, start: Mapping[str, Any]
+        self, run: WorkflowRun, state: WorkflowState, wake: float | None, start: Mapping[str, Any], at: float
     ) -> RunRow: ...
     def show(self, run: WorkflowRun, rows: list[Row]) -> None: ...
 
@@ -575,9 +575,9 @@ class Drive:
         if self.waits.only_one:
             self.host.parked(self)
 
-    def _row(self) -> RunRow:
+    def _row(self, at: float) -> RunRow:
         state = self.final or self.before or self.run._state
-        return self.host.row(self.run, state, self.waits.wake, self.start)
+        return self.host.row(self.run, state, self.waits.wake, self.start, at)
 
     # -- pause ---------------------------------------------------------------------------------
 

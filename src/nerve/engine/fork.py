@@ -205,7 +205,7 @@ def write(engine: LocalEngine, made: Copy, reply: ReplyRow | None) -> asyncio.Fu
         run.run_id,
         0,
         engine.writer,
-        lambda: engine.row(run, WorkflowState.RUNNING, None, start),
+        lambda at: engine.row(run, WorkflowState.RUNNING, None, start, at),
         lambda rows: engine.show(run, rows),
         ignore,
     )

@@ -24,7 +24,7 @@ class Journal:
         run: str,
         seq: int,
         writer: Writer,
-        row_of: Callable[[], RunRow],
+        row_of: Callable[[float], RunRow],
         on_written: Callable[[list[Row]], None],
         on_error: Callable[[NerveError], None],
     ) -> None:
@@ -103,7 +103,7 @@ class Journal:
         self._taken, self._buffer = rows, []
         if not (self._row or self._replies or self._definition):
             return Append(self.run, self.committed, rows)
-        row = self._row_of() if self._row else None
+        row = self._row_of(rows[-1].at) if self._row else None
         definition, self._definition, self._row = self._definition, None, False
         replies, self._replies = self._replies, []
         return Append(self.run, self.committed, rows, row, definition, replies=replies)

@@ -165,6 +165,8 @@ class LocalEngine:
             run._notify()
         for timer in self._timers.values():
             timer.cancel()
+        if here:
+            await self._show.drained()
         self._show.close()
         self.budgets.close()
         if self._facts is not None:
@@ -600,11 +602,11 @@ class LocalEngine:
         return any(row.type != "timer_started" for row in opened)
 
     def row(
-        self, run: WorkflowRun, state: WorkflowState, wake: float | None, start: Mapping[str, Any]
+        self, run: WorkflowRun, state: WorkflowState, wake: float | None, start: Mapping[str, Any], at: float
     ) -> RunRow:
-        """The projection of a run; `pausing` is `paused` for whoever comes after a restart."""
+        """The projection of a run after an event at a time; `pausing` is `paused` after a restart."""
         shown = WorkflowState.PAUSED if state is WorkflowState.PAUSING else state
-        ended = time.time() if state in FINAL else None
+        ended = at if state in FINAL else None
         run._ends = ended
         return RunRow(
             run.run_id,

@@ -15,7 +15,10 @@ from nerve.core.workflow.run import WorkflowRun
 from nerve.engine.tasks import apart, outside
 
 PATIENCE = 1.0
-"""Seconds that the end of a run waits for its sinks."""
+"""Seconds that the end of a session waits for sinks."""
+
+CATCH_UP = 0.02
+"""Seconds that a call which waits for the end of a run gives its sinks to see that end, too."""
 
 
 class Feed:
@@ -65,15 +68,24 @@ class Show:
                 feed.tell(event)
 
     async def shown(self, run: WorkflowRun) -> None:
-        """Return when the sinks have seen everything, or have had their time."""
-        if busy := [feed.task for feed in self._feeds.get(run, ()) if feed.task is not None]:
+        """Return when the sinks of a run have seen everything, or are slow."""
+        if busy := tasks_of(self._feeds.get(run, ())):
+            await asyncio.wait(busy, timeout=CATCH_UP)
+
+    async def drained(self) -> None:
+        """Return when all sinks have seen everything, or have had their time."""
+        if busy := [task for feeds in self._feeds.values() for task in tasks_of(feeds)]:
             await asyncio.wait(busy, timeout=PATIENCE)
 
     def close(self) -> None:
         for feeds in self._feeds.values():
-            for feed in feeds:
-                if feed.task is not None:
-                    feed.task.cancel()
+            for task in tasks_of(feeds):
+                task.cancel()
+
+
+def tasks_of(feeds: Iterable[Feed]) -> list[asyncio.Task[None]]:
+    """The tasks of the sinks that are busy."""
+    return [feed.task for feed in feeds if feed.task is not None]
 
 
 async def quietly(answer: Awaitable[Any]) -> None:

@@ -13,7 +13,18 @@ from nerve.core.gates import gate_id, waiting
 from nerve.core.limits import message
 from nerve.core.runtime import Gate, Signal, Timer, Wait
 from nerve.core.values import decode, digest, encode
-from nerve.core.workflow.replay import ASKS, CONTROL, ROOT, Found, Outdated, acts, below, compared, within
+from nerve.core.workflow.replay import (
+    ASKS,
+    CONTROL,
+    ROOT,
+    STOPPED,
+    Found,
+    Outdated,
+    acts,
+    below,
+    compared,
+    within,
+)
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import GateInfo, WorkflowState
 from nerve.engine.guards import Guard, goes_on, is_around
@@ -438,6 +449,17 @@ def open_in(rows: Iterable[Row]) -> dict[str, Row]:
     return {
         path: row for path, row in asked.rows.items() if row.type in OPENS.values() and not below(path, asked)
     }
+
+
+def ends_by_stop(rows: Iterable[Row]) -> list[tuple[str, str, dict[str, Any]]]:
+    """Type, path and data of the events that end what is open when a run is stopped, the innermost first."""
+    ends = []
+    for path, row in asked_in(rows).items():
+        kind = row.type.partition("_")[0]
+        asked = decode(row.data)
+        data = {name: asked[name] for name in ("gate_id", "node_id", "step_id") if name in asked}
+        ends.append((f"{'node' if kind == 'step' else kind}_cancelled", path, data | {STOPPED: True}))
+    return ends[::-1]
 
 
 def at_work(rows: Iterable[Row]) -> bool:

@@ -4,7 +4,7 @@ import asyncio
 import gc
 import uuid
 import weakref
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -479,3 +479,31 @@ async def test_tasks_the_body_leaves_behind_end_with_it(session):
     await run.start()
     assert await within(run.wait()) == "done"
     assert ended == [True]
+
+
+@pytest.mark.requirement("S0-59")
+@pytest.mark.parametrize("end", ["completed", "failed", "cancelled"])
+async def test_the_time_of_the_end_is_the_same_everywhere(file, end):
+    async def body(ctx):
+        if await ctx.gate("Well?") == "failed":
+            raise ValueError("no")
+
+    async with Session("test", file) as session:
+        Workflow("body", session, body)
+        run = await session.start("body")
+        await at_gate(run)
+        if end == "cancelled":
+            await run.stop()
+        else:
+            await run.answer(end)
+        await within(run._ended())
+        told = run.to_info().completed_at
+        assert told is not None
+        assert told == run.events[-1].timestamp == run.view.ended_at
+        row = session.engine.store.run(run.run_id)
+        assert row is not None
+        assert datetime.fromtimestamp(row.ended, UTC) == told
+    async with Session("test", file) as session:
+        Workflow("body", session, body)
+        (again,) = session.list_workflow_runs()
+        assert again.completed_at == told

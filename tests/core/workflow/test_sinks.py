@@ -188,3 +188,26 @@ async def test_the_sinks_of_all_runs_hear_forks_and_their_child_runs_from_their_
     for each in runs:
         await within(each.wait())
     assert heard == {each.run_id: [event.seq for event in each.events] for each in runs}
+
+
+class Delayed(Kept):
+    """Each event takes a while."""
+
+    async def emit(self, event):
+        await asyncio.sleep(0.1)
+        self.heard.append(event.event_type)
+
+
+@pytest.mark.requirement("S0-47")
+async def test_the_end_of_a_run_is_told_without_waiting_for_a_slow_sink(file):
+    sink, loop = Delayed(), asyncio.get_running_loop()
+    async with Session("test", file) as session:
+        run = await started(session, sink)
+        await until(lambda: run.is_complete)
+        for _ in range(2):
+            began = loop.time()
+            assert await run.wait() == "done"
+            assert loop.time() - began < 0.09
+        assert len(sink.heard) < len(run.events)
+        expected = types(run)
+    assert sink.heard == expected, "closing the session gives sinks their time"

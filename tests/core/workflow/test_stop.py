@@ -1,12 +1,14 @@
 """Stop: ends the body and everything it started, says what it killed, and is told everywhere."""
 
 import asyncio
+import contextlib
 import os
 
 import pytest
 
 from core.workflow.support import Latch, at_gate, counted, data_of, photographed, types, until, within
 from nerve import BashNode, FunctionNode, Limits, Session
+from nerve.core.nodes.control import LoopNode
 from nerve.core.workflow import WorkflowState
 from nerve.errors import RunHeld, WorkflowFailed
 
@@ -430,3 +432,66 @@ async def stopped_for_good(run):
     with pytest.raises(RuntimeError, match="Cannot resume run in state cancelled"):
         await run.resume(limits={"tokens": 100})
     assert types(run)[-1] == "workflow_cancelled"
+
+
+async def waits_for_all(ctx):
+    await asyncio.gather(ctx.gate("One?"), ctx.gate("Two?"), ctx.wait_signal("go"), ctx.run("group"))
+
+
+OPEN = [
+    ("node_cancelled", "/group/group"),
+    ("node_cancelled", "/group"),
+    ("signal_cancelled", "/go"),
+    ("gate_cancelled", "/gate[2]"),
+    ("gate_cancelled", "/gate"),
+]
+
+
+@pytest.mark.requirement("S0-28")
+@pytest.mark.parametrize("driven", [True, False])
+async def test_stop_says_of_everything_open_that_it_is_cancelled(file, driven):
+    latch = Latch()
+
+    def opened():
+        session = Session("test", file)
+        FunctionNode("leaf", session, latch.leaf)
+        LoopNode("group", session, session.get_node("leaf"), times=2)
+        session.workflow(waits_for_all)
+        return session
+
+    async with contextlib.AsyncExitStack() as sessions:
+        session = await sessions.enter_async_context(opened())
+        run = await session.start("waits_for_all")
+        await latch.entered.wait()
+        await until(lambda: len(run.view.gates) == 2)
+        if not driven:
+            await run.pause()
+            await session.close()
+            session = await sessions.enter_async_context(opened())
+            (run,) = await session.recover()
+            assert run.run_id not in session.engine.drives
+        await within(run.stop("too late"))
+        ends = [event for event in run.events if event.event_type.endswith("_cancelled")]
+        assert [(event.event_type, event.path) for event in ends] == [*OPEN, ("workflow_cancelled", "")]
+        gates = [data["gate_id"] for data in data_of(run, "gate_cancelled")]
+        assert gates == [data["gate_id"] for data in data_of(run, "gate_waiting")[::-1]]
+        assert {node.state for node in run.view.nodes.values()} == {"cancelled"}
+        assert [event.seq for event in run.events] == list(range(1, len(run.events) + 1))
+
+
+async def test_a_fork_of_a_stopped_run_asks_again_what_was_open_and_keeps_what_was_done(session):
+    done = counted(session, "leaf")
+    session.workflow(works_and_asks)
+    run = await session.start("works_and_asks")
+    await at_gate(run)
+    await within(run.stop())
+    forked = await session.fork(run.run_id)
+    await at_gate(forked)
+    await forked.answer("yes")
+    assert await within(forked.wait()) == [1, "yes"]
+    assert done == [1]
+    assert "path_reset" not in types(forked)
+
+
+async def works_and_asks(ctx):
+    return (await ctx.run("leaf", 1))["output"], await ctx.gate("Continue?")

@@ -46,6 +46,8 @@ COMPARED = ("prompt", "choices", "options", "form", "seconds", "label", "key", "
 """What of a wait must be the same on replay; the rest may change."""
 ONCE = '"once":true,'
 """What the data of the start of a leaf has, before the hash of its input, if it must happen at most once."""
+STOPPED = "stopped"
+"""What the data of the end of a call or a wait has if the run was stopped, and the body gave nothing up."""
 ROOT = "/"
 
 
@@ -375,7 +377,11 @@ def covered(row: Row, settled: set[str]) -> bool:
 
 
 def without_reset(rows: list[Row]) -> list[Row]:
-    """The rows without what lies at or below a path that was reset later, and how what is around it ended."""
+    """The rows without what lies at or below a path that was reset later, and how what is around it ended.
+
+    What a stop ended is open for a fork: the body did not give it up.
+    """
+    rows = [row for row in rows if not (row.type in DROPS and STOPPED in decode(row.data))]
     resets = [row for row in rows if row.type == "path_reset"]
     for reset in resets:
         rows = [row for row in rows if row.seq >= reset.seq or not undone(row, reset.path)]

@@ -228,7 +228,8 @@ class WorkflowRun:
             raise RuntimeError("Workflow not started")
         while not self.is_complete and (held := self.held) is None:
             await self._change()
-        await self._engine.shown(self)
+            if self.is_complete:
+                await self._engine.shown(self)
         if not self.is_complete and held is not None:
             raise RunHeld(held["run_id"], held["reason"], held["message"])
         if self._state is WorkflowState.CANCELLED:
