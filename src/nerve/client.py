@@ -269,7 +269,7 @@ class Direct:
             lagged = False
             try:
                 async for event in self._api.hub.watch(run, after):
-                    after = event.seq
+                    after = after if event.is_of_child else event.seq
                     yield event
             except ApiError as error:
                 if error.code != "conflict" or run is None:

@@ -1,6 +1,7 @@
 """Watching through the hub: history, then what comes, in order, once each; who lags is cut off."""
 
 import asyncio
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from api.support import refusal
 from nerve.api import Api, hub
 from nerve.api.hub import BUFFER, BYTES, Watcher
+from nerve.client import Client
 from nerve.core.event import WorkflowEvent
 
 
@@ -171,3 +173,56 @@ async def test_a_long_past_is_read_as_it_is_told(api: Api, monkeypatch: pytest.M
     assert [e.seq for e in (await api.events(run=run.run_id, after=50, limit=3)).events] == [51, 52, 53]
     assert (await api.events(run=run.run_id, after=50, limit=3)).more
     assert not (await api.events(run=run.run_id, after=99, limit=3)).more
+
+
+@pytest.mark.requirement("S1-36")
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("by_parent", [False, True])
+async def test_gates_of_child_runs_are_in_the_stream_of_their_parent(
+    api: Api, late: bool, by_parent: bool
+) -> None:
+    @api.session.workflow
+    async def twice(ctx: Any) -> Any:
+        return [await ctx.run_workflow("nested") for _ in range(2)]
+
+    run = await api.start(workflow="twice", wait=late)
+    seen = []
+    async for event in api.hub.watch(run.run_id):
+        seen.append(event)
+        if event.event_type == "gate_waiting":
+            assert event.run_id != run.run_id
+            asked = run.run_id if by_parent else event.run_id
+            await api.answer(run=asked, gate=event.data["gate_id"], answer="yes")
+    assert seen[-1].data["result"] == ["yes", "yes"]
+    gates = [event for event in seen if event.event_type.startswith("gate_")]
+    assert [event.event_type for event in gates] == ["gate_waiting", "gate_answered"] * 2
+    shown = [event.data["shown_in"] for event in gates[::2]]
+    assert shown == [{"run_id": run.run_id, "path": f"/nested{n}/ask/gate"} for n in ("", "[2]")]
+    assert [event.path for event in gates] == ["/gate"] * 4
+    own = [event for event in seen if event.run_id == run.run_id]
+    assert own == (await api.events(run=run.run_id)).events
+
+
+async def test_the_client_comes_back_to_a_stream_with_gates_of_child_runs(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "BUFFER", 1)
+
+    @api.session.workflow
+    async def both(ctx: Any) -> Any:
+        for number in range(20):
+            ctx.emit("ping", {"n": number})
+        answer = await ctx.run_workflow("ask")
+        for number in range(20, 40):
+            ctx.emit("ping", {"n": number})
+        return answer
+
+    run = await api.start(workflow="both", wait=True)
+    seen = []
+    async with aclosing(Client(api).watch(run.run_id)) as events:
+        async for event in events:
+            seen.append(event)
+            if event.event_type == "gate_waiting":
+                await api.answer(run=run.run_id, gate=event.data["gate_id"], answer="yes")
+    own = [event for event in seen if event.run_id == run.run_id]
+    assert own == (await api.events(run=run.run_id)).events

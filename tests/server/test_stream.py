@@ -50,6 +50,29 @@ async def test_a_gate_is_seen_when_it_opens_and_when_it_is_answered(client: http
     assert kinds.index("gate_waiting") < kinds.index("gate_answered")
 
 
+@pytest.mark.requirement("S1-36")
+async def test_a_gate_of_a_child_run_is_in_the_stream_of_its_parent(
+    served: Served, client: httpx2.AsyncClient
+) -> None:
+    @served.api.session.workflow
+    async def around(context: Any) -> Any:
+        return await context.run_workflow("ask")
+
+    run = await start(client, "around")
+    seen = []
+    async with aclosing(stream(client, f"/events/workflow/{run['run_id']}")) as events:
+        async for each in events:
+            seen.append(each)
+            if each.kind == "gate_waiting":
+                given = {"run": run["run_id"], "gate": each.data["gate_id"], "answer": "yes"}
+                assert (await client.post("/api/answers", json=given)).status_code == 200
+    kinds = [each.kind for each in seen]
+    assert [kind for kind in kinds if kind.startswith("gate_")] == ["gate_waiting", "gate_answered"]
+    ids = [int(each.id or 0) for each in seen]
+    assert ids == sorted(ids), "one comes back with the number of an event of the run itself"
+    assert ids[-1] == seen[-1].data["seq"]
+
+
 async def test_there_is_nothing_to_come_back_for_when_a_run_is_over(client: httpx2.AsyncClient) -> None:
     run = await start(client, "hello", wait=True)
     path = f"/events/workflow/{run['run_id']}"

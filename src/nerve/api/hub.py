@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import secrets
 from collections import deque
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from nerve.api.errors import ApiError
 from nerve.api.models import EventTold
 from nerve.api.telling import found, tellable
-from nerve.core.event import ENDS, WorkflowEvent
+from nerve.core.event import ENDS, OF_GATES, WorkflowEvent
 from nerve.core.values import encode, too_deep
 from nerve.core.workflow.replay import Row
 from nerve.core.workflow.run import WorkflowRun
@@ -80,8 +80,9 @@ class Hub:
         if self._tell not in engine.watchers:
             engine.watchers.append(self._tell)
 
-    def _tell(self, run: WorkflowRun, rows: Iterable[Row]) -> None:
+    def _tell(self, run: WorkflowRun, rows: Sequence[Row]) -> None:
         watching = [each for each in self._watchers if each.run_id in (None, run.run_id)]
+        around = self._watchers_around(run, rows)
         for row in rows:
             self._told += 1
             self._past.append((self._told, run.run_id, row.seq))
@@ -90,9 +91,23 @@ class Hub:
                 size = size_of(event)
                 for watcher in watching:
                     watcher.tell(self._told, event, size)
+            for watcher, path in around if row.type in OF_GATES else ():
+                event = run._event(row).shown_in(watcher.run_id or "", path)
+                watcher.tell(self._told, event, size_of(event))
+
+    def _watchers_around(self, run: WorkflowRun, rows: Sequence[Row]) -> list[tuple[Watcher, str]]:
+        """Those who watch a run around one that tells of its gates, and the path at which that called it."""
+        if all(each.run_id is None for each in self._watchers) or not any(r.type in OF_GATES for r in rows):
+            return []
+        paths = dict(self._session.engine.around(run.run_id))
+        return [(each, paths[each.run_id]) for each in self._watchers if each.run_id in paths]
 
     async def watch(self, run_id: str | None = None, after: int = 0) -> AsyncGenerator[EventTold, None]:
-        """The events of a run behind a number, and then as they come; without a run, of all from now on."""
+        """The events of a run behind a number, and then as they come; without a run, of all from now on.
+
+        Those of gates in child runs are among them, with the ids, paths and numbers that they have there:
+        of those that were open before, and as they come.
+        """
         if run_id is None:
             async with contextlib.aclosing(self.watch_all()) as everything:
                 async for _, told in everything:
@@ -115,9 +130,13 @@ class Hub:
                     yield event_told(event)
             if over or any(event.event_type in ENDS for event in past[-1:]):
                 return
+            seen: set[tuple[str, int]] = set()
+            for event in gates_below(run, run.run_id):
+                seen.add((event.run_id, event.seq))
+                yield event_told(event)
             while True:
                 _, event = await watcher.next()
-                if event.seq <= last:
+                if (event.run_id == run.run_id and event.seq <= last) or (event.run_id, event.seq) in seen:
                     continue
                 yield event_told(event)
                 if event.event_type in ENDS:
@@ -168,6 +187,15 @@ class Hub:
             for event in await found(self._session, run_id).history(after=seq - 1)
         }
         return [(number, known[run_id, seq]) for number, run_id, seq in missed if (run_id, seq) in known]
+
+
+def gates_below(run: WorkflowRun, shown_in: str, path: str = "") -> Iterator[WorkflowEvent]:
+    """The events with which the gates were opened that wait in the child runs of a run."""
+    for place, child in run._engine.children_of(run).items():
+        for event in child.events if child._gates else ():
+            if event.event_type == "gate_waiting" and event.path in child._gates:
+                yield event.shown_in(shown_in, path + place)
+        yield from gates_below(child, shown_in, path + place)
 
 
 def size_of(event: WorkflowEvent) -> int:

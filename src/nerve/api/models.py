@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from nerve.api.callers import HERE, Caller
 from nerve.api.replies import Reply
+from nerve.core.event import OF_GATES, SHOWN_IN
 from nerve.written import NotationName
 
 Text = Annotated[str, Field(max_length=1_000_000)]
@@ -284,6 +285,11 @@ class EventTold(Told):
     path: str
     timestamp: datetime
     data: dict[str, Any]
+
+    @property
+    def is_of_child(self) -> bool:
+        """Whether it is an event of a child run, in the stream of a run around it."""
+        return self.event_type in OF_GATES and SHOWN_IN in self.data
 
 
 class InputTold(Told):

@@ -118,6 +118,8 @@ class Story:
             await self._begun(run_id)
         async with contextlib.aclosing(self.door.client.watch(run_id)) as events:
             async for told in events:
+                if told.is_of_child:
+                    continue  # the child run is watched itself
                 event = event_of(told)
                 self.tree.take(prefix, event)
                 if prefix or event.seq > self.known:

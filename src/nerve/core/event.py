@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time
 from enum import StrEnum
 from typing import Any, Protocol
@@ -98,6 +98,12 @@ ALIASES = {
 ENDS = ("workflow_completed", "workflow_failed", "workflow_cancelled")
 """The events with which a run ends."""
 
+OF_GATES = frozenset({"gate_waiting", "gate_answered", "gate_timeout", "gate_cancelled"})
+"""The events of child runs that are shown with those of the runs around them, too."""
+
+SHOWN_IN = "shown_in"
+"""What the data of such an event has there: the run that it is shown in, and the path of the gate in that."""
+
 USER = "user:"
 """Before the name of an event that a user emitted under a name of the engine's."""
 
@@ -150,6 +156,10 @@ class WorkflowEvent:
     timestamp: datetime = field(default_factory=lambda: datetime.now(UTC))
     seq: int = field(default=0, kw_only=True)
     path: str = field(default="", kw_only=True)
+
+    def shown_in(self, run_id: str, path: str) -> WorkflowEvent:
+        """The event as a run shows it that called the event's run at a path."""
+        return replace(self, data={**self.data, SHOWN_IN: {"run_id": run_id, "path": path + self.path}})
 
     @property
     def aliases(self) -> tuple[str, ...]:

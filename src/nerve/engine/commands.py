@@ -195,7 +195,7 @@ class Commands:
         if limits and (spender := self._spender(run)) is not run:
             await self._raise(spender, limits)
             limits = {}
-            if spender.run_id in self._around(run):
+            if spender.run_id in dict(self._engine.around(run.run_id)):
                 await self._go_on_below(spender, but=run)
         async with self._turn(run) as drive:
             if run._held is not None and run._held["reason"] == "in doubt":
@@ -248,15 +248,6 @@ class Commands:
             return run
         row = self._engine.store.run(held.get("purse") or held["run_id"])
         return run if row is None else self._engine.handle(row)
-
-    def _around(self, run: WorkflowRun) -> set[str]:
-        """The ids of the runs around one."""
-        found: set[str] = set()
-        row = self._engine.store.run(run.run_id)
-        while row is not None and row.parent is not None:
-            found.add(row.parent)
-            row = self._engine.store.run(row.parent)
-        return found
 
     async def _raise(self, run: WorkflowRun, limits: Mapping[str, Any]) -> None:
         """Raise the budget of a run, whether it stands or a child of it does."""

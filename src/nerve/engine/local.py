@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
 
-from nerve.core.event import Sink
+from nerve.core.event import OF_GATES, Sink
 from nerve.core.nodes.base import Names
 from nerve.core.result import Result
 from nerve.core.runtime import Call
@@ -455,11 +455,34 @@ class LocalEngine:
         if self._today is not None:
             self._today.take(run.run_id, rows)
         if run._sinks:
-            self._show.show(run, rows)
+            self._show.show(run, map(run._event, rows))
+        if gates := [row for row in rows if row.type in OF_GATES]:
+            self._show_around(run, gates)
         if self._facts is not None:
             shown_to(self._facts.shown, run, rows)
         for watch in self.watchers:
             shown_to(watch, run, rows)
+
+    def _show_around(self, run: WorkflowRun, rows: list[Row]) -> None:
+        """Show events of a run to the sinks of those around it."""
+        for run_id, path in self.around(run.run_id):
+            parent = self.known.get(run_id)
+            if parent is not None and parent._sinks:
+                events = (run._event(row).shown_in(run_id, path) for row in rows)
+                self._show.show(parent, events, but=run._sinks)
+
+    def around(self, run_id: str) -> list[tuple[str, str]]:
+        """The ids of the runs around one, the nearest first, and the paths at which they called it."""
+        found: list[tuple[str, str]] = []
+        path = ""
+        while True:
+            drive = self.drives.get(run_id)
+            past = self.store.events(run_id, 0, 1) if drive is None else ()
+            start = drive.start if drive is not None else decode(past[0].data) if past else {}
+            if start.get("parent") is None:
+                return found
+            run_id, path = start["parent"], start["parent_path"] + path
+            found.append((run_id, path))
 
     def defined(self, workflow: Workflow) -> None:
         """There is a new workflow: whoever watches may see it."""

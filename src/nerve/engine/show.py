@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from nerve.core.event import Sink, WorkflowEvent, deliver, log
 from nerve.core.nodes.attempt import goes_through, is_cancelled
-from nerve.core.workflow.replay import Row
 from nerve.core.workflow.run import WorkflowRun
 from nerve.engine.tasks import apart, outside
 
@@ -25,7 +24,7 @@ class Feed:
     """One sink. A sync one is called at once; while an async one is busy, events wait for it, not the run."""
 
     def __init__(self, sink: Sink) -> None:
-        self._sink = sink
+        self.sink = sink
         self._waiting: deque[WorkflowEvent] = deque()
         self.task: asyncio.Task[None] | None = None
 
@@ -37,7 +36,7 @@ class Feed:
 
     def _deliver(self, event: WorkflowEvent) -> Awaitable[Any] | None:
         """Tasks that a sink starts are its own, not those of the body that happened to cause the event."""
-        answer: Awaitable[Any] | None = outside().run(deliver, self._sink, event)
+        answer: Awaitable[Any] | None = outside().run(deliver, self.sink, event)
         return answer
 
     async def _go_on(self, answer: Awaitable[Any] | None) -> None:
@@ -58,12 +57,13 @@ class Show:
     def __init__(self) -> None:
         self._feeds: WeakKeyDictionary[WorkflowRun, list[Feed]] = WeakKeyDictionary()
 
-    def show(self, run: WorkflowRun, rows: Iterable[Row]) -> None:
+    def show(self, run: WorkflowRun, events: Iterable[WorkflowEvent], but: Sequence[Sink] = ()) -> None:
+        """Tell the sinks of a run, `but` those that hear of the events already."""
         feeds = self._feeds.get(run)
         if feeds is None:
             feeds = self._feeds[run] = [Feed(sink) for sink in run._sinks]
-        for row in rows if feeds else ():
-            event = run._event(row)
+        feeds = [feed for feed in feeds if feed.sink not in but]
+        for event in events if feeds else ():
             for feed in feeds:
                 feed.tell(event)
 

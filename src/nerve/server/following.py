@@ -69,7 +69,7 @@ class Follow:
         events = self.api.hub.watch(self.run, after)
         try:
             async for event in events:
-                after = event.seq
+                after = after if event.is_of_child else event.seq
                 yield Said(event.event_type, event.model_dump(mode="json"), str(after), True)
         except ApiError as error:
             yield cut_off(error, str(after))

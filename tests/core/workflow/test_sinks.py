@@ -211,3 +211,28 @@ async def test_the_end_of_a_run_is_told_without_waiting_for_a_slow_sink(file):
         assert len(sink.heard) < len(run.events)
         expected = types(run)
     assert sink.heard == expected, "closing the session gives sinks their time"
+
+
+@pytest.mark.requirement("S1-32")
+async def test_the_sink_of_a_run_hears_of_the_gates_of_its_child_runs(session):
+    async def child(ctx):
+        return await ctx.gate("Child?")
+
+    async def parent(ctx):
+        return await ctx.run_workflow("child")
+
+    sink, everything = Kept(), Kept()
+    session.engine.sinks.append(everything)
+    Workflow("child", session, child)
+    run = WorkflowRun(Workflow("parent", session, parent), None, event_sink=sink)
+    await run.start()
+    await until(lambda: [event for event in sink.heard if event.event_type == "gate_waiting"])
+    gate = sink.heard[-1]
+    assert (gate.path, gate.data["prompt"]) == ("/gate", "Child?")
+    assert gate.data["shown_in"] == {"run_id": run.run_id, "path": "/child/gate"}
+    run.answer_gate("yes", gate.data["gate_id"])
+    assert await within(run.wait()) == "yes"
+    await until(lambda: len(sink.heard) == len(run.events) + 2)
+    assert [event for event in sink.heard if event.run_id == run.run_id] == run.events
+    assert "gate_waiting" not in types(run)
+    assert len([event for event in everything.heard if event.event_type == "gate_waiting"]) == 1

@@ -228,7 +228,7 @@ class WorkflowRun:
             raise RuntimeError("Workflow not started")
         while not self.is_complete and (held := self.held) is None:
             await self._change()
-            if self.is_complete:
+            if self._state in FINAL:
                 await self._engine.shown(self)
         if not self.is_complete and held is not None:
             raise RunHeld(held["run_id"], held["reason"], held["message"])
