@@ -16,6 +16,7 @@ from nerve.core.limits import Limits
 from nerve.core.result import Result
 from nerve.engine import spending
 from nerve.engine.spending import used_since
+from nerve.errors import RunHeld
 
 DEAR = Usage(10, 5, 100, 20, 0.5, "dear")
 CHEAP = Usage(1, 2, cost=0.25, model="cheap", inferred=True)
@@ -211,3 +212,50 @@ def test_the_least_certain_source_is_that_of_the_sum(sources, told):
 
 def test_an_inferred_cost_is_told_as_such():
     assert entry(CHEAP, "acp", None)["cost_source"] == "inferred"
+
+
+NONSENSE = [-200, -0.5, float("nan"), float("inf"), float("-inf"), "many", "-7", "nan", True, [5], {"a": 1}]
+
+
+@pytest.mark.parametrize("value", NONSENSE)
+@pytest.mark.parametrize("name", ["input_tokens", "cost"])
+@pytest.mark.parametrize("form", [Usage, dict])
+async def test_a_nonsense_amount_counts_as_unknown_and_gives_nothing_back(form, name, value, caplog):
+    session = Session()
+    register(session, Usage(input_tokens=10, cost=0.5, model="dear"), form(**{name: value, "model": "dear"}))
+    run = await session.start("body")
+    await within(run.wait())
+    used = run.view.usage
+    assert (used.tokens, used.cost, used.turns) == (10, 0.5, 2)
+    took = run.view.ledger.by_model()["dear"]
+    assert took["turns_without_tokens"] == took["turns_without_cost"] == 1
+    assert f"an agent reports {name} as" in caplog.text
+
+
+async def test_an_amount_that_is_written_as_text_counts():
+    session = Session()
+    register(session, Usage(input_tokens="100", output_tokens=" 7 ", cost="0.25", model="dear"))
+    run = await session.start("body", limits={"tokens": 50})
+    await within(run.wait())
+    assert (run.view.usage.tokens, run.view.usage.cost) == (107, 0.25)
+    assert run.view.ledger.by_model()["dear"]["input_tokens"] == 100
+
+
+async def test_negative_usage_of_a_node_gives_no_budget_back():
+    session, asked = Session(), []
+
+    def greedy(context):
+        asked.append(1)
+        return Result.ok("x", {"usage": {"tokens": 100 if len(asked) % 2 else -100, "turns": 1}})
+
+    FunctionNode("greedy", session, greedy)
+
+    @session.workflow
+    async def body(ctx):
+        for _ in range(40):
+            await ctx.run("greedy")
+
+    run = await session.start("body", limits={"tokens": 300})
+    with pytest.raises(RunHeld, match="tokens"):
+        await within(run.wait())
+    assert len(asked) == 5

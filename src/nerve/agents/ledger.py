@@ -2,17 +2,44 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from nerve.agents.port import Usage
 from nerve.agents.prices import cost_of
-from nerve.core.ledger import COUNTS, SOURCES
+from nerve.core.ledger import COUNTS, SOURCES, read_amount
+
+log = logging.getLogger("nerve")
 
 UNTOLD = {"cost_source": "unknown"}
 """A turn of which nobody told what it took."""
-FIELDS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cost", "model")
+AMOUNTS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cost")
+FIELDS = (*AMOUNTS, "model")
+
+
+def read_usage(usage: Usage | Mapping[str, Any] | None) -> Usage | Mapping[str, Any] | None:
+    """Return what a provider reports, with amounts as numbers; what is not an amount counts as unknown."""
+    if usage is None:
+        return None
+    if isinstance(usage, Usage):
+        parts = [part for each in usage.parts if isinstance(part := read_usage(each), Usage)]
+        return replace(usage, **_read_amounts({name: getattr(usage, name) for name in AMOUNTS}), parts=parts)
+    told = {**usage, **_read_amounts({name: usage[name] for name in (*AMOUNTS, "tokens") if name in usage})}
+    if isinstance(models := told.get("models"), list):
+        told["models"] = [read_usage(each) if isinstance(each, Mapping) else each for each in models]
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _read_amounts(told: dict[str, Any]) -> dict[str, Any]:
+    amounts = {name: read_amount(value) for name, value in told.items()}
+    for name, value in told.items():
+        if value is not None and amounts[name] is None:
+            log.warning(
+                "an agent reports %s as %r, which is not an amount; it counts as unknown", name, value
+            )
+    return amounts
 
 
 def entry(usage: Usage | Mapping[str, Any] | None, provider: str, model: str | None) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from nerve.agents.ledger import read_usage
 from nerve.agents.port import (
     Assistant,
     Begun,
@@ -100,10 +101,10 @@ class Said:
             case Plan(entries):
                 emit("plan", {"entries": [dict(entry) for entry in entries]})
             case Usage():
-                self.usage = chunk
+                self.usage = read_usage(chunk)
             case Done():
                 self.done, self.thread = chunk, chunk.thread
-                self.usage = chunk.usage or self.usage
+                self.usage = read_usage(chunk.usage) or self.usage
             case _:
                 raise TypeError(f"a provider gives the chunks of its port, not {chunk!r:.200}")
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, TypeGuard
+from typing import Any
 
 COUNTS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "tokens")
 """`tokens` are those of which nobody told what kind they are."""
@@ -49,16 +50,29 @@ class Entry:
     def add(self, told: Mapping[str, Any]) -> None:
         """Add what is a number; anybody may emit an event of that name, with anything in it."""
         for name in NAMES & told.keys():
-            if is_number(told[name]):
-                setattr(self, name, (getattr(self, name) or 0) + told[name])
+            if (amount := read_amount(told[name])) is not None:
+                setattr(self, name, (getattr(self, name) or 0) + amount)
 
     def to_dict(self) -> dict[str, float]:
         """What is known, and how many turns there are of which it is not."""
         return {each.name: value for each in fields(self) if (value := getattr(self, each.name))}
 
 
-def is_number(value: Any) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def read_amount(value: Any) -> int | float | None:
+    """Return an amount that was used, also one that is written as text; None for anything else.
+
+    A negative number would give budget back, and one that is not finite would use up or void every budget:
+    neither is an amount.
+    """
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+        value = int(value) if math.isfinite(value) and value == int(value) else value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if 0 <= value < math.inf else None
 
 
 def mapped(value: Any) -> Mapping[str, Any]:
@@ -99,8 +113,7 @@ class Ledger:
         entry = self.entry(path, usage.get("model") or attributes.get("model"))
         if not heard:
             entry.take(usage)
-        turns = usage.get("turns")
-        entry.silent(max(0, int(turns) - heard) if is_number(turns) else 0)
+        entry.silent(max(0, int(read_amount(usage.get("turns")) or 0) - heard))
 
     def entry(self, path: str, model: Any) -> Entry:
         return self.entries.setdefault((path, str(model or UNKNOWN)), Entry())

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from nerve.core.checks import told
+from nerve.core.ledger import read_amount
 
 DEPTH = 16
 BUDGETS = ("tokens", "cost", "turns", "agents")
@@ -146,11 +147,11 @@ class Usage:
             return
         tokens = usage.get("tokens")
         if tokens is None:
-            tokens = number(usage.get("input_tokens")) + number(usage.get("output_tokens"))
-        self.tokens += int(number(tokens))
-        self.cost += number(usage.get("cost"))
-        self.turns += int(number(usage.get("turns")))
-        self.agents += int(number(usage.get("agents")))
+            tokens = sum(read_amount(usage.get(name)) or 0 for name in ("input_tokens", "output_tokens"))
+        self.tokens += int(read_amount(tokens) or 0)
+        self.cost += read_amount(usage.get("cost")) or 0
+        self.turns += int(read_amount(usage.get("turns")) or 0)
+        self.agents += int(read_amount(usage.get("agents")) or 0)
 
     def add(self, other: Usage) -> None:
         """Add what somebody else has spent."""
@@ -178,10 +179,6 @@ class Usage:
     def to_dict(self) -> dict[str, float]:
         """What counts against budgets."""
         return {name: value for name in BUDGETS if (value := getattr(self, name))}
-
-
-def number(value: Any) -> float:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else 0
 
 
 TOLD = {
