@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -675,3 +677,28 @@ async def test_no_run_is_started_with_a_number_that_not_every_reader_takes_for_t
     with pytest.raises(NotJson, match=said):
         await session.fork(run.run_id, input=number)
     assert len(session.list_workflow_runs()) == 1
+
+
+def test_the_first_fact_and_signal_import_nothing_that_reads_workflows() -> None:
+    """The models of the spec take half a second to import, for which the event loop would stand still."""
+    code = """
+import asyncio, sys
+from nerve import Session
+
+async def main():
+    async with Session() as session:
+        @session.workflow
+        async def waits(ctx):
+            return await ctx.wait_signal("go")
+        run = await session.start("waits")
+        await session.signal("go", None, "now")
+        assert await run.wait() == "now"
+        await session.dataspace.assert_fact(["note", 1])
+        await session.dataspace.retract(["note", 1])
+        assert session.dataspace.facts()
+
+asyncio.run(main())
+print(sorted(name for name in sys.modules if name.startswith(("nerve.spec.", "nerve.expr", "pydantic"))))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

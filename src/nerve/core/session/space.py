@@ -15,11 +15,11 @@ from nerve.dataspace import Change, Fact, Pattern, Record, exactly
 from nerve.dataspace.known import DEFINITION, INSTANCE, LOG, STATE, workflow_definition
 from nerve.dataspace.observers import Observation
 from nerve.errors import NerveError
-from nerve.spec.workflow import DefinedWorkflow
 
 if TYPE_CHECKING:
     from nerve.core.session.session import Session
     from nerve.engine.facts import Facts, Saying
+    from nerve.spec.workflow import DefinedWorkflow
 
 log = logging.getLogger("nerve")
 
@@ -161,6 +161,8 @@ class Space:
 
     async def _gone(self, fact: Fact, reading: bool) -> None:
         if fact.record.label == DEFINITION:
+            from nerve.spec.workflow import DefinedWorkflow  # half a second, which other facts need not pay
+
             known = self._session.workflows.get(str(fact.record.get("id")))
             if isinstance(known, DefinedWorkflow) and known.definition()[1] == fact.record.get("source"):
                 self._session.delete_workflow(known.name)
