@@ -167,6 +167,16 @@ def test_a_run_that_was_deleted_is_no_loss(file: Path, tmp_path: Path) -> None:
     assert loss(left) is None
 
 
+def test_a_lost_log_is_reported_although_the_last_run_was_deleted(file: Path, tmp_path: Path) -> None:
+    store = SqliteStore(file)
+    fill(store, 3)
+    store.delete_runs(["run-2"])
+    left = copied(file, tmp_path / "left")
+    store.close()
+    left.with_name(f"{left.name}-wal").unlink()
+    assert loss(left) is not None
+
+
 def test_a_commit_that_failed_is_no_loss(file: Path, disk: Disk, tmp_path: Path) -> None:
     store = SqliteStore(file, vfs=disk.name)
     fill(store, 5)

@@ -90,13 +90,14 @@ class Writer:
 
     def delete_runs(self, runs: Sequence[str]) -> None:
         """Forget runs, and the blobs that nobody else has; of a long one, the events are left for later."""
+        for run in runs:
+            self._heads.pop(run, None)
         if self._last is not None and self._last.run in runs:
             # Before the runs go: a crash after that must not take them for lost.
-            self._last = None
-            self._mark.write(self._log, None)
+            self._last = self._newest_event()
+            self._mark.write(self._log, self._last)
         with self._transaction() as execute:
             for run in runs:
-                self._heads.pop(run, None)
                 last = (execute(SQL["select_head"], (run,)).fetchone() or (0,))[0]
                 for name in ("delete_run", "forget_resume"):
                     execute(SQL[name], (run,))
@@ -189,8 +190,11 @@ class Writer:
             heads.move_to_end(run)
         while len(heads) > HEADS:
             heads.popitem(last=False)
-        if moved and head[0]:  # facts and replies come without events
-            self._last = LastEvent(run, *head)
+        self._last = self._newest_event() or self._last
+
+    def _newest_event(self) -> LastEvent | None:
+        """The last event of the journal that was written to last; facts and replies come without events."""
+        return next((LastEvent(run, *head) for run, head in reversed(self._heads.items()) if head[0]), None)
 
     def _ready(self, patience: float) -> apsw.Connection:
         self._in_place()

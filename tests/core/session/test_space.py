@@ -254,10 +254,10 @@ async def test_asserting_a_definition_defines_it_also_after_a_restart(tmp_path: 
     ("record", "message"),
     [
         (definition("(workflow waits (state start (goto nowhere)))"), "nowhere"),
-        (definition("(workflow"), "<text>:1:"),
+        (definition("(workflow"), "waits:1:"),
         (definition(id="other"), "has the source of 'waits'"),
         (Record("workflow-definition", (), {"id": "waits"}), "needs a :source"),
-        (definition("examples/workflows/lisp/debate.lisp"), "<text>:1:1"),
+        (definition("examples/workflows/lisp/debate.lisp"), "waits:1:1"),
         (definition(WAITING.replace("waits", "listens"), id="listens"), "conflicts with existing workflow"),
     ],
 )
