@@ -209,3 +209,21 @@ def test_errors_are_told_before_notes(do, project) -> None:
     assert first.endswith("there is no step 'b'. Steps: a.")
     assert others
     assert all(": note: " in line for line in others)
+
+
+def test_a_workflow_that_is_called_without_a_needed_input_is_an_error(do, project) -> None:
+    folder = project / ".nerve/workflows"
+    folder.mkdir(parents=True, exist_ok=True)
+    kid = {
+        "name": "kid",
+        "inputs": {"who": {"required": True}},
+        "body": {"kind": "transform", "expression": "1"},
+    }
+    (folder / "kid.json").write_text(json.dumps(kid))
+    step = {"id": "c", "type": "agent", "agent": "workflow:kid"}
+    (folder / "in.json").write_text(json.dumps({"id": "in", "steps": [step]}))
+    said = do("check", "in")
+    assert said.code == 1
+    assert "workflow 'kid' needs the input 'who' (string). Add it to params: {who: …}." in said.out
+    (folder / "in.json").write_text(json.dumps({"id": "in", "steps": [{**step, "params": {"who": "Ada"}}]}))
+    assert do("check", "in").code == 0

@@ -91,7 +91,9 @@ class Talk:
             )
             problem = problem or problem_of(answer, schema)
             if not problem:
-                return self.ended(Result.ok(answer))
+                if not (result := Result.ok(answer).as_reported()).success:
+                    await self.keep_count()
+                return self.ended(result)
             await self.keep_count()
             further = once_more(problem, schema)
         return self.ended(Result.failed(f"the answer does not fit its schema: {problem}", "SchemaMismatch"))

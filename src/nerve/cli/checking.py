@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -19,9 +19,11 @@ from nerve.core.session.loading import EXTRAS, KINDS
 from nerve.core.suggest import suggest
 from nerve.notations.agents import AgentFile, FoundAgents, discover_agents
 from nerve.notations.config import FILE, Config
+from nerve.spec import models
 from nerve.spec.check import check as check_document
-from nerve.spec.checks.names import CHILD, Known, barred, unknown
+from nerve.spec.checks.names import CHILD, Known, barred, ungiven, unknown
 from nerve.spec.source import Document, Map, Place, Problem, Unreadable, in_order
+from nerve.spec.validate import validate
 from nerve.spec.walk import walk
 from nerve.spec.workflow import slug
 
@@ -145,7 +147,7 @@ class Checking:
         own, found = slug(spec.name), list(walk(spec.body))
         asked: set[str] = set()
         known = self.known(own, asked)
-        for loc, message, fix in barred(own, found, known):
+        for loc, message, fix in (*barred(own, found, known), *ungiven(found, known)):
             yield document.problem(loc, message, fix)
         for loc, message, fix in unknown(spec, found, known):
             yield replace(document.problem(loc, message, fix), severity="warning")
@@ -165,7 +167,13 @@ class Checking:
             asked.add(name)
             return name.removeprefix(CHILD) in names or name in self.agents.broken
 
-        return Known(has, workflows, names, config.refusal)
+        return Known(has, workflows, names, config.refusal, inputs=self.inputs)
+
+    def inputs(self, workflow: str) -> Mapping[str, models.Input]:
+        """The inputs that a workflow of the project declares."""
+        found = next((each for each in self.project.found.workflows if slug(each.name) == workflow), None)
+        spec = validate(found.document)[0] if found is not None else None
+        return {} if spec is None else spec.inputs
 
 
 def providers_of(config: Config) -> list[str]:

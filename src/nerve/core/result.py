@@ -7,9 +7,11 @@ from typing import Any, Literal, get_args
 
 from nerve.core.checks import a_mapping
 from nerve.core.misfits import key_text, readable
-from nerve.core.values import decode, encode
+from nerve.core.values import decode, encode, object_in
 
 RESULT_KEYS = frozenset({"success", "output", "error", "error_type", "attributes"})
+
+REPORTED = "the answer says success: false"
 
 ALWAYS = frozenset({"success", "output", "attributes"})
 
@@ -33,6 +35,8 @@ class Result(dict[str, Any]):
     """The exception itself, in the process where it was raised."""
     allowed: float | None = None
     """The seconds that it ran out of, if it did."""
+    _looked: tuple[str, dict[str, Any]] = ("", {})
+    """The text that was looked into last, and the object in it."""
 
     def ended_as(self, other: Result) -> Result:
         """This result, said to have come about as another one did."""
@@ -63,13 +67,16 @@ class Result(dict[str, Any]):
 
     @classmethod
     def of(cls, value: Any) -> Result:
-        """What a function returned, as a result: a result-shaped dict is one, anything else is the output."""
+        """What a function returned, as a result: a result-shaped dict is one, anything else is the output.
+
+        An object that says `success: false` is a failure, whatever else is in it.
+        """
         if type(value) is cls and value.keys() >= ALWAYS and is_sound(value):
             return value
         if not isinstance(value, dict):
             return cls(success=True, output=value, attributes={})
         if not is_shaped(value) and not (type(value) is cls and value.keys() >= ALWAYS):
-            return cls.ok(value)
+            return cls.ok(value).as_reported()
         made = cls._shaped(value)
         return made.ended_as(value) if isinstance(value, Result) else made
 
@@ -93,6 +100,26 @@ class Result(dict[str, Any]):
         result = cls.failed(text_of(error), type(error).__name__)
         result.cause = error
         return result
+
+    def as_reported(self) -> Result:
+        """The same, or a failure with the same output if that is an object that says `success: false`."""
+        output = self["output"]
+        if not self["success"] or not isinstance(output, dict) or output.get("success") is not False:
+            return self
+        error = output.get("error")
+        return Result.failed(
+            error if isinstance(error, str) and error else REPORTED, "Failed", output, self["attributes"]
+        )
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The object that it gave, also where it gave it as JSON text; empty if it gave something else."""
+        output = self["output"]
+        if isinstance(output, str):
+            if self._looked[0] != output:
+                self._looked = (output, object_in(output))
+            return self._looked[1]
+        return output if isinstance(output, dict) else {}
 
     @property
     def success(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable
 from hashlib import sha256
 from typing import Any
@@ -10,6 +11,11 @@ from typing import Any
 from nerve.core.misfits import DEEP as DEEP
 from nerve.core.misfits import NESTING, explained, merges, oversized, whole
 from nerve.errors import NotJson
+
+LOOKED_INTO = 1_000_000
+"""Characters of a text that is looked into for an object."""
+FENCED = re.compile(r"```(?:json)?[ \t]*\n((?:(?!```).)*)```", re.DOTALL)
+"""A fenced block that is alone."""
 
 
 def _encoder(sort_keys: bool) -> Callable[[Any, int], Iterable[str]]:
@@ -98,6 +104,22 @@ def read_json(text: str | bytes, deep: int = DEEP) -> Any:
         if not too_deep(value, deep):
             return value
     raise ValueError(f"it is nested more than {deep} deep")
+
+
+def object_in(text: str) -> dict[str, Any]:
+    """The object of a text that is JSON, alone or as one fenced block; empty for every other text."""
+    if len(text) > LOOKED_INTO:
+        return {}
+    text = text.strip()
+    if fenced := FENCED.fullmatch(text):
+        text = fenced[1].strip()
+    if not text.startswith("{"):
+        return {}
+    try:
+        value = read_json(text)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

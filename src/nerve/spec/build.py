@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -70,15 +71,30 @@ class Builder:
         kind = kind_of(spec)
         name = spec.id or getattr(spec, "role", None) or kind
         make = self.kinds[kind](self, spec, name)
-        if spec.expect:
-            make = self._expecting(spec, name, make)
+        schema = getattr(spec, "output_schema", None)
+        if spec.expect or schema is not None:
+            make = self._expecting(spec, name, make, schema)
         policy = self._policy(spec, kind)
         if policy.timeout is not None:
             make = self._bounding(make)
         return Step(name, self.scope, make, when=spec.when, policy=policy, seen_as=spec.id)
 
-    def _expecting(self, spec: models.NodeBase, name: str, make: Callable[[Sight], Entry]) -> Any:
-        return lambda sight: Entry(Expected(name, make(sight), spec.expect, sight), sight["given"])
+    def _expecting(
+        self,
+        spec: models.NodeBase,
+        name: str,
+        make: Callable[[Sight], Entry],
+        schema: dict[str, Any] | None,
+    ) -> Callable[[Sight], Entry]:
+        def expecting(sight: Sight) -> Entry:
+            made = make(sight)
+            asked = getattr(made.node, "takes_request", False) or getattr(spec, "detach", False)
+            to_fit = None if asked else schema  # an agent is asked for an answer that fits, and asked again
+            if not spec.expect and to_fit is None:
+                return made
+            return Entry(Expected(name, made, spec.expect, sight, to_fit), sight["given"])
+
+        return expecting
 
     def _bounding(self, make: Callable[[Sight], Entry]) -> Callable[[Sight], Entry]:
         def bound(sight: Sight) -> Entry:
@@ -107,7 +123,11 @@ class Builder:
 
     def call(self, spec: models.Call, name: str) -> Callable[[Sight], Entry]:
         def make(sight: Sight) -> Entry:
-            return Entry(found(self.names, spec.target), fill(spec.input, sight), policy=budget_of(spec))
+            node = found(self.names, spec.target)
+            if spec.output_schema is not None and getattr(node, "takes_request", False):
+                node = copy.copy(node)
+                node.output_schema = spec.output_schema  # type: ignore[attr-defined]
+            return Entry(node, fill(spec.input, sight), policy=budget_of(spec))
 
         return make
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from nerve.spec import models
-from nerve.spec.checks import flow, names, rules, talks, texts
+from nerve.spec.checks import fields, flow, names, rules, talks, texts
 from nerve.spec.source import Document, Loc, Problem, in_order
 from nerve.spec.validate import validate
 from nerve.spec.walk import Found, walk
@@ -34,10 +34,12 @@ def check(document: Document, known: names.Known | None = None) -> Checked:
     if spec is not None:
         found = list(walk(spec.body))
         wrong = [*structure(spec, found), *flow.machines(found, document.states)]
-        wrong += names.unknown(spec, found, known) if known else ()
+        wrong += [*names.unknown(spec, found, known), *names.ungiven(found, known)] if known else ()
         problems = [document.problem(loc, message, fix) for loc, message, fix in wrong]
         problems += texts.wrong_texts(document, spec, found)
-        for loc, message, fix in flow.endless(found, document.states):
+        doubtful = [*flow.endless(found, document.states), *fields.unhandled(found)]
+        doubtful += fields.undeclared(document, spec, found)
+        for loc, message, fix in doubtful:
             problems.append(replace(document.problem(loc, message, fix), severity="warning"))
     return Checked(document, spec, in_order([*problems, *document.notes]))
 

@@ -14,11 +14,13 @@ from nerve.core.nodes.context import ExecutionContext
 from nerve.core.paths import inside
 from nerve.core.result import Result
 from nerve.core.schemas import problem_of
+from nerve.core.values import read_json
 from nerve.spec import models
 from nerve.spec.nodes import Entry, Inline, beside
 from nerve.spec.scope import Sight
 from nerve.spec.values import command_of, holds, text
 
+NO_FIT = "the answer does not fit its schema"
 LARGEST = 10_000_000
 """Bytes of a file that is held to a schema."""
 
@@ -26,8 +28,17 @@ LARGEST = 10_000_000
 class Expected(Inline):
     """A node, and then the checks of what it should have done; a retry makes both again."""
 
-    def __init__(self, name: str, made: Entry, checks: Iterable[models.Expect], sight: Sight) -> None:
+    def __init__(
+        self,
+        name: str,
+        made: Entry,
+        checks: Iterable[models.Expect],
+        sight: Sight,
+        schema: dict[str, Any] | None = None,
+    ) -> None:
         super().__init__(name)
+        self.schema = schema
+        """What the output must fit, which may be JSON text."""
         self.made, self.checks, self.sight = made, list(checks), sight
         self.path = ""
         self.attempts = self.made_checks = 0
@@ -37,6 +48,11 @@ class Expected(Inline):
         self.path = self.path or context.path or context.take(self.id or "step")
         path = self.path if self.attempts == 1 else beside(self.path, "again", self.attempts)
         result = await self.made.entered(context, path)
+        if result.success and self.schema is not None:
+            result = read_as(self.schema, result)
+            if problem := problem_of(result.output, self.schema):
+                said = (await self._call(context, Unmet("expect"), f"{NO_FIT}: {problem}")).error
+                return Result.failed(said, "SchemaMismatch", result.output, result.attributes)
         for check in self.checks:
             if not result.success:
                 break
@@ -62,6 +78,17 @@ class Expected(Inline):
     async def _call(self, context: ExecutionContext, node: Node, input: Any = None) -> Result:
         self.made_checks += 1
         return await context.call(node, input, path=beside(self.path, "expect", self.made_checks))
+
+
+def read_as(schema: dict[str, Any], result: Result) -> Result:
+    """The result with the JSON that its text is, where the text itself does not fit the schema."""
+    output = result.output
+    if not isinstance(output, str) or not problem_of(output, schema):
+        return result
+    try:
+        return Result.ok(read_json(output), result.attributes).as_reported()
+    except ValueError:
+        return result
 
 
 def unlike(check: models.Expect, output: Any, sight: Sight) -> str:

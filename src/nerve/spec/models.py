@@ -98,6 +98,8 @@ class Call(NodeBase):
     target: Name
     input: Json = "{{ given }}"
     cwd: Text | None = None
+    output_schema: dict[str, Any] | None = None
+    """The JSON Schema of the answer, which is the output then."""
     limits: StepLimits | None = None
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from nerve.core.nodes.attempt import is_in
 from nerve.core.nodes.base import ControlNode, Node, policy_for
-from nerve.core.nodes.context import ExecutionContext, recovering
+from nerve.core.nodes.context import ExecutionContext, recovered
 from nerve.core.policy import NO_POLICY, Policy
 from nerve.core.result import Result, output_of
 from nerve.core.runtime import Call
@@ -29,12 +29,25 @@ class Entry:
     policy: Policy = NO_POLICY
     """What is said of the node itself, whatever is wrapped around it."""
 
-    async def entered(self, context: ExecutionContext, path: str, own: Policy = NO_POLICY) -> Result:
-        """Execute it at a path, and give what is made of its result."""
+    async def entered(
+        self,
+        context: ExecutionContext,
+        path: str,
+        own: Policy = NO_POLICY,
+        note_failure: Callable[[Result], None] | None = None,
+    ) -> Result:
+        """Execute it at a path, and give what is made of its result.
+
+        `note_failure` is given a failure before its handler is executed, which may want to see it.
+        """
         policy = policy_for(self.node, own.over(self.policy))
         name = self.node.id or path.rpartition("/")[2].partition("[")[0] or "step"
         call = Call(path, self.node, name, self.input, policy, False, context, self.params)
-        result = await (recovering(context, call) if policy.on_error else context.enter(call))
+        result = await context.enter(call)
+        if policy.on_error and not result.success:
+            if note_failure is not None:
+                note_failure(result)
+            result = await recovered(context, result, call)
         return self.after(result) if self.after else result
 
 
@@ -78,7 +91,9 @@ class Step(Inline):
         made = self.make(sight)
         inline = getattr(made.node, "inline", False)
         path = context.path if context.path or inline else context.take(self.id or "step")
-        return await made.entered(context, path, self.own)
+        return await made.entered(
+            context, path, self.own, lambda failed: self.scope.record(self.seen_as, failed)
+        )
 
 
 class Sequence(Inline):

@@ -68,6 +68,8 @@ STEP_TYPES: dict[str, Schema] = {
             "items": TEXT,
             "description": "Steps whose results it is given.",
         },
+        "params": {**OBJECT, "description": "The inputs of a workflow that is called."},
+        "output_schema": {**OBJECT, "description": "The JSON Schema of the answer."},
         "limits": BUDGET,
     },
     "approval": {"message": TEXT, "on_approve": TARGET, "on_reject": TARGET},

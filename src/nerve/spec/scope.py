@@ -185,12 +185,19 @@ def step(result: Result) -> dict[str, Any]:
 
 
 def succeeded(result: Result) -> bool:
-    """A failure that was skipped is none for what comes after it, but it can be seen."""
+    """Whether a step ended well, and what it gave does not say otherwise with a `success` of its own.
+
+    A failure that was skipped is none for what comes after it, but it can be seen.
+    """
+    return ended_well(result) and result.data.get("success") is not False
+
+
+def ended_well(result: Result) -> bool:
     return result.success and not {"skipped", "error_type"} <= result.attributes.keys()
 
 
 def error(result: Result) -> Any:
-    return result.get("error") if not result.success or succeeded(result) else result.attributes["skipped"]
+    return result.get("error") if not result.success or ended_well(result) else result.attributes["skipped"]
 
 
 def status(result: Result) -> str:
@@ -200,12 +207,28 @@ def status(result: Result) -> str:
 
 
 def results(scope: Scope) -> View:
-    """`results.<id>`: what each step gave."""
-    return View(lambda: list(scope.done), lambda id: scope.done[id].output)
+    """`results.<id>`: what each step gave; of one that failed also its error."""
+    return View(lambda: list(scope.done), lambda id: given_by(scope.done[id]))
+
+
+def given_by(result: Result) -> Any:
+    """What a step gave. A failure has its `error`, beside the keys of an object or the other `output`.
+
+    The report of a parallel is a list, and says itself which parts failed.
+    """
+    output = result.output
+    if result.success or isinstance(output, list):
+        return output
+    if isinstance(output, dict):
+        return {"error": result.error, **output}
+    return {"error": result.error} | ({} if output in (None, "") else {"output": output})
 
 
 def context(scope: Scope) -> View:
-    """`context.<id>`: a step's success first, then its data; before it has run, the initial context."""
+    """`context.<id>`: a step's success first, then its data; before it has run, the initial context.
+
+    JSON that a step gave as text is looked into like an object.
+    """
 
     def look(id: str) -> Any:
         return flat(scope.done[id]) if id in scope.done else scope.initial[id]
@@ -214,9 +237,8 @@ def context(scope: Scope) -> View:
 
 
 def flat(result: Result) -> dict[str, Any]:
-    data = result.output if isinstance(result.output, dict) else {}
     told = {"output": result.output, "error": error(result)}
-    return {**told, **result.attributes, **data, "success": succeeded(result)}
+    return {**told, **result.attributes, **result.data, "success": succeeded(result)}
 
 
 def roles(scope: Scope) -> View:

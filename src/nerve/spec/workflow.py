@@ -14,7 +14,7 @@ from nerve.core.workflow.context import WorkflowContext, value_of
 from nerve.core.workflow.workflow import Kind, Workflow
 from nerve.spec import models
 from nerve.spec.build import Builder
-from nerve.spec.checks.names import CHILD, Known, barred, called, unknown
+from nerve.spec.checks.names import CHILD, Known, barred, called, ungiven, unknown
 from nerve.spec.checks.rules import a, fits
 from nerve.spec.nodes import joined
 from nerve.spec.scope import Facts, Scope, artifacts_in
@@ -108,6 +108,7 @@ class DefinedWorkflow(Workflow):
         if not self._names_known and self.document is not None:
             names, found = known(), list(walk(self.spec.body))
             wrong = [*barred(self.name, found, names), *unknown(self.spec, found, names)]
+            wrong += ungiven(found, names)
             told = [self.document.problem(loc, message, fix) for loc, message, fix in wrong]
             refuse(list(dict.fromkeys(told)))  # the provider of all prompts is wrong once
             self._names_known = True

@@ -40,8 +40,12 @@ def step(chance: random.Random, id: str, ids: list[str], depth: int = 0) -> dict
             made["agent"] = chance.choice(AGENTS)
             if chance.random() < 0.6:
                 made["input"] = chance.choice([[], chance.sample(ids, 1), chance.choice(ids)])
+            if chance.random() < 0.3:
+                child = made["agent"].startswith("workflow:")
+                made |= {"params": {"x": "{{ input }}"}} if child else {"output_schema": {"type": "object"}}
         case "approval":
             made |= {"message": "Sure?"} if chance.random() < 0.5 else {}
+            made |= {"on_reject": "continue"} if depth and chance.random() < 0.5 else {}
         case "parallel":
             count = chance.randint(1, 3)
             nested = [step(chance, f"{id}.{n}", ids, depth + 1) for n in range(count)] if depth < 3 else []

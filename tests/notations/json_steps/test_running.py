@@ -501,3 +501,51 @@ async def test_a_workflow_is_called_as_an_agent(agents: Agents) -> None:
     run = await agents.start({"id": "a", "type": "agent", "agent": "workflow:child"}, input="hello")
     assert await run.wait() == "inside"
     assert agents.calls == [("inner-agent", {"input": "hello", "context": {}})]
+
+
+KID = """
+name: kid
+inputs:
+  who: {type: string, required: true}
+  times: {type: integer, default: 2}
+body: {kind: transform, expression: "[input, inputs.who, inputs.times]"}
+"""
+CALL = {"id": "c", "type": "agent", "agent": "workflow:kid"}
+
+
+@pytest.mark.requirement("S2-23")
+async def test_a_workflow_that_is_called_is_given_its_inputs(agents: Agents) -> None:
+    agents.session.load(KID, "yaml")
+    params = {"who": "{{ input }} and {{ results.a }}", "times": 3}
+    first = {"id": "a", "type": "transform", "transform": "'Ada'", "next": "c"}
+    assert await agents.run(first, {**CALL, "params": params}) == ["go", "go and Ada", 3]
+
+
+@pytest.mark.requirement("S2-23")
+@pytest.mark.parametrize(
+    ("params", "said"),
+    [
+        ({}, r"workflow 'kid' needs the input 'who' \(string\)"),
+        ({"who": "x", "tims": 1}, "workflow 'kid' has no input 'tims'. Did you mean 'times'?"),
+    ],
+)
+async def test_inputs_that_do_not_fit_are_said_before_anything_runs(
+    agents: Agents, params: dict[str, Any], said: str
+) -> None:
+    agents.session.load(KID, "yaml")
+    with pytest.raises(Unreadable, match=said):
+        await agents.start({**CALL, "params": params})
+
+
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        (agent("a", params={"x": 1}), "'params' of step 'a' are the inputs of a workflow, and 'a-agent' is"),
+        ({**CALL, "output_schema": {}}, "'output_schema' of step 'c' is for the answer of an agent"),
+    ],
+)
+def test_what_only_an_agent_or_a_workflow_has_is_said(
+    agents: Agents, step: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(Unreadable, match=said):
+        agents.session.load(json.dumps({"id": "w", "steps": [step]}))

@@ -367,7 +367,7 @@ MISTAKES = [
     (
         "a key of another kind of node",
         "+nodes:\n  - id: a\n    approval: Merge it?\n    model: opus\n",
-        "6:5: unknown key 'model'. Known: id, depends_on, approval, description, when, retry, timeout, idle_timeout, on_error, effect, expect.",
+        "6:5: unknown key 'model'. Known: id, depends_on, approval, description, when, retry, timeout, idle_timeout, on_error, effect, expect, on_reject.",
     ),
     (
         "a misspelt depends_on",

@@ -233,9 +233,13 @@ def known(session: Session) -> Known:
     def getting(name: str) -> str:
         return why.get(name) or installing(KINDS.get(name, name))
 
+    def inputs(workflow: str) -> Mapping[str, Any]:
+        spec = getattr(session.workflows.get(workflow), "spec", None)
+        return {} if spec is None else spec.inputs
+
     agents = [file.name for file in discover_agents(session.project).agents]
     names = [*session.nodes, *session.graphs, *session.workflows, *agents, *providers(session)]
-    return Known(has, list(session.workflows), names, session.config.refusal, getting)
+    return Known(has, list(session.workflows), names, session.config.refusal, getting, inputs)
 
 
 def installing(name: str) -> str:

@@ -191,10 +191,12 @@ def agent(step: Step) -> Map:
         made = Map({"kind": "workflow"}, step.place)
         put(made, "workflow", name.removeprefix(CHILD), step.source, "agent")
         take(made, "limits", step.source)
+        take(made, "params", step.source)
         return made.put("input", located(child_input(step), step.at("input")), step.at("input"))
     made = Map({"kind": "call"}, step.place)
     take(made, "target", step.source, "agent")
     take(made, "limits", step.source)
+    take(made, "output_schema", step.source)
     return made.put("input", located(agent_input(step), step.at("input")), step.at("input"))
 
 

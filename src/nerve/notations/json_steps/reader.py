@@ -54,6 +54,19 @@ def no_workflow(source: Map, told: Told) -> Problem:
     return told.problems[0]
 
 
+def check_agent(told: Told, step: Step) -> None:
+    """What only agents have, and what only workflows have that are called as one."""
+    name = step.get("agent") or ""
+    if name == CHILD:
+        told.error(step.at("agent"), f"'{CHILD}' names no workflow", f"Write {CHILD}<id>.")
+    if "params" in step.source and not name.startswith(CHILD):
+        message = f"'params' of step '{step.id}' are the inputs of a workflow, and '{name}' is an agent"
+        told.error(step.at("params"), message, f'Name steps with "input", or write {CHILD}<id>.')
+    if "output_schema" in step.source and name.startswith(CHILD):
+        message = f"'output_schema' of step '{step.id}' is for the answer of an agent, not of a workflow"
+        told.error(step.at("output_schema"), message, "Put it in the steps of that workflow.")
+
+
 def dialect(source: Map, told: Told) -> Map:
     """The spec of a workflow written as steps."""
     source = fit(told, source, WORKFLOW, "a workflow")
@@ -63,8 +76,7 @@ def dialect(source: Map, told: Told) -> Map:
     known = check_ids(told, steps)
     check_inputs(told, known)
     for step in known.values():
-        if step.get("agent") == CHILD:
-            told.error(step.at("agent"), f"'{CHILD}' names no workflow", f"Write {CHILD}<id>.")
+        check_agent(told, step)
     if told.problems:
         raise Unreadable(sorted(told.problems))
     units: list[Step | Group] = list(steps)

@@ -40,7 +40,13 @@ STEP = {
     "timeout_ms": "bound",
 }
 TYPES: dict[str, dict[str, str]] = {
-    "agent": {"agent": "name", "input": "inputs", "limits": "object"},
+    "agent": {
+        "agent": "name",
+        "input": "inputs",
+        "params": "object",
+        "output_schema": "object",
+        "limits": "object",
+    },
     "approval": {"message": "text", "on_approve": "target", "on_reject": "target"},
     "parallel": {"steps": "list", "min_success": "whole"},
     "condition": {"condition": "name", "then": "target", "else": "target"},

@@ -132,8 +132,7 @@ def step_of_node(
             made |= {"min_success": node["require"]} if "require" in node else {}
         case _:
             cannot.append(f"'{node.get('id', '?')}' of kind {node['kind']} is no step")
-    if "limits" in node:
-        made["limits"] = node["limits"]
+    made |= {key: node[key] for key in ("params", "output_schema", "limits") if key in node}
     return made | policy_of(node)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from nerve.core.suggest import suggest
@@ -28,6 +28,8 @@ class Known:
     """Why a workflow may not be called by another; empty if it may."""
     getting: Callable[[str], str] = lambda name: ""
     """How to get an agent that is known but not there; empty if nobody knows it."""
+    inputs: Callable[[str], Mapping[str, models.Input]] = lambda workflow: {}
+    """The inputs that a workflow declares, where that can be known."""
 
 
 def called(node: models.NodeBase) -> str | None:
@@ -48,6 +50,22 @@ def barred(own: str, found: list[Found], known: Known) -> Iterator[Wrong]:
         if name and (name != id or id in known.workflows) and (why := known.refusal(id, own)):
             key = next(key for key in ("target", "agent", "workflow") if hasattr(each.spec, key))
             yield (*each.loc, key), why, "Change the configuration, or call another."
+
+
+def ungiven(found: list[Found], known: Known) -> Iterator[Wrong]:
+    """Inputs that a called workflow needs and is not given, and those that it is given and does not have."""
+    for each in found:
+        node = each.spec
+        if not isinstance(node, models.WorkflowCall) or not (declared := known.inputs(node.workflow)):
+            continue
+        for name, input in declared.items():
+            if input.required and name not in node.params:
+                message = f"workflow '{node.workflow}' needs the input '{name}' ({input.type})"
+                yield (*each.loc, "workflow"), message, f"Add it to params: {{{name}: …}}."
+        for name in node.params:
+            if name not in declared:
+                message = f"workflow '{node.workflow}' has no input '{name}'{suggest(name, declared)}"
+                yield (*each.loc, "params", name), message, f"It has: {', '.join(declared)}."
 
 
 def unknown(spec: models.WorkflowSpec, found: list[Found], known: Known) -> Iterator[Wrong]:

@@ -96,7 +96,7 @@ def shapes(spec: models.WorkflowSpec, found: list[Found]) -> Iterator[Wrong]:
         node, loc = each.spec, each.loc
         for n, check in enumerate(node.expect):
             yield from expectation(check, (*loc, "expect", n))
-        if isinstance(node, models.Prompt):
+        if isinstance(node, models.Call | models.Prompt):
             yield from schema(node.output_schema, (*loc, "output_schema"))
         match node:
             case models.Prompt() if (node.text is None) == (node.file is None) and not node.text:
