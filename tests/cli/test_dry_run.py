@@ -29,6 +29,15 @@ def test_leaves_are_stubs_and_gates_take_their_first_choice(do, project) -> None
     assert not (project / ".nerve/nerve.db").exists()
 
 
+def test_a_rejection_cancels_a_walk(do, project) -> None:
+    gate = "{kind: gate, id: sure, choices: [yes-do, reject], reject: [reject], on_error: skip}"
+    file = flow(project, f"{{kind: sequence, steps: [{gate}, {{kind: bash, id: ship, command: echo}}]}}")
+    done = do("run", file, "--dry-run", "--answer", "sure=reject")
+    assert done.code == 3
+    assert traced(done)[:1] == [{"gate": "Approve?", "answer": "reject"}]
+    assert "ship" not in done.out
+
+
 @pytest.mark.parametrize("folder", [".nerve", ".archon"])
 def test_a_walk_stores_nothing(folder, do, project) -> None:
     file = project / folder / "workflows/deep.yaml"

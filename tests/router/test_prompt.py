@@ -44,6 +44,40 @@ def test_the_prompt_has_the_workflows_the_quoted_request_and_how_to_answer() -> 
         assert fact in instructions
 
 
+@pytest.mark.requirement("S3-12")
+def test_the_prompt_is_the_fixed_one() -> None:
+    assert (
+        build_router_prompt("ship it", [REVIEW])
+        == """\
+# Router
+
+You route user requests to the appropriate workflow.
+
+## Available Workflows
+
+- **code-review**: Reviews a change. Use it before merging.
+
+## User Request
+
+"ship it"
+
+## Instructions
+
+Analyze the user's request carefully.
+
+If a workflow matches:
+1. Respond with exactly: WORKFLOW: {workflow-name}
+2. Then write a clear summary of the user's intent for the workflow agents.
+
+If no workflow matches:
+- Respond conversationally to help the user directly.
+- You can ask clarifying questions or provide information.
+
+IMPORTANT: Only output "WORKFLOW: name" if you're confident the request matches a workflow.
+The workflow name must exactly match one from the Available Workflows list."""
+    )
+
+
 def test_an_agent_that_fills_in_fields_is_told_the_inputs() -> None:
     prompt = build_router_prompt("ship it", [REVIEW, SHIP], form=True)
     assert "  - input `number` (integer, required): Which version\n" in prompt
@@ -56,8 +90,8 @@ def test_whatever_is_written_stands_in_the_prompt_as_it_is(text: str, descriptio
     for braces in ("", "{workflows}", "{text}", "{instructions}"):
         prompt = build_router_prompt(text + braces, [Offered("x", description + braces)])
         assert f'"{text}{braces}"\n\n## Instructions' in prompt
-        assert prompt.count("# Router\n\nA user has") == 1 + (text + description).count(
-            "# Router\n\nA user has"
+        assert prompt.count("# Router\n\nYou route") == 1 + (text + description).count(
+            "# Router\n\nYou route"
         )
 
 

@@ -161,7 +161,9 @@ def test_an_undeclared_input_is_a_problem() -> None:
 
 def test_a_step_that_runs_side_by_side_cannot_be_read() -> None:
     body = {"kind": "parallel", "branches": [transform("1", id="a"), transform("results.a", id="b")]}
-    assert problems(body) == ["step 'a' runs side by side with this one Make this one depend on it."]
+    assert problems(body) == [
+        "step 'a' runs side by side with this one Read it in a step after the parallel one."
+    ]
 
 
 def test_a_step_of_a_graph_may_read_what_it_depends_on() -> None:

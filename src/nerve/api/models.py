@@ -46,6 +46,11 @@ class Nothing(Asked):
     pass
 
 
+class WorkflowsAsked(Asked):
+    all: bool = False
+    """Also those that the project's configuration switches off."""
+
+
 class Command(Asked):
     keyed_by: ClassVar[str] = "key"
 
@@ -312,6 +317,8 @@ class WorkflowTold(Told):
     source: str | None = None
     prompts: dict[str, str] = {}
     """The texts of the prompts that the source names."""
+    enabled: bool = True
+    """Whether the project's configuration lets it be started."""
 
 
 class FactTold(Told):

@@ -66,7 +66,7 @@ OPERATIONS: dict[str, Operation] = {
         Operation("collect", models.Collect, models.Collected, "admin", "POST", "/api/collect",
                   "Delete runs that ended long ago; a dry run says which."),
         # queries
-        Operation("workflows", models.Nothing, models.Workflows, "read", "GET", "/api/workflows",
+        Operation("workflows", models.WorkflowsAsked, models.Workflows, "read", "GET", "/api/workflows",
                   "The workflows there are."),
         Operation("workflow", models.OneWorkflow, models.WorkflowTold, "read", "GET",
                   "/api/workflows/{workflow}", "One workflow, with its source."),

@@ -39,10 +39,12 @@ T = TypeVar("T")
 OPEN = [state.value for state in WorkflowState if state not in FINAL]
 
 
-async def workflows(session: Session, asked: models.Nothing) -> models.Workflows:
-    listed = [session.get_workflow(name) for name in session.list_workflows()]
+async def workflows(session: Session, asked: models.WorkflowsAsked) -> models.Workflows:
+    """The workflows that may be started; with `all` also those that the configuration switches off."""
+    listed = [each for name in session.list_workflows() if (each := session.get_workflow(name)) is not None]
+    told = [workflow_told(each, enabled=not session.why_switched_off(each)) for each in listed]
     return models.Workflows(
-        workflows=[workflow_told(each) for each in listed if each is not None],
+        workflows=[each for each in told if each.enabled or asked.all],
         nodes=[name for name in session.nodes if not name.startswith("_")],
         graphs=[name for name in session.graphs if not name.startswith("_")],
     )

@@ -235,7 +235,7 @@ def node_told(node: NodeView, steps: Mapping[str, dict[str, float]]) -> models.N
     )
 
 
-def workflow_told(workflow: Workflow, source: bool = False) -> models.WorkflowTold:
+def workflow_told(workflow: Workflow, source: bool = False, enabled: bool = True) -> models.WorkflowTold:
     hashed, text, _ = workflow.definition()
     spec: Any = getattr(workflow, "spec", None)
     inputs = spec.inputs.items() if spec is not None else ()
@@ -249,6 +249,7 @@ def workflow_told(workflow: Workflow, source: bool = False) -> models.WorkflowTo
         created_at=workflow.to_info().created_at,
         source=text if source else None,
         prompts=prompts_of(workflow) if source else {},
+        enabled=enabled,
     )
 
 

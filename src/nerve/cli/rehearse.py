@@ -158,7 +158,15 @@ class StubBuilder(Builder):
             first = next(iter(spec.choices or spec.options or ["approve"]))
             answer = self.rehearsal.answers.take([name]) or first
             prompt = self.rehearsal.attempt(name, lambda: text(spec.prompt, sight), spec.prompt)
-            gate = GateNode(name, NOWHERE, prompt, spec.options, choices=spec.choices, auto_answer=answer)
+            gate = GateNode(
+                name,
+                NOWHERE,
+                prompt,
+                spec.options,
+                choices=spec.choices,
+                auto_answer=answer,
+                reject=spec.reject,
+            )
             return Entry(inlined(gate), sight["given"], after=lambda result: gate_result(spec, result))
 
         return make

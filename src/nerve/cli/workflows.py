@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from nerve.cli.common import DEFAULT, Common, Door, answering
 from nerve.cli.exits import COMPLETED, FAILED
+from nerve.cli.flags import Flag
 from nerve.cli.showing import opened
 from nerve.commander.core.harmless import on_one_line
 from nerve.notations import definition_in
@@ -37,15 +38,22 @@ def define(
     return answering(common, do, writes=True)
 
 
-def list_(*, common: Common = DEFAULT) -> int:
-    """List the workflows, with their steps and their open runs."""
+def list_(*, all: Flag = False, common: Common = DEFAULT) -> int:
+    """List the workflows that can be started, with their steps and their open runs.
+
+    Parameters
+    ----------
+    all
+        Also list those that .nerve/config.json switches off.
+    """
 
     async def do(door: Door) -> int:
-        found = (await door.client.workflows()).workflows
+        found = (await door.client.workflows(all=all)).workflows
         runs = [run for run in (await door.client.runs(limit=1000, largest=0)).runs if run.ended_at is None]
         lines = []
         for each in found:
-            lines.append(f"{each.id}  {on_one_line(' '.join(each.description.split()))}".rstrip())
+            off = "" if each.enabled else "  (switched off)"
+            lines.append(f"{each.id}{off}  {on_one_line(' '.join(each.description.split()))}".rstrip())
             lines += [f"  Steps: {on_one_line(' → '.join(each.steps))}"] if each.steps else []
             lines += [
                 f"  {run.run_id} {on_one_line(run.label or '')} {run.state}"

@@ -13,7 +13,7 @@ from nerve.spec.models import Input
 ROUTER = """\
 # Router
 
-A user has written a request. Decide whether one of the workflows below is to be started for it.
+You route user requests to the appropriate workflow.
 
 ## Available Workflows
 
@@ -28,15 +28,18 @@ A user has written a request. Decide whether one of the workflows below is to be
 {instructions}"""
 
 BY_LINE = """\
-If the request is for one of the workflows, answer with
-1. a first line that is exactly: WORKFLOW: {workflow-name}
-2. below it, a summary of what the user wants, for the agents of that workflow.
+Analyze the user's request carefully.
 
-If it is for none of them, answer the user yourself, as in a conversation. You may ask something or explain
-something.
+If a workflow matches:
+1. Respond with exactly: WORKFLOW: {workflow-name}
+2. Then write a clear summary of the user's intent for the workflow agents.
 
-Write a WORKFLOW line only if you are confident that the workflow is meant. The name must match one of the
-list exactly."""
+If no workflow matches:
+- Respond conversationally to help the user directly.
+- You can ask clarifying questions or provide information.
+
+IMPORTANT: Only output "WORKFLOW: name" if you're confident the request matches a workflow.
+The workflow name must exactly match one from the Available Workflows list."""
 
 BY_FORM = """\
 Fill in the fields of the answer:

@@ -12,6 +12,7 @@ from nerve.agents.node import AgentNode
 from nerve.agents.port import Options, Provider, Unavailable
 from nerve.core.suggest import suggest
 from nerve.notations.agents import discover_agents
+from nerve.notations.config import Config
 from nerve.notations.discovery import Found
 from nerve.router import routing
 from nerve.router.accounted import Accounted, Missing
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
 
 
 def offers_of(session: Session) -> list[Offered]:
-    """The workflows of a session."""
+    """The workflows of a session that may be started."""
     found = [session.get_workflow(name) for name in session.list_workflows()]
-    return [offered(workflow) for workflow in found if workflow is not None]
+    return [offered(each) for each in found if each is not None and not session.why_switched_off(each)]
 
 
 def offered(workflow: Workflow) -> Offered:
@@ -39,13 +40,14 @@ def offered(workflow: Workflow) -> Offered:
     return Offered(workflow.name, workflow.description, inputs, tuple(workflow.steps))
 
 
-def offers_in(found: Found) -> list[Offered]:
-    """The workflows of a project's files; one that could not be loaded is not offered."""
+def offers_in(found: Found, config: Config | None = None) -> list[Offered]:
+    """The workflows of a project's files, without those that cannot be loaded or are switched off."""
+    config = config or Config()
     read = [validate(each.document)[0] for each in found.workflows]
     return [
         Offered(slug(spec.name), spec.description, spec.inputs, tuple(steps_of(spec.body)))
         for spec in read
-        if spec is not None
+        if spec is not None and not config.refusal(slug(spec.name))
     ]
 
 

@@ -96,7 +96,7 @@ async def command(api: Api, conversation: str, text: str, key: str | None = None
     offered: list[Offered] = offers_of(api.session)
     if words[1:] == ["reload"]:
         await api.reload()
-        offered = offers_in(await asyncio.to_thread(discover, api.session.project))
+        offered = offers_in(await asyncio.to_thread(discover, api.session.project), api.session.config)
     answer = answer_command(text, lambda: offered)
     return answer.text if answer is not None else None
 

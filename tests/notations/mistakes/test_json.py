@@ -243,7 +243,22 @@ MISTAKES = [
     (
         "a step that nothing leads to",
         '+{"id": "a", "type": "agent", "agent": "claude"},\n{"id": "plan", "type": "agent", "agent": "claude"}',
-        "3:1: nothing leads to the step 'plan'. Add a way to it, or drop it.",
+        "3:1: nothing leads to the step 'plan'. Name it in 'next' of another step, also where \"parallel\" is true, or drop it.",
+    ),
+    (
+        "steps side by side without next",
+        '{"id": "w", "parallel": true, "steps": [\n{"id": "a", "type": "agent", "agent": "claude", "input": []},\n{"id": "plan", "type": "agent", "agent": "claude", "input": []}]}',
+        "3:1: nothing leads to the step 'plan'. Name it in 'next' of another step, also where \"parallel\" is true, or drop it.",
+    ),
+    (
+        "text without quotes in a condition",
+        '+{"id": "a", "type": "agent", "agent": "claude", "next": "c"},\n{"id": "c", "type": "condition", "condition": "context.a.output === ok", "then": null, "else": null}',
+        "3:69: Invalid condition: context.a.output === ok: there is no `ok` here. Put text in quotes: 'ok'.",
+    ),
+    (
+        "a step beside this one",
+        '+{"id": "p", "type": "parallel", "steps": [\n{"id": "a", "type": "agent", "agent": "claude"},\n{"id": "b", "type": "transform", "transform": "results.a"}]}',
+        "4:48: step 'a' runs side by side with this one. Read it in a step after the parallel one.",
     ),
     (
         "a handler that is not there",

@@ -249,7 +249,7 @@ def installing(name: str) -> str:
 def check_start(session: Session, workflow: Workflow, params: Mapping[str, Any] | None) -> dict[str, Any]:
     """The parameters of a run that may start: inputs as declared, and every name in it known."""
     checked = workflow.check_params({} if params is None else a_mapping("params", params))
-    if workflow.kind in NAMES and (why := session.config.refusal(workflow.name)):
+    if why := session.why_switched_off(workflow):
         raise ValueError(why)
     check_names(session, workflow)
     return checked

@@ -25,6 +25,7 @@ from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.standing import OneStep
 from nerve.core.workflow.state import WorkflowRunInfo, WorkflowState
 from nerve.core.workflow.workflow import Workflow
+from nerve.written import NAMES
 
 if TYPE_CHECKING:
     from nerve.agents.accounts import Accounts
@@ -177,6 +178,10 @@ class Session:
         from nerve.notations.config import project_config
 
         return project_config(self.project)
+
+    def why_switched_off(self, workflow: Workflow) -> str:
+        """Why the configuration does not let a workflow of a file start; empty if it does."""
+        return self.config.refusal(workflow.name) if workflow.kind in NAMES else ""
 
     @property
     def dataspace(self) -> Space:

@@ -13,6 +13,7 @@ from nerve.spec.source import Loc
 from nerve.spec.walk import Found
 
 Way = tuple[Loc, str | None]
+BY_NEXT = "Name it in 'next' of another step, also where \"parallel\" is true, or drop it."
 Gotos = Mapping[Loc, list[Way]]
 """The gotos of each state, by the place of the state."""
 
@@ -67,11 +68,8 @@ def machine(node: models.Machine, loc: Loc, gotos: Gotos, word: str) -> Iterator
             yield where, f"there is no {word} '{to}'{near(to, known)}", fix
     if all(to in known for _, to in targets):
         for name in sorted(set(known) - reached(node, loc, gotos)):
-            yield (
-                (*loc, "states", known[name]),
-                f"nothing leads to the {word} '{name}'",
-                "Add a way to it, or drop it.",
-            )
+            fix = BY_NEXT if word == "step" else "Add a way to it, or drop it."
+            yield (*loc, "states", known[name]), f"nothing leads to the {word} '{name}'", fix
 
 
 def endless(found: list[Found], word: str = "state") -> Iterator[Wrong]:

@@ -21,6 +21,8 @@ from nerve.spec.walk import Found, Written, hyphens, written
 ALWAYS = frozenset({*SEEN, "given"})
 LINE = re.compile(r"[^\n]*\n|[^\n]+")
 NO_NAME = re.compile(r"there is no `([^`]+)` here")
+COMPARED = re.compile(r"[=!<>]=*\s*$")
+"""A comparison, with which the text before a name ends."""
 VARIABLES = {
     "$": "Write the name alone, without ${ }.",
     "$INPUTS": "Write inputs.name.",
@@ -96,6 +98,8 @@ def fix_of(error: ExprError, names: Iterable[str]) -> str:
     if "; " in error.message:
         return ""
     if found := NO_NAME.match(error.message):
+        if COMPARED.search(error.source[: error.offset]):
+            return f"Put text in quotes: '{found[1]}'."
         return VARIABLES.get(found[1]) or f"An expression here sees: {', '.join(sorted(names))}."
     return "What an expression can be stands in docs/expressions.md."
 
@@ -159,4 +163,6 @@ def unknown(
     if name not in sight.ids:
         yield rules.unknown(f"there is no step '{name}'", name, sight.ids)
     elif not sight.sees(each, name):
-        yield f"step '{name}' runs side by side with this one", "Make this one depend on it."
+        in_graph = any(up.kind == "graph" for up in each.above)
+        fix = "Make this one depend on it." if in_graph else "Read it in a step after the parallel one."
+        yield f"step '{name}' runs side by side with this one", fix
