@@ -296,6 +296,33 @@ async def test_a_gate_node_that_rejects_cancels_a_graph(session: Session) -> Non
     assert await ended(await session.start("w"), "approve") == (WorkflowState.COMPLETED, "DEPLOYED")
 
 
+async def test_a_function_is_cancelled_by_a_gate_node_that_rejects_unless_it_catches_that(
+    session: Session,
+) -> None:
+    GateNode("ok", session, "Deploy?", choices=["approve", "reject"], reject=["reject"])
+
+    async def careful(ctx: Any) -> str:
+        try:
+            await ctx.run("ok")
+        except Rejected as error:
+            return error.reason
+        return "DEPLOYED"
+
+    async def careless(ctx: Any) -> str:
+        await ctx.run("ok", on_error="skip")
+        return "DEPLOYED"
+
+    Workflow("careful", session, careful)
+    Workflow("careless", session, careless)
+    assert await ended(await session.start("careful"), "reject") == (
+        WorkflowState.COMPLETED,
+        "rejected: reject",
+    )
+    state, said = await ended(await session.start("careless"), "reject")
+    assert (state, said) == (WorkflowState.CANCELLED, "rejected: reject")
+    assert await ended(await session.start("careless"), "approve") == (WorkflowState.COMPLETED, "DEPLOYED")
+
+
 async def test_a_rejection_beside_a_failure_is_what_the_run_ends_with(session: Session) -> None:
     def broken(_: Any) -> Any:
         raise RuntimeError("broken")

@@ -75,7 +75,7 @@ class WorkflowContext:
         `limits` are what the step may spend: `tokens`, `cost`, `turns`.
 
         A node that fails gives a Result with `success` false. Raises TimeoutError when the time runs
-        out, NodeFailed when the node itself raised.
+        out, NodeFailed when the node itself raised, Rejected when a person said no in it.
         """
         if kwargs and (unknown := [name for name in kwargs if name not in OPTIONS]):
             raise TypeError(f"ctx.run has no option '{unknown[0]}'{suggest(unknown[0], OPTIONS)}")
@@ -248,8 +248,11 @@ def enter(call: Call) -> Awaitable[Result]:
 
 
 async def settle(call: Call) -> Result:
-    """The result of a call made by a workflow function, which is told of timeouts and exceptions."""
+    """The result of a call made by a workflow function; timeouts, exceptions and rejections are raised."""
     result = await enter(call)
+    if is_rejected(result):
+        assert call.context is not None
+        raise Rejected(call.context.run_id, result.error)
     if result.settled == "timeout":
         raise TimeoutError(f"node '{call.node_id}' {result.error}")
     if result.settled == "error":
