@@ -340,3 +340,15 @@ async def test_a_rejection_beside_a_failure_is_what_the_run_ends_with(session: S
 def test_a_gate_node_names_what_reject_may_be(session: Session, reject: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         GateNode("ok", session, "Deploy?", choices=["approve", "reject"], reject=reject)
+
+
+async def test_an_error_of_the_same_name_is_an_error(session: Session) -> None:
+    class Rejected(Exception):
+        """The answer of a bank, say."""
+
+    def pay(_: Any) -> Any:
+        raise Rejected("no money")
+
+    FunctionNode("pay", session, pay)
+    text = steps({"id": "p", "type": "agent", "agent": "pay", "on_error": "h"}, HANDLER)
+    assert await ended(await session.start(session.load(text).id)) == (WorkflowState.COMPLETED, "handled")

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 from nerve.core.checks import a_mapping
 from nerve.core.misfits import key_text, readable
 from nerve.core.values import decode, encode, object_in
+from nerve.errors import Rejected
 
 RESULT_KEYS = frozenset({"success", "output", "error", "error_type", "attributes"})
 
@@ -97,7 +98,10 @@ class Result(dict[str, Any]):
     @classmethod
     def raised(cls, error: BaseException) -> Result:
         """A failed result for an exception, which `cause` keeps."""
-        result = cls.failed(text_of(error), type(error).__name__)
+        name = type(error).__name__
+        if name in (REJECTED, CHILD_REJECTED) and not isinstance(error, Rejected):
+            name = f"{type(error).__module__}.{name}"  # an error of the same name is not a person's no
+        result = cls.failed(text_of(error), name)
         result.cause = error
         return result
 
