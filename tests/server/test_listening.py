@@ -221,3 +221,35 @@ def test_sockets_are_not_handed_to_children() -> None:
     with bind_tcp("127.0.0.1", 0) as bound:
         assert not bound.get_inheritable()
         assert bound.family == socket.AF_INET
+
+
+async def test_who_takes_all_places_of_the_port_does_not_keep_the_owner_off_the_unix_socket(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "CONNECTIONS", 3)
+    path, tcp = tmp_path / "private" / "socket", bind_tcp("127.0.0.1", 0)
+    port = tcp.getsockname()[1]
+    async with running(app(served.api, served.auth), [tcp, bind_unix(path)]):
+        flood = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
+        for _, writer in flood:
+            writer.write(b"POST /api/runs HTTP/1.1\r\nHost: ")
+        over = httpx2.AsyncHTTPTransport(uds=os.fspath(path))
+        async with httpx2.AsyncClient(transport=over, base_url="http://localhost") as client:
+            assert [(await client.get("/healthz")).status_code for _ in range(5)] == [200] * 5
+        for _, writer in flood:
+            writer.close()
+
+
+async def test_a_request_that_gives_two_lengths_is_refused_with_all_that_follows_it(served: Served) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    head = f"Host: 127.0.0.1:{served.port}\r\nAuthorization: Bearer {served.tokens['admin']}\r\n"
+    first = (
+        f"POST /api/runs HTTP/1.1\r\n{head}Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    )
+    writer.write(f"{first}GET /healthz HTTP/1.1\r\n{head}\r\n".encode())
+    async with asyncio.timeout(10):
+        said = await reader.read()
+    assert said.startswith(b"HTTP/1.1 400 ")
+    assert said.count(b"HTTP/1.1") == 1
+    writer.close()
+    await writer.wait_closed()

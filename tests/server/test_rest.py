@@ -1,5 +1,7 @@
 """Every operation over HTTP."""
 
+import time
+
 import httpx2
 import jsonschema
 import pytest
@@ -170,3 +172,31 @@ async def test_every_refusal_says_what_to_do(served: Served) -> None:
     assert all(fix for status, fix in told if status != 200), told
     assert told[0][1] == "See the routes: GET /api/openapi.json"
     assert "POST" in told[1][1]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-8-sig", "latin-1"])
+async def test_a_body_in_another_encoding_is_refused(client: httpx2.AsyncClient, encoding: str) -> None:
+    body = '{"workflow": "hello", "input": "grüß"}'.encode(encoding)
+    reply = await client.post("/api/runs", content=body, headers={"content-type": "application/json"})
+    assert (reply.status_code, reply.json()["code"]) == (400, "bad_request")
+    assert "UTF-8" in reply.json()["message"]
+
+
+async def test_a_charset_that_is_not_utf_8_is_refused(client: httpx2.AsyncClient) -> None:
+    for charset, status in {"utf-8": 200, '"UTF-8"': 200, "utf-16": 415, "latin-1": 415}.items():
+        kind = f"application/json; charset={charset}"
+        reply = await client.post(
+            "/api/runs", content=b'{"workflow": "hello"}', headers={"content-type": kind}
+        )
+        assert reply.status_code == status, charset
+
+
+@pytest.mark.parametrize("place", ["", "limits", "nested"])
+async def test_thousands_of_wrong_entries_are_refused_soon(client: httpx2.AsyncClient, place: str) -> None:
+    many = {f"unknown{number}": "x" for number in range(40_000)}
+    given = {"": many, "limits": {"limits": many}, "nested": {"limits": {"a": many}}}[place]
+    begun = time.process_time()
+    reply = await client.post("/api/runs", json={"workflow": "hello", **given})
+    assert time.process_time() - begun < 0.25  # of the server and the client
+    assert reply.status_code == (413 if place else 400)
+    assert "unknown0" in reply.text or "limits" in reply.text

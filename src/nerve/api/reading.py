@@ -18,6 +18,9 @@ DEEPEST = 64
 """How deep what is asked for may be nested."""
 LONG = 256
 """Characters of a text that is more than a name."""
+TABLES = ("limits", "overrides")
+MOST = 1000
+"""Entries that these may have."""
 LENGTHS = {"string_too_short": "is empty", "string_too_long": "has more than {max_length} characters"}
 WORDS = LENGTHS | {
     "missing": "is missing",
@@ -32,6 +35,7 @@ LISTS = {"run": "nerve runs", "workflow": "nerve workflow list"}
 
 def read(operation: Operation, given: dict[str, Any]) -> Asked:
     """What was asked for, or one clear error about it."""
+    check_size(operation, given)
     check_text(operation, given)
     try:
         # What a query asks for may be written as text, in an address.
@@ -49,6 +53,19 @@ def wrong_with(operation: Operation, found: ErrorDetails) -> ApiError:
         return ApiError("bad_request", f"the name of a {place} {said}", f"See the list: {LISTS[place]}")
     code = "too_large" if kind == "string_too_long" and bounds["max_length"] > LONG else "bad_request"
     return NotTaken(code, f"{operation.name}: '{place}' {said}", operation.asks.model_fields)
+
+
+def check_size(operation: Operation, given: dict[str, Any]) -> None:
+    """Refuse what would be found wrong at thousands of places: the validator looks for all of them."""
+    known = operation.asks.model_fields
+    if len(given) > len(known):
+        unknown = next(name for name in given if name not in known)
+        raise NotTaken("bad_request", f"{operation.name}: '{unknown[:LONG]}' is not known", known)
+    for name in TABLES:
+        if isinstance(table := given.get(name), dict):
+            inner = (len(value) for value in table.values() if isinstance(value, dict))
+            if len(table) + sum(inner) > MOST:
+                raise ApiError("too_large", f"{operation.name}: '{name}' has more than {MOST} entries")
 
 
 def check_text(operation: Operation, given: dict[str, Any]) -> None:

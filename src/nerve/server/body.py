@@ -19,10 +19,12 @@ FIX = "Send a JSON object, with Content-Type: application/json"
 
 async def read_body(request: Request) -> dict[str, Any]:
     """The object in the body; nothing at all is an empty one."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    kind, _, rest = (part.strip().lower() for part in request.headers.get("content-type", "").partition(";"))
     told = request.headers.get("content-length", "0")
     if kind not in ("", "application/json"):
         raise ApiError("unsupported", f"a body of type {kind[:100]} is not taken", FIX)
+    if "charset" in rest and rest.partition("=")[2].strip(' "') not in ("utf-8", "utf8", "us-ascii"):
+        raise not_utf8("unsupported")
     if told.isdigit() and int(told) > LARGEST:
         raise too_large()
     text = bytearray()
@@ -51,8 +53,19 @@ def too_large() -> ApiError:
     return ApiError("too_large", f"a body may have {LARGEST} bytes", "Send less, or put it into a file.")
 
 
+def not_utf8(code: str = "bad_request") -> ApiError:
+    return ApiError(code, "that is not UTF-8 without a byte order mark", "Send JSON in UTF-8.")
+
+
 def read_object(text: bytes | str, fix: str = FIX) -> dict[str, Any]:
-    """A JSON object in which nothing is said twice and nothing is endless."""
+    """A JSON object in UTF-8, in which nothing is said twice and nothing is endless."""
+    if isinstance(text, bytes):
+        try:
+            text = text.decode()
+        except UnicodeDecodeError:
+            raise not_utf8() from None
+    if text.startswith("\ufeff") or "\0" in text[:4]:  # so begins UTF-16, and UTF-32
+        raise not_utf8()
     try:
         value = read_json(text, DEEPEST)
     except ValueError as error:

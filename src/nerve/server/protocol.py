@@ -14,6 +14,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from nerve.api.errors import ApiError
 
 CONNECTIONS = 256
+"""Over TCP, and as many over the Unix socket, which those who only reach the port cannot take."""
+HEAD_BYTES = 16 * 1024
 HEAD_SECONDS = 10.0
 """In which the head of a request must have come."""
 UNREAD = 16 * 1024 * 1024
@@ -35,6 +37,18 @@ SLOW = b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\
 STOPPING = ApiError("busy", "the server stops; runs go on with the next one", "Ask again when it is back.")
 
 
+class StrictHttp(h11.Connection):
+    """HTTP in which the length of a body is said once: what is said twice may be read in two ways."""
+
+    def next_event(self) -> Any:
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            names = {name for name, _ in event.headers}
+            if {b"content-length", b"transfer-encoding"} <= names:
+                raise h11.RemoteProtocolError("Content-Length and Transfer-Encoding")
+        return event
+
+
 class Connection(H11Protocol):
     """One connection of HTTP."""
 
@@ -44,16 +58,25 @@ class Connection(H11Protocol):
     _unread = 0
     _over = False
 
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.conn = StrictHttp(h11.SERVER, HEAD_BYTES)
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.app_state = {**self.app_state, "abort": transport.abort, "pid": pid_of(transport)}
         bound_the_peer(transport)
         if not same_user(transport):
             transport.abort()
-        elif len(self.connections) > CONNECTIONS:
+        elif self._is_one_too_many():
             self._close(FULL)
         else:
             self._watch()
+
+    def _is_one_too_many(self) -> bool:
+        local = is_unix(self.transport)
+        taken = sum(is_unix(each.transport) == local for each in self.connections)
+        return taken > CONNECTIONS
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._unwatch()
