@@ -226,12 +226,22 @@ def server_of(folder: Path) -> Where | None:
         if about_server(places) is None:
             return None
         token = secret(places.token).strip()
-        with socket.socket(socket.AF_UNIX) as listening:  # another process may have its number by now
-            listening.connect(os.fspath(places.socket))
-            _, user, _ = struct.unpack("3i", listening.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     except (OSError, ValueError):
         return None
-    return Where("http://localhost", token, str(places.socket)) if user == os.getuid() else None
+    if server_process(folder) is None:  # another process may have its number by now
+        return None
+    return Where("http://localhost", token, str(places.socket))
+
+
+def server_process(folder: Path) -> int | None:
+    """The process that listens on the socket of a project, if it is one of this user; the kernel says so."""
+    try:
+        with socket.socket(socket.AF_UNIX) as asking:
+            asking.connect(os.fspath(Places.of(folder).socket))
+            pid, user, _ = struct.unpack("3i", asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    except OSError:
+        return None
+    return pid if user == os.getuid() else None
 
 
 def about_server(places: Places) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ import pytest
 
 from nerve.cli import exits
 from nerve.cli.common import Common
-from nerve.cli.verbs import VERBS, WORKFLOW
+from nerve.cli.verbs import SERVER, VERBS, WORKFLOW
 
 PAGE = (Path(__file__).parents[2] / "docs/cli.md").read_text()
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -50,9 +50,10 @@ def test_every_command_says_what_the_page_shows(do, example) -> None:
 
 
 def test_every_verb_option_and_exit_code_is_on_the_page() -> None:
-    for verb in [*VERBS, *(f"workflow {name}" for name in WORKFLOW)]:
+    workflow, server = (f"workflow {name}" for name in WORKFLOW), (f"server {name}" for name in SERVER)
+    for verb in [*VERBS, *workflow, *server]:
         assert f"`nerve {verb}" in PAGE
-    functions = [resolve_name(verb.function) for verb in [*VERBS.values(), *WORKFLOW.values()]]
+    functions = [resolve_name(verb.function) for verb in (VERBS | WORKFLOW | SERVER).values()]
     names = {name for function in functions for name in function.__kwdefaults__ or ()}
     for name in {*names, *Common.__dataclass_fields__} - {"common"}:
         option = {"modules": "with"}.get(name, name.replace("_", "-"))

@@ -340,3 +340,65 @@ def test_a_reload_says_which_python_files_it_does_not_read_again(do: Callable, s
     assert "Not reloaded" in done.err
     assert "nodes.py" in done.err
     assert do("workflow", "reload", "--json").json["python_files"] == ["nodes.py"]
+
+
+def test_without_a_server_each_verb_of_it_says_so(do: Callable, project: Path) -> None:
+    assert (done := do("server", "status")).code == 1
+    assert done.out == "No server is running for this project. Start it: nerve serve\n"
+    assert do("server", "status", "--json").json == {"running": False}
+    assert (done := do("server", "stop")).code == 0
+    assert done.out == "No server is running for this project.\n"
+    assert do("server", "stop", "--json").json == {"stopped": False, "pid": None}
+    assert (done := do("server", "sign-in", "--json")).code == 1
+    assert done.json["error"]["fix"] == "Start it: nerve serve"
+    assert do("server", "restart", "--with", "nowhere.py").code == 2
+
+
+def test_a_server_is_looked_at_signed_in_to_and_stopped_and_its_runs_are_kept(
+    do: Callable, project: Path
+) -> None:
+    server = Server("--with", "nodes.py")
+    told = do("server", "status", "--json").json
+    assert (told["running"], told["pid"], told["url"]) == (True, server.process.pid, server.told["url"])
+    assert told["modules"] == [str(project / "nodes.py")]
+    run = do("start", "ship", "it", "--count=3").out.strip()
+    assert re.fullmatch(rf"{server.told['url']}/#code=\S+\n", do("server", "sign-in").out)
+    refused = do("server", "restart")
+    assert refused.code == 2
+    assert "nerve server stop" in refused.err
+    stopped = do("server", "stop", "--json").json
+    assert stopped == {"stopped": True, "pid": server.process.pid}
+    _, said = server.process.communicate()
+    assert server.process.wait() == 0
+    assert "code=" not in said, "what it says may be kept as a log"
+    assert "nerve server sign-in" in said
+    assert run in do("runs", "--json").out
+
+
+def test_a_server_tells_its_code_at_a_terminal(project: Path) -> None:
+    with Terminal("serve", "--port", "0") as terminal:
+        assert "#code=" in terminal.until("The token for programs")
+        terminal.interrupt()
+        assert terminal.end() == 0
+
+
+def test_a_server_in_the_background_is_restarted_with_the_files_it_had_or_with_others(
+    do: Callable, project: Path
+) -> None:
+    try:
+        first = do("server", "restart", "--with", "nodes.py", "--json").json
+        assert first["running"]
+        again = do("server", "restart", "--json").json
+        assert again["pid"] != first["pid"]
+        assert again["modules"] == [str(project / "nodes.py")]
+        same = finished("commander", "--plain", "--with", "nodes.py")
+        assert same.returncode == 0, same.stderr
+        other = finished("commander", "--plain", "--with", "flows.py")
+        assert other.returncode == 2
+        assert "nerve server restart --with flows.py" in other.stderr
+        now = do("server", "restart", "--with", "flows.py", "--json").json
+        assert now["modules"] == [str(project / "flows.py")]
+        assert "greet" in do("workflow", "list").out
+    finally:
+        assert do("server", "stop").code == 0
+    assert do("server", "status").code == 1

@@ -12,7 +12,7 @@ import pytest
 
 from nerve.api import OPERATIONS
 from nerve.cli import app, workflow
-from nerve.cli.verbs import GROUPS, VERBS, WORKFLOW
+from nerve.cli.verbs import GROUPS, SERVER, VERBS, WORKFLOW
 from nerve.commander.core.harmless import harmless
 from nerve.store.port import Append, Row
 from nerve.store.sqlite import SqliteStore
@@ -210,8 +210,9 @@ def test_every_command_that_a_message_names_exists() -> None:
             continue  # nothing to be found, and parsing takes its time
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                named |= set(re.findall(r"\bnerve ((?:workflow )?[a-z]+)", node.value))
+                named |= set(re.findall(r"\bnerve ((?:(?:workflow|server) )?[a-z][a-z-]*)", node.value))
     known = {*VERBS, "workflow", *(f"workflow {name}" for name in WORKFLOW)}
+    known |= {"server", *(f"server {name}" for name in SERVER)}
     assert named <= known, named - known
 
 

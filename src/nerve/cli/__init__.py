@@ -13,7 +13,7 @@ from cyclopts import App, CycloptsError, Group, UnknownOptionError, UnusedCliTok
 from nerve import __version__
 from nerve.cli.exits import COMPLETED, FAILED, INTERRUPTED, REFUSED
 from nerve.cli.usage import UsageError, stopped
-from nerve.cli.verbs import GROUPS, VERBS, WORKFLOW, Verb
+from nerve.cli.verbs import GROUPS, SERVER, VERBS, WORKFLOW, Verb
 from nerve.errors import NerveError, StoreError, StoreLocked, WorkflowAbsent
 from nerve.quiet import begun
 
@@ -58,9 +58,18 @@ workflow = App(
     group=HELP_GROUPS["workflow"],
     sort_key=ORDER.index("workflow"),
 )
+server = App(
+    name="server",
+    help="Look at the server of this project, stop it, restart it, and sign in a browser.",
+    version_flags=(),
+    group=HELP_GROUPS["server"],
+    sort_key=ORDER.index("server"),
+)
 add(app, VERBS)
 add(workflow, WORKFLOW, "workflow ")
+add(server, SERVER, "server ")
 app.command(workflow)
+app.command(server)
 app.register_install_completion_command(help="Install completion for this shell.")
 
 
@@ -168,7 +177,9 @@ def help_on(arguments: list[str]) -> str:
     match arguments:
         case ["workflow", verb, *_] if verb in WORKFLOW:
             return f"See: nerve workflow {verb} --help"
-        case [verb, *_] if verb in VERBS or verb == "workflow":
+        case ["server", verb, *_] if verb in SERVER:
+            return f"See: nerve server {verb} --help"
+        case [verb, *_] if verb in VERBS or verb in ("workflow", "server"):
             return f"See: nerve {verb} --help"
     return "See: nerve --help"
 

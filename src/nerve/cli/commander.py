@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,8 @@ from nerve.cli.exits import COMPLETED, INTERRUPTED
 from nerve.cli.flags import Files, Flag
 from nerve.cli.trust import require_trust
 from nerve.cli.usage import UsageError
-from nerve.client import server_of
+from nerve.client import about_server, server_of
+from nerve.places import Places
 
 if TYPE_CHECKING:
     from nerve.commander.workflow_controller import WorkflowController
@@ -34,11 +36,12 @@ def commander(*, plain: Flag = False, server: str | None = None, modules: Files 
     modules
         A Python file that has register(session), or a workflow file, for the server that is started.
     """
-    if modules and (server is not None or server_of(Path()) is not None):
-        raise UsageError("a server runs already, and has what it was started with: leave out --with.")
+    if modules and server is not None:
+        raise UsageError("the server at that address has what it was started with: leave out --with.")
     for file in modules:
         if not file.is_file():
             raise UsageError(f"there is no file {file}.")
+    check_modules(modules)
     if server is None:
         require_trust(opening=True)
     elif urlsplit(server).scheme not in ("http", "https"):
@@ -50,6 +53,20 @@ def commander(*, plain: Flag = False, server: str | None = None, modules: Files 
     for line in lines:
         print(line)
     return code
+
+
+def check_modules(modules: tuple[Path, ...]) -> None:
+    """Refuse files that the server which runs was not given; where it has them, the Commander joins it."""
+    if not modules or server_of(Path()) is None:
+        return
+    there = (about_server(Places.of(Path())) or {}).get("modules") or []
+    if missing := [file for file in modules if str(file.absolute()) not in there]:
+        has = f"with {', '.join(there)}" if there else "without any file"
+        files = " ".join(f"--with {shlex.quote(str(file))}" for file in modules)
+        raise UsageError(
+            f"the server of this project runs {has}, and not with {missing[0]}."
+            f" Start it again: nerve server restart {files}."
+        )
 
 
 def capable() -> bool:

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from nerve.server.serve import Serving
 
 
+SIGN_IN = "nerve server sign-in"
+"""What makes the code that signs in a browser, where the output of a server may be kept as a log."""
+
+
 def serve(
     *,
     host: str = "127.0.0.1",
@@ -88,6 +92,6 @@ def lines(serving: Serving) -> list[str]:
     return [
         *problems,
         f"Serving {counted(serving.workflows, 'workflow')} at {serving.url}{going}. Ctrl-C stops it.",
-        f"Sign in a browser, once: {serving.launch_url}",
+        f"Sign in a browser, once: {serving.launch_url if sys.stderr.isatty() else SIGN_IN}",
         f"The token for programs is in {serving.token_file}",
     ]

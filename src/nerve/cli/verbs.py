@@ -142,6 +142,29 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Project and server": ("serve", "server", "trust", "doctor", "version"),
 }
 """The commands by what a user wants to do, in the order of the help."""
+SERVER: dict[str, Verb] = {
+    "status": Verb(
+        "nerve.cli.server:status",
+        "Say whether a server is running for this project, and where.",
+        "nerve server status --json",
+    ),
+    "stop": Verb(
+        "nerve.cli.server:stop",
+        "Stop the server; its runs continue with the next one.",
+        "nerve server stop",
+    ),
+    "restart": Verb(
+        "nerve.cli.server:restart",
+        "Stop the server in the background, and start another one.",
+        "nerve server restart --with flows.py",
+    ),
+    "sign-in": Verb(
+        "nerve.cli.server:sign_in",
+        "Print an address that signs in one browser.",
+        "nerve server sign-in",
+    ),
+}
+"""The verbs of `nerve server`."""
 WORKFLOW: dict[str, Verb] = {
     "define": Verb(
         "nerve.cli.workflows:define", "Define the workflow of a file.", "nerve workflow define ship.lisp"

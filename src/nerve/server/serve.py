@@ -136,7 +136,7 @@ async def _serve(
             reloading(api),
         ):
             settle()
-            with told(places.server, {**about, "modules": where.modules}):
+            with told(places.server, {**about, "modules": where.modules, "idle": where.idle}):
                 if ready is not None:
                     found = len(api.session.list_workflows())
                     ready(

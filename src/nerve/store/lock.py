@@ -9,6 +9,21 @@ from pathlib import Path
 from nerve.errors import StoreFailed, StoreLocked
 
 
+def is_owned(file: Path) -> bool:
+    """Whether a process owns a store file now."""
+    try:
+        descriptor = os.open(f"{file}.lock", os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 class OwnerLock:
     """Held from here until `release` or the death of the process, however it dies."""
 
