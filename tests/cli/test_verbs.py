@@ -34,7 +34,7 @@ def test_the_help_lists_every_command_under_what_it_is_for(do) -> None:
     titles = re.findall(r"╭─ ([A-Za-z ]+) ─", help)
     assert titles == [*GROUPS, "Options"]
     listed = re.findall(r"^│ ([a-z]+)  ", help, re.MULTILINE)
-    assert sorted(listed) == sorted([*VERBS, "workflow"])
+    assert sorted(listed) == sorted([*VERBS, "workflow", "server"])
     assert listed[0] == "run"
 
 
