@@ -47,16 +47,13 @@ def state_folder() -> Path:
     without a home, it is a private folder for temporary files: projects are asked about again when that is
     emptied.
     """
-    folders = [*_state_homes()]
-    for folder in folders:
-        if (folder / KEY).exists():
-            return folder
     problem: OSError | None = None
-    for folder in folders:
+    for folder in _state_homes():
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             _check_folder(folder)
-            _make_key(folder)
+            if not (folder / KEY).exists():
+                _make_key(folder)
         except OSError as error:
             problem = problem or error
         else:
@@ -96,9 +93,7 @@ def _make_key(folder: Path) -> None:
 
 def signature_of(*parts: object) -> bytes:
     """The signature of this user under some values; OSError if the user can have no secret."""
-    folder = state_folder()
-    _check_folder(folder)
-    key = bytes.fromhex(secret(folder / KEY).strip())
+    key = bytes.fromhex(secret(state_folder() / KEY).strip())
     text = json.dumps([str(part) for part in parts])
     return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), key=key, digest_size=KEY_BYTES).digest()
 

@@ -18,7 +18,7 @@ from cli.terminal import Terminal
 from nerve import Session
 from nerve.client import about_server, server_of
 from nerve.commander.home import Home, NotStarted
-from nerve.ownership import write_private
+from nerve.ownership import state_folder, write_private
 from nerve.places import Places
 from nerve.server.listening import Unsafe, bind_unix
 from nerve.server.tokens import tokens
@@ -181,6 +181,28 @@ def test_looking_at_a_clone_works_and_executes_nothing(clone: Path, canary: Path
         assert "Traceback" not in ended.stderr
     assert not canary.exists()
     assert refusal("run", "tidy", "x"), "looking makes nothing one's own"
+
+
+def test_the_doctor_says_what_is_not_trusted(clone: Path) -> None:
+    assert "○ trust: this folder brings its own runs" in done("doctor").stdout
+    done("trust")
+    assert "trust:" not in done("doctor").stdout
+
+
+def test_a_place_for_temporary_files_that_belongs_to_others_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any user of the machine can make a folder there first."""
+    theirs = tmp_path / f"nerve-{os.getuid()}-state"
+    theirs.mkdir()
+    theirs.chmod(0o777)
+    (theirs / "key").write_text("00" * 32)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "own"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert state_folder() == tmp_path / "own/nerve"
+    monkeypatch.setenv("XDG_STATE_HOME", "/proc/nowhere")
+    with pytest.raises(OSError, match="/proc/nowhere"):
+        state_folder()
 
 
 def test_the_error_of_a_refusal_is_json_for_programs(clone: Path) -> None:

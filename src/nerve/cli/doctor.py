@@ -27,6 +27,7 @@ from nerve.commander.core.harmless import harmless
 from nerve.errors import NerveError, StoreError
 from nerve.notations.agents import FoundAgents, discover_agents
 from nerve.notations.config import Config
+from nerve.ownership import foreign_state, refusal_of
 from nerve.spec.source import Unreadable
 
 OURS = ("acp", "claude", "codex", "command", "llm", "scripted")
@@ -60,7 +61,7 @@ def doctor(*, deep: Flag = False, json: Flag = False, quiet: Flag = False) -> in
     quiet
         Only what is wrong, or that nothing is.
     """
-    found = [*machine(), *project(), *store(deep), *server(), *providers()]
+    found = [*machine(), *project(), *trust(), *store(deep), *server(), *providers()]
     wrong = any(each.state == "wrong" for each in found)
     if json:
         print(json_text.dumps({"ok": not wrong, "findings": [asdict(each) for each in found]}))
@@ -133,6 +134,12 @@ def router(config: Config, agents: FoundAgents) -> Finding:
     if wrong := router_of(config, agents):
         return Finding("router", "missing", str(replace(wrong[0], severity="error")))
     return Finding("router", "ok", f"the agent '{config.router.name}' decides")
+
+
+def trust() -> Iterator[Finding]:
+    """What this user did not make: nothing of it is used until it is trusted."""
+    if brought := foreign_state(Path()):
+        yield Finding("trust", "missing", *refusal_of([*brought]))
 
 
 def store(deep: bool = False) -> Iterator[Finding]:
