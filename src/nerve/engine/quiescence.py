@@ -26,20 +26,19 @@ class Body(Owner, Protocol):
 class Quiescence:
     """Looks at the ready queue of a loop once in a turn, for all bodies that ask for it."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+    def __init__(self) -> None:
         self._context = outside()
         self._asking: dict[Body, None] = {}
 
     def look_next_turn(self, body: Body) -> None:
         """Tell the body in the next turn of the loop whether it is at rest; None if that cannot be seen."""
         if not self._asking:
-            self._loop.call_soon(self._look, context=self._context)
+            asyncio.get_running_loop().call_soon(self._look, context=self._context)
         self._asking[body] = None
 
     def _look(self) -> None:
         asking, self._asking = self._asking, {}
-        active = active_owners(self._loop)
+        active = active_owners(asyncio.get_running_loop())
         for body in asking:
             body.observe_rest(body not in active if active is not None else None)
 
@@ -51,7 +50,7 @@ def quiescence_of(loop: asyncio.AbstractEventLoop) -> Quiescence:
     """The one that looks at a loop."""
     made = _of_loops.get(loop)
     if made is None:
-        made = _of_loops[loop] = Quiescence(loop)
+        made = _of_loops[loop] = Quiescence()
     return made
 
 

@@ -1,0 +1,70 @@
+"""Quiescence: a body is at rest when nothing of it is ready to run, and only then."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from typing import Any
+
+from nerve.engine.quiescence import quiescence_of
+from nerve.engine.tasks import OWNER, outside
+
+
+class Body:
+    """A body that writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.tasks: set[asyncio.Future[Any]] = set()
+        self.seen: list[bool | None] = []
+        self.looked = asyncio.Event()
+
+    def adopt(self, task: asyncio.Future[Any]) -> None:
+        self.tasks.add(task)
+
+    def observe_rest(self, at_rest: bool | None) -> None:
+        self.seen.append(at_rest)
+        self.looked.set()
+
+    def set_off(self, callback: Any) -> None:
+        """Make something ready to run that belongs to this body."""
+        context = outside()
+        context.run(OWNER.set, self)
+        asyncio.get_running_loop().call_soon(callback, context=context)
+
+    async def look(self) -> bool | None:
+        self.looked.clear()
+        quiescence_of(asyncio.get_running_loop()).look_next_turn(self)
+        await self.looked.wait()
+        return self.seen[-1]
+
+
+async def test_a_body_is_at_rest_when_only_others_have_something_ready() -> None:
+    one, other = Body(), Body()
+    looking = asyncio.ensure_future(other.look())
+    await asyncio.sleep(0)
+    one.set_off(lambda: None)
+    assert await looking is True
+
+
+async def test_a_body_is_not_at_rest_while_a_callback_of_it_is_ready() -> None:
+    body, order = Body(), list[str]()
+    quiescence_of(asyncio.get_running_loop()).look_next_turn(body)
+    body.set_off(lambda: body.set_off(lambda: order.append("ran")))
+    await body.looked.wait()
+    assert (body.seen, order) == ([False], [])
+    while not await body.look():
+        pass
+    assert order == ["ran"]
+
+
+def test_a_loop_that_has_ended_is_not_kept() -> None:
+    loops: list[weakref.ref[asyncio.AbstractEventLoop]] = []
+
+    async def look() -> None:
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+        assert await Body().look() is True
+
+    asyncio.run(look())
+    gc.collect()
+    assert loops[0]() is None
