@@ -258,6 +258,16 @@ def test_a_gate_that_is_opened_is_shown_unless_it_was_the_last_to_be():
     assert "Ship it?" in "\n".join(printing.news)
 
 
+def test_in_a_pipe_a_gate_that_is_opened_shows_what_it_asks_about():
+    printing = Printing(terminal=False)
+    asked = GateTold(
+        gate_id="g9", run_id="r9", path="/ok", prompt="Ship it?", input_preview="built\nand tested"
+    )
+    printing.desk.list_gates([asked])
+    printing.desk.open_gate("g9")
+    assert printing.news == ["[gate] Ship it?", "  built", "  and tested"]
+
+
 FORM = {
     "type": "object",
     "properties": {

@@ -13,7 +13,7 @@ from nerve.commander.core.blocks import LINE, Block, Part, diff_in
 from nerve.commander.core.choosing import whose
 from nerve.commander.core.desk import Changes, Desk, RunCard
 from nerve.commander.core.forms import example, lines
-from nerve.commander.core.gates import NO, YES, name_of
+from nerve.commander.core.gates import NO, YES, name_of, preview_of
 from nerve.commander.core.harmless import INDENT, beginning, harmless, indented
 from nerve.commander.core.lines import gate_line
 from nerve.commander.core.tree import spent
@@ -142,12 +142,14 @@ class Printer:
 
     def _card(self, gate: GateTold, name: str, hint: str) -> Iterator[RenderableType]:
         self._asked = gate.gate_id
+        followed = self.desk.block_of(self.desk.root_of(gate.run_id)) is not None
+        about = None if followed else gate.input_preview  # of a run that is followed it stands above
         if self.terminal:
-            shown = gate.model_dump()
-            followed = self.desk.block_of(self.desk.root_of(gate.run_id)) is not None
-            shown |= {"input_preview": None} if followed else {}  # it stands above
+            shown = gate.model_dump() | {"input_preview": about}
             yield gate_panel(shown, f"{name} of {whose(self.desk, gate)}", hint=hint, more=change_of(gate))
             return
+        for line in preview_of(about).splitlines():
+            yield Text(f"  {harmless(line)}")
         for n, choice in enumerate(gate.choices or [], start=1):
             yield Text(f"  {n} {indented(harmless(choice))}")
         for line in lines(gate.form or {}):
