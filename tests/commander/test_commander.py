@@ -69,7 +69,7 @@ async def test_several_runs_go_on_at_once_and_nothing_waits(at: Scene) -> None:
         ("#nothing x", "There is no graph 'nothing'."),
         ("%", "Name a workflow"),
         ("%hello --a=1 --a=2", "The option --a is given twice."),
-        ("%hello ::7", "There is no block 7"),
+        ("%hello ::7", "There is no result ::7"),
         ("/stopp", "There is no command /stopp"),
         ("/stop", "No run is in focus"),
         ("/stop zzz", "Workflow run 'zzz' not found."),
@@ -439,7 +439,7 @@ async def test_a_turn_that_comes_to_nothing_does_not_hold_up_the_next(at: Scene)
     await at.until(lambda: at.runs)
     await at.ended()
     assert [block.name for block in at.runs] == ["hello"]
-    assert at.errors == ["There is no block 99. There are 1 to 1."]
+    assert at.errors == ["There is no result ::99. There is none yet."]
 
 
 async def test_a_queued_text_refers_to_what_it_referred_to_when_it_was_entered(at: Scene) -> None:
@@ -511,7 +511,7 @@ async def test_a_conversation_is_written_and_read_back(at: Scene, tmp_path: Path
     told = json.loads((tmp_path / "talk.json").read_text())
     assert [block["kind"] for block in told["blocks"]][:2] == ["input", "run"]
     text = (tmp_path / "my talk.md").read_text()
-    assert "## 1. `%hello you`" in text
+    assert "## `%hello you`" in text
     assert '"said": "hello you"' in text
     async with scene() as other:
         await other.enter(f"/import {tmp_path}/talk.json", "@shout ::hello[said]")
@@ -606,3 +606,72 @@ async def test_a_run_whose_past_cannot_be_read_at_first_is_shown_to_its_end() ->
         assert failed == 2
         assert at.runs[0].value == {"said": "hello you", "params": {}}
         assert at.errors == []
+
+
+# -- signals ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "key", "value"),
+    [
+        ("/signal shipped --key K", "K", None),
+        ("/signal shipped done --key K", "K", "done"),
+        ("/signal shipped --key=K done and done", "K", "done and done"),
+        ('/signal shipped {"a": [1, 2]} --key "v 2"', "v 2", {"a": [1, 2]}),
+        ("/signal shipped look at --key now please", None, "look at --key now please"),
+    ],
+)
+async def test_a_signal_is_sent_with_its_key(at: Scene, line: str, key: str | None, value: object) -> None:
+    assert at.api is not None
+    sent: list[dict[str, object]] = []
+    perform = at.client.perform
+
+    async def note(operation: str, given: dict[str, object]) -> object:
+        if operation == "signal":
+            sent.append(given)
+        return await perform(operation, given)
+
+    at.client.perform = note  # type: ignore[method-assign]
+    await at.enter(line)
+    assert at.errors == []
+    assert [(each["label"], each["key"], each["value"]) for each in sent] == [("shipped", key, value)]
+
+
+async def test_a_signal_needs_the_key_that_it_names(at: Scene) -> None:
+    await at.enter("/signal shipped done --key")
+    assert at.errors == ["Name the key: /signal NAME [VALUE] --key KEY."]
+
+
+# -- names and numbers -----------------------------------------------------------------------------------
+
+
+async def test_runs_of_one_workflow_are_told_apart_by_their_input_and_the_end_of_their_id(at: Scene) -> None:
+    await at.enter("%ask first thing", "%ask second thing", "/runs")
+    first, second = (run.run_id or "" for run in at.runs)
+    assert first[:8] == second[:8]
+    for run_id, about in ((first, "first thing"), (second, "second thing")):
+        assert f"`{run_id[-6:]}` ask *{about}*" in at.last.text
+    await at.enter(f"/stop {first[-6:]}")
+    await at.until(lambda: at.desk.runs[first].ended)
+    assert not at.desk.runs[second].ended
+
+
+async def test_the_first_words_of_the_input_are_there_after_a_restart(tmp_path: Path) -> None:
+    async with scene(tmp_path) as first:
+        await first.enter("%hello   you\nand you", "%ask " + "word " * 100)
+        await first.until(lambda: first.desk.gates)
+    async with scene(tmp_path) as again:
+        abouts = {card.workflow: card.about for card in again.desk.runs.values()}
+    assert abouts == {"hello": "you and you", "ask": ("word " * 100)[:80].rstrip()}
+
+
+async def test_the_numbers_of_results_do_not_jump(at: Scene) -> None:
+    await at.enter("%hello one", "/runs", "%ask", "%hello two", "%nothing", "%hello three")
+    await at.until(lambda: sum(block.done for block in at.runs) == 3)
+    assert [block.number for block in at.desk.blocks if block.number] == [1, 2, 3, 4]
+    assert [block.number for block in at.runs] == [1, 2, 3, 4]
+    await at.enter("%hello ::1[said]")
+    await at.ended(at.runs[4])
+    assert at.runs[4].value["said"] == "hello hello one"
+    await at.enter("%hello ::0")
+    assert at.errors[-1] == "There is no result ::0. There are 1 to 5."

@@ -61,9 +61,9 @@ async def test_an_answer_to_a_run_that_is_not_in_the_conversation_is_told(tmp_pa
         assert run_id is not None
     async with scene(tmp_path) as again:
         await again.enter("/gates")
-        assert f"of ask `{run_id[:13]}`" in again.last.text
+        assert f"of ask `{run_id[-6:]}`" in again.last.text
         await again.enter("/answer yes")
-        assert again.last.text == f"'gate' of ask ({run_id[:13]}): yes"
+        assert again.last.text == f"'gate' of ask ({run_id[-6:]}): yes"
 
 
 async def test_what_a_command_did_to_a_run_is_said_with_what_can_be_done_next(at: Scene) -> None:

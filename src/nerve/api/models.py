@@ -235,6 +235,8 @@ class RunTold(Told):
     held: dict[str, Any] | None = None
     gates: list[GateTold] = []
     parent: str | None = None
+    input_preview: str = ""
+    """The first words of the input."""
 
 
 class NodeTold(Told):

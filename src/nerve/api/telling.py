@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from nerve.api import models
 from nerve.api.errors import ApiError, RunAbsent
-from nerve.core.values import DEEP, too_deep
+from nerve.core.values import DEEP, decode, first_words, too_deep
 from nerve.core.view import NodeView, RunView
 from nerve.core.workflow import GateInfo, Workflow, WorkflowRun
 from nerve.dataspace import Fact
@@ -18,9 +18,11 @@ from nerve.errors import JournalBroken
 
 if TYPE_CHECKING:
     from nerve.core.session import Session
-    from nerve.store.port import RunRow
+    from nerve.store.port import Row, RunRow
 
 
+LISTED = 20_000
+"""Characters of a first event from which a list takes the first words of the input."""
 AMONG = 5
 """Names that are told where one could mean several."""
 
@@ -136,6 +138,7 @@ def fields_of(run: WorkflowRun) -> dict[str, Any]:
         "error": info.error,
         "held": run.held,
         "gates": [gate_told(run.run_id, run.workflow_id, gate) for gate in run.pending_gates],
+        "input_preview": first_words(run.input),
     }
 
 
@@ -146,10 +149,10 @@ def run_told(run: WorkflowRun) -> models.RunTold:
 def row_told(session: Session, row: RunRow) -> models.RunTold:
     """A run of a list. One that is over costs its last event; an unreadable one is shown as held."""
     engine = session.engine
-    came = None
+    came, begun = None, []
     if row.ended is not None and row.run not in engine.known:
         with suppress(JournalBroken):
-            came = engine.outcome(row)
+            came, begun = engine.outcome(row), engine.store.events(row.run, limit=1)
     if came is None:
         return run_told(engine.handle(row)).model_copy(update={"parent": row.parent})
     return models.RunTold(
@@ -162,7 +165,13 @@ def row_told(session: Session, row: RunRow) -> models.RunTold:
         result=tellable(came.result),
         error=came.error,
         parent=row.parent,
+        input_preview=first_words(input_in(begun[0]) if begun else None),
     )
+
+
+def input_in(started: Row) -> Any:
+    """The input that the first event of a run has; None for one that is too large for a list."""
+    return decode(started.data).get("input") if len(started.data) <= LISTED else None
 
 
 def shortened(told: models.RunTold, largest: int | None) -> models.RunTold:

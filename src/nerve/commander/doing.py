@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from nerve.commander import listing
-from nerve.commander.core.cards import PREFIXES, Target
+from nerve.commander.core.cards import PREFIXES, Target, short_id
 from nerve.commander.core.choosing import gate_named, meant, split_answer, split_reason
 from nerve.commander.core.commands import find, help_text, unknown
 from nerve.commander.core.gates import NO, YES, name_of
@@ -23,6 +24,9 @@ Does = Callable[["WorkflowController", str], Awaitable[None]]
 DOES: dict[str, Does] = {}
 """By the name of the command: takes what stands behind it."""
 PAGE = 1000
+WORD = r"""(?P<key>"[^"]*"|'[^']*'|\S*)"""
+KEY = re.compile(rf"^--key(?:=|\s+|$){WORD}(?=\s|$)|(?<=\s)--key(?:=|\s+|$){WORD.replace('key', 'last')}$")
+"""The key of a signal, before or after its value."""
 OTHERWISE = "/ @ # % work as ever, \\ makes them text."
 
 
@@ -140,7 +144,7 @@ SAYS = {
 async def changed(commander: WorkflowController, told: RunTold) -> None:
     commander.desk.list_runs([told])
     says = SAYS.get(told.state, f"is {told.state}.")
-    note(commander, f"{told.label or told.workflow} ({told.run_id[:13]}) {says}")
+    note(commander, f"{told.label or told.workflow} ({short_id(told.run_id)}) {says}")
 
 
 @does("pause")
@@ -229,19 +233,22 @@ async def facts(commander: WorkflowController, text: str) -> None:
 async def signal(commander: WorkflowController, text: str) -> None:
     name, _, rest = text.partition(" ")
     if not name:
-        raise Unknown("Name the signal: /signal NAME [VALUE].")
+        raise Unknown("Name the signal: /signal NAME [VALUE] [--key KEY].")
     key, rest = key_of(rest.strip())
     value = resolve_value(rest, commander.desk.blocks) if rest else None
     await commander.do("signal", label=name, key=key, value=anything(value))
-    note(commander, f"The signal '{name}' is sent.")
+    note(commander, f"The signal '{name}' is sent{f' with the key {key!r}' if key else ''}.")
 
 
 def key_of(text: str) -> tuple[str | None, str]:
-    """A `--key=KEY` at the beginning, and the rest."""
-    if not text.startswith("--key="):
+    """The KEY of a `--key KEY` or `--key=KEY` at the beginning or the end, and the rest."""
+    found = KEY.search(text)
+    if found is None:
         return None, text
-    word, _, rest = text.partition(" ")
-    return word.removeprefix("--key=") or None, rest.strip()
+    key = (found["key"] or found["last"] or "").strip("\"'")
+    if not key:
+        raise Unknown("Name the key: /signal NAME [VALUE] --key KEY.")
+    return key, (text[: found.start()] + text[found.end() :]).strip()
 
 
 # -- here ------------------------------------------------------------------------------------------------
@@ -275,7 +282,7 @@ async def import_(commander: WorkflowController, text: str) -> None:
     blocks = conversation_in(source)
     if blocks is not None:
         first = commander.desk.bring(blocks)
-        note(commander, f"{len(blocks)} blocks are here again, from ::{first} on.")
+        note(commander, f"{len(blocks)} blocks are here again; their results are ::{first} and the next.")
         return
     told = await commander.client.define(source=source, notation=notation_of(file))
     await commander.reload()

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from nerve.api.models import EventTold, FactTold, GateTold, Health, RunDetail, ThreadTold, UsageTold
-from nerve.commander.core.cards import RunCard
+from nerve.commander.core.cards import RunCard, short_id
 from nerve.commander.core.desk import Desk, text_of
 from nerve.commander.core.forms import example
 from nerve.commander.core.forms import lines as fields
@@ -57,16 +57,16 @@ def runs(desk: Desk, state: str = "") -> str:
 
 def run(card: RunCard, desk: Desk) -> str:
     symbol, _ = SYMBOLS.get(card.state, ("⏸", ""))
-    label = f" *{harmless(card.label)}*" if card.label else ""
+    label = f" *{one_line(card.label or card.about)}*" if card.label or card.about else ""
     here = " ←" if card.run_id == desk.focus else ""
     asked = "".join(f"  \n  ⏸ {one_line(gate.prompt)}" for gate in card.gates)
     return f"- {symbol} `{short(card, desk)}` {card.workflow}{label} {card.state}{took(card)}{here}{asked}"
 
 
 def short(card: RunCard, desk: Desk) -> str:
-    """As much of the id as no other has, at least the millisecond of its start."""
-    same = sum(each.startswith(card.run_id[:13]) for each in desk.runs)
-    return card.run_id[:13] if same == 1 else card.run_id
+    """As much of the end of the id as no other has."""
+    same = sum(each.endswith(card.short_id) for each in desk.runs)
+    return card.short_id if same == 1 else card.run_id
 
 
 def took(card: RunCard) -> str:
@@ -164,7 +164,9 @@ def usage(desk: Desk, told: UsageTold) -> str:
         used.spend(data)
         card = desk.runs.get(run_id)
         if text := spent(used):
-            rows.append(f"- {harmless(card.name) if card is not None else run_id} `{run_id[:13]}` {text}")
+            rows.append(
+                f"- {harmless(card.name) if card is not None else run_id} `{short_id(run_id)}` {text}"
+            )
     rows += [f"- {name} is limited until {clock(until)}" for name, until in told.limited.items()]
     return "\n".join(rows)
 
@@ -175,7 +177,7 @@ def clock(seconds: float) -> str:
 
 def agents(threads: list[ThreadTold]) -> str:
     rows = [
-        f"- {harmless(f'{each.agent} ({each.provider}) `{each.thread}`')} of run `{each.run_id[:13]}`"
+        f"- {harmless(f'{each.agent} ({each.provider}) `{each.thread}`')} of run `{short_id(each.run_id)}`"
         for each in threads
     ]
     return "\n".join(rows) or "No conversations with agents are open."

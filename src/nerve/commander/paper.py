@@ -73,7 +73,7 @@ def title(desk: Desk) -> str:
 def markdown(block: Block) -> str:
     match block.kind:
         case "input":
-            return f"## {block.number}. `{harmless(block.text)}`" if "\n" not in block.text else inputs(block)
+            return f"## `{harmless(block.text)}`" if "\n" not in block.text else inputs(block)
         case "run":
             head = f"**{block.name}** (run `{block.run_id}`)" + ("" if block.done else ", not ended")
             said = [part_markdown(part) for part in block.parts if part.text.strip()]
@@ -88,7 +88,7 @@ def markdown(block: Block) -> str:
 
 
 def inputs(block: Block) -> str:
-    return f"## {block.number}.\n\n{fenced(block.text)}"
+    return f"## Input\n\n{fenced(block.text)}"
 
 
 def part_markdown(part: Any) -> str:

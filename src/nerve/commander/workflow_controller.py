@@ -341,7 +341,7 @@ class WorkflowController(AtConsole):
             desk.attend_gate()
         root = desk.root_of(gate.run_id)
         if desk.block_of(root) is None and (card := desk.runs.get(root)) is not None:
-            desk.say("note", f"'{name_of(gate)}' of {card.name} ({root[:13]}): {text_of(answer)}")
+            desk.say("note", f"'{name_of(gate)}' of {card.name} ({card.short_id}): {text_of(answer)}")
         return ""
 
     async def news(self) -> None:

@@ -40,8 +40,24 @@ EXACT = 2**53
 """Up to here every reader takes a whole number for the same one."""
 AROUND = DEEP + 8
 """How deep something that is told of a value may be."""
+PREVIEW = 80
+"""Characters of a value that a list shows."""
 LARGEST = 63 * 1024 * 1024
 """Bytes of JSON that a value may have: so much, with what is told around it, every store takes."""
+
+
+def first_words(value: Any) -> str:
+    """The beginning of a value on one line, by which a person knows it again; "" for nothing.
+
+    No more of a large value is written than that.
+    """
+    text = value if isinstance(value, str) else ""
+    if value is not None and not isinstance(value, str):
+        for chunk in json.JSONEncoder(ensure_ascii=False, default=str).iterencode(value):
+            text += chunk
+            if len(text) > 2 * PREVIEW:
+                break
+    return " ".join(text[: 2 * PREVIEW].split())[:PREVIEW].rstrip()
 
 
 def encode(value: Any, canonical: bool = False, deep: int | None = DEEP, largest: int = LARGEST) -> str:

@@ -244,10 +244,10 @@ def test_blocks_that_are_brought_can_be_referred_to() -> None:
     from nerve.commander.core.references import resolve
 
     desk = Desk()
-    desk.say("note", "here")
+    desk.say("text", "here")
     first = desk.bring(
         [{"kind": "run", "name": "ship", "text": "3", "value": 3}, {"kind": "strange", "text": "x"}]
     )
     assert first == 2
-    assert [block.kind for block in desk.blocks] == ["note", "run", "note"]
+    assert [block.kind for block in desk.blocks] == ["text", "run", "note"]
     assert resolve("it is ::ship, ::2", desk.blocks) == "it is 3, 3"

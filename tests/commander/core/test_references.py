@@ -77,10 +77,10 @@ def test_a_whole_reference_keeps_the_kind_of_its_value():
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("::9", "There is no block 9. There are 1 to 7."),
+        ("::9", "There is no result ::9. There are 1 to 7."),
         ("::-9", "::-9 is no result. There are 4 results so far."),
-        ("::5", "Block 5 has no result yet: plan is not done."),
-        ("::7", "Block 7 gave no result: broken failed, or returned nothing."),
+        ("::5", "::5 has no result yet: plan is not done."),
+        ("::7", "::7 gave no result: broken failed, or returned nothing."),
         ("::reviw", "There is no result named 'reviw'. Did you mean 'review'?"),
         ("::before", "To write these characters, use \\::before."),
         ("::2[roms]", "::2 has no field 'roms'. It has: rooms, cost."),

@@ -66,7 +66,7 @@ def test_everything_is_printed_once():
     printing.tell("workflow_completed", result="all good")
     assert printing.news == [
         "[build] ✓ built (1.5s)",
-        "[workflow] ✓ review completed (2.0s)  ::2",
+        "[workflow] ✓ review completed (2.0s)  ::1",
         "all good",
     ]
     assert printing.news == []

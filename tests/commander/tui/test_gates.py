@@ -34,10 +34,10 @@ async def test_the_gates_of_the_run_in_focus_come_first_and_the_card_says_whose_
     other.say("gate_waiting", "/well/answer", gate_id="g3", prompt="Well?", choices=None, node_id="well")
     made.look_at("run_03ask")
     async with shown(made) as screen:
-        assert (screen.app.desk.opened, screen.app.card.border_title) == ("g3", "⏸ well · survey run_03ask")
+        assert (screen.app.desk.opened, screen.app.card.border_title) == ("g3", "⏸ well · survey _03ask")
         await screen.press("f3")
         assert screen.app.desk.opened == "g1"
-        assert screen.app.card.border_title == "⏸ ask · friday · deploy run_02deploy"
+        assert screen.app.card.border_title == "⏸ ask · friday · deploy deploy"
 
 
 async def test_the_gate_that_is_chosen_in_the_conversation_is_opened_and_no_other() -> None:
@@ -52,7 +52,7 @@ async def test_a_label_is_never_read_as_markup() -> None:
     made.runs["run_02deploy"].label = "[red]now[/red]"
     async with shown(made) as screen:
         await screen.press("f3")
-        assert "⏸ ask · [red]now[/red] · deploy run_02deploy" in screen.text
+        assert "⏸ ask · [red]now[/red] · deploy deploy" in screen.text
 
 
 async def test_the_command_opens_it_too() -> None:
@@ -248,6 +248,44 @@ async def test_a_form_can_be_left() -> None:
         assert not screen.app.card.display
         await screen.type("hello")
         assert screen.app.prompt.text == "hello"
+
+
+async def test_a_form_that_is_left_keeps_what_was_typed() -> None:
+    made = form()
+    waiting(made, gate("g5", run_id="run_02deploy", path="/other/answer"))
+    async with shown(made) as screen:
+        await screen.press("f3", "7", "escape", "f3", "f3", "f3")
+        assert screen.app.desk.opened == "g1"
+        await screen.press("tab", "enter", "down", "down", "enter", "ctrl+s")
+        [(answered, values)] = screen.controller.answers
+        assert (answered, values["version"], values["target"]) == ("g1", "7", "production")
+        await screen.settle()
+        assert screen.app.card.forms == {}
+
+
+async def test_a_form_is_the_one_place_to_type() -> None:
+    async with shown(form()) as screen:
+        await screen.press("f3")
+        assert not screen.app.box.display
+        assert "type an answer" not in screen.text
+        await screen.press("f2", "x")
+        assert screen.app.prompt.text == ""
+        assert screen.app.card.has_focus_within
+        await screen.press("escape")
+        assert screen.app.box.display
+        assert screen.app.prompt.has_focus
+
+
+async def test_a_gate_that_opens_by_itself_does_not_take_the_focus_from_the_list_of_runs() -> None:
+    made = desk()
+    made.list_runs([RunTold(run_id="run_02deploy", workflow="deploy", state="running")])
+    made.look_at("run_02deploy")
+    async with shown(made) as screen:
+        await screen.press("f2")
+        waiting(made)
+        await screen.settle()
+        assert screen.app.card.display
+        assert screen.app.runs.has_focus
 
 
 async def answered(screen: Screen) -> None:

@@ -10,7 +10,7 @@ import pytest
 from commander.tui.desks import desk, review, waiting
 from commander.tui.screens import shown
 from nerve.commander.core.desk import Desk
-from nerve.commander.tui import leaving
+from nerve.commander.tui import leaving, themes
 
 
 def working() -> Desk:
@@ -136,6 +136,11 @@ async def test_the_theme_is_chosen_by_a_command() -> None:
         screen.controller.ask("theme", "nord")
         await screen.settle()
         assert screen.app.theme == "nord"
+
+
+async def test_only_the_themes_of_the_documentation_are_offered() -> None:
+    async with shown(desk()) as screen:
+        assert set(screen.app.available_themes) == set(themes.THEMES)
 
 
 async def test_an_error_on_the_screen_is_an_error_of_the_program() -> None:

@@ -10,6 +10,7 @@ from textual.events import MouseScrollUp
 
 from commander.tui.desks import BEGAN, Script, crowd, desk, finished, review, waiting
 from commander.tui.screens import SMALL, WIDE, shown
+from nerve.api.models import RunTold
 from nerve.commander.core.desk import Desk
 from nerve.commander.tui.stream import MOST
 
@@ -49,6 +50,26 @@ async def test_a_block_that_is_slow_to_draw_shows_the_last_of_its_changes_too(
         assert screen.app.stream.late
         await screen.settle()
         assert "last words" in screen.text
+
+
+async def test_on_a_small_screen_the_logs_of_a_run_are_seen_at_once() -> None:
+    async with shown(working(), SMALL) as screen:
+        await screen.press("f2", "l")
+        assert not screen.app.screen.has_class("-runs")
+        assert screen.controller.entered[0].startswith("/logs ")
+
+
+async def test_runs_of_one_workflow_are_told_apart_in_the_list_and_running_from_waiting() -> None:
+    made = desk()
+    for n, (state, words) in enumerate((("running", "fix the login"), ("waiting", "fix the logout"))):
+        run = RunTold(run_id=f"0199-aaaa-{n}f00d{n}", workflow="deploy", state=state, input_preview=words)
+        made.list_runs([run])
+    async with shown(made) as screen:
+        for told in ("● deploy 0f00d0", "fix the login", "⏸ deploy 1f00d1", "fix the logout"):
+            assert told in screen.text
+        assert "1 running · 1 waiting" in screen.text
+    async with shown(made, SMALL) as screen:
+        assert "● deploy 0f00d0" in screen.text
 
 
 @pytest.mark.parametrize("size", [WIDE, SMALL])
@@ -168,7 +189,7 @@ async def test_a_block_is_referred_to_and_copied() -> None:
         await screen.press("f4", "home", "down", "c")
         assert "Rayleigh scattering" in screen.app.clipboard
         await screen.press("r")
-        assert screen.app.prompt.text == "::2 "
+        assert screen.app.prompt.text == "::1 "
 
 
 async def test_what_others_write_cannot_steer_the_terminal() -> None:
@@ -190,11 +211,13 @@ async def test_runs_are_listed_looked_at_and_steered() -> None:
         assert screen.app.prompt.has_focus
 
 
-async def test_a_run_in_the_list_is_stopped_only_when_it_is_said_twice() -> None:
+async def test_a_run_in_the_list_is_stopped_only_when_the_user_confirms_it() -> None:
     async with shown(working()) as screen:
         await screen.press("f2", "s")
         assert screen.controller.stopped == []
-        await screen.press("escape")
+        await screen.press("escape", "enter")
+        assert screen.controller.stopped == []
+        await screen.press("f2", "s", "enter")
         assert len(screen.controller.stopped) == 1
 
 

@@ -1,4 +1,4 @@
-"""Blocks: the things of a conversation, numbered from 1, and what a run says in its own."""
+"""Blocks: the things of a conversation, and what a run says in its own."""
 
 from __future__ import annotations
 
@@ -52,20 +52,23 @@ class Part:
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """One thing in the conversation; `::n` refers to it by its number.
+    """One thing in the conversation; `::n` refers to a result by its number.
 
     input: what the user typed. run: a run that was started or is followed here; `parts` and `lines` grow
     as it goes on, and `text` is its result when it has ended. text: an answer, in Markdown. note, error:
     what a command says. gate: what is asked, with its answer as the value when it has one.
     """
 
-    number: int
+    place: int
+    """Where it is in the conversation, from 1."""
     kind: BlockKind
     text: str = ""
     name: str = ""
     run_id: str | None = None
     value: Any = None
     """What a reference gives: the result of a run, or the text."""
+    number: int = 0
+    """By which a result is referred to, counted from 1; 0 for what is no result."""
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
     done: bool = True
     ended: int = 0

@@ -11,10 +11,13 @@ from nerve.commander.core.tree import Tree
 from nerve.commander.core.waits import CLOSES, ENDS, OPENS
 from nerve.core.event import OF_THE_RUN, WorkflowEvent
 from nerve.core.limits import Usage
+from nerve.core.values import first_words
 
 TargetKind = Literal["node", "graph", "workflow", "router"]
 PREFIXES: dict[str, TargetKind] = {"@": "node", "#": "graph", "%": "workflow"}
 ENDED = ("completed", "failed", "cancelled")
+SHORTEST = 4
+"""Characters of the end of an id that name a run, at least."""
 ID_SHOWN = 6
 """Characters of an id that are shown: one in 16 million is the same."""
 LIVE = ("pending", "running", "waiting", "pausing", "paused", "stopping", "held")
@@ -39,6 +42,8 @@ class RunCard:
     run_id: str
     workflow: str
     label: str | None = None
+    about: str = ""
+    """The first words of the input."""
     state: str = "running"
     started_at: datetime | None = None
     ended_at: datetime | None = None
@@ -62,6 +67,7 @@ class RunCard:
     def read(self, run: RunTold) -> None:
         """How the api tells the run, which is newer than anything taken in so far."""
         self.label, self.state, self.parent = run.label, run.state, run.parent or self.parent
+        self.about = run.input_preview or self.about
         self.started_at, self.ended_at = run.started_at, run.ended_at
         self.error, self.held = run.error, run.held
         if run.result is not None:  # a list leaves large ones out
@@ -103,6 +109,7 @@ class RunCard:
         if what == "started":
             self.state, self.started_at = "running", event.timestamp
             self.label, self.parent = data.get("label") or self.label, data.get("parent") or self.parent
+            self.about = first_words(data.get("input"))
         elif what in ENDED:
             self.state, self.ended_at, self.gates, self.held = what, event.timestamp, [], None
             self.result = data.get("result")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nerve.api.models import GateTold
+from nerve.commander.core.cards import SHORTEST, short_id
 from nerve.commander.core.desk import Desk
 from nerve.commander.core.forms import example
 from nerve.commander.core.gates import name_of, names_of
@@ -52,6 +53,8 @@ def matching(desk: Desk, name: str) -> list[GateTold]:
 
 def is_run(desk: Desk, gate: GateTold, name: str) -> bool:
     card = desk.runs.get(desk.root_of(gate.run_id))
+    if card is not None and len(name) >= SHORTEST and card.run_id.endswith(name):
+        return True
     return name in (gate.run_id, card.label if card is not None else None)
 
 
@@ -80,8 +83,8 @@ def whose(desk: Desk, gate: GateTold) -> str:
     """The run that asks, so that nobody answers for another."""
     card = desk.runs.get(desk.root_of(gate.run_id))
     if card is None:
-        return gate.run_id[:13]
-    return (f"{card.label} · " if card.label else "") + f"{card.workflow} {card.run_id[:13]}"
+        return short_id(gate.run_id)
+    return (f"{card.label} · " if card.label else "") + f"{card.workflow} {card.short_id}"
 
 
 def split_answer(desk: Desk, text: str) -> tuple[GateTold, str]:

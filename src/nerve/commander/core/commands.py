@@ -98,9 +98,9 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "signal",
         "Facts",
-        "Send a signal, with a value; every run that waits for it goes on.",
-        (Argument("NAME", "text", optional=False), Argument("VALUE")),
-        example="/signal deployed",
+        "Send a signal, with a value and a key; every run that waits for it goes on.",
+        (Argument("NAME", "text", optional=False), Argument("VALUE [--key KEY]")),
+        example="/signal deployed true --key v2.1",
     ),
     Command("usage", "Here", "Show what was spent today, and by which runs.", aliases=("cost",)),
     Command("agents", "Here", "List the conversations with agents."),

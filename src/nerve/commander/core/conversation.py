@@ -1,4 +1,4 @@
-"""The conversation: numbered blocks, and what has changed since a screen looked."""
+"""The conversation: blocks in their order, and what has changed since a screen looked."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nerve.commander.core.blocks import BLOCK_KINDS, Block, BlockKind
+from nerve.commander.core.references import is_answer
 
 
 @dataclass(slots=True)
@@ -14,7 +15,7 @@ class Changes:
     """What has changed since a screen looked; taking it once a frame is what makes many events one."""
 
     blocks: set[int] = field(default_factory=set)
-    """Numbers of blocks that are new or different."""
+    """Places of blocks that are new or different."""
     runs: set[str] = field(default_factory=set)
     """Ids of runs whose cards or trees are different."""
     flags: set[str] = field(default_factory=set)
@@ -40,11 +41,13 @@ class Conversation:
     on_change: Callable[[], None] | None = None
     """Called when something changes after nothing had."""
     _ended: int = 0
+    _results: int = 0
+    """Blocks that have a number."""
     _shown: dict[str, Block] = field(default_factory=dict)
     """The blocks of the runs that are followed."""
 
-    def block(self, number: int) -> Block | None:
-        return self.blocks[number - 1] if 0 < number <= len(self.blocks) else None
+    def block(self, place: int) -> Block | None:
+        return self.blocks[place - 1] if 0 < place <= len(self.blocks) else None
 
     def block_of(self, run_id: str | None) -> Block | None:
         """The block in which a run is shown."""
@@ -63,6 +66,9 @@ class Conversation:
         """Put a new block at the end."""
         value = text if value is None and kind not in ("run", "gate") else value
         block = Block(len(self.blocks) + 1, kind, text, name, run_id, value, done=done)
+        if is_answer(block):
+            self._results += 1
+            block.number = self._results
         self.blocks.append(block)
         if done:
             self.end(block)
@@ -75,8 +81,8 @@ class Conversation:
         block.done, block.ended = True, self._ended
 
     def bring(self, told: Iterable[Mapping[str, Any]]) -> int:
-        """Put blocks of another conversation at the end, as they were left; the number of the first."""
-        first = len(self.blocks) + 1
+        """Put blocks of another conversation at the end; the number of their first result."""
+        first = self._results + 1
         for each in told:
             kind = each.get("kind")
             block = self.say(
@@ -97,7 +103,7 @@ class Conversation:
     def touch(self, block: Block | None = None, run: str | None = None) -> None:
         self._changing()
         if block is not None:
-            self.changed.blocks.add(block.number)
+            self.changed.blocks.add(block.place)
         if run is not None:
             self.changed.runs.add(run)
 

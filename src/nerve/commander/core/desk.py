@@ -17,6 +17,7 @@ from nerve.commander.core.tree import Tree, event_of
 from nerve.commander.core.waits import STARTS
 from nerve.core.event import ENDS as RUN_ENDS
 from nerve.core.event import WorkflowEvent
+from nerve.core.values import first_words
 
 __all__ = ["Block", "BlockKind", "Changes", "Desk", "Part", "PartKind", "RunCard", "Target"]
 
@@ -270,6 +271,7 @@ class Desk(Conversation):
         card.tree.take(prefix, event)
         if event.event_type == "workflow_started" and not prefix:
             card.label, card.parent = event.data.get("label"), event.data.get("parent")
+            card.about = first_words(event.data.get("input"))
         card.look()
         if (block := self.block_of(card.run_id)) is not None:
             block.take(prefix, event)

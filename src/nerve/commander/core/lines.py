@@ -32,6 +32,8 @@ LONGEST = 200
 SETTLES = ("node_completed", "node_error", "node_timeout", "node_cancelled", "step_completed", "step_failed")
 COMMAND_STREAMS = ("stdout", "stderr")
 """Outputs that arrive in chunks which end anywhere; what an agent says arrives in whole messages."""
+RUNS = SYMBOLS | {"running": ("●", "blue"), "waiting": ("⏸", "bold yellow")}
+"""Of runs in a list, in which what works is told from what waits."""
 ROOTS = SYMBOLS | {"running": ("🔄", "blue")}
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from nerve.api.models import WorkflowTold
+from nerve.commander.core.cards import SHORTEST
 from nerve.commander.core.completion import Named, Names
 from nerve.commander.core.desk import Desk
 from nerve.commander.core.gates import name_of
@@ -31,21 +32,24 @@ def startable(desk: Desk, kind: str, name: str) -> tuple[str, WorkflowTold | Non
 
 
 def run_named(desk: Desk, name: str) -> str | None:
-    """The run that a name on the screen means: that of a block, or the only open one of a workflow.
+    """The run that a name on the screen means: a block, the only open one of a workflow, the end of an id.
 
     None if it must be an id or a label, which the server knows better.
     """
     if name.startswith("::"):
-        block = desk.block(int(name[2:])) if name[2:].isdecimal() else None
+        number = int(name[2:]) if name[2:].isdecimal() else 0
+        block = next((each for each in desk.blocks if each.number == number > 0), None)
         if block is None or block.run_id is None:
             raise Unknown(f"{name} is no run. /runs lists them.")
         return block.run_id
     cards = [card for card in desk.runs.values() if card.workflow == name]
     if name in desk.runs or any(card.label == name for card in desk.runs.values()):
         return None
+    if not cards and len(name) >= SHORTEST and not any(each.startswith(name) for each in desk.runs):
+        cards = [card for card in desk.runs.values() if card.run_id.endswith(name)]
     meant = [card for card in cards if not card.ended] or cards
     if len(meant) > 1:
-        told = ", ".join(f"{card.run_id[:13]} ({card.state})" for card in meant[:10])
+        told = ", ".join(f"{card.short_id} ({card.state})" for card in meant[:10])
         raise Unknown(f"'{name}' could be several runs: {told}. Name one by its id.")
     return meant[0].run_id if meant else None
 
@@ -89,8 +93,8 @@ def names(
     only = only_ones(desk)
     runs = [
         Named(
-            card.label or (card.workflow if card.run_id in only else card.run_id[:13]),
-            f"{card.workflow} {card.state}",
+            card.label or (card.workflow if card.run_id in only else card.short_id),
+            f"{card.workflow} {card.state} {card.about}".rstrip(),
         )
         for card in desk.runs.values()
     ]

@@ -81,7 +81,7 @@ def value_of(reference: str, blocks: Sequence[Block]) -> Any:
     value: Any = block.value
     if value is None and block.kind == "run":
         raise Unresolved(
-            f"Block {block.number} gave no result: {block.name or 'it'} failed, or returned nothing."
+            f"::{block.number} gave no result: {block.name or 'it'} failed, or returned nothing."
         )
     value = block.text if value is None else value
     at = f"::{found['name']}"
@@ -101,10 +101,11 @@ def block_of(name: str, reference: str, blocks: Sequence[Block]) -> Block:
 
 
 def numbered(number: int, blocks: Sequence[Block]) -> Block:
-    block = next((each for each in blocks if each.number == number), None)
+    block = next((each for each in blocks if each.number == number > 0), None)
     if block is None:
-        there = f"There are 1 to {max(each.number for each in blocks)}." if blocks else "There is none yet."
-        raise Unresolved(f"There is no block {number}. {there}")
+        last = max((each.number for each in blocks), default=0)
+        there = f"There are 1 to {last}." if last else "There is none yet."
+        raise Unresolved(f"There is no result ::{number}. {there}")
     return finished(block)
 
 
@@ -139,7 +140,7 @@ def is_answer(block: Block) -> bool:
 
 def finished(block: Block) -> Block:
     if not block.done:
-        raise Unresolved(f"Block {block.number} has no result yet: {block.name or 'it'} is not done.")
+        raise Unresolved(f"::{block.number} has no result yet: {block.name or 'it'} is not done.")
     return block
 
 

@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from nerve.commander.core.blocks import LINE, Block, Part, diff_in
+from nerve.commander.core.cards import short_id
 from nerve.commander.core.choosing import whose
 from nerve.commander.core.desk import Changes, Desk, RunCard
 from nerve.commander.core.forms import example, lines
@@ -68,7 +69,7 @@ class Printer:
         for block in sorted(blocks, key=self._turn):
             if block.kind == "run":
                 self._run(block)
-            elif block.number > self._blocks:
+            elif block.place > self._blocks:
                 self._print(*self._block(block))
         self._blocks = max([self._blocks, *numbers])
         if "opened" in changed.flags and (gate := self.desk.gate(self.desk.opened)) is not None:
@@ -77,13 +78,13 @@ class Printer:
 
     def _turn(self, block: Block) -> tuple[int, int]:
         """What was entered comes before what came of it, and that before what is asked then."""
-        new = block.number > self._blocks
-        return (2 if block.kind == "gate" else 0 if new else 1, block.number)
+        new = block.place > self._blocks
+        return (2 if block.kind == "gate" else 0 if new else 1, block.place)
 
     def _states(self, runs: set[str]) -> set[int]:
         """The blocks of runs that came to rest."""
         blocks = (self.desk.block_of(run) for run in runs)
-        return {block.number for block in blocks if block is not None and block.number <= self._blocks}
+        return {block.place for block in blocks if block is not None and block.place <= self._blocks}
 
     def say(self, *things: RenderableType) -> None:
         """Something that is not of the conversation."""
@@ -165,7 +166,7 @@ class Printer:
     # -- runs --------------------------------------------------------------------------------------------
 
     def _run(self, block: Block) -> None:
-        printed = self._runs.setdefault(block.number, Printed())
+        printed = self._runs.setdefault(block.place, Printed())
         for thing in self._news(block, printed):
             self._print(self._marked(block, thing))
 
@@ -211,7 +212,7 @@ class Printer:
         text.highlight_regex(r"^\[[^\]]+\] ✗", "red")
         text.highlight_regex(r"^\[[^\]]+\]", "bold")
         if n == 0 and self.terminal:
-            text.append(f"{self._reference(block) or ' '} {(block.run_id or '')[:13]}", "dim")
+            text.append(f"{self._reference(block) or ' '} {short_id(block.run_id or '')}", "dim")
         yield text
 
     def _parts(self, block: Block, printed: Printed, until: int) -> Iterator[RenderableType]:

@@ -33,6 +33,10 @@ ALONE = (
 """Actions that are not for another screen, such as the palette, while it lies over this one."""
 
 
+SHOWN_BELOW = ("logs", "retry")
+"""What is done with a run of the list and shown in the conversation."""
+
+
 class Acting(Leaving):
     """The actions of the app; how it looks is told by the app itself."""
 
@@ -111,7 +115,10 @@ class Acting(Leaving):
             self.desk.open_gate(None)
 
     def type_into(self, text: str) -> None:
-        """Go on in the prompt with what was typed elsewhere."""
+        """Go on in the prompt with what was typed elsewhere; in a form, with its fields."""
+        if not self.box.display and self.card.form is not None:
+            self.card.form.begin()
+            return
         self.screen.set_focus(self.prompt)
         if text:
             self.prompt.insert(text)
@@ -159,6 +166,8 @@ class Acting(Leaving):
         if event.what == "stop":
             self.ask("stop", event.run_id)
         else:
+            if self.screen.has_class("-runs") and event.what in SHOWN_BELOW:
+                self.screen.set_focus(self.prompt)  # the list covers what is shown
             self.do(f"/{event.what} {event.run_id}")
 
     # -- blocks ------------------------------------------------------------------------------------------
@@ -172,11 +181,17 @@ class Acting(Leaving):
     @on(Stream.Refer)
     def refer(self, event: Stream.Refer) -> None:
         self.screen.set_focus(self.prompt)
-        self.prompt.insert(f"::{event.block.number} ")
+        if event.block.number:
+            self.prompt.insert(f"::{event.block.number} ")
+        elif event.block.kind == "input":
+            self.prompt.insert(event.block.text)
+        else:
+            self.notify("Only a result can be referred to.", timeout=2)
 
     @on(Stream.Open)
     def open_block(self, event: Stream.Open) -> None:
         if (asked := event.block.gate) is not None and self.desk.gate(asked.gate_id) is not None:
+            self.screen.set_focus(self.prompt)
             self.desk.open_gate(asked.gate_id)
 
     def action_details(self) -> None:

@@ -104,6 +104,8 @@ class CommanderApp(Acting):
         self.controller, self.desk = controller, controller.desk
         self.past = history or History()
         self.clock = clock or (lambda: datetime.now(UTC))
+        for name in set(self.available_themes) - set(themes.THEMES):
+            self.unregister_theme(name)
         self.theme = themes.preferred()
         self.controller.themes = themes.THEMES
         self.console.push_theme(PROSE)
@@ -175,7 +177,7 @@ class CommanderApp(Acting):
             self.ask(None)
         if self.desk.changed:
             changed = self.desk.changed.take()
-            shown = {block.number for run in changed.runs if (block := self.desk.block_of(run)) is not None}
+            shown = {block.place for run in changed.runs if (block := self.desk.block_of(run)) is not None}
             self.stream.take(changed.blocks | shown, everything="cleared" in changed.flags)
             if changed.flags & {"focus", "gates", "connected"} or (changed.runs and self.runs.is_stale()):
                 self.draw_runs()
@@ -213,7 +215,8 @@ class CommanderApp(Acting):
         """Do what the flags of the desk say."""
         if flags & {"opened", "gates"}:
             self.desk.attend_gate()
-            self.draw_gate(opened="opened" in flags)
+            # A gate that takes the prompt by itself leaves the focus where the user moves about.
+            self.draw_gate(opened="opened" in flags and not (self.runs.has_focus or self.stream.has_focus))
         if flags & {"target", "opened", "gates"}:
             self.draw_frame()
         if "queue" in flags:
@@ -223,21 +226,24 @@ class CommanderApp(Acting):
         if "workflows" in flags and self.prompt.text in PREFIXES:
             self.prompt.offer()
         if "focus" in flags and (block := self.desk.block_of(self.desk.focus)) is not None:
-            self.stream.show(block.number)
+            self.stream.show(block.place)
         self.heed_wants()
 
     def draw_gate(self, opened: bool) -> None:
         """Show the gate that is open; one that was answered elsewhere closes."""
         gate = self.desk.gate(self.desk.opened)
+        self.card.forget_forms({each.gate_id for each in self.desk.gates})
         if gate is None:
             focused = self.card.has_focus_within
             self.card.close()
+            self.box.display = True
             if focused:
                 self.screen.set_focus(self.prompt)
             return
         place = [each.gate_id for each in self.desk.gates].index(gate.gate_id) + 1
         count = len(self.desk.gates)
         self.card.show(gate, whose(self.desk, gate), f"{place} of {count}" if count > 1 else "")
+        self.box.display = self.card.form is None or not self.free  # a form is the one place to type
         if opened and self.free:
             if self.card.form is None:
                 self.screen.set_focus(self.prompt)

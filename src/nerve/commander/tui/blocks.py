@@ -18,7 +18,7 @@ from textual.strip import Strip
 from nerve.commander.core.blocks import LINE, Block, Part
 from nerve.commander.core.desk import Desk, RunCard
 from nerve.commander.core.harmless import beginning, gist, harmless
-from nerve.commander.core.lines import SYMBOLS
+from nerve.commander.core.lines import RUNS
 from nerve.commander.tui.change import change, counted, file_of
 from nerve.commander.tui.figures import brief, length
 from nerve.commander.tui.paper import draw
@@ -78,7 +78,7 @@ class Drawn:
 
     def _prose(self, look: Look, block: Block) -> list[Strip]:
         """A text with its number at the end of its first line."""
-        number = f"::{block.number}"
+        number = f"::{block.number}" if block.number else ""
         first, *rest = list(shown(look, block.text, look.width - 8)) or [Strip([])]
         space = " " * (look.width + GUTTER - first.cell_length - len(number))
         return [Strip([*first, Segment(space), Segment(number, Style(dim=True))]), *rest]
@@ -203,7 +203,7 @@ def beside(body: RenderableType, block: Block) -> Table:
 
 
 def typed(block: Block) -> Table:
-    return beside(hanging("❯ ", "bold blue", Text(harmless(block.text), "bold")), block)
+    return hanging("❯ ", "bold blue", Text(harmless(block.text), "bold"))
 
 
 def hanging(mark: str, style: str, text: Text) -> Table:
@@ -240,7 +240,7 @@ def heading(block: Block, card: RunCard | None, look: Look) -> Table:
     """A run in one line: what, since when, and what it cost."""
     if card is None:
         return beside(Text(f"○ {harmless(block.name or block.run_id or '')}", "bold"), block)
-    symbol, style = SYMBOLS.get(card.state, ("●", "yellow"))
+    symbol, style = RUNS.get(card.state, ("●", "yellow"))
     text = Text.assemble(
         (f"{symbol} ", style), (harmless(card.workflow), "bold"), no_wrap=True, overflow="ellipsis"
     )

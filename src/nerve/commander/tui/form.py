@@ -58,7 +58,7 @@ class Form(VerticalScroll, can_focus=False):
             self.why = why
 
     def __init__(self, schema: dict[str, Any]) -> None:
-        super().__init__(id="form")
+        super().__init__()
         self.schema = schema
         self.required = set(schema.get("required") or ())
         self.properties: dict[str, dict[str, Any]] = {

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.events import Resize
 
+    from nerve.commander.tui.form import Form
+
 CHANGED = 12
 OTHERS = 8
 """Lines of the prompt, the frame, the footer, and two of the conversation."""
@@ -64,7 +66,8 @@ class GateCard(Vertical):
         self.choices = Static(id="choices", markup=False)
         self.choices.auto_links = False
         self.refused = Static(id="refused", markup=False)
-        self.form: Any = None
+        self.forms: dict[str, Form] = {}
+        """By the ids of their gates."""
         self.at = 0
         self.whole = False
         """Whether the change is shown whole."""
@@ -84,26 +87,35 @@ class GateCard(Vertical):
         if self.gate is None or gate.gate_id != self.gate.gate_id:
             self.gate, self.at, self.whole, self.marked = gate, 0, False, False
             self.refuse("")
-            self._remake_form()
+            self._show_form()
         self.border_subtitle = " · ".join(part for part in (deadline(gate), position, self.told()) if part)
         self.display = True
         self.redraw()
 
     def close(self) -> None:
         self.gate, self.display = None, False
-        if self.form is not None:
-            self.form.remove()
-            self.form = None
+        self._show_form()
 
-    def _remake_form(self) -> None:
-        if self.form is not None:
-            self.form.remove()
-            self.form = None
-        if self.gate is not None and (schema := schema_of(self.gate)):
+    @property
+    def form(self) -> Form | None:
+        """The fields of the gate, where it has any."""
+        return self.forms.get(self.gate.gate_id) if self.gate is not None else None
+
+    def _show_form(self) -> None:
+        """Show the fields of the gate, and keep those of others with what was typed into them."""
+        gate = self.gate
+        if gate is not None and self.form is None and (schema := schema_of(gate)):
             from nerve.commander.tui.form import Form
 
-            self.form = Form(schema)
-            self.mount(self.form, before=self.refused)
+            self.forms[gate.gate_id] = made = Form(schema)
+            self.mount(made, before=self.refused)
+        for form in self.forms.values():
+            form.display = form is self.form
+
+    def forget_forms(self, waiting: set[str]) -> None:
+        """Remove the fields of gates that do not wait any more."""
+        for gate_id in self.forms.keys() - waiting:
+            self.forms.pop(gate_id).remove()
 
     @property
     def answers(self) -> list[str]:

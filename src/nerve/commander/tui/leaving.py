@@ -6,7 +6,6 @@ from time import monotonic
 
 from textual.actions import SkipAction
 
-from nerve.commander.tui import themes
 from nerve.commander.tui.parts import Parts
 
 PATIENCE = 3.0
@@ -44,7 +43,7 @@ class Leaving(Parts):
         """Close what is open, go back, clear the text, or ask whether to stop the run that is looked at."""
         asked = self.asking[0] if self.asking is not None else ""
         self.ask(None)
-        if asked == "clear" and self.prompt.text:
+        if asked == "clear" and self.prompt.text and self.prompt.has_focus:
             self.empty_prompt()
         elif self.prompt.give_up():
             self.draw_frame()
@@ -53,6 +52,7 @@ class Leaving(Parts):
             self.screen.clear_selection()
         elif self.desk.opened is not None:
             self.desk.leave_gate()
+            self.draw_gate(opened=False)  # now, since a prompt that is hidden takes no focus
             self.screen.set_focus(self.prompt)
         elif asked == "stop":
             pass  # the run is kept
@@ -104,9 +104,7 @@ class Leaving(Parts):
                 self.choose_theme(how)
 
     def choose_theme(self, name: str) -> None:
-        if name in self.available_themes:
+        if name:
             self.theme = name
-        elif name:
-            self.desk.say("error", f"There is no theme '{name}'. There are: {', '.join(themes.THEMES)}.")
         else:
             self.action_change_theme()

@@ -14,7 +14,7 @@ from textual.widgets import Static
 
 from nerve.commander.core.desk import Desk, RunCard
 from nerve.commander.core.harmless import harmless
-from nerve.commander.core.lines import SYMBOLS
+from nerve.commander.core.lines import RUNS
 from nerve.commander.tui.figures import money, short
 from nerve.commander.tui.keys import bindings
 from nerve.commander.tui.paper import Paper, strip_of
@@ -75,7 +75,7 @@ class RunList(Paper, can_focus=True):
         return self.shown != self.signs()
 
     def signs(self) -> list[tuple[object, ...]]:
-        return [(card.run_id, card.state, len(card.gates), card.label) for card in self.cards()]
+        return [(card.run_id, card.state, len(card.gates), card.label, card.about) for card in self.cards()]
 
     def cards(self) -> list[RunCard]:
         return [
@@ -99,7 +99,7 @@ class RunList(Paper, can_focus=True):
         run_id, which = self.rows[y]
         width = self.size.width - 2
         if not run_id:
-            title = "Earlier" if which == EARLIER else ("Runs" if which else "No run is going on")
+            title = "Earlier" if which == EARLIER else ("Runs" if which else "No open run")
             return strip_of(self.app, Text(f" {title}" if which != BLANK else "", "dim"))
         card = self.desk.runs.get(run_id)
         text = (
@@ -159,30 +159,35 @@ class RunList(Paper, can_focus=True):
 
 
 def first(card: RunCard, width: int, now: datetime) -> Text:
-    """State, workflow, and how long it takes; of a run that has ended the label, too."""
-    symbol, style = SYMBOLS.get(card.state, ("●", "yellow"))
+    """State, workflow, the end of the id, and how long it takes; of a run that has ended what it is about."""
+    symbol, style = RUNS.get(card.state, ("●", "yellow"))
     took = short(card.started_at, card.ended_at, now)
     cost = money(card.usage.cost) if card.ended else ""
     right = "  ".join(each for each in (cost, took) if each)
     room = max(4, width - 4 - cell_len(right))
     name = harmless(card.workflow)
-    label = f" {harmless(card.label)}" if card.label and card.ended else ""
-    text = Text.assemble(" ", (symbol, style), " ", name, (label, "dim italic"))
+    about = f" {about_of(card)}" if card.ended else ""
+    text = Text.assemble(" ", (symbol, style), " ", name, (f" {card.short_id}", "dim"), (about, "dim italic"))
     text.truncate(room + 3, overflow="ellipsis", pad=True)
     text.append(f" {right}", "dim")
     return text
 
 
 def second(card: RunCard, width: int) -> Text:
-    """The label or id of a run that goes on, its cost, and whether it waits for somebody."""
+    """What a run that is not over is about, its cost, and whether it waits for an answer."""
     badge = Text("" if card.state == "running" else card.state, "yellow")
     if asked := asks(card):
         badge = Text(f"⏸ {asked}", "bold yellow")
     right = Text("  ").join(each for each in (Text(money(card.usage.cost), "dim"), badge) if each)
     room = max(4, width - 1 - right.cell_len)
-    text = Text(f"   {harmless(card.label or card.run_id[:13])}", "dim italic" if card.label else "dim")
+    text = Text(f"   {about_of(card)}", "dim italic" if card.label else "dim")
     text.truncate(room, overflow="ellipsis", pad=True)
     return Text.assemble(text, " ", right)
+
+
+def about_of(card: RunCard) -> str:
+    """The label of a run, or the first words of its input."""
+    return harmless(card.label or card.about)
 
 
 def asks(card: RunCard) -> str:
@@ -219,11 +224,17 @@ class RunLine(Static):
         text.truncate(room, overflow="ellipsis")
         self.update(text, layout=False)
 
+    def is_like_another(self, card: RunCard) -> bool:
+        """Whether another open run goes by the same name."""
+        return sum(each.name == card.name and not each.ended for each in self.desk.runs.values()) > 1
+
     def piece(self, card: RunCard) -> Text:
-        symbol, style = SYMBOLS.get(card.state, ("●", "yellow"))
+        symbol, style = RUNS.get(card.state, ("●", "yellow"))
         text = Text.assemble(
             (symbol, style), f" {set_cell_size(harmless(card.name), min(18, cell_len(card.name)))}"
         )
+        if self.is_like_another(card):
+            text.append(f" {card.short_id}", "dim")
         if asked := asks(card):
             text.append(f" {asked}", "bold yellow")
         elif card.gates:

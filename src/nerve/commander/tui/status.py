@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
@@ -11,11 +12,14 @@ from textual.widgets import Static
 
 from nerve.commander.core.desk import Desk, RunCard
 from nerve.commander.core.harmless import harmless
+from nerve.commander.core.lines import RUNS
 from nerve.commander.tui.figures import brief, length
 from nerve.commander.tui.keys import KEYS, key_of
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 GAP = "  "
+COUNTED = ("running", "waiting", "paused", "held")
+"""States of runs that are not over."""
 
 
 class Status(Static):
@@ -70,11 +74,19 @@ class Status(Static):
             return Text(f"{self.spin} connecting to the server", "yellow")
         card = self.desk.focused
         if card is None:
-            going = sum(1 for each in self.desk.runs.values() if not each.ended)
-            return Text(f"{going} going on" if going else "", "dim")
+            return self.counts()
         if card.moves:
             return Text.assemble((f"{self.spin} ", "blue"), harmless(card.name), (self.figures(card), "dim"))
         return Text.assemble(harmless(card.name), (f" {card.state}{self.figures(card)}", "dim"))
+
+    def counts(self) -> Text:
+        """How many runs there are in each state; those that wait for an answer are in the badge."""
+        states = Counter("running" if card.moves else card.state for card in self.desk.runs.values())
+        states["waiting"] -= sum(
+            card.state == "waiting" and bool(card.gates) for card in self.desk.runs.values()
+        )
+        each = [Text(f"{states[state]} {state}", RUNS[state][1]) for state in COUNTED if states[state] > 0]
+        return Text(" · ", "dim").join(each)
 
     def figures(self, card: RunCard) -> str:
         each = (length(card.started_at, card.ended_at, self.clock()), brief(card.usage))

@@ -130,7 +130,7 @@ class Stream(Paper, can_focus=True):
         first = bisect_right(self.starts, self.scroll_y)
         last = bisect_right(self.starts, self.scroll_y + self.size.height)
         seen = [self.desk.blocks[drawn.number - 1] for drawn in self.drawn[first : last + 1]]
-        if going := [block.number for block in seen if self._goes(block)]:
+        if going := [block.place for block in seen if self._goes(block)]:
             self.take(going)
 
     def _goes(self, block: Block) -> bool:
@@ -330,11 +330,11 @@ class Stream(Paper, can_focus=True):
         if block.kind == "gate" and not block.done:
             self.post_message(self.Open(block))
             return
-        for drawn in self._of({block.number}):
+        for drawn in self._of({block.place}):
             drawn.opened = not drawn.opened
             self._draw(drawn)
         self.measure()
-        self.show(block.number)
+        self.show(block.place)
 
     def action_refer(self) -> None:
         if (block := self.chosen) is not None:
@@ -342,10 +342,10 @@ class Stream(Paper, can_focus=True):
 
     def action_copy(self) -> None:
         if (block := self.chosen) is not None:
-            for drawn in self._of({block.number}):
+            for drawn in self._of({block.place}):
                 said = block.text or "\n".join(line.text.rstrip() for line in drawn.lines)
                 self.app.copy_to_clipboard(said)
-                self.app.notify(f"Copied ::{block.number}.", timeout=2)
+                self.app.notify(f"Copied ::{block.number}." if block.number else "Copied.", timeout=2)
 
     def show_details(self, details: bool) -> None:
         self.details = details
