@@ -142,6 +142,19 @@ async def test_what_exactly_will_run_is_shown() -> None:
             assert told in screen.text
 
 
+async def test_a_long_question_leaves_room_for_the_conversation_and_is_shown_whole_on_request() -> None:
+    made = desk()
+    preview = "\n".join(f"line {n}" for n in range(1, 31))
+    made.look_at(waiting(made, gate(input_preview=preview)).run_id)
+    async with shown(made, (80, 24)) as screen:
+        assert "1  approve" in screen.text
+        assert "ask ▸" in screen.text
+        assert screen.app.stream.size.height >= 6
+        before = screen.text.count("line ")
+        await screen.press("ctrl+o")
+        assert screen.text.count("line ") > before
+
+
 async def test_characters_that_hide_are_written_out() -> None:
     made = desk()
     action = {"tool": "Bash", "input": {"command": "echo \x1b[8mrm -rf /\u202e"}}

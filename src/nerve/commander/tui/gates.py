@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from nerve.commander.tui.form import Form
 
 CHANGED = 12
+LEAST = 4
+"""Lines of a question that are shown on any screen that has room for them."""
 OTHERS = 8
 """Lines of the prompt, the frame, the footer, and two of the conversation."""
 
@@ -148,10 +150,16 @@ class GateCard(Vertical):
 
     @property
     def room(self) -> int:
-        """Lines that the question may take: the answers are always seen, and some of the conversation."""
+        """Lines that the question may take: the answers are always seen, and some of the conversation.
+
+        What an agent wants to do is shown as whole as it can be; of anything else a third of the screen is
+        shown, and Ctrl-O shows more.
+        """
         fields = min(14, 2 * len(self.form.properties)) if self.form is not None else len(self.answers)
         hint = bool(self.answers) and not (self.gate and self.gate.choices)
-        return self.app.size.height - fields - hint - bool(self.refused.display) - OTHERS
+        room = self.app.size.height - fields - hint - bool(self.refused.display) - OTHERS
+        exact = self.whole or (self.gate is not None and self.gate.action is not None)
+        return room if exact else min(room, max(LEAST, self.app.size.height // 3))
 
     def listed(self) -> Text:
         strict = bool(self.gate and self.gate.choices)
