@@ -126,6 +126,6 @@ def lines_of(svg: str) -> list[str]:
 
 
 def steady(line: str) -> str:
-    line = re.sub(r"[0-9a-f]{8}-[0-9a-f]{4}", "ID", line)
+    line = re.sub(r"\b[0-9a-f]{6}\b", "ID", line)
     line = re.sub(r"\d+(\.\d)?s\b", "TIME", line)
     return re.sub(r"[\s─▁▂▃▄▅▆▇█]+", " ", line).strip()

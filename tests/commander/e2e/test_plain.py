@@ -127,7 +127,7 @@ def test_keys_do_what_people_are_used_to(project):
         terminal.until("I-search backward: firs", "❯ %hello first")
         terminal.press("enter")
         terminal.press("enter")
-        terminal.until("s)  ::4")
+        terminal.until("s)  ::2")
 
         terminal.press("ctrl-d")
         assert terminal.end() == 0

@@ -21,7 +21,6 @@ class Screen(Protocol):
 
     def enter(self, text: str) -> None: ...
     def until(self, *texts: str) -> str: ...
-    def open_gate(self) -> None: ...
     def left(self) -> str:
         """What stands in the terminal when the Commander has ended well."""
 
@@ -33,9 +32,6 @@ class Full(Tmux):
         super().__enter__()
         self.nerve()
         return self
-
-    def open_gate(self) -> None:
-        self.press("F3")
 
     def left(self) -> str:
         return self.until("it ended with 0")
@@ -50,9 +46,6 @@ class Plain(Terminal):
     def __enter__(self) -> Plain:
         self.until("❯", "? keys")
         return self
-
-    def open_gate(self) -> None:
-        self.press("f3")
 
     def left(self) -> str:
         assert self.end() == 0
@@ -87,7 +80,7 @@ async def test_two_runs_are_started_watched_steered_left_and_found_again(
         assert "slow running  nerve watch" in left
     with screen(folder) as at:
         at.enter("/runs")
-        at.until("slow running", "ship completed", "hello completed")
+        at.until("slow running", "ship the parcel completed", "hello shipped the parcel completed")
         at.enter("/watch slow")
         at.until("slow started" if screen is Plain else "● work")
         (folder / "go").touch()
@@ -103,12 +96,11 @@ def start_two(at: Screen) -> None:
     at.enter("%ship the parcel")
     at.until("Ship it?", "1 waiting")
     at.enter("/runs")
-    at.until("slow running", "ship waiting")
+    at.until("slow running", "ship the parcel waiting")
 
 
 def answer_one(at: Screen) -> None:
-    at.open_gate()
-    at.until("answer", "approve", "1", "yes")
+    at.until("approve", "▸", "1", "yes")
     at.enter("perhaps")
     at.until("Invalid choice 'perhaps'")
     at.enter("1")

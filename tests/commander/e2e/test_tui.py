@@ -40,7 +40,7 @@ async def test_a_run_is_paused_and_goes_on_by_keys_in_the_list_and_a_gate_is_ans
         terminal.press("r")
         terminal.until("goes on.")
         terminal.press("Escape", "F3")
-        terminal.until("1  yes", "answer to approve")
+        terminal.until("1  yes", "approve ▸ yes · no")
         terminal.enter("y")
         terminal.until("shipped the parcel", "✓ approve  yes  Ship it?")
         assert "elsewhere" not in terminal.gone("waiting F3")
@@ -85,7 +85,7 @@ async def test_no_size_breaks_the_screen(folder: Path) -> None:
         terminal.until("1 waiting F3")
         for width, height in ((60, 16), (40, 10), (150, 45), (60, 16)):
             terminal.resize(width, height)
-            terminal.until("❯", "waiting")
+            terminal.until("▸", "waiting")
         terminal.press("F3")
         small = terminal.until("1  yes", "2  no")
         assert max(map(len, small.splitlines())) <= 60
