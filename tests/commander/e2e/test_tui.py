@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,11 @@ async def test_a_long_paste_is_folded_and_shown_when_pasted_again(folder: Path) 
         assert "[Pasted" not in terminal.screen
 
 
+def is_drawn(width: int, screen: str) -> bool:
+    """Whether the screen was drawn for its size: its frames are as wide as it is."""
+    return "▸" in screen and "waiting" in screen and max(map(len, screen.splitlines())) == width
+
+
 async def test_no_size_breaks_the_screen(folder: Path) -> None:
     with Tmux(folder, COLUMNS="100") as terminal:
         terminal.nerve()
@@ -85,7 +91,7 @@ async def test_no_size_breaks_the_screen(folder: Path) -> None:
         terminal.until("1 waiting F3")
         for width, height in ((60, 16), (40, 10), (150, 45), (60, 16)):
             terminal.resize(width, height)
-            terminal.until("▸", "waiting")
+            terminal.when(partial(is_drawn, width), f"no screen of {width} columns")
         terminal.press("F3")
         small = terminal.until("1  yes", "2  no")
         assert max(map(len, small.splitlines())) <= 60
