@@ -139,6 +139,22 @@ def test_a_workflow_is_shown_as_a_diagram_and_as_data(do) -> None:
     assert do("show", "ship", "--json", "--mermaid").code == 2
 
 
+def test_the_steps_of_a_json_file_are_called_as_it_calls_them(do, project: Path) -> None:
+    steps = [
+        {"id": "test", "type": "agent", "agent": "tester", "next": "ok"},
+        {"id": "ok", "type": "condition", "condition": "context.test.success", "then": "ask", "else": "end"},
+        {"id": "ask", "type": "approval", "message": "Ship?"},
+        {"id": "end", "type": "transform", "transform": "1"},
+    ]
+    (project / "steps.json").write_text(json.dumps({"id": "steps", "steps": steps}))
+    assert do("show", "steps.json").out.splitlines()[1:] == [
+        "├─ test  agent  tester → ok",
+        "├─ ok  condition  context.test.success → ask if true, → end",
+        "├─ ask  approval  Ship? [approve | reject] → end",
+        "└─ end  transform  1 → end",
+    ]
+
+
 def test_a_workflow_with_errors_is_shown_if_its_shape_is_right(do, project) -> None:
     (project / "odd.json").write_text(BAD.replace("comand", "command"))
     done = do("show", "odd.json")

@@ -53,7 +53,7 @@ def show(
     elif mermaid:
         print(harmless(drawn(spec)), end="")
     else:
-        print("\n".join(map(harmless, lines(outline(spec)))))
+        print("\n".join(map(harmless, lines(outline(spec, words_of(checked))))))
     for problem in () if quiet else checked.errors:
         print(harmless(str(problem)), file=sys.stderr)
     return 0
@@ -67,6 +67,11 @@ def opened(given: str) -> Checked:
     return checked
 
 
+def words_of(checked: Checked) -> dict[str, str]:
+    """What a file of steps calls the kinds of its steps."""
+    return {"call": "agent", "gate": "approval"} if checked.document.states == "step" else {}
+
+
 def drawn(spec: WorkflowSpec) -> str:
     return mermaid(spec)
 
@@ -77,7 +82,7 @@ def told(checked: Checked, spec: WorkflowSpec) -> dict[str, object]:
         "file": checked.document.file,
         "notation": checked.document.notation,
         "hash": hash_of(spec),
-        "tree": outline(spec).to_dict(),
+        "tree": outline(spec, words_of(checked)).to_dict(),
         "spec": plain_form(spec),
     }
 

@@ -195,12 +195,17 @@ OF_STEPS = {"iterations": "max_iterations", "wall_time": "max_duration_ms"}
 """What a limit is called in a file of steps."""
 
 
-def message(name: str, limits: Limits, path: str, elapsed: float = 0.0) -> str:
-    """What is said to whoever reaches a limit; `elapsed` are the seconds of running, without waits."""
+def message(name: str, limits: Limits, path: str, elapsed: float = 0.0, kind: str = "") -> str:
+    """What is said to whoever reaches a limit; `elapsed` are the seconds of running, without waits.
+
+    `kind` is that of the workflow, by which its file calls the limit.
+    """
     value = getattr(limits, name)
     shown = value * 1000 if name == "wall_time" else value
     said = TOLD[name].format(f"{shown:g}", f"{elapsed * 1000:.0f}")
     written = f"{OF_STEPS[name]} in the file, " if name in OF_STEPS else ""
+    if kind == "lisp":
+        written = f"(limits :{name.replace('_', '-')} …) in the file, "
     return (
         f"{said} The run reached its limit {name}={value:g} at {path or '/'}; raise it with"
         f" {written}Limits({name}=…) on the workflow, session.start(limits=…), or session.fork(limits=…)"

@@ -298,7 +298,7 @@ class Drive:
 
     def check_limits(self, path: str) -> None:
         if name := self.usage.reached(self.limits):
-            self.give_up(LimitReached(name, message(name, self.limits, path)))
+            self.give_up(LimitReached(name, message(name, self.limits, path, kind=self.run.workflow.kind)))
             raise Suspended
 
     # -- holding -------------------------------------------------------------------------------

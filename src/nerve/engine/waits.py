@@ -359,7 +359,8 @@ class Waits:
     def _out_of_time(self) -> None:
         drive = self._drive
         ran = self._ran + (drive.loop.time() - self._since if self._since is not None else 0.0)
-        drive.give_up(LimitReached("wall_time", message("wall_time", drive.limits, "", ran)))
+        told = message("wall_time", drive.limits, "", ran, drive.run.workflow.kind)
+        drive.give_up(LimitReached("wall_time", told))
 
 
 def kind_of(wait: Wait) -> str:

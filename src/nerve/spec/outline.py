@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,14 +50,21 @@ class Diagram:
     edges: list[Edge] = field(default_factory=list)
 
 
-def outline(spec: models.WorkflowSpec) -> Item:
-    """The workflow as a tree."""
+def outline(spec: models.WorkflowSpec, words: Mapping[str, str] | None = None) -> Item:
+    """The workflow as a tree; `words` are what its notation calls some kinds of steps."""
     root = Item(spec.name, "workflow", spec.description)
     if isinstance(spec.body, models.Machine | models.Sequence | models.Graph):
         root.detail = root.detail or detail(spec.body)
         root.parts = list(inner(spec.body))
     else:
         root.parts = [item(spec.body)]
+    return rename_kinds(root, words) if words else root
+
+
+def rename_kinds(root: Item, words: Mapping[str, str]) -> Item:
+    root.kind = words.get(root.kind, root.kind)
+    for part in root.parts:
+        rename_kinds(part, words)
     return root
 
 
@@ -80,16 +87,27 @@ def state_item(state: models.State, loc: Loc) -> Item:
     if state.body is None:
         return Item(state.name, "state", told)
     body = item(state.body, state.name)
+    if is_condition(state):
+        body.kind = "condition"
     body.detail = "  ".join(filter(None, (body.detail, told)))
     return body
 
 
 def arrows(state: models.State) -> str:
     """Where a state goes, in a few signs."""
-    told = [f"→ {way.to or 'end'}" + (f" if {way.when}" if way.when else "") for way in state.next]
+    when = {"given": "true"} if is_condition(state) else {}
+    told = [
+        f"→ {way.to or 'end'}" + (f" if {when.get(way.when, way.when)}" if way.when else "")
+        for way in state.next
+    ]
     if state.on_error:
         told.append(f"✗→ {state.on_error}")
     return ", ".join(told) or "→ end"
+
+
+def is_condition(state: models.State) -> bool:
+    """Whether a state does nothing but decide where to go, by what it computes."""
+    return isinstance(state.body, models.Transform) and any(way.when == "given" for way in state.next)
 
 
 def kind(node: models.NodeBase) -> str:

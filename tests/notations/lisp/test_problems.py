@@ -38,6 +38,11 @@ from notations.lisp.reading import refused, refused_body
         ("(spec {:a b})", "'b' is not a value. Text belongs in double quotes."),
         ("(spec {:a (b)})", "expected a value, found (b)"),
         ("(defn f (x) x) (spec {})", "(spec …) uses no helpers"),
+        (
+            "(workflow w (defn (f x y) x) (state s))",
+            "f.lisp:1:19: the name of a helper stands before its parameters. Write (defn f (x y) EXPR).",
+        ),
+        ("(workflow w (define (f x) x) (state s))", "Write (defn f (x) EXPR)"),
     ],
 )
 def test_a_wrong_text_is_refused(text: str, message: str) -> None:

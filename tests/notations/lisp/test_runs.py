@@ -220,3 +220,20 @@ async def test_a_loop_ends_when_a_signal_has_a_value() -> None:
         await space.dataspace.assert_fact("(turn)")
         await value_of(run)
     assert len(logged(run)) == 2
+
+
+async def test_a_node_of_the_spec_sees_the_names_around_it() -> None:
+    forms = """(state s (let ((xs [1 2 3]))
+      (let ((doubled (node {:kind "call" :target "double" :input {:of xs :n (count xs)}})))
+        (result doubled))))"""
+    async with session() as space:
+        space.node(lambda context: [context.input["of"], context.input["n"] * 2], id="double")
+        assert await value_of(await start(space, forms)) == [[1, 2, 3], 6]
+
+
+async def test_a_limit_is_called_as_the_file_calls_it() -> None:
+    async with session() as space:
+        limits = "(limits :wall-time 0.05)"
+        run = await start(space, limits, '(state s (bash "sleep 20"))')
+        with pytest.raises(Exception, match=r"raise it with \(limits :wall-time …\) in the file"):
+            await value_of(run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 Texts = Sequence[str]
@@ -38,25 +39,40 @@ def get(given: Texts) -> str:
     return f"({given[0]}?.[{given[1]}] ?? {given[2] if len(given) > 2 else 'null'})"
 
 
+def chained(operator: str) -> Function:
+    """A comparison of each value with the next."""
+
+    def write(given: Texts) -> str:
+        return f"({' && '.join(f'{left} {operator} {right}' for left, right in pairwise(given))})"
+
+    return Function(2, None, write)
+
+
+def join_texts(given: Texts) -> str:
+    """Values as one text, each as `~a` writes it: nothing for nil, JSON for lists and objects."""
+    written = 'v !== null && typeof v === "object" ? JSON.stringify(v) : v'
+    return f'[{", ".join(given)}].map((v) => {written}).join("")'
+
+
 FUNCTIONS: Final = {
-    "str": Function(0, None, lambda given: "(" + " + ".join(['""', *given]) + ")"),
+    "str": Function(0, None, join_texts),
     "+": between("+", 1),
     "-": Function(1, None, minus),
     "*": between("*"),
     "/": between("/"),
-    "mod": between("%", 2, 2),
-    "=": between("===", 2, 2),
+    "mod": Function(2, 2, lambda given: f"((({given[0]}) % ({given[1]}) + ({given[1]})) % ({given[1]}))"),
+    "=": chained("==="),
     "!=": between("!==", 2, 2),
-    "<": between("<", 2, 2),
-    ">": between(">", 2, 2),
-    "<=": between("<=", 2, 2),
-    ">=": between(">=", 2, 2),
+    "<": chained("<"),
+    ">": chained(">"),
+    "<=": chained("<="),
+    ">=": chained(">="),
     "not": Function(1, 1, lambda given: f"(!{given[0]})"),
     "and": between("&&", 1),
     "or": between("||", 1),
     "if": Function(2, 3, when),
     "get": Function(2, 3, get),
-    "count": Function(1, 1, lambda given: f"({given[0]}).length"),
+    "count": Function(1, 1, lambda given: f"Object.keys({given[0]}).length"),
     "concat": Function(0, None, lambda given: f"[{', '.join(f'...{item}' for item in given)}]"),
     "join": method("join", 2),
     "contains": method("includes", 2),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from nerve.notations.lisp.shape import glimpse
@@ -27,18 +27,24 @@ from nerve.spec.source import Map, Seq
 PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,127}", re.ASCII)
 
 
-def value_of(tell: Teller, form: Form) -> Any:
+Named = Callable[[Form], str | None]
+"""The template of a form that is a name in sight or is computed; None of any other."""
+
+
+def value_of(tell: Teller, form: Form, named: Named = lambda form: None) -> Any:
     """The JSON value of a literal, with the places of all its parts."""
+    if (template := named(form)) is not None:
+        return template
     match form:
         case String(value) | Number(value) | Constant(value):
             return value
         case VectorForm(items, place):
             found = Seq((), place)
             for item in items:
-                found.push(value_of(tell, item), item.place)
+                found.push(value_of(tell, item, named), item.place)
             return found
         case MapForm():
-            return map_of(tell, form)
+            return map_of(tell, form, named)
         case Symbol(name):
             tell.tell(form, f"'{name}' is not a value", "Text belongs in double quotes.")
         case _:
@@ -47,10 +53,10 @@ def value_of(tell: Teller, form: Form) -> Any:
     return None
 
 
-def map_of(tell: Teller, form: MapForm) -> Map:
+def map_of(tell: Teller, form: MapForm, named: Named = lambda form: None) -> Map:
     found = Map((), form.place)
     for key, item in form.items:
-        found.put(key_text(key), value_of(tell, item), item.place)
+        found.put(key_text(key), value_of(tell, item, named), item.place)
         found.keys_at[key_text(key)] = key.place
     return found
 

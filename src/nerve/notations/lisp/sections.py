@@ -119,6 +119,10 @@ def limits(program: Program, form: ListForm, data: Map) -> None:
 
 def helper(program: Program, form: ListForm) -> None:
     """`(defn name (parameter …) EXPR)`: it is written out wherever it is called."""
+    if len(form.items) > 1 and isinstance(form.items[1], ListForm) and form.items[1].head:
+        words = [item.name if isinstance(item, Symbol) else "…" for item in form.items[1].items]
+        fix = f"Write (defn {words[0]} ({' '.join(words[1:])}) EXPR)."
+        program.tell.refuse(form.items[1], "the name of a helper stands before its parameters", fix)
     counted(program.tell, form, len(form.items) - 1, 3, 3)
     name = symbol_of(program.tell, form.items[1], "the name of a helper")
     if name in program.helpers or name in {*FUNCTIONS, *SPECIAL, *STEPS, *BLOCKS}:

@@ -19,8 +19,8 @@ from nerve.notations.lisp.shape import (
     seconds_of,
     text_of,
 )
-from nerve.notations.lisp.text import Hole, Mismatch, Piece, filled, literal, without_variables
-from nerve.notations.sexpr import Form, ListForm, MapForm, String
+from nerve.notations.lisp.text import Hole, Mismatch, Piece, filled, hole, literal, without_variables
+from nerve.notations.sexpr import Form, ListForm, MapForm, String, Symbol
 from nerve.spec.source import Map, Seq
 
 Step = Callable[[Program, ListForm, Env], Map]
@@ -220,9 +220,14 @@ def run_workflow(program: Program, form: ListForm, env: Env) -> Map:
 
 
 def spec_node(program: Program, form: ListForm, env: Env) -> Map:
-    """`(node {:kind …})`: a node of the spec as it is."""
+    """`(node {:kind …})`: a node of the spec as it is; names in sight and what is computed are filled in."""
     [given] = parts(program.tell, form, least=1, most=1).rest
-    return map_of(program.tell, mapped(program, given))
+
+    def named(form: Form) -> str | None:
+        seen = isinstance(form, ListForm) or (isinstance(form, Symbol) and form.name in env.names)
+        return hole(expression(program, form, env)) if seen else None
+
+    return map_of(program.tell, mapped(program, given), named)
 
 
 def transform(program: Program, form: Form, env: Env, **values: Any) -> Map:

@@ -43,6 +43,9 @@ def sorted_out(program: Program, form: ListForm) -> dict[str, list[ListForm]]:
     for item in form.items[2:]:
         if isinstance(item, ListForm) and item.head in found:
             found[item.head].append(item)
+        elif isinstance(item, ListForm) and item.head in ("define", "defun"):
+            fix = "Write (defn f (x) EXPR)."
+            program.tell.tell(item, f"a helper is defined by (defn …), not by ({item.head} …)", fix)
         elif isinstance(item, ListForm) and item.head:
             program.tell.unknown(item, "form in a workflow", item.head, FORMS)
         else:
