@@ -17,13 +17,16 @@ class Written:
     begins: str
     """Characters by which a text without a file is known to be in it; in none of these it is YAML."""
     module: str
+    limit: str = ""
+    """How a file in it sets a limit of a run, where its name is not that of Python."""
 
 
 TABLE = (
     Written("json", (".json",), "{", "nerve.notations.json_steps"),
     Written("yaml", (".yaml", ".yml"), "", "nerve.notations.prompts"),
-    Written("lisp", (".lisp",), "(;", "nerve.notations.lisp"),
+    Written("lisp", (".lisp",), "(;", "nerve.notations.lisp", "(limits :{} …)"),
 )
 NAMES = tuple(each.name for each in TABLE)
+LIMIT_FORMS: dict[str, str] = {each.name: each.limit for each in TABLE if each.limit}
 BY_SUFFIX = {suffix: each.name for each in TABLE for suffix in each.suffixes}
 BY_BEGINNING = {character: each.name for each in TABLE for character in each.begins}

@@ -9,6 +9,7 @@ from typing import Any
 
 from nerve.core.checks import told
 from nerve.core.ledger import read_amount
+from nerve.written import LIMIT_FORMS
 
 DEPTH = 16
 BUDGETS = ("tokens", "cost", "turns", "agents")
@@ -204,8 +205,8 @@ def message(name: str, limits: Limits, path: str, elapsed: float = 0.0, kind: st
     shown = value * 1000 if name == "wall_time" else value
     said = TOLD[name].format(f"{shown:g}", f"{elapsed * 1000:.0f}")
     written = f"{OF_STEPS[name]} in the file, " if name in OF_STEPS else ""
-    if kind == "lisp":
-        written = f"(limits :{name.replace('_', '-')} …) in the file, "
+    if form := LIMIT_FORMS.get(kind, ""):
+        written = f"{form.format(name.replace('_', '-'))} in the file, "
     return (
         f"{said} The run reached its limit {name}={value:g} at {path or '/'}; raise it with"
         f" {written}Limits({name}=…) on the workflow, session.start(limits=…), or session.fork(limits=…)"

@@ -191,7 +191,7 @@ def logged_line(event: WorkflowEvent) -> str | None:
         case "tool_call" if "name" in data:
             return f"[{step}] {tool_summary(data)}"
         case "log":
-            return f"[{step}] {data.get('message') or json.dumps(data, ensure_ascii=False)}"
+            return f"[{step}] {shown(data.get('message') or data)}"
         case "gate_answered" if data.get("reason"):
             return f"[gate] answered: {written(data['answer'])} ({data.get('by')}: {data['reason']})"
         case "workflow_completed" | "workflow_failed" | "workflow_cancelled" | "workflow_held":
