@@ -82,7 +82,7 @@ def reload(*, common: Common = DEFAULT) -> int:
         if told.python_files and door.session is None:
             files = ", ".join(told.python_files)
             door.say(f"Not reloaded, because Python code is loaded when the server starts: {files}.")
-            door.say("Restart the server to load it.")
+            door.say("Load it with: nerve server restart")
         door.tell(told, f"Reloaded {told.workflows} workflow(s).")
         return FAILED if told.problems else COMPLETED
 
