@@ -27,8 +27,8 @@ from nerve.store.statements import SQL
 _log = logging.getLogger(__name__)
 
 _MAGIC = b"NRV1"
-_HEAD = struct.Struct("<4sII")
-_BODY = struct.Struct("<8sIq32s")
+_HEAD = struct.Struct("<4sI8sIq32s")
+"""The magic, the bytes of the run's id that follows, the salts and frames of the log, an event and its hash."""
 _NO_SALTS = bytes(8)
 
 _LOG_HEADER, _FRAME_HEADER = 32, 24
@@ -81,10 +81,10 @@ class Mark:
             return
         if self._salts is None:
             self._salts = _read_header(self._wal)[16:24] or _NO_SALTS
-        run, seq, hash = event or ("", 0, b"")
-        body = _BODY.pack(self._salts, frames, seq, hash) + run.encode()
+        name, seq, hash = (event[0].encode(), event[1], event[2]) if event is not None else (b"", 0, b"")
+        content = _HEAD.pack(_MAGIC, len(name), self._salts, frames, seq, hash) + name
         try:
-            os.pwrite(self._descriptor, _HEAD.pack(_MAGIC, len(body), crc32(body)) + body, 0)
+            os.pwrite(self._descriptor, content + crc32(content).to_bytes(4), 0)
         except OSError as error:
             # A mark that stays behind would claim runs that may be deleted by then.
             _log.warning("%s cannot be written, so lost commits would not be noticed: %s", self._path, error)
@@ -123,12 +123,11 @@ def losses_of(file: Path) -> Path:
 def _read_claim(path: Path) -> Claim | None:
     try:
         content = path.read_bytes()
-        magic, length, checksum = _HEAD.unpack_from(content)
-        body = content[_HEAD.size : _HEAD.size + length]
-        if magic != _MAGIC or len(body) != length or crc32(body) != checksum:
+        magic, length, salts, frames, seq, hash = _HEAD.unpack_from(content)
+        end = _HEAD.size + length
+        if magic != _MAGIC or content[end : end + 4] != crc32(content[:end]).to_bytes(4):
             return None
-        salts, frames, seq, hash = _BODY.unpack_from(body)
-        event = LastEvent(body[_BODY.size :].decode(), seq, hash) if seq else None
+        event = LastEvent(content[_HEAD.size : end].decode(), seq, hash) if seq else None
         return Claim(salts, frames, event)
     except (OSError, struct.error, UnicodeDecodeError):
         return None

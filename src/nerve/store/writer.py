@@ -190,10 +190,11 @@ class Writer:
             heads.move_to_end(run)
         while len(heads) > HEADS:
             heads.popitem(last=False)
-        self._last = self._newest_event() or self._last
+        if moved and head[0]:  # facts and replies come without events
+            self._last = LastEvent(run, *head)
 
     def _newest_event(self) -> LastEvent | None:
-        """The last event of the journal that was written to last; facts and replies come without events."""
+        """The last event of the journal that was written to last."""
         return next((LastEvent(run, *head) for run, head in reversed(self._heads.items()) if head[0]), None)
 
     def _ready(self, patience: float) -> apsw.Connection:
