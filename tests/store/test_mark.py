@@ -130,6 +130,20 @@ def test_a_lost_fact_is_reported_too(file: Path, tmp_path: Path) -> None:
     store.close()
 
 
+def test_a_lost_fact_is_reported_where_the_header_of_the_log_is_damaged(file: Path, tmp_path: Path) -> None:
+    store = SqliteStore(file)
+    store.append([facts(fact("a", 1, "note", 1))])
+    random = Random(1)
+    for number in range(20):
+        left = copied(file, tmp_path / f"{number}")
+        log = left.with_name(f"{left.name}-wal")
+        content = bytearray(log.read_bytes())
+        break_header(content, random)
+        log.write_bytes(content)
+        assert loss(left) is not None
+    store.close()
+
+
 def test_a_closed_store_claims_nothing_and_may_be_replaced_by_a_backup(file: Path, tmp_path: Path) -> None:
     store = SqliteStore(file)
     fill(store, 2)

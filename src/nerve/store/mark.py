@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 _MAGIC = b"NRV1"
 _HEAD = struct.Struct("<4sI8sIq32s")
-"""The magic, the bytes of the run's id that follows, the salts and frames of the log, an event and its hash."""
+"""The magic, the length of the run's id at the end, salts and frames of the log, an event, its hash."""
 _NO_SALTS = bytes(8)
 
 _LOG_HEADER, _FRAME_HEADER = 32, 24
@@ -136,7 +136,10 @@ def _read_claim(path: Path) -> Claim | None:
 def _find_loss(db: apsw.Connection, wal: Path, claim: Claim | None) -> str | None:
     """What a store lacks that was on disk, in words; None if that is nothing."""
     accepted = max(0, db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)[0])
-    if claim is not None and claim.salts == _read_header(wal)[16:24]:
+    header = _read_header(wal)
+    if claim is not None and claim.frames and header and not _is_sound(header):
+        return "the header of its write-ahead log is damaged"
+    if claim is not None and claim.salts == header[16:24]:
         if accepted < claim.frames:
             last = (
                 f", and event {claim.event.seq} of run {claim.event.run} was written" if claim.event else ""
@@ -165,7 +168,7 @@ def _has_hole(wal: Path, accepted: int) -> bool:
     torn commit may be left between them.
     """
     commit: tuple[int, int] | None = None
-    order = "<" if int.from_bytes(_read_header(wal)[:4]) == _LITTLE_ENDIAN_LOG else ">"
+    order = _order_of(_read_header(wal))
     for head, page in _frames_after(wal, accepted):
         if commit is not None and _checksum(order, commit, head[:8] + page) == struct.unpack(
             ">II", head[16:]
@@ -186,6 +189,15 @@ def _frames_after(wal: Path, accepted: int) -> Iterator[tuple[bytes, bytes]]:
         while len(frame := log.read(_FRAME_HEADER + size)) == _FRAME_HEADER + size:
             if frame[8:16] == header[16:24]:
                 yield frame[:_FRAME_HEADER], frame[_FRAME_HEADER:]
+
+
+def _order_of(header: bytes) -> str:
+    """In which order of bytes the log is summed up, which its first number says."""
+    return "<" if int.from_bytes(header[:4]) == _LITTLE_ENDIAN_LOG else ">"
+
+
+def _is_sound(header: bytes) -> bool:
+    return _checksum(_order_of(header), (0, 0), header[:24]) == struct.unpack(">II", header[24:])
 
 
 def _checksum(order: str, previous: tuple[int, int], content: bytes) -> tuple[int, int]:
