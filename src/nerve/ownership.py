@@ -13,17 +13,15 @@ import fcntl
 import hashlib
 import json
 import os
-import secrets
-import shlex
 import stat
 import struct
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from hmac import compare_digest
 from pathlib import Path
 
-from nerve.places import Places, secret
+from nerve.places import Places, secret, temporary_folder
 
 KEY = "key"
 TRUSTED = "trusted"
@@ -69,8 +67,7 @@ def _state_homes() -> Iterator[Path]:
     else:
         with contextlib.suppress(RuntimeError):  # there is no home, and no entry of the user either
             yield Path.home() / ".local" / "state" / "nerve"
-    temporary = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
-    yield temporary / f"nerve-{os.getuid()}-state"
+    yield temporary_folder() / f"nerve-{os.getuid()}-state"
 
 
 def _check_folder(folder: Path) -> None:
@@ -81,9 +78,9 @@ def _check_folder(folder: Path) -> None:
 
 def _make_key(folder: Path) -> None:
     """Make the secret in one step: of two processes that do so at once, both use the same."""
-    new = folder / f"{KEY}.{os.getpid()}.{secrets.token_hex(4)}"
+    new = folder / f"{KEY}.{os.getpid()}.{os.urandom(4).hex()}"
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(secrets.token_hex(KEY_BYTES))
+        file.write(os.urandom(KEY_BYTES).hex())
     try:
         with contextlib.suppress(FileExistsError):
             os.link(new, folder / KEY)
@@ -100,7 +97,7 @@ def signature_of(*parts: object) -> bytes:
 
 def is_signed(signature: bytes, *parts: object) -> bool:
     try:
-        return secrets.compare_digest(signature, signature_of(*parts))
+        return compare_digest(signature, signature_of(*parts))
     except (OSError, ValueError):
         return False
 
@@ -159,7 +156,7 @@ def is_own_store(store: Path) -> bool:
 
 def write_private(path: Path, text: str) -> None:
     """Write a file that only its owner reads, in one step, and in place of a link that is there."""
-    new = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    new = path.with_name(f"{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)
     new.replace(path)
@@ -172,7 +169,7 @@ def make_token(path: Path) -> str:
     """A token for a file: half of it is random, half is the signature of that and of the file's path."""
     import base64
 
-    nonce = secrets.token_bytes(NONCE)
+    nonce = os.urandom(NONCE)
     code = signature_of("token", path.absolute(), nonce.hex())[:CODE]
     return base64.urlsafe_b64encode(nonce + code).rstrip(b"=").decode()
 
@@ -186,7 +183,7 @@ def is_own_token(path: Path, token: str) -> bool:
         expected = signature_of("token", path.absolute(), data[:NONCE].hex())[:CODE]
     except (OSError, ValueError):
         return False
-    return secrets.compare_digest(data[NONCE:], expected)
+    return compare_digest(data[NONCE:], expected)
 
 
 def sign_server(path: Path, about: dict[str, object]) -> dict[str, object]:
@@ -319,8 +316,10 @@ def config_names_programs(folder: Path) -> bool:
 
 def refusal_of(brought: list[str], store: Path | None = None) -> tuple[str, str]:
     """Why something is not used that is not this user's, and what to do about it."""
+    from shlex import quote
+
     subject = f"this folder brings its own {join_words(brought)}" if store is None else f"{store} has runs"
-    target = "" if store is None else f" {shlex.quote(str(store))}"
+    target = "" if store is None else f" {quote(str(store))}"
     return (
         f"{subject}, which this user did not make on this machine",
         f"If you trust it: nerve trust{target}",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,7 +66,16 @@ def socket_path(folder: Path) -> Path:
     if len(os.fsencode(path)) <= LONGEST:
         return path
     name = f"nerve-{os.getuid()}-{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}"
-    return Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / name / "socket"
+    return temporary_folder() / name / "socket"
+
+
+def temporary_folder() -> Path:
+    """Where files are kept that need not survive a restart of the machine."""
+    if given := os.environ.get("XDG_RUNTIME_DIR"):
+        return Path(given)
+    import tempfile  # which takes long
+
+    return Path(tempfile.gettempdir())
 
 
 def opened(path: Path, flags: int) -> int:
