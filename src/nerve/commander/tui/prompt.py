@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from textual import on
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual.containers import Horizontal
 from textual.keys import Keys
@@ -102,8 +103,13 @@ class Prompt(TextArea):
         self._changed()
 
     def _changed(self) -> None:
-        self.types(bool(self.text) or self.searching is not None)
+        self.note_typing()
         self.post_message(self.Edited())
+
+    @on(TextArea.Changed)
+    def note_typing(self) -> None:
+        """Say whether there is a line; what is undone and redone is no edit, and says it later."""
+        self.types(bool(self.text) or self.searching is not None)
 
     def edit(self, edit: Edit) -> EditResult:
         result = super().edit(edit)
