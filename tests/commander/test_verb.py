@@ -52,7 +52,8 @@ def test_a_file_that_nerve_alone_reads_from_is_entered(folder: Path) -> None:
 def test_in_an_empty_folder_the_commander_names_nerve_init_and_makes_nothing(tmp_path: Path) -> None:
     done = nerve(tmp_path, given="/workflows\n%hello you\n")
     assert done.returncode == 0
-    assert done.stdout.count("nerve init") == 3  # at the beginning, and for each line
+    told = "There is no project in this folder. Make one with: nerve init\n"
+    assert done.stdout.count(told) == 3  # at the beginning, and for each line
     assert list(tmp_path.iterdir()) == []
 
 

@@ -64,9 +64,9 @@ class Listening:
                 await self._begun.wait()
 
     async def ready(self) -> None:
-        """Return when it is known what there is; ApiError if that cannot be found out."""
+        """Return when it is known what there is; ApiError or EmptyFolder if that cannot be found out."""
         if self._desk.empty:
-            raise ApiError("not_found", self._told)
+            raise EmptyFolder(self._told)
         try:
             async with asyncio.timeout(FIRST):
                 await self._filled.wait()
