@@ -1,6 +1,7 @@
 """The workflows of the seed's control-node document, built as they are written there."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -81,6 +82,26 @@ async def test_dev_coach_review_survives_rejections(team: Session, reviews: list
     assert await run.wait() == "approve"
     outer = [data for data in of_type(run.events, "loop_iteration") if data["loop_id"] == "outer_loop"]
     assert len(outer) == len(reviews) + 1
+
+
+@pytest.mark.requirement("S1-48")
+async def test_dev_coach_review_goes_on_after_a_restart_with_what_was_rejected(tmp_path: Path) -> None:
+    def opened(reviews: list[str]) -> Session:
+        session = Session("test", tmp_path / "nerve.db")
+        MockNode("dev", session, ["draft"])
+        MockNode("coach", session, ["ACCEPTED"])
+        MockNode("reviewer", session, reviews)
+        build_dev_coach_review(session)
+        return session
+
+    async with opened(["too long", "APPROVED"]) as session:
+        run = await session.start("dev_coach_review", "write a parser")
+        await until(lambda: run.pending_gate)
+    async with opened(["never asked again"]) as session:
+        [again] = await session.recover()
+        again.answer_gate("approve")
+        assert await again.wait() == "approve"
+        assert session.nodes["reviewer"].calls == []
 
 
 def search_until_sufficient(session: Session) -> WhileNode:
