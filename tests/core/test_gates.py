@@ -1,7 +1,5 @@
 """Gates: their identity, what is shown of them, and which answers they take."""
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -87,20 +85,6 @@ def test_a_gate_has_choices_or_a_form_that_is_a_schema() -> None:
         check_choices(["yes"], FORM)
     with pytest.raises(ValueError, match="form must be a JSON Schema: 'nothing' is not valid"):
         check_choices(None, {"type": "nothing"})
-
-
-@pytest.mark.parametrize(
-    ("form", "name"),
-    [
-        ({"type": "string", "pattern": "^(a+)+$"}, "pattern"),
-        ({"properties": {"pattern": {"pattern": "a"}}}, "pattern"),
-        ({"anyOf": [{"type": "null"}, {"items": {"patternProperties": {"a": {}}}}]}, "patternProperties"),
-        ({"$defs": {"a": {"propertyNames": {"pattern": "a"}}}}, "pattern"),
-    ],
-)
-def test_a_form_has_no_regular_expressions_which_may_take_for_ever(form: dict[str, Any], name: str) -> None:
-    with pytest.raises(ValueError, match=f"form must not have '{name}': a regular expression may take"):
-        check_choices(None, form)
 
 
 def test_a_field_of_a_form_may_have_any_name() -> None:

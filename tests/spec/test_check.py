@@ -91,9 +91,16 @@ def test_a_wrong_type_says_what_was_given() -> None:
     assert problem == "'command' must be a text, not 3 Put it in double quotes."
 
 
-def test_a_form_has_no_regular_expressions() -> None:
-    (problem,) = problems({"kind": "gate", "prompt": "n?", "form": {"type": "string", "pattern": "^(a+)+$"}})
-    assert problem.startswith("a form has no 'pattern': a regular expression may take for ever")
+def test_a_pattern_that_cannot_be_matched_in_linear_time_is_an_error() -> None:
+    schema = {"type": "string", "pattern": "^(?=a)b"}
+    for node in (
+        {"kind": "gate", "prompt": "n?", "form": schema},
+        {"kind": "prompt", "text": "n?", "output_schema": schema},
+        {"kind": "bash", "command": "ls", "expect": [{"schema": schema}]},
+    ):
+        (problem,) = problems(node)
+        assert problem.startswith("pattern '^(?=a)b' cannot be used: ")
+        assert problem.endswith("Write it without look-around and back-references")
 
 
 def test_every_problem_has_the_line_and_column_of_the_source() -> None:

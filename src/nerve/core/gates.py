@@ -9,10 +9,8 @@ from typing import Any
 
 from nerve.core.checks import a_mapping, a_time, texts, told
 from nerve.core.runtime import Gate
-from nerve.core.schemas import endless, flaw_of, problem_of
+from nerve.core.schemas import flaw_of, problem_of
 from nerve.core.values import beyond, inexact, read_json
-
-WHY = "a regular expression may take for ever over an answer; use minLength, maxLength or enum"
 
 
 def gate_id(run_id: str, path: str, length: int = 8) -> str:
@@ -62,8 +60,6 @@ def check_choices(choices: object, form: Mapping[str, Any] | None = None) -> Non
         raise ValueError("a gate has choices or a form, not both")
     if flaw := flaw_of(form):
         raise ValueError(f"form must be a JSON Schema: {flaw}")
-    if name := endless(form):
-        raise ValueError(f"form must not have '{name}': {WHY}")
 
 
 def taken(answer: Any, choices: list[str] | None, form: Mapping[str, Any] | None = None) -> Any:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache, lru_cache
 from typing import Any
 
-EXPRESSIONS = ("pattern", "patternProperties")
-NAMED = ("properties", "$defs", "definitions", "dependentSchemas")
-"""Parts of a schema whose keys are names that somebody chose."""
+NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+"""Parts of a schema whose keys are names that the author chose."""
 PLAIN = ("const", "enum", "default", "examples")
 """Parts of a schema that are values."""
+UNICODE = re.compile(r"\\u([0-9a-fA-F]{4})")
+"""A character as JSON and JavaScript write it, and RE2 does not."""
 
 SHOWN = 300
 """Characters of a message that are told."""
@@ -17,13 +20,14 @@ SHOWN = 300
 
 def problem_of(value: Any, schema: Mapping[str, Any]) -> str:
     """What is wrong with a value, or nothing. Nothing is fetched: a schema is complete in itself."""
-    from jsonschema import Draft202012Validator
     from referencing import Registry
     from referencing.exceptions import Unresolvable
 
-    validator = Draft202012Validator(dict(schema), registry=Registry())
+    validator = validator_class()(dict(schema), registry=Registry())
     try:
         errors = sorted(validator.iter_errors(value), key=lambda error: list(map(str, error.path)))
+    except PatternError as error:
+        return str(error)[:SHOWN]
     except Unresolvable as error:
         return f"the schema refers to something that is not in it: {error}"[:SHOWN]
     if not errors:
@@ -33,28 +37,105 @@ def problem_of(value: Any, schema: Mapping[str, Any]) -> str:
     return f"{first.message[:SHOWN]}{' at ' + place if place else ''}"
 
 
-def endless(schema: Any) -> str:
-    """Which part of a schema may take for ever over a short value, or nothing: regular expressions do."""
+class PatternError(ValueError):
+    """A regular expression that cannot be matched in linear time."""
+
+
+@lru_cache(maxsize=256)
+def compile_pattern(pattern: str) -> Any:
+    """Compile a regular expression of a schema; its time grows only with the length of the text.
+
+    RE2 has no look-around and no back-references, which is why it never takes long.
+    """
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(UNICODE.sub(r"\\x{\1}", pattern), options)
+    except re2.error as error:
+        reason = error.args[0]
+        reason = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
+        raise PatternError(
+            f"pattern {pattern!r} cannot be used: {reason}. Write it without look-around and back-references"
+        ) from None
+
+
+def match_pattern(pattern: str, text: str) -> bool:
+    return compile_pattern(pattern).search(text) is not None
+
+
+@cache
+def validator_class() -> Any:
+    """The validator of JSON Schema 2020-12 whose regular expressions take linear time."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import ValidationError
+    from jsonschema.validators import extend
+
+    def check_pattern(validator: Any, pattern: str, value: Any, schema: Any) -> Iterator[Any]:
+        if validator.is_type(value, "string") and not match_pattern(pattern, value):
+            shown = value if len(value) <= 100 else f"{value[:100]}…"
+            yield ValidationError(f"{shown!r} does not match {pattern!r}")
+
+    def check_pattern_properties(validator: Any, patterns: Any, value: Any, schema: Any) -> Iterator[Any]:
+        if validator.is_type(value, "object"):
+            for pattern, inner in patterns.items():
+                for key, item in value.items():
+                    if match_pattern(pattern, key):
+                        yield from validator.descend(item, inner, path=key, schema_path=pattern)
+
+    def check_additional(validator: Any, inner: Any, value: Any, schema: Any) -> Iterator[Any]:
+        if not validator.is_type(value, "object"):
+            return
+        patterns = schema.get("patternProperties", {})
+        extra = [key for key in value if key not in schema.get("properties", {})]
+        extra = [key for key in extra if not any(match_pattern(pattern, key) for pattern in patterns)]
+        if inner is False and extra:
+            named = ", ".join(map(repr, extra))
+            yield ValidationError(f"Additional properties are not allowed ({named} unexpected)")
+        elif inner is not False:
+            for key in extra:
+                yield from validator.descend(value[key], inner, path=key)
+
+    return extend(  # type: ignore[no-untyped-call]
+        Draft202012Validator,
+        {
+            "pattern": check_pattern,
+            "patternProperties": check_pattern_properties,
+            "additionalProperties": check_additional,
+        },
+    )
+
+
+def find_patterns(schema: Any) -> Iterator[str]:
+    """The regular expressions of a schema."""
     if isinstance(schema, list | tuple):
-        return next(filter(None, map(endless, schema)), "")
-    if not isinstance(schema, Mapping):
-        return ""
-    for name, part in schema.items():
-        if name in EXPRESSIONS:
-            return str(name)
-        inner = list(part.values()) if name in NAMED and isinstance(part, Mapping) else part
-        if name not in PLAIN and (found := endless(inner)):
-            return found
-    return ""
+        for part in schema:
+            yield from find_patterns(part)
+    elif isinstance(schema, Mapping):
+        for name, part in schema.items():
+            if name == "pattern" and isinstance(part, str):
+                yield part
+            elif name == "patternProperties" and isinstance(part, Mapping):
+                yield from part
+            if name not in PLAIN:
+                named = name in NAMED and isinstance(part, Mapping)
+                yield from find_patterns(list(part.values()) if named else part)
 
 
 def flaw_of(schema: Mapping[str, Any]) -> str:
-    """Why something is no JSON Schema, or nothing."""
-    from jsonschema import Draft202012Validator
+    """Why something is not a JSON Schema that can be used, or nothing."""
+    from jsonschema import Draft202012Validator, FormatChecker
     from jsonschema.exceptions import SchemaError
 
     try:
-        Draft202012Validator.check_schema(dict(schema))
+        Draft202012Validator.check_schema(dict(schema), FormatChecker(()))
+        for pattern in find_patterns(schema):
+            compile_pattern(pattern)
     except SchemaError as error:
         return error.message[:SHOWN]
+    except PatternError as error:
+        return str(error)[:SHOWN]
+    if "patternProperties" in (text := str(schema)) and "unevaluatedProperties" in text:
+        return "unevaluatedProperties cannot be used with patternProperties; use additionalProperties"
     return ""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from nerve.core.gates import WHY
-from nerve.core.schemas import endless, flaw_of
+from nerve.core.schemas import flaw_of
 from nerve.core.suggest import suggest
 from nerve.spec import models
 from nerve.spec.source import Loc
@@ -128,7 +127,8 @@ def expectation(check: models.Expect, loc: Loc) -> Iterator[Wrong]:
 
 def schema(given: dict[str, Any] | None, loc: Loc) -> Iterator[Wrong]:
     if given is not None and (flaw := flaw_of(given)):
-        yield loc, f"this is no JSON Schema: {flaw}", "Mend it."
+        pattern = flaw.startswith("pattern ")
+        yield loc, flaw if pattern else f"this is no JSON Schema: {flaw}", "" if pattern else "Mend it."
 
 
 def wait(node: models.Wait, loc: Loc) -> Iterator[Wrong]:
@@ -145,8 +145,6 @@ def gate(node: models.Gate, loc: Loc) -> Iterator[Wrong]:
     if node.choices is not None and node.form is not None:
         yield (*loc, "form"), "a gate has choices or a form, not both", "Drop one of them."
     yield from schema(node.form, (*loc, "form"))
-    if name := endless(node.form):
-        yield (*loc, "form"), f"a form has no '{name}': {WHY}", "Drop it, and check the answer in a step."
     if node.choices is not None and not node.choices:
         yield (*loc, "choices"), "choices is empty: nobody could answer", "Add one, or drop choices."
     known = node.choices

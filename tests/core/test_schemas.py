@@ -1,0 +1,84 @@
+"""Regular expressions of JSON Schemas: they take linear time, and what cannot is refused."""
+
+import time
+
+import pytest
+
+from nerve import Session
+from nerve.core.gates import check_choices, taken
+from nerve.core.schemas import flaw_of, problem_of
+from nerve.testing import ScriptedProvider
+
+HOSTILE = "a" * 50_000 + "!"
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"pattern": "^(a+)+$"}, HOSTILE),
+        ({"pattern": r"^https?://([a-z0-9]+[./-]?)+$"}, f"https://{HOSTILE}"),
+        ({"patternProperties": {"^(a|aa)+$": False}, "additionalProperties": False}, {HOSTILE: 1}),
+        ({"propertyNames": {"pattern": "^(a|a)*$"}}, {HOSTILE: 1}),
+        ({"$defs": {"x": {"pattern": "(x+x+)+y"}}, "items": {"$ref": "#/$defs/x"}}, ["x" * 50_000]),
+    ],
+)
+def test_a_hostile_value_is_refused_in_linear_time(schema, value):
+    assert flaw_of(schema) == ""
+    began = time.process_time()
+    assert problem_of(value, schema)
+    assert time.process_time() - began < 2
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "fits"),
+    [
+        ({"pattern": "b"}, "abc", True),
+        ({"pattern": "^b"}, "abc", False),
+        ({"pattern": "^b"}, 3, True),
+        ({"pattern": "^[\\u00e9-\\u00eb]+$"}, "éê", True),
+        ({"patternProperties": {"^n_": {"type": "integer"}}}, {"n_a": 1, "b": "x"}, True),
+        ({"patternProperties": {"^n_": {"type": "integer"}}}, {"n_a": "x"}, False),
+        ({"patternProperties": {"^n": {}}, "additionalProperties": False}, {"n": 1, "nb": 2}, True),
+        ({"properties": {"b": {}}, "additionalProperties": False}, {"c": 2}, False),
+        ({"properties": {"b": {}}, "additionalProperties": {"type": "string"}}, {"b": 1, "c": 2}, False),
+    ],
+)  # fmt: skip
+def test_patterns_mean_what_they_mean_in_json_schema(schema, value, fits):
+    assert (problem_of(value, schema) == "") is fits
+
+
+@pytest.mark.parametrize("pattern", ["(?=a)b", "(?<!a)b", r"(a)\1", "a{1,2000}", "["])
+def test_a_pattern_that_needs_more_than_linear_time_is_refused_by_name(pattern):
+    for schema in ({"prefixItems": [{"pattern": pattern}]}, {"patternProperties": {pattern: {}}}):
+        assert flaw_of(schema).startswith(f"pattern {pattern!r} cannot be used: ")
+    with pytest.raises(ValueError, match="without look-around and back-references"):
+        check_choices(None, {"pattern": pattern})
+
+
+def test_a_form_may_have_a_pattern():
+    form = {"type": "string", "pattern": r"^v\d+$"}
+    check_choices(None, form)
+    assert taken("v12", None, form) == "v12"
+    with pytest.raises(ValueError, match="Invalid answer"):
+        taken(f"v{HOSTILE}", None, form)
+
+
+async def test_a_hostile_answer_does_not_delay_another_run():
+    session = Session(providers={"claude": ScriptedProvider([f'"https://example.com/{"a" * 60} !"'] * 9)})
+    pattern = "^https?://([a-z0-9]+[./-]?)+$"
+    session.load(
+        "name: x\ndescription: d\nnodes:\n"
+        f"- {{id: a, prompt: Which?, output_schema: {{type: string, pattern: '{pattern}'}}}}"
+    )
+
+    @session.workflow
+    async def other(ctx):
+        await ctx.sleep(0.05)
+        return "done"
+
+    second, first = await session.start("other"), await session.start("x")
+    began = time.monotonic()
+    assert await second.wait() == "done"
+    assert time.monotonic() - began < 10
+    with pytest.raises(Exception, match="does not fit its schema"):
+        await first.wait()
