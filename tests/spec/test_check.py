@@ -1,3 +1,4 @@
+# ruff: noqa: E501 (a line is a case)
 """Everything that can be known to be wrong before anything is spent."""
 
 import json
@@ -269,3 +270,91 @@ def test_a_machine_that_ends_only_when_it_fails_is_a_warning(states: list[Any], 
     assert ["warning: no way leads from the state 'a' to an end" in str(each) for each in found.problems] == (
         [True] if endless else []
     )
+
+
+AGENT = {"kind": "prompt", "text": "do"}
+READER = {**AGENT, "permissions": {"deny": ["Edit", "Write"]}}
+
+
+@pytest.mark.parametrize(
+    ("body", "warned"),
+    [
+        ({"kind": "parallel", "branches": [{**AGENT, "id": "a"}, {**AGENT, "id": "b"}]}, "'a' and 'b'"),
+        ({"kind": "graph", "steps": [{**AGENT, "id": "a"}, {**AGENT, "id": "b"}]}, "'a' and 'b'"),
+        ({"kind": "map", "body": {**AGENT, "id": "a"}}, "'a' runs at the same time for several items"),
+        ({"kind": "map", "max_parallel": 1, "body": {**AGENT, "id": "a"}}, ""),
+        ({"kind": "parallel", "branches": [{**AGENT, "id": "a"}, {**READER, "id": "b"}]}, ""),
+        ({"kind": "graph", "steps": [{**AGENT, "id": "a"}, {**AGENT, "id": "b", "depends_on": ["a"]}]}, ""),
+        ({"kind": "sequence", "steps": [{**AGENT, "id": "a"}, {**AGENT, "id": "b"}]}, ""),
+        (
+            {
+                "kind": "parallel",
+                "branches": [{"kind": "bash", "id": "a", "command": "ls"}, {**AGENT, "id": "b"}],
+            },
+            "",
+        ),
+        (
+            {
+                "kind": "parallel",
+                "branches": [{"kind": "call", "id": "a", "target": "f"}, {**AGENT, "id": "b"}],
+            },
+            "",
+        ),
+    ],
+)
+def test_agents_that_can_run_at_the_same_time_in_one_folder_are_a_warning(
+    body: dict[str, Any], warned: str
+) -> None:
+    found = checked({"name": "flow", "body": body})
+    assert found.errors == []
+    assert [warned in each.message for each in found.problems] == ([True] if warned else [])
+
+
+def test_agents_of_parallel_steps_in_json_are_a_warning() -> None:
+    steps = [{"id": name, "type": "agent", "agent": name, "input": []} for name in ("a", "b")]
+    for text in (
+        {"id": "flow", "parallel": True, "steps": [{**steps[0], "next": "b"}, steps[1]]},
+        {"id": "flow", "steps": [{"id": "p", "type": "parallel", "steps": steps}]},
+    ):
+        found = check(read(json.dumps(text), "flow.json"))
+        assert found.errors == []
+        (problem,) = [each for each in found.problems if each.severity == "warning"]
+        assert "the agents of 'a' and 'b' can run at the same time in the same folder" in problem.message
+        assert problem.fix.startswith("Make 'b' depend on 'a', or let only one edit")
+
+
+@pytest.mark.parametrize(
+    ("node", "told"),
+    [
+        (transform("steps.build.ouput"), "steps.build has no 'ouput'. Did you mean 'output'?"),
+        (transform("steps.build.outputs.version"), "steps.build has no 'outputs'. Did you mean 'output'?"),
+        (transform("steps.build.conclusion != 'failure'"), "steps.build has no 'conclusion' A step has: status,"),
+        (transform("run.idd"), "run has no 'idd'. Did you mean 'id'?"),
+        ({"kind": "prompt", "text": "{{ steps.build.ouput }}"}, "steps.build has no 'ouput'"),
+        ({"kind": "prompt", "text": "Do $build.output"}, "`$build.output` is not filled in here Write {{ steps.build.output }}."),
+        ({"kind": "prompt", "text": "Do $build.output.kind."}, "`$build.output.kind` is not filled in here Write {{ steps.build.output.kind }}."),
+        ({"kind": "bash", "command": "echo $build.output"}, "`$build.output` is not filled in here"),
+        ({"kind": "prompt", "text": "Do ${{ steps.build.output }}"}, "`${{ … }}` is not written with a `$` here Write {{ … }}."),
+        ({"kind": "bash", "command": "echo ${{ steps.build.output }}"}, "a `$` is before a value Write {{ … }} without it."),
+        ({"kind": "bash", "command": "ls", "env": {"A": "${{ steps.build.output }}"}}, "`${{ … }}` is not written"),
+    ],
+)  # fmt: skip
+def test_a_misspelt_key_and_references_of_other_tools_are_errors(node: dict[str, Any], told: str) -> None:
+    build = {"kind": "bash", "id": "build", "command": "echo v1"}
+    (problem,) = problems({"kind": "sequence", "steps": [build, {**node, "id": "next"}]})
+    assert problem.startswith(told)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        transform("steps.build.output.anything"),
+        transform("steps['build'].success && run.label"),
+        {"kind": "prompt", "text": "Look at $HOME.output, $file.output and \\\\$build.output"},
+        {"kind": "bash", "command": "build=x; cat $build.output $HOME.output"},
+        {"kind": "bash", "command": "for build in a b; do cat $build.output; done"},
+    ],
+)
+def test_ordinary_text_is_not_taken_for_a_reference(node: dict[str, Any]) -> None:
+    build = {"kind": "bash", "id": "build", "command": "echo v1"}
+    assert problems({"kind": "sequence", "steps": [build, {**node, "id": "next"}]}) == []

@@ -39,6 +39,7 @@ def check(document: Document, known: names.Known | None = None) -> Checked:
         problems += texts.wrong_texts(document, spec, found)
         doubtful = [*flow.endless(found, document.states), *fields.unhandled(found)]
         doubtful += fields.undeclared(document, spec, found)
+        doubtful += talks.same_folder(found, document)
         for loc, message, fix in doubtful:
             problems.append(replace(document.problem(loc, message, fix), severity="warning"))
     return Checked(document, spec, in_order([*problems, *document.notes]))

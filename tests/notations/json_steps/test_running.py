@@ -476,15 +476,16 @@ async def test_names_of_the_initial_context_may_have_hyphens(agents: Agents) -> 
 @pytest.mark.parametrize("said", ["context.late", "steps['late']", "results.late"])
 async def test_a_step_that_has_not_run_has_no_result(agents: Agents, said: str) -> None:
     agents.add("late-agent")
+    key = "success" if said.startswith("steps") else "ok"
     steps = [
-        {"id": "c", "type": "condition", "condition": f"{said}.ok === true", "then": "late", "else": "t"},
+        {"id": "c", "type": "condition", "condition": f"{said}.{key} === true", "then": "late", "else": "t"},
         agent("late"),
-        {"id": "t", "type": "transform", "transform": f"{said}?.ok ?? 'not yet'"},
+        {"id": "t", "type": "transform", "transform": f"{said}?.{key} ?? 'not yet'"},
     ]
     assert "Step result not found: late" in await agents.fail(*steps)
-    asked = {"id": "g", "type": "approval", "message": f"{{{{ {said}.ok }}}}?", "next": "late"}
+    asked = {"id": "g", "type": "approval", "message": f"{{{{ {said}.{key} }}}}?", "next": "late"}
     assert "Step result not found: late" in await agents.fail(asked, agent("late"))
-    steps[0]["condition"] = f"{said}?.ok === true"
+    steps[0]["condition"] = f"{said}?.{key} === true"
     assert await agents.run(*steps) == "not yet"
 
 

@@ -1,4 +1,4 @@
-"""Conversations: two prompts side by side cannot go on with the same one."""
+"""Agents side by side: two cannot go on with one conversation, and should not edit one folder."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 
 from nerve.spec import models
-from nerve.spec.checks.order import Order
+from nerve.spec.checks.order import Order, Sight
 from nerve.spec.checks.rules import Wrong
+from nerve.spec.source import Document
 from nerve.spec.walk import Found, parts
 
 Talks = Mapping[str, dict[str, bool]]
@@ -75,3 +76,42 @@ def threads(node: models.NodeBase) -> dict[str, bool]:
     for _, part in parts(node):
         talks = threads(part) | talks
     return talks
+
+
+def same_folder(found: list[Found], document: Document) -> Iterator[Wrong]:
+    """Agents that can run at the same time in the same folder, each with the first that it is beside."""
+    sight = Sight(found)
+    agents = [each for each in found if may_edit(each.spec, document)]
+    for number, one in enumerate(agents):
+        for around in one.above:
+            if isinstance(around.spec, models.MapSpec) and around.spec.max_parallel > 1:
+                yield (
+                    one.loc,
+                    f"'{one.name}' runs at the same time for several items, and its agents share a folder",
+                    "Set max_parallel to 1, or deny Edit and Write in permissions.",
+                )
+                break
+        for other in agents[:number]:
+            same = folder_of(one.spec) == folder_of(other.spec) and one.name != other.name
+            if same and sight.beside(one, other):
+                yield (
+                    one.loc,
+                    f"the agents of '{other.name}' and '{one.name}' can run at the same time in the same"
+                    " folder, where one can undo the work of the other",
+                    f"Make '{one.name}' depend on '{other.name}', or let only one edit: deny Edit and Write.",
+                )
+                break
+
+
+def may_edit(node: models.NodeBase, document: Document) -> bool:
+    """Whether a node is an agent that may change files, as far as the file says."""
+    if isinstance(node, models.Call):
+        return document.states == "step"
+    if not isinstance(node, models.Prompt):
+        return False
+    denied = set(node.permissions.deny or ()) if node.permissions is not None else set()
+    return not {"Edit", "Write"} <= denied and "apply_patch" not in denied and "edit" not in denied
+
+
+def folder_of(node: models.NodeBase) -> str:
+    return (node.cwd if isinstance(node, models.Call) else None) or "."

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from nerve.core.result import Result
 from nerve.expr import ExprError, Expression, compile, compile_template
 from nerve.spec import models
 from nerve.spec.checks import rules
 from nerve.spec.checks.order import Sight
 from nerve.spec.checks.rules import near
-from nerve.spec.scope import SEEN
+from nerve.spec.scope import SEEN, Facts, step
 from nerve.spec.shell import UnsafeCommand, compile_command
 from nerve.spec.source import Document, Loc, Place, Problem
 from nerve.spec.variables import Variable, compile_prompt
@@ -23,6 +24,10 @@ LINE = re.compile(r"[^\n]*\n|[^\n]+")
 NO_NAME = re.compile(r"there is no `([^`]+)` here")
 COMPARED = re.compile(r"[=!<>]=*\s*$")
 """A comparison, with which the text before a name ends."""
+STEP_KEYS = tuple(step(Result.ok()))
+RUN_KEYS = tuple(Facts().to_dict())
+ACTIONS = re.compile(r"(?<!\\)\$\{\{")
+ARCHON = re.compile(r"(?<!\\)\$([A-Za-z_][\w-]*)\.output\b((?:\.[A-Za-z_]\w*)*)")
 VARIABLES = {
     "$": "Write the name alone, without ${ }.",
     "$INPUTS": "Write inputs.name.",
@@ -40,6 +45,9 @@ def wrong_texts(document: Document, spec: models.WorkflowSpec, found: list[Found
     for each in found:
         for text in written(each.spec):
             loc = each.loc + text.loc
+            for offset, message, fix in foreign(text, sight.ids):
+                file, at = place_in(document, lines, each, text, offset)
+                yield Problem(file, at, message, fix)
             names = ALWAYS | each.extra | text.extra
             try:
                 compiled = read(text, names, hyphenated)
@@ -149,6 +157,24 @@ def references(compiled: Any) -> Iterator[tuple[int, tuple[str, ...]]]:
                 yield part.offset + max(part.source.find(".".join(path[:2])), 0), path
 
 
+def foreign(text: Written, ids: Iterable[str]) -> Iterator[tuple[int, str, str]]:
+    """References as other tools write them, which would stay in the text as they are."""
+    if text.way == "expression":
+        return
+    if text.way != "command":  # a command has an error of its own for that
+        for found in ACTIONS.finditer(text.source):
+            yield found.start(), "`${{ … }}` is not written with a `$` here", "Write {{ … }}."
+    if text.way in ("prompt", "command"):
+        for found in ARCHON.finditer(text.source):
+            name, rest = found[1], found[2]
+            assigned = re.search(
+                rf"\b{re.escape(name)}=|\b(for|read)\b[^\n;]*\b{re.escape(name)}\b", text.source
+            )
+            if name in ids and not (text.way == "command" and assigned):
+                fix = f"Write {{{{ steps.{name}.output{rest} }}}}."
+                yield found.start(), f"`{found[0]}` is not filled in here", fix
+
+
 def unknown(
     path: tuple[str, ...], spec: models.WorkflowSpec, sight: Sight, each: Found
 ) -> Iterator[tuple[str, str]]:
@@ -156,6 +182,11 @@ def unknown(
     if len(path) < 2:
         return
     root, name = path[0], path[1]
+    if root == "run" and name not in RUN_KEYS:
+        yield f"run has no '{name}'{near(name, RUN_KEYS)}", f"It has: {', '.join(RUN_KEYS)}."
+    if root == "steps" and len(path) > 2 and path[2] not in STEP_KEYS and name in sight.ids:
+        fix = f"A step has: {', '.join(STEP_KEYS)}."
+        yield f"steps.{name} has no '{path[2]}'{near(path[2], STEP_KEYS)}", fix
     if root == "inputs" and name not in spec.inputs:
         yield f"there is no input '{name}'{near(name, spec.inputs)}", "Declare it under inputs."
     if root not in ("steps", "results", "context") or (root == "context" and name in spec.context):
