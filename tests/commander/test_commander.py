@@ -229,8 +229,9 @@ async def test_the_router_names_the_gate_that_waits_instead_of_starting_somethin
     at.desk.leave_gate()
     await at.enter(text)
     assert len(at.runs) == 1
-    assert "Go on?" in at.last.text
-    assert f"/answer {at.desk.gates[0].gate_id} yes" in at.last.text
+    answer = "yes" if text == "yes" else "…"
+    assert "'Go on?' (yes or no) of ask" in at.last.text
+    assert f"/answer {at.desk.gates[0].gate_id} {answer}" in at.last.text
 
 
 @pytest.mark.parametrize(("line", "said"), [("/approve", "yes"), ("/reject", "no"), ("/answer 2", "no")])

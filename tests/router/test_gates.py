@@ -9,11 +9,13 @@ SHIP = Waiting("g1", "Ship\nit?", ("approve", "reject"), "run-1", "ship")
 NOTE = Waiting("g2", "What is to be noted?", (), "run-2", "note")
 
 
-@pytest.mark.parametrize("text", ["approve", "Reject!", "yes", "no."])
-def test_a_text_that_reads_like_an_answer_is_no_conversation(text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "answer"), [("approve", "approve"), ("Reject!", "reject"), ("yes", "…"), ("no.", "…")]
+)
+def test_a_text_that_reads_like_an_answer_is_no_conversation(text: str, answer: str) -> None:
     asked = ask_for_gate(Conversation("?", text=text, by="words"), [SHIP])
     assert asked is not None
-    assert f"'Ship it?' (approve or reject) of ship: answer with `/answer g1 {text}`" in asked.question
+    assert f"'Ship it?' (approve or reject) of ship: answer with `/answer g1 {answer}`" in asked.question
 
 
 def test_a_run_of_the_workflow_that_waits_is_not_started_a_second_time_by_words() -> None:
@@ -29,7 +31,7 @@ def test_nothing_is_started_while_the_watched_run_waits() -> None:
     assert ask_for_gate(decided, [SHIP]) is None
     asked = ask_for_gate(decided, [NOTE, SHIP], watching="run-1")
     assert asked is not None
-    assert "/answer g1 approve" in asked.question
+    assert "/answer g1 …" in asked.question
 
 
 def test_a_text_for_nothing_that_waits_is_decided_as_ever() -> None:

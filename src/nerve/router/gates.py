@@ -30,16 +30,25 @@ class Waiting:
 
     def fits(self, text: str) -> bool:
         """Whether a text is one of the answers, or a word that approves or rejects."""
-        said = text.strip().rstrip(".!").casefold()
-        return said in YES_NO or said in {answer.casefold() for answer in self.answers}
+        return plain(text) in YES_NO or self.answer_in(text) != "…"
+
+    def answer_in(self, text: str) -> str:
+        """The answer that a text is; "…" where the user must say which."""
+        if not self.answers and plain(text) in YES_NO:
+            return text.strip()
+        return next((answer for answer in self.answers if plain(answer) == plain(text)), "…")
 
     def how(self, text: str) -> str:
         """The question, and the command that answers it."""
-        answer = text.strip() if self.fits(text) and "\n" not in text else "…"
-        answer = next(iter(self.answers), "…") if answer == "…" else answer
         prompt = " ".join(self.prompt.split())
         takes = f" ({' or '.join(self.answers)})" if self.answers else ""
-        return f"'{prompt}'{takes} of {self.workflow}: answer with `/answer {self.gate_id} {answer}`"
+        answer = f"/answer {self.gate_id} {self.answer_in(text)}"
+        return f"'{prompt}'{takes} of {self.workflow}: answer with `{answer}`"
+
+
+def plain(text: str) -> str:
+    """A text as it is compared: without its case, and without what ends a sentence."""
+    return text.strip().rstrip(".!").casefold()
 
 
 def ask_for_gate(
