@@ -2,6 +2,8 @@
 """Everything that can be known to be wrong before anything is spent."""
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -358,3 +360,25 @@ def test_a_misspelt_key_and_references_of_other_tools_are_errors(node: dict[str,
 def test_ordinary_text_is_not_taken_for_a_reference(node: dict[str, Any]) -> None:
     build = {"kind": "bash", "id": "build", "command": "echo v1"}
     assert problems({"kind": "sequence", "steps": [build, {**node, "id": "next"}]}) == []
+
+
+def test_a_value_of_the_environment_is_not_evaluated_by_a_command() -> None:
+    node = {"kind": "bash", "command": "echo $((N + 1))", "env": {"N": "{{ input }}"}}
+    (problem,) = problems(node)
+    assert problem.startswith("bash evaluates the texts in arithmetic as code")
+    assert problems({**node, "env": {"N": "1"}}) == []
+    assert problems({**node, "command": 'echo "$N"'}) == []
+    with pytest.raises(ValueError, match="bash evaluates the texts in arithmetic as code"):
+        loaded(Session(), node)
+
+
+def test_the_parser_of_shell_scripts_is_imported_only_for_a_script_with_a_value() -> None:
+    source = "name: a\ndescription: d\nnodes:\n- {id: a, bash: 'echo %s'}\n"
+    program = (
+        "import sys\nfrom nerve.notations import read\nfrom nerve.spec.check import check\n"
+        f"for value in ('hi', '{{{{ input }}}}'):\n"
+        f"    assert not check(read({source!r} % value, 'f.yaml')).errors\n"
+        "    print('tree_sitter' in sys.modules, 're2' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "False False\nTrue False\n"
