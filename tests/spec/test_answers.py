@@ -185,6 +185,13 @@ async def test_a_prompt_to_a_node_is_held_to_its_schema(session: Session) -> Non
     assert run.state is WorkflowState.FAILED
 
 
+async def test_a_prompt_to_a_node_may_be_answered_in_a_fenced_block(session: Session) -> None:
+    MockNode("tester", session, ['Here it is:\n```json\n{"coverage": 90}\n```'])
+    prompt = {"kind": "prompt", "id": "p", "text": "Test it.", "agent": "tester", "output_schema": COVERAGE}
+    run = await session.start(session.load(json.dumps({"name": "w", "body": prompt})).id)
+    assert await run.wait() == {"coverage": 90}
+
+
 # -- errors ------------------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from nerve.agents.accounts import Accounts, Seat
-from nerve.agents.answers import TRIES, once_more, read_answer, with_schema
+from nerve.agents.answers import TRIES, once_more, with_schema
 from nerve.agents.asking import Asking
 from nerve.agents.ledger import UNTOLD, added, entry
 from nerve.agents.permissions import Permissions
@@ -24,7 +24,7 @@ from nerve.agents.secrets import Secrets
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.paths import inside
 from nerve.core.result import Result
-from nerve.core.schemas import problem_of
+from nerve.core.schemas import problem_of, read_answer
 from nerve.core.values import mended
 
 INTERRUPTED = (

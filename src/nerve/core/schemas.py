@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
 from typing import Any
+
+from nerve.core.values import read_json
 
 NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 """Parts of a schema whose keys are names that the author chose."""
@@ -14,6 +17,7 @@ PLAIN = ("const", "enum", "default", "examples")
 UNICODE = re.compile(r"\\u([0-9a-fA-F]{4})")
 """A character as JSON and JavaScript write it, and RE2 does not."""
 
+FENCED = re.compile(r"```(?:json)?\s*\n(.*?)\n```", re.DOTALL)
 SHOWN = 300
 """Characters of a message that are told."""
 
@@ -139,3 +143,17 @@ def flaw_of(schema: Mapping[str, Any]) -> str:
     if "patternProperties" in (text := str(schema)) and "unevaluatedProperties" in text:
         return "unevaluatedProperties cannot be used with patternProperties; use additionalProperties"
     return ""
+
+
+def read_answer(text: str) -> tuple[Any, str]:
+    """The JSON in an answer, alone or in a fenced block, and what is wrong if there is none."""
+    candidates = [text.strip(), *(found.strip() for found in reversed(FENCED.findall(text)))]
+    problem = "the answer is not JSON"
+    for candidate in candidates:
+        try:
+            return read_json(candidate), ""
+        except json.JSONDecodeError:
+            continue
+        except ValueError as error:
+            problem = f"the answer cannot be kept: {error}"
+    return None, problem

@@ -13,8 +13,7 @@ from nerve.core.nodes.bash import BashNode
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.paths import inside
 from nerve.core.result import Result
-from nerve.core.schemas import problem_of
-from nerve.core.values import read_json
+from nerve.core.schemas import problem_of, read_answer
 from nerve.spec import models
 from nerve.spec.nodes import Entry, Inline, beside
 from nerve.spec.scope import Sight
@@ -85,10 +84,8 @@ def read_as(schema: dict[str, Any], result: Result) -> Result:
     output = result.output
     if not isinstance(output, str) or not problem_of(output, schema):
         return result
-    try:
-        return Result.ok(read_json(output), result.attributes).as_reported()
-    except ValueError:
-        return result
+    answer, problem = read_answer(output)
+    return result if problem else Result.ok(answer, result.attributes).as_reported()
 
 
 def unlike(check: models.Expect, output: Any, sight: Sight) -> str:
