@@ -236,8 +236,11 @@ class Projection:
 
     def _say(self, run: WorkflowRun, row: Row) -> None:
         data = decode(row.data)
-        text = SAYS[row.type].format_map(Told({**data, "path": row.path}))
-        level = "error" if data.get("error") else "info"
+        failed = bool(data.get("error"))
+        # a node that returns a failure has completed, unlike one that raises
+        says = SAYS["node_error" if failed and row.type == "node_completed" else row.type]
+        text = says.format_map(Told({**data, "path": row.path}))
+        level = "error" if failed else "info"
         line = workflow_log(run.run_id, row.seq, text, level)
         self._lines.append(line)
         self._put(line)

@@ -16,7 +16,7 @@ from engine.conftest import until
 from nerve import FunctionNode, Session, WorkflowContext
 from nerve.core.workflow import WorkflowState
 from nerve.dataspace import Lagged, Record
-from nerve.errors import NotJson
+from nerve.errors import NotJson, WorkflowFailed
 from nerve.spec.source import Unreadable
 from nerve.testing import ScriptedProvider
 
@@ -516,6 +516,20 @@ async def test_the_log_of_a_run_is_facts_with_its_errors() -> None:
     while "completed" not in said:
         said.append((await anext(seen)).captures["said"])
     assert "went on" in said
+
+
+@pytest.mark.requirement("S4-11")
+async def test_the_log_says_why_a_step_failed() -> None:
+    session = on()
+    session.load('(workflow fails (state work (bash "exit 3") (terminal)))', "lisp")
+    run = await session.start("fails")
+    with pytest.raises(WorkflowFailed):
+        await ended(run)
+    lines = session.dataspace.facts(["workflow/log", {"level": "error"}])
+    assert [fact.record.get("message") for fact in lines] == [
+        "/work failed: exit code 3",
+        "failed: state 'work' failed: exit code 3",
+    ]
 
 
 @pytest.mark.parametrize(
