@@ -89,6 +89,29 @@ async def test_a_failure_can_be_handed_to_another_node(session: Session) -> None
     assert await outcome(session, body) == "saved"
 
 
+@pytest.mark.parametrize(
+    ("step", "ends"),
+    [
+        ({"kind": "wait", "seconds": 60}, "late"),
+        (call("broken"), "failed"),
+        (sequence({"kind": "wait", "seconds": 60}) | {"timeout": 0.01}, "failed"),
+    ],
+    ids=["its own time", "a failure", "the time of a part"],
+)
+async def test_a_sequence_whose_time_is_up_has_a_handler_of_its_own(
+    session: Session, step: dict[str, Any], ends: str
+) -> None:
+    handlers = {"on_timeout": transform("'late'"), "on_error": transform("'failed'")}
+    timed = sequence(step) | {"timeout": 0.2, **handlers}
+    assert await outcome(session, timed) == ends
+
+
+async def test_a_timeout_can_be_skipped(session: Session) -> None:
+    timed = sequence({"kind": "wait", "seconds": 60}) | {"id": "t", "timeout": 0.01, "on_timeout": "skip"}
+    body = sequence(timed, transform("[steps.t.status, steps.t.error]"))
+    assert await outcome(session, body) == ["skipped", "timed out after 0.01 s"]
+
+
 async def test_a_step_is_retried_as_often_as_it_says(session: Session) -> None:
     tries: list[int] = []
 

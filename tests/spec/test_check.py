@@ -94,6 +94,26 @@ def test_a_wrong_type_says_what_was_given() -> None:
     assert problem == "'command' must be a text, not 3 Put it in double quotes."
 
 
+@pytest.mark.parametrize(
+    ("late", "told"),
+    [
+        ({"on_timeout": "skip"}, "on_timeout without a timeout never happens Add a timeout."),
+        (
+            {"timeout": 1, "on_timeout": "skp"},
+            "'on_timeout' must be 'skip' or an object, not \"skp\" Did you mean 'skip'?",
+        ),
+        ({"timeout": 1, "on_timeout": {"kind": "bash"}}, "'command' is missing Add command."),
+        (
+            {"timeout": 1, "on_timeout": {"kind": "goto", "state": "x"}},
+            "goto stands in no machine Use it inside the body of a state.",
+        ),
+    ],
+)
+def test_the_handler_of_a_timeout_is_checked(late: dict[str, Any], told: str) -> None:
+    body = {"kind": "sequence", "steps": [{"kind": "bash", "command": "ls"}], **late}
+    assert problems(body) == [told]
+
+
 def test_a_pattern_that_cannot_be_matched_in_linear_time_is_an_error() -> None:
     schema = {"type": "string", "pattern": "^(?=a)b"}
     for node in (

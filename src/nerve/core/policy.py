@@ -100,6 +100,8 @@ class Policy:
     effect: Effect | None = None
     limits: Limits | None = None
     """What the step may spend: tokens, cost, turns."""
+    on_timeout: OnError | Node | None = None
+    """What counts instead of `on_error` when the `timeout` of the step itself ran out; files only."""
 
     @classmethod
     def of(
@@ -128,6 +130,11 @@ class Policy:
             raise ValueError(f"on_error is 'fail', 'skip' or a node, not {self.on_error!r}")
         if self.effect not in (None, "repeat", "once"):
             raise ValueError(f"effect is 'repeat' or 'once', not {self.effect!r}")
+
+    def instead_of(self, failure: Result) -> OnError | Node | None:
+        """What is to be taken instead of a failure; None and 'fail' leave it as it is."""
+        is_late = failure.settled == "timeout" and self.on_timeout is not None
+        return self.on_timeout if is_late else self.on_error
 
     def over(self, default: Policy) -> Policy:
         """These settings, with those of `default` where nothing is set here."""

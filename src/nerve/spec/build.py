@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, cast
@@ -111,13 +112,17 @@ class Builder:
         retry = (
             Retry(**spec.retry.model_dump(exclude={"on"}), on=tuple(spec.retry.on)) if spec.retry else None
         )
-        return Policy.of(
+        policy = Policy.of(
             retry=retry,
             timeout=None if kind in ("gate", "wait") else spec.timeout,
             idle_timeout=spec.idle_timeout,
             on_error=on_error,
             effect=spec.effect,
         )
+        if not isinstance(spec, models.Sequence) or spec.on_timeout is None:
+            return policy
+        late = spec.on_timeout if isinstance(spec.on_timeout, str) else self.step(spec.on_timeout)
+        return replace(policy, on_timeout=late)
 
     # -- leaves and waits ----------------------------------------------------------------------
 

@@ -202,6 +202,8 @@ class Sequence(NodeBase):
 
     kind: Literal["sequence"]
     steps: list[Node]
+    on_timeout: Literal["skip"] | Node | None = None
+    """What to do instead when its own `timeout` is up; every other failure is for `on_error`."""
 
 
 class While(NodeBase):

@@ -44,7 +44,7 @@ class Entry:
         name = self.node.id or path.rpartition("/")[2].partition("[")[0] or "step"
         call = Call(path, self.node, name, self.input, policy, False, context, self.params)
         result = await context.enter(call)
-        if policy.on_error and not result.success:
+        if not result.success and policy.instead_of(result):
             if note_failure is not None:
                 note_failure(result)
             result = await recovered(context, result, call)
@@ -204,11 +204,13 @@ class Bounded(Inline):
 
     async def execute(self, context: ExecutionContext) -> Result:
         try:
-            return await self.node.execute(context)
+            result = await self.node.execute(context)
         except asyncio.CancelledError:
             sent = self.scope.detached.items()
             await give_up(self.scope, [tag for tag, each in sent if is_in(each.path, context.path)])
             raise
+        # the time of a part is not the time of this node: for it that is a failure like any other
+        return Result(result) if result.settled == "timeout" else result
 
 
 async def joined(scope: Scope, body: Awaitable[Result]) -> Result:

@@ -13,6 +13,8 @@ from nerve.spec.walk import parts, walk
 
 END = ""
 """The key of the end, which no box can have."""
+LABELLED = frozenset({"cases", "then", "otherwise", "default", "on_error", "on_timeout"})
+"""The keys of nodes that are named by the way to them: `then: build`."""
 
 
 @dataclass(slots=True)
@@ -78,7 +80,7 @@ def inner(node: models.NodeBase) -> Iterator[Item]:
             yield state_item(state, ("states", n))
         return
     for loc, part in parts(node):
-        label = str(loc[-1]) if loc[0] in ("cases", "then", "otherwise", "default", "on_error") else None
+        label = str(loc[-1]) if loc[0] in LABELLED else None
         yield item(part, f"{label}: {part.id or kind(part)}" if label else None)
 
 

@@ -78,6 +78,8 @@ def parts(node: models.NodeBase) -> Iterator[tuple[Loc, models.NodeBase]]:
             for n, state in enumerate(node.states):
                 if state.body is not None:
                     yield ("states", n, "body"), state.body
+    if isinstance(node, models.Sequence) and isinstance(node.on_timeout, models.NodeBase):
+        yield ("on_timeout",), node.on_timeout
     if isinstance(node.on_error, models.NodeBase):
         yield ("on_error",), node.on_error
 

@@ -3,9 +3,8 @@
   (state all
     (let ((fetched (node {:kind "call" :target "fetcher" :retry {:attempts 3 :delay 0}
                           :input {:input "{{ input }}" :context {}}})))
-      (with-timeout 60
-        (call painter :input {:input (input) :context {}})
-        (on-timeout (call sketcher :input {:input (input) :context {}})))
+      (node {:kind "call" :target "painter" :input {:input "{{ input }}" :context {}}
+             :on_error {:kind "call" :target "sketcher" :input {:input "{{ input }}" :context {}}}})
       (node {:kind "call" :target "counter" :on_error "skip" :input {:input "{{ input }}" :context {}}})
       (branch
         (on (> (get fetched :pages) 10)

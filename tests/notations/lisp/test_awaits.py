@@ -151,6 +151,38 @@ async def test_a_prompt_is_stopped_when_the_time_for_it_is_up(body: str) -> None
     assert len(cancelled(run)) == 1
 
 
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        (f"(with-timeout 60 {SEND} {AWAIT} {LATE})", "boom"),
+        (f"(with-timeout 60 (call worker) {LATE})", "boom"),
+        (f"(with-timeout 60 (with-timeout 0.01 (wait (signal never))) {LATE})", "timed out after 0.01 s"),
+        (f'(with-timeout 60 (gate "Sure?" :timeout 0.01) {LATE})', "Gate timeout"),
+        (f"(with-timeout 60 (call late) {LATE})", "too late"),
+        ("(with-timeout 60 (call worker) (on-timeout))", "boom"),
+    ],
+    ids=["prompt", "call", "time of an inner form", "time of a gate", "TimeoutError", "nothing to do"],
+)
+async def test_on_timeout_is_not_for_other_failures_of_the_body(body: str, error: str) -> None:
+    async def late(context: Any) -> Any:
+        raise TimeoutError("too late")
+
+    async with session() as space:
+        fail_soon(space)
+        FunctionNode("late", space, late)
+        run = await load(space, f"(state s {body})", END).start("w")
+        with pytest.raises(WorkflowFailed, match=error):
+            await value_of(run)
+    assert logged(run) == []
+
+
+async def test_the_inner_of_two_timeouts_is_handled_by_its_own_body() -> None:
+    inner = '(with-timeout 0.01 (wait (signal never)) (on-timeout (result "inner")))'
+    async with session() as space:
+        run = await load(space, f"(state s (with-timeout 60 {inner} {LATE}) (terminal))", END).start("w")
+        assert await value_of(run) == "inner"
+
+
 async def test_a_prompt_sent_before_a_select_goes_on_until_its_state_is_left() -> None:
     """A select that asks again and again must not stop what it waits for."""
     many = asyncio.Event()

@@ -66,11 +66,12 @@ def test_select_waits_for_the_first_of_several_conditions() -> None:
 def test_with_timeout_is_a_sequence_with_a_time_and_something_to_do_instead() -> None:
     [made] = steps('(with-timeout 30 (wait (signal a)) (log "x") (on-timeout (goto other)))')
     assert (made["kind"], made["timeout"], len(made["steps"])) == ("sequence", 30, 2)
-    assert made["on_error"] == {"kind": "goto", "state": "other"}
-    [made] = steps("(with-timeout 30 (wait (signal a)))")
+    assert made["on_timeout"] == {"kind": "goto", "state": "other"}
     assert "on_error" not in made
+    [made] = steps("(with-timeout 30 (wait (signal a)))")
+    assert "on_timeout" not in made
     [made] = steps("(with-timeout 30 (wait (signal a)) (on-timeout))")
-    assert made["on_error"] == "skip"
+    assert made["on_timeout"] == "skip"
 
 
 @pytest.mark.parametrize(

@@ -201,7 +201,7 @@ async def recovering(context: ExecutionContext, call: Call) -> Result:
 
 async def recovered(context: ExecutionContext, result: Result, call: Call) -> Result:
     """How a call ended, or what its policy says to take instead of a failure."""
-    instead = call.policy.on_error
+    instead = call.policy.instead_of(result)
     if result.success or instead is None or instead == "fail" or is_final(result):
         return result
     if instead == "skip":

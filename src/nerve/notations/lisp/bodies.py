@@ -269,7 +269,7 @@ def with_timeout(program: Program, form: ListForm, env: Env) -> None:
     made.put("timeout", seconds, form.items[1].place)
     if late is not None:
         instead = body(program, late.items[1:], env.names)
-        made.put("on_error", one(instead, late.place) if instead else "skip", late.place)
+        made.put("on_timeout", one(instead, late.place) if instead else "skip", late.place)
     env.add(made)
 
 

@@ -16,7 +16,7 @@ from nerve.spec.variables import compile_prompt, misspelt
 
 SEEN_BY_PROMPTS = NAMES - {"output"}
 AS_THEY_ARE = "Write \\{{ for braces that are meant as they are."
-ONE = ("body", "then", "otherwise", "default", "on_error")
+ONE = ("body", "then", "otherwise", "default", "on_error", "on_timeout")
 """The keys under which a node has another."""
 MANY = ("steps", "branches", "states")
 """The keys under which it has a list of them."""

@@ -114,6 +114,8 @@ def shapes(spec: models.WorkflowSpec, found: list[Found]) -> Iterator[Wrong]:
                 )
             case models.Graph() | models.Sequence() if not node.steps:
                 yield loc, f"a {each.kind} without steps does nothing", "Add a step."
+            case models.Sequence() if node.on_timeout is not None and node.timeout is None:
+                yield (*loc, "on_timeout"), "on_timeout without a timeout never happens", "Add a timeout."
 
 
 def expectation(check: models.Expect, loc: Loc) -> Iterator[Wrong]:
