@@ -36,3 +36,7 @@ def test_nothing_is_started_while_the_watched_run_waits() -> None:
 
 def test_a_text_for_nothing_that_waits_is_decided_as_ever() -> None:
     assert ask_for_gate(Conversation("Hello!", text="hello there"), [SHIP, NOTE], "run-1") is None
+
+
+def test_a_workflow_that_is_named_by_its_prefix_is_started_although_it_waits() -> None:
+    assert ask_for_gate(Chosen("note", "this", text="%note this"), [NOTE], "run-2") is None

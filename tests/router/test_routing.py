@@ -316,6 +316,42 @@ async def test_a_text_with_slashes_is_no_command(text: str) -> None:
     )
 
 
+@pytest.mark.requirement("S0-62")
+@pytest.mark.parametrize(
+    ("text", "intent"), [("%review", ""), (" %review  Is it right?", "Is it right?"), ("%rev a\nb", "a\nb")]
+)
+async def test_a_prefix_names_the_workflow_and_no_agent_is_asked(text: str, intent: str) -> None:
+    agent = ScriptedProvider([])
+    decision = await route(text, WORKFLOWS, agent)
+    assert isinstance(decision, Chosen)
+    assert (decision.workflow, decision.intent, decision.by) == ("review", intent, "words")
+    assert agent.calls == []
+
+
+async def test_a_prefix_with_a_name_that_does_not_exist_is_a_question() -> None:
+    decision = await route("%revue it", WORKFLOWS)
+    assert isinstance(decision, Question)
+    assert decision.question == "There is no workflow 'revue'. Which is meant: 'review', 'ship'?"
+    several = await route("%s it", [SHIP, Offered("sign")])
+    assert isinstance(several, Question)
+    assert several.candidates == ("ship", "sign")
+    nothing = await route("%ship it", [])
+    assert isinstance(nothing, Question)
+    assert nothing.question == "There is no workflow 'ship', and no other."
+
+
+async def test_a_prefix_does_not_replace_a_required_input() -> None:
+    decision = await route("%ship it", WORKFLOWS)
+    assert isinstance(decision, Question)
+    assert "number" in decision.question
+
+
+@pytest.mark.parametrize("text", ["% of reviews", "50% review", "%5 review"])
+async def test_a_percent_sign_that_names_nothing_is_plain_text(text: str) -> None:
+    decision = await route(text, WORKFLOWS, ScriptedProvider(["Fine."]))
+    assert isinstance(decision, Conversation)
+
+
 def test_a_decision_is_plain_data() -> None:
     told = Chosen("ship", "Ship", {"number": 3}, text="ship", usage=Usage(1, 2)).to_dict()
     assert told["kind"] == "workflow"

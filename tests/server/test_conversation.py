@@ -109,11 +109,20 @@ async def test_an_answer_that_is_wrong_or_open_to_doubt_is_none(api: Api) -> Non
     await message(api, "c", "ship")
     assert "Invalid choice 'perhaps'" in texts(await message(api, "c", "/answer perhaps"))[1]
     assert "Usage: /answer [GATE] TEXT" in texts(await message(api, "c", "/answer"))[1]
-    await message(api, "c", "ship")
+    await message(api, "c", "%ship")
     told = texts(await message(api, "c", "/answer yes"))[1]
     gates = (await api.gates()).gates
     assert len(gates) == 2
     assert all(f"{gate.gate_id} (g): Ship it?" in told for gate in gates)
+
+
+async def test_a_workflow_named_by_its_prefix_starts_although_a_gate_waits(api: Api) -> None:
+    await message(api, "c", "ship")
+    refused = texts(await message(api, "c", "ship again"))[1]
+    assert "To start another run, write `%ship …`." in refused
+    started = await message(api, "c", "%ship again")
+    assert started[1].text.startswith("**Starting workflow**: ship")
+    assert (await api.run(run=started[1].run)).input == "again"
 
 
 async def test_a_text_that_means_no_workflow_is_answered(api: Api) -> None:

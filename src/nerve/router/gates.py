@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from nerve.router.decision import Chosen, Decision, Question
+from nerve.router.words import PREFIXED
 
 YES_NO = frozenset(
     ["yes", "no", "y", "n", "ok", "approve", "approved", "accept", "reject", "rejected", "deny"]
@@ -57,9 +58,11 @@ def ask_for_gate(
     """The question that is asked instead of a decision, if the text may be meant for an open gate.
 
     It may be if it reads like an answer, or if the run that would be started is of the workflow that waits,
-    or if the run that the user watches waits.
+    or if the run that the user watches waits. A text that names its workflow by `%` is never meant for one.
     """
     text = decision.text
+    if PREFIXED.fullmatch(text):
+        return None
     gates = list(waiting)
     meant = [gate for gate in gates if gate.fits(text)]
     if not meant and isinstance(decision, Chosen):

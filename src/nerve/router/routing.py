@@ -12,7 +12,7 @@ from nerve.router.decision import Conversation, Decision, Offered, Question
 from nerve.router.form import held_to_inputs
 from nerve.router.hearing import Hearing
 from nerve.router.prompt import answer_schema, build_router_prompt
-from nerve.router.words import decide_by_words
+from nerve.router.words import choose_by_prefix, decide_by_words
 
 OPTIONS = Options(tools=())
 """Deciding needs no tools."""
@@ -55,6 +55,9 @@ async def stream(
     offered = list(workflows)
     if (command := COMMAND.match(text)) is not None:
         yield not_routed(text, command[0])
+        return
+    if (named := choose_by_prefix(text, offered)) is not None:
+        yield held_to_inputs(named, offered)
         return
     if provider is None:
         decision = held_to_inputs(decide_by_words(text, offered), offered)

@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from nerve.router.decision import Chosen, Conversation, Decision, Offered, Question, listed
+from nerve.router.names import Ambiguous, match_name
 
 NAME, DESCRIPTION, CALLED = 3.0, 1.0, 6.0
 ENOUGH = 4.0
@@ -36,6 +37,9 @@ FILLER = COMMANDS | frozenset(
 """Words behind a name that tell its workflow nothing."""
 ASKING = frozenset(["what", "how", "why", "when", "where", "which", "who", "is", "are", "does", "did"])
 REFUSING = re.compile(r"\b(?:not|never|without|instead|do(?:es)?n['’]?t|stop|cancel)\b", re.IGNORECASE)
+
+PREFIXED = re.compile(r"\s*%(?P<name>[^\W\d][\w.-]*)(?!\S)(?P<rest>.*)", re.DOTALL)
+"""A text that names its workflow: `%name text`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,25 @@ def decide_by_words(text: str, workflows: Sequence[Offered]) -> Decision:
         reason = f"{reason}; not started, because {why}"
         return Question(ask(why, candidates), candidates, text, text=text, by="words", reason=reason)
     return Chosen(best.name, said_to(best.name, text), text=text, by="words", reason=reason)
+
+
+def choose_by_prefix(text: str, workflows: Sequence[Offered]) -> Decision | None:
+    """The workflow of a text that begins with `%name`, or a question if there is none; else None."""
+    if (named := PREFIXED.fullmatch(text)) is None:
+        return None
+    name, rest = named["name"], named["rest"].strip()
+    names = tuple(each.name for each in workflows)
+    reason = "a text that begins with % names its workflow"
+    match match_name(name, names):
+        case str(meant):
+            return Chosen(meant, rest, text=text, by="words", reason=reason)
+        case Ambiguous(names):
+            asked = f"Several workflows match '{name}'. Which is meant: {listed(names)}?"
+        case _ if names:
+            asked = f"There is no workflow '{name}'. Which is meant: {listed(names)}?"
+        case _:
+            asked = f"There is no workflow '{name}', and no other."
+    return Question(asked, names, rest, text=text, by="words", reason=reason)
 
 
 def ranked(text: str, workflows: Sequence[Offered]) -> list[Score]:

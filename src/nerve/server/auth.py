@@ -160,10 +160,9 @@ def check_meant(scope: Mapping[str, Any]) -> None:
 def need(caller: Scope, scope: Scope) -> None:
     """Refuse a caller whose token is for something else."""
     if scope not in MAY[caller]:
+        other = f" for '{scope}', or" if scope != "admin" else ""
         raise ApiError(
-            "forbidden",
-            f"a token for '{caller}' may not do this",
-            f"Use a token for '{scope}', or for 'admin'.",
+            "forbidden", f"a token for '{caller}' may not do this", f"Use a token{other} for 'admin'."
         )
 
 
