@@ -125,6 +125,12 @@ async def test_a_workflow_named_by_its_prefix_starts_although_a_gate_waits(api: 
     assert (await api.run(run=started[1].run)).input == "again"
 
 
+async def test_a_gate_of_another_conversation_keeps_nothing_from_starting(api: Api) -> None:
+    await message(api, "c", "ship")
+    assert (await message(api, "other", "ship"))[1].run is not None
+    assert len((await api.gates()).gates) == 2
+
+
 async def test_a_text_that_means_no_workflow_is_answered(api: Api) -> None:
     asked, answered = await message(api, "c", "good morning")
     assert (asked.role, answered.role, answered.run) == ("user", "assistant", None)

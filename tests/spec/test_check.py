@@ -402,3 +402,12 @@ def test_the_parser_of_shell_scripts_is_imported_only_for_a_script_with_a_value(
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "False False\nTrue False\n"
+
+
+def test_an_agent_that_waits_for_one_below_it_in_the_text_does_not_run_beside_it() -> None:
+    steps = [{"kind": "prompt", "id": "b", "text": "x", "depends_on": ["a"]}, prompt_step("a")]
+    assert checked({"name": "flow", "body": {"kind": "graph", "steps": steps}}).problems == []
+
+
+def prompt_step(id: str) -> dict[str, Any]:
+    return {"kind": "prompt", "id": id, "text": "x"}

@@ -277,7 +277,8 @@ async def route(session: Session, asked: models.Route) -> models.RouteTold:
     decision = await project_router(session).route(asked.text)
     started = asked.key is not None and session.engine.store.run_by_key(session.name, asked.key) is not None
     if asked.start and not started:
-        decision = ask_for_gate(decision, await waiting_gates(session), asked.watching) or decision
+        waiting = await waiting_gates(session, None if asked.watching else asked.conversation)
+        decision = ask_for_gate(decision, waiting, asked.watching) or decision
     run = None
     if asked.start:
         if asked.key is not None and isinstance(decision, Chosen):
@@ -292,8 +293,8 @@ async def route(session: Session, asked: models.Route) -> models.RouteTold:
     return models.RouteTold(kind=kind, run=run_told(run) if run is not None else None, **told)
 
 
-async def waiting_gates(session: Session) -> list[Waiting]:
-    """The open gates of all runs, with the run at the top that each belongs to."""
+async def waiting_gates(session: Session, conversation: str | None = None) -> list[Waiting]:
+    """Return the open gates of all runs, or of those of a conversation, with the run that no other called."""
     from nerve.api.queries import gates
     from nerve.router.gates import Waiting
 
@@ -302,6 +303,8 @@ async def waiting_gates(session: Session) -> list[Waiting]:
         run_id, store = gate.run_id, session.engine.store
         while (row := store.run(run_id)) is not None and row.parent is not None:
             run_id = row.parent
+        if conversation is not None and (row is None or row.conversation != conversation):
+            continue  # other people write there
         answers = tuple(gate.choices or gate.options or ())
         workflow = row.workflow if row is not None else gate.workflow or ""
         found.append(Waiting(gate.gate_id, gate.prompt, answers, run_id, workflow))

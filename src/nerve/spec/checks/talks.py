@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 
 from nerve.spec import models
-from nerve.spec.checks.order import Order, Sight
+from nerve.spec.checks.order import Order
 from nerve.spec.checks.rules import Wrong
-from nerve.spec.source import Document
+from nerve.spec.source import Document, Loc
 from nerve.spec.walk import Found, parts
 
 Talks = Mapping[str, dict[str, bool]]
@@ -79,28 +80,58 @@ def threads(node: models.NodeBase) -> dict[str, bool]:
 
 
 def same_folder(found: list[Found], document: Document) -> Iterator[Wrong]:
-    """Agents that can run at the same time in the same folder, each with the first that it is beside."""
-    sight = Sight(found)
+    """Warn of agents that can run at the same time in the same folder, once for each step that has one."""
     agents = [each for each in found if may_edit(each.spec, document)]
-    for number, one in enumerate(agents):
-        for around in one.above:
-            if isinstance(around.spec, models.MapSpec) and around.spec.max_parallel > 1:
+    for agent in agents:
+        if any(isinstance(each.spec, models.MapSpec) and each.spec.max_parallel > 1 for each in agent.above):
+            yield (
+                agent.loc,
+                f"'{agent.name}' runs at the same time for several items, and its agents share a folder",
+                "Set max_parallel to 1, or deny Edit and Write in permissions.",
+            )
+    places, warned = {each.loc: place for place, each in enumerate(agents)}, set[Loc]()
+    for around, parts_with_agents in agents_by_part(agents):
+        for pair in concurrent_pairs(around, parts_with_agents):
+            first, second = sorted(pair, key=lambda agent: places[agent.loc])
+            if second.loc not in warned:
+                warned.add(second.loc)
                 yield (
-                    one.loc,
-                    f"'{one.name}' runs at the same time for several items, and its agents share a folder",
-                    "Set max_parallel to 1, or deny Edit and Write in permissions.",
-                )
-                break
-        for other in agents[:number]:
-            same = folder_of(one.spec) == folder_of(other.spec) and one.name != other.name
-            if same and sight.beside(one, other):
-                yield (
-                    one.loc,
-                    f"the agents of '{other.name}' and '{one.name}' can run at the same time in the same"
+                    second.loc,
+                    f"the agents of '{first.name}' and '{second.name}' can run at the same time in the same"
                     " folder, where one can undo the work of the other",
-                    f"Make '{one.name}' depend on '{other.name}', or let only one edit: deny Edit and Write.",
+                    f"Make '{second.name}' depend on '{first.name}',"
+                    " or let only one edit: deny Edit and Write.",
                 )
-                break
+
+
+def agents_by_part(agents: list[Found]) -> Iterator[tuple[Found, dict[int, Found]]]:
+    """For each graph and parallel, and each folder, the first agent of each of its parts by its place."""
+    held: dict[tuple[int, str], tuple[Found, dict[int, Found]]] = {}
+    for agent in agents:
+        for around, part in pairwise((*agent.above, agent)):
+            key, *place = part.loc[len(around.loc) :]
+            if around.kind in ("graph", "parallel") and key != "on_error":
+                _, parts_with_agents = held.setdefault((id(around), folder_of(agent.spec)), (around, {}))
+                parts_with_agents.setdefault(int(place[0]), agent)
+    yield from held.values()
+
+
+def concurrent_pairs(around: Found, agents: dict[int, Found]) -> Iterator[tuple[Found, Found]]:
+    """Each agent that can run beside another one, with the first of those."""
+    if not isinstance(around.spec, models.Graph):
+        first, *others = agents.values()
+        yield from ((first, other) for other in others)
+        return
+    order = Order(around.spec.steps)
+    places = {step.id: place for place, step in enumerate(around.spec.steps)}
+    names, seen = list(order.places), 0
+    for name in order.sorted:
+        if (agent := agents.get(places[name])) is None:
+            continue
+        if beside := seen & ~order.earlier(name):
+            first_name = names[(beside & -beside).bit_length() - 1]
+            yield agents[places[first_name]], agent
+        seen |= order.bit(name)
 
 
 def may_edit(node: models.NodeBase, document: Document) -> bool:
