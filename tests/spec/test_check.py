@@ -307,7 +307,19 @@ READER = {**AGENT, "permissions": {"deny": ["Edit", "Write"]}}
         ({"kind": "map", "max_parallel": 1, "body": {**AGENT, "id": "a"}}, ""),
         ({"kind": "parallel", "branches": [{**AGENT, "id": "a"}, {**READER, "id": "b"}]}, ""),
         ({"kind": "graph", "steps": [{**AGENT, "id": "a"}, {**AGENT, "id": "b", "depends_on": ["a"]}]}, ""),
+        ({"kind": "graph", "steps": [{**AGENT, "id": "a", "depends_on": ["b"]}, {**AGENT, "id": "b"}]}, ""),
         ({"kind": "sequence", "steps": [{**AGENT, "id": "a"}, {**AGENT, "id": "b"}]}, ""),
+        (
+            {
+                "kind": "parallel",
+                "branches": [
+                    {"kind": "sequence", "id": "s", "steps": [{**AGENT, "id": "a"}, {**AGENT, "id": "b"}]},
+                    {"kind": "bash", "id": "c", "command": "ls"},
+                ],
+                "on_error": {**AGENT, "id": "d"},
+            },
+            "",
+        ),
         (
             {
                 "kind": "parallel",
