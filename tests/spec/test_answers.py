@@ -271,6 +271,23 @@ def test_nothing_is_warned_of_where_nothing_can_be_declared(text: str) -> None:
     assert warnings(text) == []
 
 
+def notes(text: str) -> list[str]:
+    found = check(read(text, "w.json")).problems
+    return [f"{each.message} {each.fix}" for each in found if each.severity == "note" and each.fix]
+
+
+@pytest.mark.requirement("S2-14")
+def test_a_condition_on_the_success_of_an_answer_that_need_not_say_it_is_noted() -> None:
+    on_success = decide("context.test.success === true")
+    [said] = notes(steps(agent("test", next="if"), *on_success))
+    assert "an answer of 'test' that is not JSON with success: false counts as a success" in said
+    assert "Add 'success' to output_schema of 'test'" in said
+    declared = {"properties": {"success": {"type": "boolean"}}}
+    assert notes(steps(agent("test", next="if", output_schema=declared), *on_success)) == []
+    assert notes(steps({**transform("test", "1"), "next": "if"}, *on_success)) == []
+    assert notes(steps(agent("test", next="if"), *decide("!context.test.error"))) == []
+
+
 def test_a_declared_success_that_nothing_handles_is_warned_of() -> None:
     schema = {"properties": {"success": {"type": "boolean"}}}
     test = agent("test", output_schema=schema)

@@ -40,8 +40,8 @@ def check(document: Document, known: names.Known | None = None) -> Checked:
         doubtful = [*flow.endless(found, document.states), *fields.unhandled(found)]
         doubtful += fields.undeclared(document, spec, found)
         doubtful += talks.same_folder(found, document)
-        for loc, message, fix in doubtful:
-            problems.append(replace(document.problem(loc, message, fix), severity="warning"))
+        for severity, told in (("warning", doubtful), ("note", fields.undecided(document, spec, found))):
+            problems += [replace(document.problem(*each), severity=severity) for each in told]
     return Checked(document, spec, in_order([*problems, *document.notes]))
 
 

@@ -10,7 +10,7 @@ from nerve.spec import models
 from nerve.spec.checks.names import CHILD
 from nerve.spec.checks.rules import Wrong, near
 from nerve.spec.checks.texts import is_condition
-from nerve.spec.source import Document
+from nerve.spec.source import Document, Loc
 from nerve.spec.walk import Found, Written, hyphens, written
 
 OF_THE_STEP = frozenset({"success", "output", "error", "attributes", "status", "length"})
@@ -24,18 +24,45 @@ CONDITIONS = frozenset({"when", "condition", "until"})
 
 def undeclared(document: Document, spec: models.WorkflowSpec, found: list[Found]) -> Iterator[Wrong]:
     """Fields of an agent's answer that a condition reads and no schema of the answer has."""
-    named: dict[str, list[Found]] = {}
+    named = by_id(found)
+    for loc, paths in paths_of_conditions(document, spec, found):
+        for id, field in sorted(fields_read(paths)):
+            if id in named and (wrong := lacking(id, field, named[id])):
+                yield loc, *wrong
+
+
+def undecided(document: Document, spec: models.WorkflowSpec, found: list[Found]) -> Iterator[Wrong]:
+    """Conditions on the `success` of an agent whose answer need not say it."""
+    named = by_id(found)
+    for loc, paths in paths_of_conditions(document, spec, found):
+        read = {path[1] for path in paths if path[0] in ("context", "steps") and path[2:3] == ("success",)}
+        for id in sorted(read & named.keys()):
+            if lacking(id, "success", named[id]):
+                message = f"an answer of '{id}' that is not JSON with success: false counts as a success"
+                yield loc, message, f"Add 'success' to output_schema of '{id}' if the answer is to decide."
+
+
+def by_id(found: list[Found]) -> dict[str, list[models.NodeBase]]:
+    """The nodes that have an id, by their ids."""
+    named: dict[str, list[models.NodeBase]] = {}
     for each in found:
         if each.spec.id:
-            named.setdefault(each.spec.id, []).append(each)
+            named.setdefault(each.spec.id, []).append(each.spec)
+    return named
+
+
+def paths_of_conditions(
+    document: Document, spec: models.WorkflowSpec, found: list[Found]
+) -> Iterator[tuple[Loc, frozenset[tuple[str, ...]]]]:
+    """What each condition reads, with the place of the condition."""
     hyphenated = hyphens(spec, found)
     for each in found:
         for text in written(each.spec):
-            if not (decides(text) or (text.loc == ("expression",) and is_condition(document, each))):
-                continue
-            for id, field in sorted(read_fields(text, hyphenated)):
-                if id in named and (wrong := lacking(id, field, [one.spec for one in named[id]])):
-                    yield each.loc + text.loc, *wrong
+            if decides(text) or (text.loc == ("expression",) and is_condition(document, each)):
+                try:
+                    yield each.loc + text.loc, compile(text.source, hyphens=hyphenated).paths
+                except ExprError:
+                    continue
 
 
 def decides(text: Written) -> bool:
@@ -43,12 +70,8 @@ def decides(text: Written) -> bool:
     return text.way == "expression" and text.loc[-1] in CONDITIONS and text.loc[0] != "expect"
 
 
-def read_fields(text: Written, hyphenated: frozenset[str]) -> set[tuple[str, str]]:
+def fields_read(paths: frozenset[tuple[str, ...]]) -> set[tuple[str, str]]:
     """The steps that a condition reads, each with the field of its answer."""
-    try:
-        paths = compile(text.source, hyphens=hyphenated).paths
-    except ExprError:
-        return set()
     found = set()
     for path in paths:
         match path:
