@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from nerve.agents import registry
-from nerve.cli.common import counted
+from nerve.cli.common import count_noun
 from nerve.cli.completion import WorkflowName
 from nerve.cli.defined import document_of
 from nerve.cli.exits import COMPLETED, FAILED
@@ -48,12 +48,12 @@ class Findings:
         return {"workflows": self.workflows, "errors": self.errors, "problems": problems}
 
     def summary(self) -> str:
-        told = counted(self.workflows, "workflow")
+        told = count_noun(self.workflows, "workflow")
         warnings = sum(problem.severity == "warning" for problem in self.problems)
         if not self.errors and not warnings:
             return f"{told}, no problems"
-        parts = [counted(self.errors, "error") if self.errors else "no errors"]
-        return ", ".join([told, *parts, *([counted(warnings, "warning")] if warnings else [])])
+        parts = [count_noun(self.errors, "error") if self.errors else "no errors"]
+        return ", ".join([told, *parts, *([count_noun(warnings, "warning")] if warnings else [])])
 
 
 def check(*targets: WorkflowName, json: Flag = False, quiet: Flag = False) -> int:

@@ -245,6 +245,6 @@ def console(common: Common) -> Console:
     return Console(stderr=True, highlight=False, quiet=common.quiet)
 
 
-def counted(number: int, what: str) -> str:
+def count_noun(number: int, what: str) -> str:
     """A number of things in words, such as `1 run`."""
     return f"{number} {what}{'' if number == 1 else 's'}"

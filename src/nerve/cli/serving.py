@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter, validators
 
-from nerve.cli.common import Files, Flag, counted
+from nerve.cli.common import Files, Flag, count_noun
 from nerve.cli.flags import Many
 from nerve.cli.project import STORE, plain
 from nerve.cli.providing import provide
@@ -88,10 +88,10 @@ def serve(
 def lines(serving: Serving) -> list[str]:
     """What the owner of a server is told."""
     problems = [f"{each['file']}: {each['message']}" for each in serving.problems]
-    going = f", resuming {counted(serving.recovered, 'run')}" if serving.recovered else ""
+    going = f", resuming {count_noun(serving.recovered, 'run')}" if serving.recovered else ""
     return [
         *problems,
-        f"Serving {counted(serving.workflows, 'workflow')} at {serving.url}{going}. Ctrl-C stops it.",
+        f"Serving {count_noun(serving.workflows, 'workflow')} at {serving.url}{going}. Ctrl-C stops it.",
         f"Sign in a browser, once: {serving.launch_url if sys.stderr.isatty() else SIGN_IN}",
         f"The token for programs is in {serving.token_file}",
     ]

@@ -197,7 +197,7 @@ OF_STEPS = {"iterations": "max_iterations", "wall_time": "max_duration_ms"}
 
 
 def message(name: str, limits: Limits, path: str, elapsed: float = 0.0, kind: str = "") -> str:
-    """What is said to whoever reaches a limit; `elapsed` are the seconds of running, without waits.
+    """The message for a limit that is reached; `elapsed` are the seconds of running, without waits.
 
     `kind` is that of the workflow, by which its file calls the limit.
     """

@@ -16,7 +16,7 @@ from nerve.engine.quiescence import is_woken, quiescence_of
 from nerve.engine.records import outcome_of
 
 RESTLESS = 10_000
-"""Turns of the loop after which a body that is not at rest is told what comes next: it may be spinning."""
+"""Turns of the loop after which a body that is not at rest receives the next outcome: it may be spinning."""
 
 UNSEEN = 8
 """Turns without a woken task after which a body counts as at rest, on a loop that hides its ready queue."""
@@ -191,7 +191,7 @@ class Delivery:
         return record is not None and self.awaits(record)
 
     def _takes_queue(self) -> bool:
-        """Whether the queue comes next: what is new is told after what is recorded, as on the next replay."""
+        """Whether the queue comes next: new outcomes come after recorded ones, as on the next replay."""
         if not self._queue or self.replay is None or self._queue[0][0] == 0:
             return bool(self._queue)
         obstacle = self.replay.obstacle()

@@ -16,7 +16,7 @@ from nerve.engine.tasks import OWNER, Owner, outside
 
 
 class Body(Owner, Protocol):
-    """What is told whether it has come to rest."""
+    """What is notified whether it has come to rest."""
 
     @property
     def tasks(self) -> Collection[asyncio.Future[Any]]: ...

@@ -44,7 +44,7 @@ def kept(path: Path) -> str:
     text = path.read_text(encoding="ascii", errors="replace").strip()
     if not TOKEN.fullmatch(text):
         raise Unsafe(f"there is no token in {path}", "Remove it: a new one is made")
-    if not is_own_token(path, text):  # whoever put it there knows it
+    if not is_own_token(path, text):  # another user may know it
         raise Unsafe(
             f"the token in {path} was not made by this user on this machine", "Remove it: a new one is made"
         )

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeVar, cast
 from nerve.core.nodes.base import ControlNode, Names, Node
 from nerve.core.nodes.bash import BashNode
 from nerve.core.nodes.control.branch_node import BranchNode
-from nerve.core.nodes.control.gate_node import GateNode, judged
+from nerve.core.nodes.control.gate_node import GateNode, judge_answer
 from nerve.core.nodes.control.loop_node import LoopNode, LoopState
 from nerve.core.nodes.control.machine_node import MachineNode, State
 from nerve.core.nodes.control.map_node import MapNode
@@ -427,7 +427,7 @@ def settled(spec: models.Parallel, result: Result) -> Result:
 def gate_result(spec: models.Gate, result: Result) -> Result:
     """The answer as the gate gives it; when the time is up, that is the default answer if there is one."""
     if not result.success and result.error_type == "TimeoutError" and spec.default is not None:
-        result = judged(spec.default, spec.reject, {"timed_out": True})
+        result = judge_answer(spec.default, spec.reject, {"timed_out": True})
     if not result.success and not is_rejected(result):
         return result
     approved = approves(spec, result.output)

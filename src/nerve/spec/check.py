@@ -37,10 +37,13 @@ def check(document: Document, known: names.Known | None = None) -> Checked:
         wrong += [*names.unknown(spec, found, known), *names.ungiven(found, known)] if known else ()
         problems = [document.problem(loc, message, fix) for loc, message, fix in wrong]
         problems += texts.wrong_texts(document, spec, found)
-        doubtful = [*flow.endless(found, document.states), *fields.unhandled(found)]
-        doubtful += fields.undeclared(document, spec, found)
+        doubtful = [*flow.endless(found, document.states), *fields.find_unhandled_failures(found)]
+        doubtful += fields.find_undeclared_fields(document, spec, found)
         doubtful += talks.same_folder(found, document)
-        for severity, told in (("warning", doubtful), ("note", fields.undecided(document, spec, found))):
+        for severity, told in (
+            ("warning", doubtful),
+            ("note", fields.find_undecided_success(document, spec, found)),
+        ):
             problems += [replace(document.problem(*each), severity=severity) for each in told]
     return Checked(document, spec, in_order([*problems, *document.notes]))
 

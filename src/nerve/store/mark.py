@@ -157,7 +157,7 @@ def _has_event(db: apsw.Connection, event: LastEvent) -> bool:
     try:
         return bool(db.execute(SQL["select_hash"], (event.run, event.seq)).get == event.hash)
     except apsw.Error:
-        return False  # also where there is no such table: the log that had it is gone
+        return False  # also if the table is missing: the log that had it is gone
 
 
 def _has_hole(wal: Path, accepted: int) -> bool:

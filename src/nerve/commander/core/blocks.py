@@ -68,7 +68,7 @@ class Block:
     value: Any = None
     """What a reference gives: the result of a run, or the text."""
     number: int = 0
-    """By which a result is referred to, counted from 1; 0 for what is no result."""
+    """By which a result is referred to, counted from 1; 0 for anything else."""
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
     done: bool = True
     ended: int = 0

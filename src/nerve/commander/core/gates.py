@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from nerve.api.models import GateTold
 
 WIDEST = 60
-"""Characters of choices that stand beside a prompt."""
+"""Characters of choices that are shown beside a prompt."""
 YES = ("approve", "approved", "yes", "y", "ok", "accept", "allow", "true")
 NO = ("reject", "rejected", "no", "n", "deny", "decline", "refuse", "cancel", "false")
 """What choices are called that approve, and that reject."""

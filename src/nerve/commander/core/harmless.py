@@ -23,8 +23,8 @@ def harmless(text: str) -> str:
     return "".join(map(written, text)) if not text.isprintable() else text
 
 
-def indented(text: str) -> str:
-    """Text of others in a line of ours: its further lines are indented, and none looks like one of ours."""
+def indent_lines(text: str) -> str:
+    """Return foreign text with its further lines indented, so that none looks like a line of ours."""
     return text.replace("\n", f"\n{INDENT}")
 
 

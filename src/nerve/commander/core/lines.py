@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nerve.commander.core.forms import takes, written
-from nerve.commander.core.harmless import indented
+from nerve.commander.core.harmless import indent_lines
 from nerve.core.event import WorkflowEvent, WorkflowEventType
 from nerve.core.steps import step_label, step_name
 
@@ -92,7 +92,7 @@ def shown(value: Any) -> str:
 def plain(event: WorkflowEvent) -> str | None:
     """An event as a line of its own, for pipes and files; None for those nobody needs there."""
     line = plain_line(event)
-    return indented(line) if line is not None else None
+    return indent_lines(line) if line is not None else None
 
 
 def plain_line(event: WorkflowEvent) -> str | None:
@@ -182,7 +182,7 @@ def tool_summary(data: dict[str, Any]) -> str:
 def logged(event: WorkflowEvent) -> str | None:
     """An event as a line of a log; None for those that nobody reads there."""
     line = logged_line(event)
-    return indented(line) if line is not None else None
+    return indent_lines(line) if line is not None else None
 
 
 def logged_line(event: WorkflowEvent) -> str | None:

@@ -15,7 +15,7 @@ from nerve.commander.core.choosing import whose
 from nerve.commander.core.desk import Changes, Desk, RunCard
 from nerve.commander.core.forms import example, lines
 from nerve.commander.core.gates import NO, YES, name_of, preview_of
-from nerve.commander.core.harmless import INDENT, beginning, harmless, indented
+from nerve.commander.core.harmless import INDENT, beginning, harmless, indent_lines
 from nerve.commander.core.lines import gate_line
 from nerve.commander.core.tree import spent
 from nerve.commander.renderer import gate_panel
@@ -107,11 +107,11 @@ class Printer:
                 yield self._prose(block.text)
             case "error":
                 self._asked = self._asked if self.terminal else None  # a gate that is still open asks again
-                yield Text(f"✗ {indented(harmless(block.text))}", "red")
+                yield Text(f"✗ {indent_lines(harmless(block.text))}", "red")
             case "gate" if block.gate is not None:
                 yield from self._gate(block.gate, block.name)
             case _:
-                yield Text(indented(harmless(block.text)), "dim")
+                yield Text(indent_lines(harmless(block.text)), "dim")
 
     def _prose(self, text: str) -> RenderableType:
         """A text as Markdown, which stays as it is where nothing can be drawn."""
@@ -137,7 +137,7 @@ class Printer:
         if gate.gate_id == self._asked:
             return
         if not self.terminal:
-            yield Text(indented(harmless(gate_line(gate.model_dump()))))
+            yield Text(indent_lines(harmless(gate_line(gate.model_dump()))))
         answer = f"Type JSON, such as {harmless(example(gate.form))}" if gate.form is not None else ""
         yield from self._card(gate, name_of(gate), answer)
 
@@ -152,7 +152,7 @@ class Printer:
         for line in preview_of(about).splitlines():
             yield Text(f"  {harmless(line)}")
         for n, choice in enumerate(gate.choices or [], start=1):
-            yield Text(f"  {n} {indented(harmless(choice))}")
+            yield Text(f"  {n} {indent_lines(harmless(choice))}")
         for line in lines(gate.form or {}):
             yield Text(f"  {line}")
         if hint:
@@ -251,9 +251,9 @@ class Printer:
                     yield self._inner(Text(rest, "dim"))
 
     def _inner(self, thing: RenderableType) -> RenderableType:
-        """What a step says, indented: no line of it looks like one that tells what happens."""
+        """What a step says, with its further lines indented, so that none looks like an event line."""
         if isinstance(thing, Text) and not self.terminal:
-            return Text(INDENT + indented(thing.plain))
+            return Text(INDENT + indent_lines(thing.plain))
         return Padding(thing, (0, 0, 0, 2))
 
     def _over(self, block: Block, printed: Printed, card: RunCard | None) -> Iterator[RenderableType]:
@@ -262,7 +262,7 @@ class Printer:
         name = harmless(block.name)
         took = took_of(card)
         if state != "completed":
-            why = f": {indented(harmless(block.text))}" if block.text and block.text != state else ""
+            why = f": {indent_lines(harmless(block.text))}" if block.text and block.text != state else ""
             yield Text(f"[workflow] {symbol} {name} {state}{took}{why}", style)
             return
         yield Text(f"[workflow] {symbol} {name} completed{took}{self._reference(block)}", style)

@@ -387,7 +387,7 @@ class Session:
     def list_workflow_runs(
         self, workflow_id: str | None = None, state: WorkflowState | str | None = None
     ) -> list[WorkflowRunInfo]:
-        """What is told about the runs of this session, oldest first; with a `state`, of those in it."""
+        """Return what is known of the runs of this session, oldest first; with a `state`, of those in it."""
         wanted = None if state is None else state_named(state)
         rows = self.engine.store.runs(session=self.name, workflow=workflow_id)
         known = [row for row in rows if self.engine.has_workflow(row)]

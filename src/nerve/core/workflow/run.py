@@ -363,7 +363,7 @@ class WorkflowRun:
         await self._engine.commands.decide(self, path, "fail", error, reply)
 
     def to_info(self) -> WorkflowRunInfo:
-        """What is told about the run now: its state, its times, its result or error, its open gates."""
+        """Return the state of the run, its times, its result or error, and its open gates."""
         gates = [gate.to_dict() for gate in self.pending_gates]
         return WorkflowRunInfo(
             self._run_id,

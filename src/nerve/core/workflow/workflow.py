@@ -119,7 +119,7 @@ class Workflow(Node):
         return []
 
     def to_info(self) -> WorkflowInfo:
-        """What is told about the workflow: id, description and time of creation."""
+        """Return the id, description and time of creation of the workflow."""
         return WorkflowInfo(self.name, self._description, self._created_at)
 
     @property

@@ -39,7 +39,7 @@ def get(given: Texts) -> str:
     return f"({given[0]}?.[{given[1]}] ?? {given[2] if len(given) > 2 else 'null'})"
 
 
-def chained(operator: str) -> Function:
+def chain_operator(operator: str) -> Function:
     """A comparison of each value with the next."""
 
     def write(given: Texts) -> str:
@@ -61,12 +61,12 @@ FUNCTIONS: Final = {
     "*": between("*"),
     "/": between("/"),
     "mod": Function(2, 2, lambda given: f"((({given[0]}) % ({given[1]}) + ({given[1]})) % ({given[1]}))"),
-    "=": chained("==="),
+    "=": chain_operator("==="),
     "!=": between("!==", 2, 2),
-    "<": chained("<"),
-    ">": chained(">"),
-    "<=": chained("<="),
-    ">=": chained(">="),
+    "<": chain_operator("<"),
+    ">": chain_operator(">"),
+    "<=": chain_operator("<="),
+    ">=": chain_operator(">="),
     "not": Function(1, 1, lambda given: f"(!{given[0]})"),
     "and": between("&&", 1),
     "or": between("||", 1),

@@ -22,22 +22,26 @@ OF_THE_AGENT = frozenset(
 CONDITIONS = frozenset({"when", "condition", "until"})
 
 
-def undeclared(document: Document, spec: models.WorkflowSpec, found: list[Found]) -> Iterator[Wrong]:
+def find_undeclared_fields(
+    document: Document, spec: models.WorkflowSpec, found: list[Found]
+) -> Iterator[Wrong]:
     """Fields of an agent's answer that a condition reads and no schema of the answer has."""
     named = by_id(found)
     for loc, paths in paths_of_conditions(document, spec, found):
         for id, field in sorted(fields_read(paths)):
-            if id in named and (wrong := lacking(id, field, named[id])):
+            if id in named and (wrong := describe_missing_field(id, field, named[id])):
                 yield loc, *wrong
 
 
-def undecided(document: Document, spec: models.WorkflowSpec, found: list[Found]) -> Iterator[Wrong]:
+def find_undecided_success(
+    document: Document, spec: models.WorkflowSpec, found: list[Found]
+) -> Iterator[Wrong]:
     """Conditions on the `success` of an agent whose answer need not say it."""
     named = by_id(found)
     for loc, paths in paths_of_conditions(document, spec, found):
         read = {path[1] for path in paths if path[0] in ("context", "steps") and path[2:3] == ("success",)}
         for id in sorted(read & named.keys()):
-            if lacking(id, "success", named[id]):
+            if describe_missing_field(id, "success", named[id]):
                 message = f"an answer of '{id}' that is not JSON with success: false counts as a success"
                 yield loc, message, f"Add 'success' to output_schema of '{id}' if the answer is to decide."
 
@@ -82,7 +86,7 @@ def fields_read(paths: frozenset[tuple[str, ...]]) -> set[tuple[str, str]]:
     return {(id, field) for id, field in found if field not in ("length", "error")}
 
 
-def lacking(id: str, field: str, steps: list[models.NodeBase]) -> tuple[str, str] | None:
+def describe_missing_field(id: str, field: str, steps: list[models.NodeBase]) -> tuple[str, str] | None:
     """What is said of a field that no answer of these steps is declared to have."""
     known: list[str] = []
     for step in steps:
@@ -111,7 +115,7 @@ def fields_of(schema: dict[str, Any]) -> list[str] | None:
     return list(fields) if plain and not others and isinstance(fields, dict) else None
 
 
-def unhandled(found: list[Found]) -> Iterator[Wrong]:
+def find_unhandled_failures(found: list[Found]) -> Iterator[Wrong]:
     """Steps whose answer is declared to have a `success`, and that nothing handles if it is false."""
     for each in found:
         schema = getattr(each.spec, "output_schema", None)

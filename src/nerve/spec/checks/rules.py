@@ -130,7 +130,11 @@ def expectation(check: models.Expect, loc: Loc) -> Iterator[Wrong]:
 def schema(given: dict[str, Any] | None, loc: Loc) -> Iterator[Wrong]:
     if given is not None and (flaw := flaw_of(given)):
         pattern = flaw.startswith("pattern ")
-        yield loc, flaw if pattern else f"this is no JSON Schema: {flaw}", "" if pattern else "Mend it."
+        yield (
+            loc,
+            flaw if pattern else f"this is not a valid JSON Schema: {flaw}",
+            "" if pattern else "Fix it.",
+        )
 
 
 def wait(node: models.Wait, loc: Loc) -> Iterator[Wrong]:

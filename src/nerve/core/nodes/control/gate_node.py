@@ -75,7 +75,7 @@ class GateNode(ControlNode):
                 return Result.failed("Gate timeout", "TimeoutError")
             try:
                 if self._accepts(answer, context):
-                    return judged(answer, self.reject, {"gate_input": answer})
+                    return judge_answer(answer, self.reject, {"gate_input": answer})
                 note, problem = f"'{answer}' was not accepted", "Invalid response"
             except Exception as error:
                 note = f"'{answer}' was not accepted: {text_of(error.__cause__ or error)}"
@@ -133,7 +133,7 @@ class GateNode(ControlNode):
         waiting[0].get_loop().call_soon_threadsafe(answer_to, waiting[0], answer)
 
 
-def judged(answer: Any, reject: Sequence[str], attributes: dict[str, Any]) -> Result:
+def judge_answer(answer: Any, reject: Sequence[str], attributes: dict[str, Any]) -> Result:
     """What a gate gives for an answer: the answer, or a rejection."""
     if answer in reject:
         return Result.failed(f"rejected: {answer}", REJECTED, answer, attributes)
