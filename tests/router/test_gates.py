@@ -10,7 +10,8 @@ NOTE = Waiting("g2", "What is to be noted?", (), "run-2", "note")
 
 
 @pytest.mark.parametrize(
-    ("text", "answer"), [("approve", "approve"), ("Reject!", "reject"), ("yes", "…"), ("no.", "…")]
+    ("text", "answer"),
+    [("approve", "approve"), ("Reject!", "reject"), ("2", "reject"), ("yes", "…"), ("no.", "…")],
 )
 def test_a_text_that_reads_like_an_answer_is_no_conversation(text: str, answer: str) -> None:
     asked = ask_for_gate(Conversation("?", text=text, by="words"), [SHIP])
@@ -32,6 +33,10 @@ def test_nothing_is_started_while_the_watched_run_waits() -> None:
     asked = ask_for_gate(decided, [NOTE, SHIP], watching="run-1")
     assert asked is not None
     assert "/answer g1 …" in asked.question
+
+
+def test_a_number_that_no_choice_has_is_decided_as_ever() -> None:
+    assert ask_for_gate(Conversation("?", text="3", by="words"), [SHIP, NOTE]) is None
 
 
 def test_a_text_for_nothing_that_waits_is_decided_as_ever() -> None:

@@ -50,7 +50,7 @@ FIXES = {
     "too_large": "Send less, or put it into a file.",
     "unsupported": "Send JSON, with Content-Type: application/json",
     "misdirected": "Use the address that the server printed.",
-    "refused": "Put that right, and ask again.",
+    "refused": "Correct it and try again.",
     "too_many": "Try again in a second.",
     "internal": "See what the log says.",
     "busy": "Try again in a moment.",

@@ -82,7 +82,7 @@ def serve(
         raise errors.told(error) from error
     except OSError as error:
         told = f"{error.filename or 'the system'}: {error.strerror or error}"
-        raise ApiError("refused", told, "Put that right, and start it again.") from error
+        raise ApiError("refused", told, "Correct it and start the server again.") from error
 
 
 def lines(serving: Serving) -> list[str]:

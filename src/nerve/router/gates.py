@@ -30,14 +30,15 @@ class Waiting:
     """Its workflow."""
 
     def fits(self, text: str) -> bool:
-        """Whether a text is one of the answers, or a word that approves or rejects."""
+        """Whether a text is one of the answers or its number, or a word that approves or rejects."""
         return plain(text) in YES_NO or self.answer_in(text) != "…"
 
     def answer_in(self, text: str) -> str:
         """The answer that a text is; "…" where the user must say which."""
         if not self.answers and plain(text) in YES_NO:
             return text.strip()
-        return next((answer for answer in self.answers if plain(answer) == plain(text)), "…")
+        numbered = enumerate(self.answers, start=1)
+        return next((answer for at, answer in numbered if plain(text) in (plain(answer), str(at))), "…")
 
     def how(self, text: str) -> str:
         """The question, and the command that answers it."""

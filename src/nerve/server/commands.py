@@ -96,7 +96,9 @@ async def answer_gate(api: Api, params: Params) -> dict[str, Any]:
 
 
 async def workflow_input(api: Api, params: Params) -> dict[str, Any]:
-    """The same in the other vocabulary, which has another word for a run that is not there."""
+    """The same in the other vocabulary, which has other words for the answer and a run that is not there."""
+    if "answer" not in params and "input" not in params:
+        needed(params, "input")
     try:
         return await answer_gate(api, params)
     except RunAbsent as error:
