@@ -112,25 +112,53 @@ def signature_file(store: Path) -> Path:
 def identity_of(path: Path) -> str:
     """What tells a file or folder from another that is put in its place later.
 
-    The number of an inode is used again; its generation says that it was. Some file systems have none.
-
     Closing a file gives up the locks of SQLite on it in this process: not for a store that is open here.
     """
+    with _opened(path) as descriptor:
+        return _identity_of(descriptor)
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[int]:
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        generation = 0
-        with contextlib.suppress(OSError):
-            generation = struct.unpack("l", fcntl.ioctl(descriptor, FS_IOC_GETVERSION, bytes(8)))[0]
-        return f"{os.fstat(descriptor).st_ino}.{generation}"
+        yield descriptor
     finally:
         os.close(descriptor)
 
 
+def _identity_of(descriptor: int) -> str:
+    """The number of an inode is used again; its generation says that it was. Some file systems have none."""
+    generation = 0
+    with contextlib.suppress(OSError):
+        generation = struct.unpack("l", fcntl.ioctl(descriptor, FS_IOC_GETVERSION, bytes(8)))[0]
+    return f"{os.fstat(descriptor).st_ino}.{generation}"
+
+
 def sign_store(store: Path) -> None:
-    """Say that a store is this user's; OSError if that cannot be written."""
+    """Say that a store is this user's, with what is in its logs; OSError if that cannot be written."""
     store = store.resolve()
-    text = signature_of("store", store, identity_of(store)).hex()
-    write_private(signature_file(store), text)
+    for file in (store, *_logs_of(store)):
+        if file.exists():
+            _sign_file(file)
+
+
+def sign_log(store: Path) -> None:
+    """Say that the write-ahead log of a store is this user's, while it is empty or after it was used."""
+    _sign_file(_logs_of(store.resolve())[0])
+
+
+def forget_log(store: Path) -> None:
+    """Remove the signature of a write-ahead log that is gone."""
+    log = _logs_of(store.resolve())[0]
+    if not log.exists():
+        with contextlib.suppress(OSError):
+            signature_file(log).unlink(missing_ok=True)
+
+
+def _sign_file(file: Path) -> None:
+    text = signature_of("store", file, identity_of(file)).hex()
+    write_private(signature_file(file), text)
 
 
 def is_own_store(store: Path) -> bool:
@@ -139,19 +167,43 @@ def is_own_store(store: Path) -> bool:
         found, store = store.stat(), store.resolve()
         if not stat.S_ISREG(found.st_mode):
             return True  # and is opened by no command
-        for end in ("-wal", "-journal"):  # SQLite takes what these say into the store
-            with contextlib.suppress(FileNotFoundError):
-                beside = store.with_name(store.name + end).lstat()
-                if beside.st_size and (beside.st_mode, beside.st_uid) != (found.st_mode, found.st_uid):
-                    return False
-        if found.st_size == 0:
-            return True
-        signature = bytes.fromhex(secret(signature_file(store)).strip())
-        return is_signed(signature, "store", store, identity_of(store))
-    except FileNotFoundError:
+        return _is_own_file(store) and all(_is_own_file(log) for log in _logs_of(store))
+    except OSError:
         return not store.exists()
+
+
+def _logs_of(store: Path) -> list[Path]:
+    """The files beside a store whose content SQLite takes into it."""
+    return [store.with_name(store.name + end) for end in ("-wal", "-journal")]
+
+
+def _is_own_file(file: Path) -> bool:
+    """Whether this user signed the file that is there; one that says nothing counts as such."""
+    try:
+        with _opened(file) as descriptor:
+            identity = _identity_of(descriptor)
+            if _says_nothing(file, descriptor):
+                return True
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    try:
+        signature = bytes.fromhex(secret(signature_file(file)).strip())
     except (OSError, ValueError):
         return False
+    return is_signed(signature, "store", file, identity)
+
+
+def _says_nothing(file: Path, descriptor: int) -> bool:
+    """Whether a file is empty, or is the journal of a store that was empty: it is emptied with that."""
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        return False
+    if not file.name.endswith("-journal"):
+        return found.st_size == 0
+    pages_before = os.pread(descriptor, 20, 0)[16:]
+    return not any(pages_before)
 
 
 def write_private(path: Path, text: str) -> None:

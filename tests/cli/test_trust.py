@@ -266,16 +266,39 @@ def test_a_store_that_takes_the_place_of_a_trusted_one_is_asked_about_again(
     assert refusal("resume", "x")
 
 
+@pytest.mark.parametrize("mode", [0o644, 0o600])
 @pytest.mark.parametrize("end", ["-wal", "-journal"])
 def test_a_log_of_sqlite_that_came_with_a_checkout_is_not_taken_into_an_own_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, mode: int
 ) -> None:
+    """A checkout under the umask 077 gives it the mode of the store."""
     own_project(tmp_path, monkeypatch)
     assert done("run", "tidy").returncode == 0
     log = tmp_path / f".nerve/nerve.db{end}"
     log.write_bytes(b"\x37\x7f\x06\x82" * 100)
-    log.chmod(0o644)
+    log.chmod(mode)
     assert refusal("run", "tidy")
+    done("trust")
+    assert refusal("resume", "x") is None
+
+
+def test_a_log_that_a_killed_process_left_is_the_users_own_and_one_in_its_place_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, canary: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    workflow(tmp_path, f"id > {canary}; sleep 600")
+    running = Process("run", "tidy", "x")
+    until(canary.exists)
+    running.kill_all()
+    running.communicate()
+    log = tmp_path / ".nerve/nerve.db-wal"
+    kept = tmp_path / "kept"
+    log.rename(kept)
+    write_private(log, "of another run")
+    assert refusal("resume", "x")
+    kept.replace(log)
+    assert log.stat().st_size
+    assert refusal("resume", "x") is None
 
 
 def test_tokens_that_came_with_a_clone_are_not_accepted_and_new_ones_are_made(

@@ -53,7 +53,7 @@ def test_everything_is_there_when_the_file_is_opened_again(file: Path) -> None:
 def test_the_file_and_those_beside_it_are_private(store: SqliteStore, file: Path) -> None:
     store.append([append("r", 0)])
     modes = {path.name: path.stat().st_mode & 0o777 for path in file.parent.iterdir()}
-    ends = ("", "-wal", "-shm", ".lock", ".mark", ".signature")
+    ends = ("", "-wal", "-shm", ".lock", ".mark", ".signature", "-wal.signature")
     assert modes == dict.fromkeys((f"nerve.db{end}" for end in ends), 0o600)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import apsw
 
 from nerve.errors import StoreBusy, StoreError, StoreFailed, StoreFull
-from nerve.ownership import sign_store
+from nerve.ownership import sign_log, sign_store
 from nerve.store import migrations
 
 LOOK = 1.0
@@ -49,6 +49,9 @@ def open_writer(
         if db.pragma("journal_mode", "wal") != "wal":
             raise StoreFailed(f"{file} cannot have a write-ahead log. Use a local disk.")
         db.pragma("journal_size_limit", WAL_LIMIT)
+        db.pragma("schema_version")  # the first look makes the log, which is empty until the first commit
+        with suppress(OSError):  # as for the store itself
+            sign_log(file)
         inspect(db)
         migrations.migrate(db)
     except BaseException:

@@ -16,6 +16,7 @@ from typing import cast
 import apsw
 
 from nerve.errors import JournalBroken, StoreBusy, StoreError
+from nerve.ownership import forget_log
 from nerve.store import chain, refusals
 from nerve.store.connection import InPlace, close, create, open_reader, open_writer, reported, translated
 from nerve.store.lock import OwnerLock
@@ -52,6 +53,7 @@ class SqliteStore:
         self._turn = threading.Lock()
         with reported(self.file), ExitStack() as opened:
             opened.callback(OwnerLock(self.file).release)
+            opened.callback(forget_log, self.file)
             create(self.file)
             self._mark = Mark(self.file)
             opened.callback(self._mark.release)
