@@ -148,6 +148,16 @@ def sign_log(store: Path) -> None:
     _sign_file(_logs_of(store.resolve())[0])
 
 
+def disown_changed(store: Path) -> None:
+    """Withdraw the signature of a store beside which there is a log that this user did not sign.
+
+    SQLite takes the log into the store when it is opened, also by a command that only looks at it.
+    """
+    store = store.resolve()
+    if not all(_is_own_file(log) for log in _logs_of(store)):
+        signature_file(store).unlink(missing_ok=True)
+
+
 def forget_log(store: Path) -> None:
     """Remove the signature of a write-ahead log that is gone."""
     log = _logs_of(store.resolve())[0]

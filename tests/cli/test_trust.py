@@ -282,6 +282,18 @@ def test_a_log_of_sqlite_that_came_with_a_checkout_is_not_taken_into_an_own_stor
     assert refusal("resume", "x") is None
 
 
+def test_looking_at_an_own_store_does_not_make_a_log_from_elsewhere_the_users_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_project(tmp_path, monkeypatch)
+    assert done("run", "tidy").returncode == 0
+    write_private(tmp_path / ".nerve/nerve.db-wal", "of another run")
+    assert done("runs").returncode == 0
+    assert refusal("resume", "x")
+    done("trust")
+    assert refusal("resume", "x") is None
+
+
 def test_a_log_that_a_killed_process_left_is_the_users_own_and_one_in_its_place_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, canary: Path
 ) -> None:

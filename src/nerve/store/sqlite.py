@@ -16,7 +16,7 @@ from typing import cast
 import apsw
 
 from nerve.errors import JournalBroken, StoreBusy, StoreError
-from nerve.ownership import forget_log
+from nerve.ownership import disown_changed, forget_log
 from nerve.store import chain, refusals
 from nerve.store.connection import InPlace, close, create, open_reader, open_writer, reported, translated
 from nerve.store.lock import OwnerLock
@@ -54,6 +54,7 @@ class SqliteStore:
         with reported(self.file), ExitStack() as opened:
             opened.callback(OwnerLock(self.file).release)
             opened.callback(forget_log, self.file)
+            disown_changed(self.file)
             create(self.file)
             self._mark = Mark(self.file)
             opened.callback(self._mark.release)
