@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +42,11 @@ class Places:
     def server(self) -> Path:
         """Says where the running server is; it is there as long as the server."""
         return self.folder / "server.json"
+
+    @property
+    def start_lock(self) -> Path:
+        """Held by the process that starts the server, so that no other one does at the same time."""
+        return self.folder / "server.lock"
 
     @property
     def links(self) -> list[Path]:
@@ -88,6 +96,20 @@ def opened(path: Path, flags: int) -> int:
         os.close(file)
         raise OSError(f"{path} is not a plain file")
     return file
+
+
+@contextmanager
+def hold_lock(path: Path) -> Iterator[bool]:
+    """Hold a lock file inside the block; the block is given False where another process holds it."""
+    file = opened(path, os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        yield False
+    else:
+        yield True
+    finally:
+        os.close(file)
 
 
 def secret(path: Path) -> str:

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from cli.processes import Process
 from cli.processes import done as finished
 from cli.terminal import Terminal
 from nerve.client import Client
+from nerve.commander.home import Home
 
 
 class Server:
@@ -402,3 +404,28 @@ def test_a_server_in_the_background_is_restarted_with_the_files_it_had_or_with_o
     finally:
         assert do("server", "stop").code == 0
     assert do("server", "status").code == 1
+
+
+def test_an_open_commander_does_not_start_the_server_that_is_being_restarted(
+    do: Callable, project: Path
+) -> None:
+    closed = threading.Event()
+
+    async def stay_connected() -> None:
+        """Start the server again whenever it is gone, as a Commander does."""
+        home = Home(project)
+        while not closed.is_set():
+            await home.ensure()
+            home.modules = []
+            await asyncio.sleep(0.01)
+
+    assert do("server", "restart", "--json").json["modules"] == []
+    commander = threading.Thread(target=asyncio.run, args=[stay_connected()])
+    commander.start()
+    try:
+        now = do("server", "restart", "--with", "flows.py", "--json").json
+        assert now["modules"] == [str(project / "flows.py")]
+    finally:
+        closed.set()
+        commander.join()
+        do("server", "stop")

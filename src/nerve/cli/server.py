@@ -83,8 +83,7 @@ def restart(*, modules: Files = (), json: Flag = False, quiet: Flag = False) -> 
             "Stop it: nerve server stop. Then start it as before",
         )
     files = modules or tuple(Path(file) for file in (about or {}).get("modules", ()))
-    end_server()
-    asyncio.run(Home(modules=files).ensure())
+    asyncio.run(Home(modules=files).replace(end_server))
     now = running_server() or {}
     tell({"running": True, **now}, describe(now), json, quiet)
     return COMPLETED

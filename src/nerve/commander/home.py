@@ -8,14 +8,15 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from nerve.client import Client, Where, about_server, server_of
 from nerve.errors import NerveError
 from nerve.notations.discovery import FOLDERS
-from nerve.places import Places, opened
+from nerve.places import Places, hold_lock, opened
 
 HERE = ("127.0.0.1", "localhost", "::1")
 LOG = Path(".nerve/server.log")
@@ -70,13 +71,43 @@ class Home:
 
     async def ensure(self) -> None:
         """Return when a server is there; NotStarted if none can be, EmptyFolder if none is needed."""
-        if self.is_empty:
-            raise EmptyFolder("There is no project in this folder. Make one with: nerve init")
         async with self._lock:
             end = asyncio.get_running_loop().time() + PATIENCE
             while self.where is None:
-                await self._attempt(end)
+                await self._act_alone(end, partial(self._launch, end))
             self._remember()
+
+    async def replace(self, stop: Callable[[], object]) -> None:
+        """Stop the server that is there by `stop`, and start one; no other process starts one between."""
+
+        loop = asyncio.get_running_loop()
+
+        async def stop_and_launch() -> None:
+            stop()
+            await self._launch(loop.time() + PATIENCE)
+
+        end = loop.time() + PATIENCE
+        while not await self._act_alone(end, stop_and_launch):
+            pass
+
+    async def _act_alone(self, end: float, act: Callable[[], Awaitable[None]]) -> bool:
+        """Act unless another process is starting the server now; gives False, after a pause, if one is."""
+        if self.is_empty:
+            raise EmptyFolder("There is no project in this folder. Make one with: nerve init")
+        try:
+            if links := self._places.links:
+                raise OSError(f"{links[0]} is a link")
+            self._places.folder.mkdir(exist_ok=True)
+            with hold_lock(self._places.start_lock) as is_free:
+                if is_free:
+                    await act()
+                    return True
+        except OSError as error:
+            raise NotStarted(f"The server of this project cannot be started: {error}.") from None
+        if asyncio.get_running_loop().time() >= end:
+            raise NotStarted("Another process has been starting the server of this project for too long.")
+        await asyncio.sleep(AGAIN)
+        return False
 
     def _remember(self) -> None:
         """What the server that runs was given is given to the next one, if that has to be started here."""
@@ -84,13 +115,14 @@ class Home:
         if isinstance(told, list) and all(isinstance(each, str) for each in told):
             self.modules = told
 
+    async def _launch(self, end: float) -> None:
+        while self.where is None:
+            await self._attempt(end)
+
     async def _attempt(self, end: float) -> None:
         """Start a server; return when one is there, or when another that must end first was in its way."""
         loop = asyncio.get_running_loop()
-        try:
-            begun, process = self._begun(), self._start()
-        except OSError as error:
-            raise NotStarted(f"The server of this project cannot be started: {error}.") from None
+        begun, process = self._begun(), self._start()
         while self.where is None and process.poll() is None and loop.time() < end:  # noqa: ASYNC110 - it tells nobody
             await asyncio.sleep(LOOK)
         if self.where is not None:
@@ -102,9 +134,6 @@ class Home:
 
     def _begun(self) -> int:
         """The bytes of the log that the next server goes on with."""
-        if links := self._places.links:
-            raise OSError(f"{links[0]} is a link")
-        self._places.folder.mkdir(exist_ok=True)
         log = self.folder / LOG
         size = log.lstat().st_size if log.exists() else 0
         if size > LARGEST:

@@ -52,6 +52,20 @@ async def test_a_block_that_is_slow_to_draw_shows_the_last_of_its_changes_too(
         assert "last words" in screen.text
 
 
+async def test_a_small_screen_says_that_there_are_no_runs_only_when_it_knows() -> None:
+    made = desk()
+    made.connected = False
+    async with shown(made, SMALL) as screen:
+        made.connected = False
+        made.flag("connected")
+        await screen.settle()
+        assert "No runs yet" not in screen.text
+        made.connected = True
+        made.flag("connected")
+        await screen.settle()
+        assert "No runs yet" in screen.text
+
+
 async def test_on_a_small_screen_the_logs_of_a_run_are_seen_at_once() -> None:
     async with shown(working(), SMALL) as screen:
         await screen.press("f2", "l")

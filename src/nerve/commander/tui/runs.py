@@ -213,7 +213,9 @@ class RunLine(Static):
             (card for card in self.desk.runs.values() if card.parent is None), key=lambda card: card.ended
         )
         room = max(10, self.app.size.width - 2)
-        text = Text("No runs yet", "dim", no_wrap=True) if not cards else Text(no_wrap=True)
+        text = Text(no_wrap=True)
+        if self.desk.connected and not cards:
+            text.append("No runs yet", "dim")
         for index, card in enumerate(cards):
             piece = self.piece(card)
             left = len(cards) - index
