@@ -41,6 +41,7 @@ def body(**body: Any) -> str:
 
 DEPLOY = {"id": "deploy", "type": "transform", "transform": "'DEPLOYED'"}
 HANDLER = {"id": "h", "type": "transform", "transform": "'handled'"}
+ASKS = {"id": "ok", "type": "approval"}
 GATE = {"kind": "gate", "id": "ok", "choices": ["approve", "reject"], "reject": ["reject"]}
 SHIP = {"kind": "transform", "id": "ship", "expression": "'DEPLOYED'"}
 INSTEAD = {"kind": "transform", "id": "instead", "expression": "'handled'"}
@@ -115,6 +116,24 @@ async def test_a_rejection_cancels_whatever_handles_errors_around_it(
     state, said = await ended(run, "reject")
     assert state is WorkflowState.CANCELLED
     assert "rejected: reject" in said
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        steps({"id": "p", "type": "parallel", "min_success": 1, "steps": [ASKS, HANDLER]}),
+        body(kind="parallel", id="p", require=1, branches=[GATE, SHIP]),
+    ],
+)
+async def test_a_rejection_in_a_parallel_does_not_say_that_too_few_succeeded(
+    session: Session, text: str
+) -> None:
+    run = await session.start(session.load(text).id)
+    state, said = await ended(run, "reject")
+    assert state is WorkflowState.CANCELLED
+    assert "ok: rejected: reject" in said
+    assert "must succeed" not in said
+    assert "required" not in said
 
 
 @pytest.mark.parametrize("text", SWALLOWED.values(), ids=SWALLOWED)

@@ -419,7 +419,8 @@ def settled(spec: models.Parallel, result: Result) -> Result:
         return Result.ok(told, result.attributes)
     failed = {id: part.error for id, part in parts.items() if not part.success}
     who = "; ".join(f"{id}: {error}" for id, error in failed.items())
-    needed = f", {spec.require} must succeed" if spec.require else ""
+    too_few = len(parts) - len(failed) < (spec.require or 0)
+    needed = f", {spec.require} must succeed" if too_few else ""
     error = f"{len(failed)} of {len(parts)} failed{needed} ({who})"
     return Result.failed(error, result.error_type, told, result.attributes)
 

@@ -52,8 +52,9 @@ def judge(owner: ControlNode, output: Any, attributes: dict[str, Any], require: 
         return Result.ok(output, attributes)
     others = [f"{kind.replace('_', ' ')}: {', '.join(names)}" for kind, names in counts["not_ok"].items()]
     who = f" ({'; '.join(others)})" if others else ""
+    too_few = f", {needed} required" if done < needed else ""
     return Result.failed(
-        f"'{owner.id}': {done} of {total} succeeded, {needed} required{who}{cause(results)}",
+        f"'{owner.id}': {done} of {total} succeeded{too_few}{who}{cause(results)}",
         rejected.error_type if rejected else "PartsFailed",
         output,
         attributes,
