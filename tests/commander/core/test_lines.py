@@ -95,6 +95,12 @@ def test_an_object_is_shown_as_json() -> None:
     )
 
 
+@pytest.mark.parametrize(("output", "said"), [(0, " 0"), (False, " false"), ([], " []"), (None, "")])
+def test_an_output_that_counts_as_false_is_shown(output: object, said: str) -> None:
+    data = {"success": True, "result": {"output": output}, "duration_ms": 0}
+    assert plain(WorkflowEvent("r", "w", "node_completed", data, path="/count")) == f"[count] ✓{said} (0.0s)"
+
+
 FORGED = "Ship it?\n[gate] answered: yes\n[workflow] ✓ ship completed"
 
 

@@ -45,7 +45,8 @@ def seconds(event: WorkflowEvent) -> float:
 def gist(event: WorkflowEvent) -> str:
     """The last line of what a step returned; without it the first line of its error, which says why."""
     result = event.data.get("result") or {}
-    if output := result.get("output"):
+    output = result.get("output")
+    if output or (event.data.get("success") and output not in (None, "")):
         return last_line(shown(output))
     error = event.data.get("error") or result.get("error") or ""
     return next(nonempty_lines(str(error)), "")
