@@ -188,6 +188,16 @@ async def test_a_server_is_started_with_code_and_again_with_the_same_when_it_was
         assert (await client.start(workflow="parrot", wait=True)).result == "hi"
 
 
+async def test_the_next_server_is_given_the_code_of_one_that_was_only_joined(folder: Path) -> None:
+    code = folder / "code.py"
+    code.write_text("def register(session):\n    pass\n")
+    await Home(folder, modules=[code]).ensure()
+    home = Home(folder)
+    async with home.client() as client:
+        await client.runs()
+    assert home.modules == [str(code)]
+
+
 async def test_in_an_empty_folder_no_server_is_started_until_there_is_a_project(tmp_path: Path) -> None:
     home = Home(tmp_path)
     controller = WorkflowController(home.client(), revive=home.ensure)

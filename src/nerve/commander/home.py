@@ -62,7 +62,7 @@ class Home:
 
     def client(self) -> Client:
         """A client of the server, whichever it is at the time."""
-        return Client(lambda: self.where, via="commander")
+        return Client(self._join, via="commander")
 
     @property
     def is_empty(self) -> bool:
@@ -108,6 +108,12 @@ class Home:
             raise NotStarted("Another process has been starting the server of this project for too long.")
         await asyncio.sleep(AGAIN)
         return False
+
+    def _join(self) -> Where | None:
+        where = self.where
+        if where is not None:
+            self._remember()
+        return where
 
     def _remember(self) -> None:
         """What the server that runs was given is given to the next one, if that has to be started here."""

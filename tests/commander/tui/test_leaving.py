@@ -7,7 +7,7 @@ from datetime import datetime
 
 import pytest
 
-from commander.tui.desks import desk, review, waiting
+from commander.tui.desks import desk, finished, review, waiting
 from commander.tui.screens import shown
 from nerve.commander.core.desk import Desk
 from nerve.commander.tui import leaving, themes
@@ -47,6 +47,17 @@ async def test_escape_twice_clears_the_text_and_stops_no_run(text: str) -> None:
         assert screen.controller.stopped == []
         await screen.press("up")
         assert screen.app.prompt.text == text
+
+
+async def test_a_run_in_the_list_that_has_ended_cannot_be_stopped() -> None:
+    made = desk()
+    finished(made)
+    async with shown(made) as screen:
+        await screen.press("f2", "s")
+        assert "Stop " not in screen.text
+        assert [each.message for each in screen.app._notifications] == ["research_agent search has ended."]
+        await screen.press("enter")
+        assert screen.controller.stopped == []
 
 
 async def test_in_the_list_enter_stops_the_run_that_was_asked_about_and_no_other() -> None:

@@ -163,7 +163,10 @@ class Acting(Leaving):
 
     @on(RunList.Asked)
     def run_asked(self, event: RunList.Asked) -> None:
-        if event.what == "stop":
+        card = self.desk.runs.get(event.run_id)
+        if event.what == "stop" and card is not None and card.ended:
+            self.notify(f"{card.name} {card.short_id} has ended.", timeout=2)
+        elif event.what == "stop":
             self.ask("stop", event.run_id)
         else:
             if self.screen.has_class("-runs") and event.what in SHOWN_BELOW:
