@@ -94,6 +94,10 @@ def test_an_empty_folder_has_no_workflows(do, tmp_path, monkeypatch) -> None:
         0,
         "No workflows found. Create workflows in .nerve/workflows/, or name a file.\n",
     )
+    done = do("run", "greet")
+    assert done.code == 2
+    assert "there is no file and no workflow 'greet'. There are none; make a project with" in done.err
+    assert "nerve init" in done.err
 
 
 def test_a_configuration_that_is_wrong_is_a_problem(do, project) -> None:

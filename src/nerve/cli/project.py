@@ -103,7 +103,8 @@ class Project:
         if meant := [problem for problem in self.found.problems if may_be(name, Path(problem.file))]:
             raise Unreadable(meant)
         close = suggest(name, names)
-        there = f"There are: {listed}." if names else "There are none: put files into .nerve/workflows/."
+        none = "There are none; make a project with `nerve init`, or put files into .nerve/workflows/."
+        there = f"There are: {listed}." if names else none
         told = stopped(f"there is no file and no workflow '{name}'{close}")
         torn = ", ".join(sorted({problem.file for problem in self.found.problems})[:SHOWN])
         unread = f" Not readable: {torn}; `nerve check` says why." if torn else ""
