@@ -4,6 +4,8 @@ import ast
 import json
 import re
 import shutil
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -621,6 +623,18 @@ def test_shell_completion_offers_workflows_runs_labels_and_states(do, project: P
     assert "shout" not in do("__complete", "run", "ship", "").out
     assert "blue\tasking, waiting\n" in do("__complete", "status", "").out
     assert "waiting\n" in do("__complete", "runs", "--state", "").out
+
+
+@pytest.mark.parametrize("verb", ["run", "start", "show", "check"])
+def test_the_bash_script_completes_the_names_of_workflows(verb: str, project: Path) -> None:
+    script = f"""
+        {app.generate_completion(shell="bash")}
+        COMP_WORDS=({Path(sys.executable).parent}/nerve {verb} sho) COMP_CWORD=2
+        _nerve
+        echo "${{COMPREPLY[@]}}"
+    """
+    done = subprocess.run(["bash", "-c", script], cwd=project, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "shout\n", done.stderr
 
 
 def test_shell_completion_of_a_project_that_cannot_be_read_offers_nothing(do, project: Path) -> None:

@@ -22,7 +22,13 @@ from nerve.cli.usage import NotThere, Several, UsageError, stopped
 from nerve.core.suggest import suggest
 from nerve.notations import NOTATIONS, SUFFIXES, definition_in
 
-Arguments = Annotated[str, Parameter(allow_leading_hyphen=True, show=False, completer=complete_target)]
+TARGET = Parameter(
+    name="TARGET",
+    help="The workflow, then the input of the run.",
+    allow_leading_hyphen=True,
+    completer=complete_target,
+)
+Arguments = Annotated[str, TARGET]
 
 
 def start(
