@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from commander.scene import Scene, session_of
-from nerve import MockNode, Session, WorkflowContext
+from nerve import GateNode, Graph, MockNode, Session, WorkflowContext
 from nerve.api import Api
 from nerve.client import Client
 from nerve.commander import WorkflowController, WorkflowRenderer, workflow_controller
@@ -117,6 +117,20 @@ async def test_a_gate_is_asked_at_the_console_until_the_answer_is_taken(client: 
     assert "2 no" in text
     assert "Error: Invalid choice 'perhaps'. Must be one of: ['yes', 'no']." in text
     assert "Result: you said no" in text
+    await controller.close()
+
+
+@pytest.mark.requirement("S1-23")
+@pytest.mark.parametrize(("line", "answer"), [("2", "revise"), ("3", "3"), ("not yet", "not yet")])
+async def test_the_number_of_an_option_is_that_option(session: Session, line: str, answer: str) -> None:
+    graph = Graph(id="plan", session=session)
+    options = ["approve", "revise"]
+    graph.add_step(GateNode(id="ok", session=session, prompt="Approve?", options=options), "ok")
+    session.register_workflow(graph)
+    controller = WorkflowController(Client(Api(session)), at := console())
+    controller.read_line = typing(line)
+    await controller.execute("default", "plan", None)
+    assert f"Result: {answer}\n" in said(at)
     await controller.close()
 
 

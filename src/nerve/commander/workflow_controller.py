@@ -323,8 +323,9 @@ class WorkflowController(AtConsole):
             self.desk.say("error", sentence(error))
 
     async def answer(self, gate: GateTold, text: Any, reason: str = "") -> str:
-        """Answer a gate; "" or why not, and then it stays open. A number is the choice of that number."""
-        answer = chosen(text, gate.choices or []) if isinstance(text, str) else text
+        """Answer a gate; "" or why not, and then it stays open. A number is that choice or option."""
+        known = gate.choices or gate.options or []
+        answer = chosen(text, known) if isinstance(text, str) else text
         desk, was_opened = self.desk, self.desk.opened == gate.gate_id
         desk.answering.add(gate.gate_id)  # its event may be here before the reply is
         if was_opened and not desk.typing:

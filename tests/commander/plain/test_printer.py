@@ -268,6 +268,22 @@ def test_in_a_pipe_a_gate_that_is_opened_shows_what_it_asks_about():
     assert printing.news == ["[gate] Ship it?", "  built", "  and tested"]
 
 
+def test_in_a_pipe_a_gate_of_a_followed_run_shows_what_it_asks_about_and_its_options():
+    printing = Printing(terminal=False)
+    printing.run()
+    printing.desk.look_at("r1")
+    asked = {"prompt": "Ship it?", "choices": None, "options": ["yes", "later"], "node_id": "ok"}
+    printing.tell("gate_waiting", "/ok", gate_id="g1", input_preview="built\nand tested", **asked)
+    assert printing.news[-6:] == [
+        "[gate] Ship it? (such as yes or later)",
+        "  built",
+        "  and tested",
+        "  1 yes",
+        "  2 later",
+        "  (The next line answers it, or /answer 1 …)",
+    ]
+
+
 FORM = {
     "type": "object",
     "properties": {

@@ -240,6 +240,15 @@ async def test_a_gate_with_a_schema_is_a_form() -> None:
         assert screen.controller.answers == [("g1", expected)]
 
 
+async def test_the_answer_to_a_form_is_shown_as_json() -> None:
+    made = desk()
+    run = Script(made, "run_03ask", "survey", BEGAN).follow().started("well")
+    run.say("gate_waiting", "/well/answer", gate_id="g3", prompt="Well?", choices=None, form=SCHEMA)
+    run.say("gate_answered", "/well/answer", gate_id="g3", answer={"version": "3", "notify": True})
+    async with shown(made) as screen:
+        assert '{"version": "3", "notify": true}' in screen.text
+
+
 async def test_a_form_says_what_is_missing_and_what_is_wrong() -> None:
     async with shown(form()) as screen:
         await screen.press("f3", "ctrl+s")

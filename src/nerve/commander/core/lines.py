@@ -125,8 +125,10 @@ def plain_line(event: WorkflowEvent) -> str | None:
 
 def gate_line(gate: Mapping[str, Any]) -> str:
     """A question and what it takes, on a line of its own."""
-    choices = f" ({' or '.join(gate['choices'])})" if gate["choices"] else ""
-    return f"[gate] {gate['prompt']}{choices or takes(gate.get('form'))}"
+    answers = ""
+    if known := gate["choices"] or gate.get("options"):
+        answers = f" ({'' if gate['choices'] else 'such as '}{' or '.join(known)})"
+    return f"[gate] {gate['prompt']}{answers or takes(gate.get('form'))}"
 
 
 def internal(data: dict[str, object]) -> bool:

@@ -143,15 +143,13 @@ class Printer:
 
     def _card(self, gate: GateTold, name: str, hint: str) -> Iterator[RenderableType]:
         self._asked = gate.gate_id
-        followed = self.desk.block_of(self.desk.root_of(gate.run_id)) is not None
-        about = None if followed else gate.input_preview  # of a run that is followed it stands above
         if self.terminal:
-            shown = gate.model_dump() | {"input_preview": about}
-            yield gate_panel(shown, f"{name} of {whose(self.desk, gate)}", hint=hint, more=change_of(gate))
+            title = f"{name} of {whose(self.desk, gate)}"
+            yield gate_panel(gate.model_dump(), title, hint=hint, more=change_of(gate))
             return
-        for line in preview_of(about).splitlines():
+        for line in preview_of(gate.input_preview).splitlines():
             yield Text(f"  {harmless(line)}")
-        for n, choice in enumerate(gate.choices or [], start=1):
+        for n, choice in enumerate(gate.choices or gate.options or [], start=1):
             yield Text(f"  {n} {indent_lines(harmless(choice))}")
         for line in lines(gate.form or {}):
             yield Text(f"  {line}")

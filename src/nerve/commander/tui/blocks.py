@@ -19,6 +19,7 @@ from nerve.commander.core.blocks import LINE, Block, Part
 from nerve.commander.core.desk import Desk, RunCard
 from nerve.commander.core.harmless import beginning, gist, harmless
 from nerve.commander.core.lines import RUNS
+from nerve.commander.core.lines import shown as value_text
 from nerve.commander.tui.change import change, counted, file_of
 from nerve.commander.tui.figures import brief, length
 from nerve.commander.tui.paper import draw
@@ -226,7 +227,7 @@ def asked(block: Block) -> RenderableType:
     first = gist(block.text)
     name = harmless(block.name)
     if block.done:
-        said = f"  {harmless(str(block.value))}" if block.value is not None else "  not asked any more"
+        said = f"  {harmless(value_text(block.value))}" if block.value is not None else "  not asked any more"
         text = Text.assemble(("✓ ", "green"), f"{name}", (said, "bold"), (f"  {first}", "dim"))
         text.no_wrap, text.overflow = True, "ellipsis"
         return text
