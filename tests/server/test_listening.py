@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 import stat
+import sys
 import tempfile
 from pathlib import Path
 
@@ -240,6 +241,44 @@ async def test_who_takes_all_places_of_the_port_does_not_keep_the_owner_off_the_
             assert [(await client.get("/healthz")).status_code for _ in range(5)] == [200] * 5
         for _, writer in flood:
             writer.close()
+
+
+FLOOD = """
+import socket, sys
+held = []
+for count in range(10**9):
+    try:
+        one = socket.create_connection(("127.0.0.1", int(sys.argv[1])), 0.2)
+        one.sendall(b"GET /healthz HTTP/1.1\\r\\nX: ")
+        held.append(one)
+    except OSError:
+        pass
+    if len(held) > 700:
+        held.pop(0).close()
+    if count == 800:
+        print("full", flush=True)
+"""
+
+
+async def test_a_flood_of_the_port_that_does_not_end_leaves_the_unix_socket_its_turn(
+    served: Served, tmp_path: Path
+) -> None:
+    path, tcp = tmp_path / "private" / "socket", bind_tcp("127.0.0.1", 0)
+    async with running(app(served.api, served.auth), [tcp, bind_unix(path)]):
+        over = httpx2.AsyncHTTPTransport(uds=os.fspath(path))
+        async with httpx2.AsyncClient(transport=over, base_url="http://localhost", timeout=2) as client:
+            flood = await asyncio.create_subprocess_exec(
+                sys.executable, "-c", FLOOD, str(tcp.getsockname()[1]), stdout=asyncio.subprocess.PIPE
+            )
+            try:
+                assert flood.stdout is not None
+                assert await flood.stdout.readline() == b"full\n"
+                for _ in range(5):
+                    answer = await client.get("/healthz", headers={"Connection": "close"})
+                    assert answer.status_code == 200
+            finally:
+                flood.kill()
+                await flood.wait()
 
 
 async def test_a_request_that_gives_two_lengths_is_refused_with_all_that_follows_it(served: Served) -> None:

@@ -15,6 +15,8 @@ from nerve.api.errors import ApiError
 
 CONNECTIONS = 256
 """Over TCP, and as many over the Unix socket, which those who only reach the port cannot take."""
+ACCEPTED_AT_ONCE = 16
+"""Connections that one socket takes before the others have their turn, also while more of them wait."""
 HEAD_BYTES = 16 * 1024
 HEAD_SECONDS = 10.0
 """In which the head of a request must have come."""

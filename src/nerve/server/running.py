@@ -12,7 +12,7 @@ import uvicorn
 from nerve.server.app import App
 from nerve.server.body import LARGEST
 from nerve.server.frames import Frames
-from nerve.server.protocol import Connection
+from nerve.server.protocol import ACCEPTED_AT_ONCE, CONNECTIONS, Connection
 
 GRACE = 5
 """Seconds in which requests may end when the server stops."""
@@ -36,6 +36,7 @@ class Server(uvicorn.Server):
                 ws_max_size=LARGEST,
                 ws_per_message_deflate=False,
                 lifespan="off",
+                backlog=ACCEPTED_AT_ONCE,
                 log_config=None,
                 access_log=False,
                 proxy_headers=False,
@@ -55,6 +56,8 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        for each in sockets or ():
+            each.listen(CONNECTIONS)  # which may wait; what is accepted at once stays as it is configured
         self.listening.set()
 
     async def main_loop(self) -> None:
