@@ -68,9 +68,9 @@ async def test_an_answer_to_a_run_that_is_not_in_the_conversation_is_told(tmp_pa
 
 async def test_what_a_command_did_to_a_run_is_said_with_what_can_be_done_next(at: Scene) -> None:
     await at.enter("/pause")
-    assert at.last.text.endswith("is paused; /resume goes on.")
+    assert at.last.text.endswith("is paused; /resume continues it.")
     await at.enter("/resume")
-    assert at.last.text.endswith("goes on, and waits.")
+    assert at.last.text.endswith("continues, and waits.")
     await at.enter("/stop")
     assert at.last.text.endswith("is stopped.")
 

@@ -49,8 +49,9 @@ Run = Annotated[str, RUN]
 
 SERVED = "A server is running for this project, and has what it was started with: leave out --with."
 CODE = (
-    "A server is running for this project, and has only the code that it was started with, as in"
-    " nerve serve --with {file}. Or run it apart from it: --store FILE."
+    "A server is running for this project, and has only the code that it was started with."
+    " Start the server with the file (nerve serve --with {file}) and name the workflow,"
+    " or use another store: --store FILE."
 )
 
 

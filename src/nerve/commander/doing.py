@@ -131,10 +131,10 @@ async def logs(commander: WorkflowController, text: str) -> None:
 
 
 SAYS = {
-    "pausing": "pauses when this step is done; /resume goes on.",
-    "paused": "is paused; /resume goes on.",
-    "running": "goes on.",
-    "waiting": "goes on, and waits.",
+    "pausing": "pauses when this step is done; /resume continues it.",
+    "paused": "is paused; /resume continues it.",
+    "running": "continues.",
+    "waiting": "continues, and waits.",
     "stopping": "is being stopped.",
     "cancelled": "is stopped.",
 }

@@ -113,4 +113,4 @@ def pause_and_resume_the_other(at: Screen) -> None:
     at.enter("/runs pausing")
     at.until("slow pausing")
     at.enter("/resume slow")
-    at.until(") goes on.")
+    at.until(") continues.")

@@ -39,7 +39,7 @@ async def test_a_run_is_paused_and_goes_on_by_keys_in_the_list_and_a_gate_is_ans
         terminal.press("F2", "Down", "p")
         terminal.until("pausing")
         terminal.press("r")
-        terminal.until("goes on.")
+        terminal.until("continues.")
         terminal.press("Escape", "F3")
         terminal.until("1  yes", "approve ▸ yes · no")
         terminal.enter("y")
