@@ -6,7 +6,7 @@ import pytest
 
 from nerve import Session
 from nerve.core.gates import check_choices, taken
-from nerve.core.schemas import flaw_of, problem_of
+from nerve.core.schemas import flaw_of, problem_of, read_answer
 from nerve.testing import ScriptedProvider
 
 HOSTILE = "a" * 50_000 + "!"
@@ -16,6 +16,7 @@ HOSTILE = "a" * 50_000 + "!"
     ("schema", "value"),
     [
         ({"pattern": "^(a+)+$"}, HOSTILE),
+        ({"uniqueItems": True}, [*({"a": number} for number in range(5_000)), {"a": 0}]),
         ({"pattern": r"^https?://([a-z0-9]+[./-]?)+$"}, f"https://{HOSTILE}"),
         ({"patternProperties": {"^(a|aa)+$": False}, "additionalProperties": False}, {HOSTILE: 1}),
         ({"propertyNames": {"pattern": "^(a|a)*$"}}, {HOSTILE: 1}),
@@ -82,3 +83,36 @@ async def test_a_hostile_answer_does_not_delay_another_run():
     assert time.monotonic() - began < 10
     with pytest.raises(Exception, match="does not fit its schema"):
         await first.wait()
+
+
+@pytest.mark.parametrize("text", ["```" + "\n" * 30_000, "```\na" * 30_000], ids=["empty lines", "openings"])
+def test_json_is_looked_for_in_a_hostile_answer_in_linear_time(text):
+    begun = time.process_time()
+    assert read_answer(text)[1]
+    assert time.process_time() - begun < 1
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('Here it is: ```json\n{"a": 1}\n```', {"a": 1}),
+        ("```\n1\n```\nor rather\n```json  \n[\n2]\n``` so", [2]),
+        ("```json\r\n3\r\n```", 3),
+    ],
+)
+def test_json_is_found_in_the_last_fenced_block(text, value):
+    assert read_answer(text) == (value, "")
+
+
+@pytest.mark.parametrize(
+    ("items", "fits"),
+    [
+        ([1, True], True),
+        ([1, 1.0], False),
+        ([[1], [True]], True),
+        ([{"a": 1}, {"a": 1.0}], False),
+        (["", 0], True),
+    ],
+)
+def test_items_are_unique_as_json_schema_says(items, fits):
+    assert (problem_of(items, {"uniqueItems": True}) == "") is fits

@@ -11,7 +11,7 @@ from typing import Any, TextIO
 from nerve.cli.outcome import Outcome
 from nerve.commander.core.forms import example
 from nerve.commander.core.forms import lines as fields
-from nerve.commander.core.harmless import harmless, in_json
+from nerve.commander.core.harmless import harmless, in_json, indent_lines
 
 STILL = ("pausing", "paused")
 """States in which nothing goes on, whatever is answered."""
@@ -62,7 +62,7 @@ def waiting(outcome: Outcome, run: str, again: str) -> list[str]:
     options = []
     for gate in outcome.gates:
         choices = gate["choices"] or []
-        told.append(f"  at gate '{gate['name']}': {gate['prompt']}" + alternatives(choices))
+        told.append(f"  at gate '{gate['name']}': {indent_lines(gate['prompt'])}" + alternatives(choices))
         form = gate.get("form")
         told += [f"    {line}" for line in fields(form or {})]
         answer = choices[0] if choices else "TEXT" if form is None else example(form)

@@ -17,7 +17,7 @@ PLAIN = ("const", "enum", "default", "examples")
 UNICODE = re.compile(r"\\u([0-9a-fA-F]{4})")
 """A character as JSON and JavaScript write it, and RE2 does not."""
 
-FENCED = re.compile(r"```(?:json)?\s*\n(.*?)\n```", re.DOTALL)
+FENCE = "```"
 SHOWN = 300
 """Characters of a message that are told."""
 
@@ -69,9 +69,18 @@ def match_pattern(pattern: str, text: str) -> bool:
     return compile_pattern(pattern).search(text) is not None
 
 
+def hashable(value: Any) -> Any:
+    """Something with a hash, equal where JSON Schema calls two values equal: 1 is 1.0, and is not true."""
+    if isinstance(value, Mapping):
+        return dict, frozenset((key, hashable(item)) for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return list, tuple(map(hashable, value))
+    return isinstance(value, bool), value
+
+
 @cache
 def validator_class() -> Any:
-    """The validator of JSON Schema 2020-12 whose regular expressions take linear time."""
+    """The validator of JSON Schema 2020-12 whose regular expressions and comparisons take linear time."""
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import ValidationError
     from jsonschema.validators import extend
@@ -101,12 +110,17 @@ def validator_class() -> Any:
             for key in extra:
                 yield from validator.descend(value[key], inner, path=key)
 
+    def check_unique(validator: Any, wanted: Any, value: Any, schema: Any) -> Iterator[Any]:
+        if wanted and validator.is_type(value, "array") and len(set(map(hashable, value))) < len(value):
+            yield ValidationError(f"{value!r} has non-unique elements")
+
     return extend(  # type: ignore[no-untyped-call]
         Draft202012Validator,
         {
             "pattern": check_pattern,
             "patternProperties": check_pattern_properties,
             "additionalProperties": check_additional,
+            "uniqueItems": check_unique,
         },
     )
 
@@ -145,9 +159,21 @@ def flaw_of(schema: Mapping[str, Any]) -> str:
     return ""
 
 
+def find_fenced(text: str) -> list[str]:
+    """The fenced blocks of a text that are marked as JSON or not marked, in linear time."""
+    blocks, lines, first = [], text.split("\n"), 0
+    for number, line in enumerate(lines, 1):
+        if not first:
+            first = number if line.rstrip().endswith((FENCE, f"{FENCE}json")) else 0
+        elif line.startswith(FENCE):
+            blocks.append("\n".join(lines[first : number - 1]))
+            first = 0
+    return blocks
+
+
 def read_answer(text: str) -> tuple[Any, str]:
     """The JSON in an answer, alone or in a fenced block, and what is wrong if there is none."""
-    candidates = [text.strip(), *(found.strip() for found in reversed(FENCED.findall(text)))]
+    candidates = [text.strip(), *(found.strip() for found in reversed(find_fenced(text)))]
     problem = "the answer is not JSON"
     for candidate in candidates:
         try:
