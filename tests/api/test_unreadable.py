@@ -196,3 +196,14 @@ async def test_health_says_what_a_damaged_log_has_lost(file: Path, tmp_path: Pat
         assert health.status == "degraded"
         assert health.loss is not None
         assert "has lost writes that were acknowledged" in health.loss
+
+
+async def test_asking_for_a_damaged_run_gives_one_error_and_no_traceback(file: Path, caplog) -> None:
+    runs = await started(file)
+    damage(file, runs["open"], "min")
+    async with Session(store=file) as session:
+        api = with_workflows(session)
+        error = await refusal(api.run(run=runs["open"]))
+    assert "is not what was written" in error.message
+    assert error.fix == "See what is damaged: nerve doctor --deep"
+    assert [record for record in caplog.records if record.exc_info] == []

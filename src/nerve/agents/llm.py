@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 import time
 import uuid
 from collections.abc import AsyncIterator, Mapping
@@ -25,6 +24,7 @@ from nerve.agents.port import (
     Usage,
 )
 from nerve.agents.stream import Tell, told
+from nerve.core.schemas import read_answer
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 ERROR = 4_000
 """Characters of an API's error that are kept."""
 FORM = "Answer with one JSON value and nothing else. It must fit this JSON Schema:\n"
-FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*)\n\s*```\s*", re.DOTALL)
 
 
 class LlmProvider:
@@ -187,12 +186,7 @@ class Turn:
         """The answer as a value, if it is one; whether it fits the schema is for others to say."""
         if self.options.schema is None:
             return None
-        text = response.text or ""
-        fenced = FENCED.fullmatch(text)
-        try:
-            return json.loads(fenced[1] if fenced else text)
-        except ValueError:
-            return None
+        return read_answer(response.text or "")[0]
 
 
 def chunks(event: Any) -> list[Chunk]:

@@ -13,6 +13,7 @@ from nerve.api.models import Told
 from nerve.api.once import done_once
 from nerve.api.operations import OPERATIONS
 from nerve.api.reading import read
+from nerve.errors import JournalBroken
 
 if TYPE_CHECKING:
     from nerve.core.session import Session
@@ -45,7 +46,7 @@ class Api:
             result = await done_once(self.session, operation, asked, function)
         except Exception as error:
             seen = told(error)
-            if seen.code == "internal":
+            if seen.code == "internal" and not isinstance(error, JournalBroken):
                 log.exception("%s failed", name)
             raise seen from error
         return result

@@ -124,7 +124,9 @@ def told(error: Exception) -> ApiError:
             return ApiError("busy", str(error), "Try again in a moment.")
         case Conflict() | RunHeld() | Lagged():
             return ApiError("conflict", str(error))
-        case JournalBroken() | StoreError():
+        case JournalBroken():
+            return ApiError("internal", str(error), "See what is damaged: nerve doctor --deep")
+        case StoreError():
             return ApiError("internal", str(error))
         case NotARecord() | NotAPattern() | NotJson() | Unavailable():
             return ApiError("refused", str(error))

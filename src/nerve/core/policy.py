@@ -114,7 +114,7 @@ class Policy:
         limits: Limits | Mapping[str, Any] | None = None,
     ) -> Policy:
         """The settings that are given, checked."""
-        if (retry, timeout, idle_timeout, on_error, effect, limits) == _UNSET:
+        if (retry, timeout, idle_timeout, on_error, effect, limits, None) == _UNSET:
             return NO_POLICY
         policy = cls(retry, timeout, idle_timeout, on_error, effect, of_step(limits))
         policy._check()
