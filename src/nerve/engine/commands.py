@@ -106,6 +106,8 @@ class Commands:
                 return []
             if drive is not None:
                 return await self._stop_driven(drive, reason, top)
+            if self._open(run.run_id) is None:
+                return []  # it ended by itself, and this handle has not noticed yet
             stopped = self._open_children(run)
             for child in stopped:
                 await self.stop(child, reason, top or run.run_id)

@@ -495,3 +495,18 @@ async def test_a_fork_of_a_stopped_run_asks_again_what_was_open_and_keeps_what_w
 
 async def works_and_asks(ctx):
     return (await ctx.run("leaf", 1))["output"], await ctx.gate("Continue?")
+
+
+async def test_a_stop_that_comes_just_after_the_end_of_a_run_writes_nothing() -> None:
+    session = Session()
+
+    @session.workflow
+    async def quick(ctx):
+        return "done"
+
+    run = await session.start("quick")
+    await run.wait()
+    events = len(run.events)
+    run._state = WorkflowState.RUNNING  # a handle that has not noticed the end yet
+    assert await run.stop() == []
+    assert len(run.events) == events
