@@ -114,12 +114,12 @@ def identity_of(path: Path) -> str:
 
     Closing a file gives up the locks of SQLite on it in this process: not for a store that is open here.
     """
-    with _opened(path) as descriptor:
+    with _open_file(path) as descriptor:
         return _identity_of(descriptor)
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[int]:
+def _open_file(path: Path) -> Iterator[int]:
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         yield descriptor
@@ -190,7 +190,7 @@ def _logs_of(store: Path) -> list[Path]:
 def _is_own_file(file: Path) -> bool:
     """Whether this user signed the file that is there; one that says nothing counts as such."""
     try:
-        with _opened(file) as descriptor:
+        with _open_file(file) as descriptor:
             identity = _identity_of(descriptor)
             if _says_nothing(file, descriptor):
                 return True

@@ -344,7 +344,7 @@ class Desk(Conversation):
         self.flag("gates")
 
     def _settle(self, gate: GateTold, answer: Any) -> None:
-        """A gate is not open any more, wherever it was answered; the user who answers it is told."""
+        """A gate is not open any more, wherever it was answered; the user who answers it is notified."""
         self._left.discard(gate.gate_id)
         if self.opened == gate.gate_id:
             if gate.gate_id not in self.answering:
