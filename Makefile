@@ -67,7 +67,7 @@ format: env
 	$(BIN)/ruff check --fix
 
 schemas: env
-	$(BIN)/python -m nerve.spec.schema
+	$(BIN)/python -m nerve.spec.json_schemas
 
 bench: env
 	$(BIN)/python -m bench $(ARGS)

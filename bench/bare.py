@@ -10,10 +10,10 @@ from typing import Any
 import apsw
 
 from nerve.errors import StoreError
-from nerve.store.connection import create, open_writer
 from nerve.store.port import Append, RunRow
 from nerve.store.sqlite import SqliteStore
-from nerve.store.statements import for_rows
+from nerve.store.sqlite_connection import create_store_file, open_writer
+from nerve.store.statements import statement_for_rows
 
 Statement = tuple[str, list[Any]]
 Commit = list[Statement]
@@ -63,7 +63,11 @@ def commit_of(batch: Iterable[Append], known: dict[tuple[str, int], bytes]) -> C
         ("upsert_runs", width, runs),
         ("insert_definitions", 5, definitions),
     )
-    return [(for_rows(name, width, len(values) // width), values) for name, width, values in parts if values]
+    return [
+        (statement_for_rows(name, width, len(values) // width), values)
+        for name, width, values in parts
+        if values
+    ]
 
 
 def write(db: apsw.Connection, commit: Commit) -> None:
@@ -75,7 +79,7 @@ def write(db: apsw.Connection, commit: Commit) -> None:
 
 def opened(file: Path) -> apsw.Connection:
     """An empty file with our schema and our settings."""
-    create(file)
+    create_store_file(file)
     return open_writer(file, None)
 
 

@@ -28,7 +28,7 @@ def loaded(code: str) -> set[str]:
         "from nerve import Session, Workflow",
         "from nerve import *",
         "from nerve import Session; Session('test').engine",
-        "import nerve.core.nodes.control, nerve.core.workflow, nerve.core.view",
+        "import nerve.core.nodes.control, nerve.core.workflow, nerve.core.run_view",
     ],
 )
 def test_importing_nerve_loads_no_server_no_terminal_library_no_agent_and_no_database(code):

@@ -35,11 +35,11 @@ def test_the_layers_hold() -> None:
 @pytest.mark.parametrize(
     ("file", "line"),
     [
-        ("nerve/core/result.py", "import nerve.engine.local"),
+        ("nerve/core/result.py", "import nerve.engine.local_engine"),
         ("nerve/core/nodes/graph.py", "import nerve.process"),
-        ("nerve/store/memory.py", "import nerve.core.event"),
+        ("nerve/store/memory.py", "import nerve.core.events"),
         ("nerve/engine/drive.py", "import nerve.store.sqlite"),
-        ("nerve/core/workflow/run.py", "import nerve.core.session"),
+        ("nerve/core/workflow/run.py", "import nerve.session"),
     ],
 )
 def test_an_import_against_the_layers_is_found(tmp_path: Path, file: str, line: str) -> None:

@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from nerve.api.models import EventTold, RunTold
-from nerve.commander.core.desk import Desk
+from nerve.api.models import EventResponse, RunResponse
+from nerve.commander.core.state import CommanderState
 from nerve.commander.tui.app import CommanderApp
 from nerve.commander.workflow_controller import WorkflowController
 
@@ -33,35 +33,35 @@ class Fed(WorkflowController):
     """A controller whose events come from here."""
 
     def __init__(self) -> None:
-        super().__init__(None, desk=Desk(project=".", connected=True))  # type: ignore[arg-type]
+        super().__init__(None, state=CommanderState(project=".", is_connected=True))  # type: ignore[arg-type]
 
     async def open(self) -> None:
         pass
 
 
 class Feed:
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: CommanderState) -> None:
         self.desk, self.seq, self.began = desk, 0, datetime.now(UTC)
-        self.desk.list_runs(self.told(index) for index in range(RUNS))
+        self.desk.merge_runs(self.told(index) for index in range(RUNS))
 
-    def told(self, index: int) -> RunTold:
+    def told(self, index: int) -> RunResponse:
         state = "running" if index % 4 == 0 else "completed"
         at = self.began - timedelta(minutes=index + 1)
-        return RunTold(run_id=f"old_{index:03}", workflow=f"flow_{index % 7}", state=state, started_at=at)
+        return RunResponse(run_id=f"old_{index:03}", workflow=f"flow_{index % 7}", state=state, started_at=at)
 
     def say(self, run_id: str, type: str, path: str = "", **data: Any) -> None:
         self.seq += 1
         at = datetime.now(UTC)
         told: dict[str, Any] = {"run_id": run_id, "workflow_id": "stream", "event_type": type}
-        self.desk.take(EventTold(seq=self.seq, path=path, timestamp=at, data=data, **told))
+        self.desk.apply_event(EventResponse(seq=self.seq, path=path, timestamp=at, data=data, **told))
 
     async def turn(self, number: int) -> None:
         run_id, self.seq = f"run_{number:03}", 0
-        self.desk.list_runs(
-            [RunTold(run_id=run_id, workflow="stream", state="running", started_at=datetime.now(UTC))]
+        self.desk.merge_runs(
+            [RunResponse(run_id=run_id, workflow="stream", state="running", started_at=datetime.now(UTC))]
         )
-        self.desk.follow(run_id)
-        self.desk.look_at(run_id)
+        self.desk.show_run(run_id)
+        self.desk.focus_run(run_id)
         self.say(run_id, "workflow_started", steps=["think", "write"])
         self.say(run_id, "node_started", "/write", node_id="write")
         for index in range(CHUNKS):
@@ -85,7 +85,7 @@ class Measured(CommanderApp):
             self.lags.append(time.perf_counter() - began - LOOK)
 
     async def measure(self) -> None:
-        feed = Feed(self.desk)
+        feed = Feed(self.state)
         await feed.turn(0)  # imports what is imported at the first text
         looking = asyncio.create_task(self.look())
         began, cpu = time.perf_counter(), spent()

@@ -16,7 +16,7 @@ import sys  # noqa: E402
 
 import apsw  # noqa: E402
 
-import nerve.engine.local  # noqa: E402
+import nerve.engine.local_engine  # noqa: E402
 import nerve.store.sqlite  # noqa: E402, F401
 from nerve import ExecutionContext, FunctionNode, Session, Workflow, WorkflowContext  # noqa: E402
 

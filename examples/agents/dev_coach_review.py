@@ -22,9 +22,9 @@ from typing import Any
 
 from nerve import BashNode, Limits, Session, WorkflowContext, WorkflowEvent
 from nerve.agents import AgentNode, Provider
-from nerve.agents.registry import make
+from nerve.agents.registry import create_provider
 from nerve.errors import NerveError
-from nerve.testing import Asked, ScriptedProvider
+from nerve.testing import RecordedQuery, ScriptedProvider
 
 TASK = "slugify(title) in slug.py: 'Hello, World!' becomes 'hello-world'. The tests are in test_slug.py."
 TESTS = """\
@@ -127,7 +127,7 @@ def slugify(title):
 THIRD = SECOND.replace("(title):\n", '(title):\n    """Lower case, with a dash between words."""\n')
 
 
-def scripted(call: Asked) -> Any:
+def scripted(call: RecordedQuery) -> Any:
     """What the canned agents do; it follows from the prompt alone, so that a crash changes nothing."""
     prompt = call.prompt
     if "Review slug.py" in prompt:
@@ -179,7 +179,7 @@ async def ask(prompt: str, choices: list[str], yes: bool) -> str:
 
 async def main(agent: str, folder: Path, yes: bool) -> int:
     prepare(folder)
-    provider = ScriptedProvider(scripted) if agent == "scripted" else make(agent)
+    provider = ScriptedProvider(scripted) if agent == "scripted" else create_provider(agent)
     async with Session(store=folder / "journal.db") as session:
         register(session, provider, folder)
         await session.recover()

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 
 from nerve.core.nodes import ExecutionContext, FunctionNode
-from nerve.core.session import Session
 from nerve.core.workflow import Workflow, WorkflowContext
+from nerve.session import Session
 
 
 async def basic_workflow(ctx: WorkflowContext) -> str:

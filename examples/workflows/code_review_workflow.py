@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 
 from nerve.core.nodes import MockNode
-from nerve.core.session import Session
 from nerve.core.workflow import Workflow, WorkflowContext, WorkflowEvent
+from nerve.session import Session
 
 
 async def code_review(ctx: WorkflowContext) -> str:

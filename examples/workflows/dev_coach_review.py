@@ -11,8 +11,8 @@ from typing import Any
 
 from nerve.core.nodes import FunctionNode, Graph, MockNode
 from nerve.core.nodes.control import BranchNode, GateNode, WhileNode
-from nerve.core.session import Session
 from nerve.core.workflow import Workflow, WorkflowContext, WorkflowEvent
+from nerve.session import Session
 
 
 async def dev_coach_review_workflow(ctx: WorkflowContext) -> dict:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
         Retry,
         WhileNode,
     )
-    from nerve.core.session import Session
     from nerve.core.workflow import (
         Limits,
         Workflow,
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
         WorkflowRun,
         WorkflowState,
     )
+    from nerve.session import Session
 
 __version__ = "0.1.0"
 
@@ -47,7 +47,7 @@ _HOMES = {
     "Node": "nerve.core.nodes",
     "Result": "nerve.core.nodes",
     "Retry": "nerve.core.nodes",
-    "Session": "nerve.core.session",
+    "Session": "nerve.session",
     "WhileNode": "nerve.core.nodes",
     "Workflow": "nerve.core.workflow",
     "WorkflowContext": "nerve.core.workflow",

@@ -2,12 +2,12 @@
 
 from typing import NoReturn
 
-from nerve.quiet import until_begun
+from nerve.early_interrupt import install_early_interrupt
 
 
 def main() -> NoReturn:
     """Import the command line and do what it is asked."""
-    until_begun()
+    install_early_interrupt()
     from nerve.cli import main
 
     main()

@@ -8,7 +8,7 @@ NerveError
 ├── WorkflowAbsent        the code of a run is not in the session (a ValueError, too)
 ├── LimitReached          a run reached one of its limits
 ├── NotJson               a value that JSON cannot carry
-├── Unreadable            a text that is no workflow; its problems have places      (nerve.spec.source)
+├── Unreadable            a text that is no workflow; its problems have places      (nerve.text.source)
 ├── ExprError, EvalError  an expression that cannot be compiled, or evaluated       (nerve.expr)
 ├── NotARecord, Lagged …  what is wrong with a fact, a pattern or an observer       (nerve.dataspace)
 └── StoreError
@@ -36,8 +36,8 @@ class NodeFailed(NerveError):
     """A node raised an exception."""
 
     def __init__(self, path: str, error_type: str, error: str) -> None:
-        told = error if error.startswith(error_type) else f"{error_type}: {error}"
-        super().__init__(f"{path}: {told}")
+        description = error if error.startswith(error_type) else f"{error_type}: {error}"
+        super().__init__(f"{path}: {description}")
         self.path, self.error_type, self.error = path, error_type, error
 
 
@@ -89,16 +89,16 @@ class StoreError(NerveError):
     """The store could not do what was asked."""
 
 
-class StoreLocked(StoreError):
+class StoreInUse(StoreError):
     """Another process owns the file."""
 
     def __init__(self, file: str, pid: int | None) -> None:
         if pid == os.getpid():
-            text = f"{file} is in use by this process: close the session that has it, or use another file."
+            message = f"{file} is in use by this process: close the session that has it, or use another file."
         else:
             owner = f"process {pid}" if pid else "another process"
-            text = f"{file} is in use by {owner}. Stop it, or use another file."
-        super().__init__(text)
+            message = f"{file} is in use by {owner}. Stop it, or use another file."
+        super().__init__(message)
         self.file, self.pid = file, pid
 
 

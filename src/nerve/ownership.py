@@ -21,17 +21,17 @@ from dataclasses import dataclass
 from hmac import compare_digest
 from pathlib import Path
 
-from nerve.places import Places, secret, temporary_folder
+from nerve.project.paths import ProjectPaths, read_private_file, temporary_folder
 
-KEY = "key"
-TRUSTED = "trusted"
+KEY_FILE_NAME = "key"
+TRUSTED_DIRECTORY_NAME = "trusted"
 KEY_BYTES = 32
-SUFFIX = ".signature"
+SIGNATURE_SUFFIX = ".signature"
 FS_IOC_GETVERSION = 0x80087601
-PROGRAMS = ("providers", "router")
+PROGRAM_SETTINGS = ("providers", "router")
 """What in a configuration can name a program to execute."""
-CONFIG_BYTES = 1 << 20
-NONCE, CODE = 16, 16
+MAX_CONFIG_BYTES = 1 << 20
+NONCE_BYTES, CODE_BYTES = 16, 16
 """Bytes of a token that are random, and that are the signature of these."""
 
 
@@ -50,7 +50,7 @@ def state_folder() -> Path:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             _check_folder(folder)
-            if not (folder / KEY).exists():
+            if not (folder / KEY_FILE_NAME).exists():
                 _make_key(folder)
         except OSError as error:
             problem = problem or error
@@ -61,9 +61,9 @@ def state_folder() -> Path:
 
 
 def _state_homes() -> Iterator[Path]:
-    given = Path(os.environ.get("XDG_STATE_HOME", ""))
-    if given.is_absolute():
-        yield given / "nerve"
+    state_home = Path(os.environ.get("XDG_STATE_HOME", ""))
+    if state_home.is_absolute():
+        yield state_home / "nerve"
     else:
         with contextlib.suppress(RuntimeError):  # there is no home, and no entry of the user either
             yield Path.home() / ".local" / "state" / "nerve"
@@ -71,26 +71,26 @@ def _state_homes() -> Iterator[Path]:
 
 
 def _check_folder(folder: Path) -> None:
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
         raise PermissionError(errno.EPERM, "others can change it", str(folder))
 
 
 def _make_key(folder: Path) -> None:
     """Make the secret in one step: of two processes that do so at once, both use the same."""
-    new = folder / f"{KEY}.{os.getpid()}.{os.urandom(4).hex()}"
+    new = folder / f"{KEY_FILE_NAME}.{os.getpid()}.{os.urandom(4).hex()}"
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(os.urandom(KEY_BYTES).hex())
     try:
         with contextlib.suppress(FileExistsError):
-            os.link(new, folder / KEY)
+            os.link(new, folder / KEY_FILE_NAME)
     finally:
         new.unlink()
 
 
 def signature_of(*parts: object) -> bytes:
     """The signature of this user under some values; OSError if the user can have no secret."""
-    key = bytes.fromhex(secret(state_folder() / KEY).strip())
+    key = bytes.fromhex(read_private_file(state_folder() / KEY_FILE_NAME).strip())
     text = json.dumps([str(part) for part in parts])
     return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), key=key, digest_size=KEY_BYTES).digest()
 
@@ -106,7 +106,7 @@ def is_signed(signature: bytes, *parts: object) -> bool:
 
 
 def signature_file(store: Path) -> Path:
-    return store.with_name(store.name + SUFFIX)
+    return store.with_name(store.name + SIGNATURE_SUFFIX)
 
 
 def identity_of(path: Path) -> str:
@@ -115,7 +115,7 @@ def identity_of(path: Path) -> str:
     Closing a file gives up the locks of SQLite on it in this process: not for a store that is open here.
     """
     with _open_file(path) as descriptor:
-        return _identity_of(descriptor)
+        return _descriptor_identity(descriptor)
 
 
 @contextlib.contextmanager
@@ -127,7 +127,7 @@ def _open_file(path: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _identity_of(descriptor: int) -> str:
+def _descriptor_identity(descriptor: int) -> str:
     """The number of an inode is used again; its generation says that it was. Some file systems have none."""
     generation = 0
     with contextlib.suppress(OSError):
@@ -174,8 +174,8 @@ def _sign_file(file: Path) -> None:
 def is_own_store(store: Path) -> bool:
     """Whether a store was made, or trusted, by this user at this place; an empty one counts as such."""
     try:
-        found, store = store.stat(), store.resolve()
-        if not stat.S_ISREG(found.st_mode):
+        status, store = store.stat(), store.resolve()
+        if not stat.S_ISREG(status.st_mode):
             return True  # and is opened by no command
         return _is_own_file(store) and all(_is_own_file(log) for log in _logs_of(store))
     except OSError:
@@ -191,27 +191,27 @@ def _is_own_file(file: Path) -> bool:
     """Whether this user signed the file that is there; one that says nothing counts as such."""
     try:
         with _open_file(file) as descriptor:
-            identity = _identity_of(descriptor)
-            if _says_nothing(file, descriptor):
+            identity = _descriptor_identity(descriptor)
+            if _is_empty_file(file, descriptor):
                 return True
     except FileNotFoundError:
         return True
     except OSError:
         return False
     try:
-        signature = bytes.fromhex(secret(signature_file(file)).strip())
+        signature = bytes.fromhex(read_private_file(signature_file(file)).strip())
     except (OSError, ValueError):
         return False
     return is_signed(signature, "store", file, identity)
 
 
-def _says_nothing(file: Path, descriptor: int) -> bool:
+def _is_empty_file(file: Path, descriptor: int) -> bool:
     """Whether a file is empty, or is the journal of a store that was empty: it is emptied with that."""
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode):
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
         return False
     if not file.name.endswith("-journal"):
-        return found.st_size == 0
+        return status.st_size == 0
     pages_before = os.pread(descriptor, 20, 0)[16:]
     return not any(pages_before)
 
@@ -231,8 +231,8 @@ def make_token(path: Path) -> str:
     """A token for a file: half of it is random, half is the signature of that and of the file's path."""
     import base64
 
-    nonce = os.urandom(NONCE)
-    code = signature_of("token", path.absolute(), nonce.hex())[:CODE]
+    nonce = os.urandom(NONCE_BYTES)
+    code = signature_of("token", path.absolute(), nonce.hex())[:CODE_BYTES]
     return base64.urlsafe_b64encode(nonce + code).rstrip(b"=").decode()
 
 
@@ -242,10 +242,10 @@ def is_own_token(path: Path, token: str) -> bool:
 
     try:
         data = base64.urlsafe_b64decode(f"{token}=")
-        expected = signature_of("token", path.absolute(), data[:NONCE].hex())[:CODE]
+        expected = signature_of("token", path.absolute(), data[:NONCE_BYTES].hex())[:CODE_BYTES]
     except (OSError, ValueError):
         return False
-    return compare_digest(data[NONCE:], expected)
+    return compare_digest(data[NONCE_BYTES:], expected)
 
 
 def sign_server(path: Path, about: dict[str, object]) -> dict[str, object]:
@@ -259,8 +259,8 @@ def is_own_server(path: Path, about: dict[str, object]) -> bool:
         signature = bytes.fromhex(str(about.get("signature", "")))
     except ValueError:
         return False
-    said = {name: value for name, value in about.items() if name != "signature"}
-    return is_signed(signature, "server", path.absolute(), json.dumps(said))
+    unsigned = {name: value for name, value in about.items() if name != "signature"}
+    return is_signed(signature, "server", path.absolute(), json.dumps(unsigned))
 
 
 # -- folders -----------------------------------------------------------------------------------
@@ -275,7 +275,7 @@ class TrustedFolder:
     identity: str
 
     @property
-    def is_there(self) -> bool:
+    def is_unchanged(self) -> bool:
         try:
             return identity_of(self.path) == self.identity
         except OSError:
@@ -284,7 +284,7 @@ class TrustedFolder:
 
 def _entry_of(folder: Path) -> Path:
     name = hashlib.blake2b(os.fsencode(folder.resolve()), digest_size=16).hexdigest()
-    return state_folder() / TRUSTED / f"{name}.json"
+    return state_folder() / TRUSTED_DIRECTORY_NAME / f"{name}.json"
 
 
 def add_trusted(folder: Path) -> None:
@@ -299,21 +299,21 @@ def add_trusted(folder: Path) -> None:
 def is_trusted(folder: Path) -> bool:
     """Whether the user trusts a folder: this one, not another that was put in its place."""
     try:
-        found = _read_entry(_entry_of(folder))
+        entry = _read_entry(_entry_of(folder))
     except OSError:
         return False
-    return found is not None and found.path == folder.resolve() and found.is_there
+    return entry is not None and entry.path == folder.resolve() and entry.is_unchanged
 
 
 def list_trusted() -> list[TrustedFolder]:
     """The folders that were trusted, also those that are gone."""
-    found = [_read_entry(file) for file in (state_folder() / TRUSTED).glob("*.json")]
-    return sorted((each for each in found if each is not None), key=lambda each: each.path)
+    entries = [_read_entry(file) for file in (state_folder() / TRUSTED_DIRECTORY_NAME).glob("*.json")]
+    return sorted((entry for entry in entries if entry is not None), key=lambda entry: entry.path)
 
 
 def _read_entry(file: Path) -> TrustedFolder | None:
     try:
-        about = json.loads(secret(file))
+        about = json.loads(read_private_file(file))
         return TrustedFolder(Path(about["path"]), float(about["at"]), str(about["identity"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -321,36 +321,36 @@ def _read_entry(file: Path) -> TrustedFolder | None:
 
 def foreign_state(folder: Path) -> dict[str, Path]:
     """What a project brings that this user did not make: what it is called, and where it is."""
-    places = Places.of(folder)
+    paths = ProjectPaths.of(folder)
     foreign: dict[str, Path] = {}
-    if not is_own_store(places.store):
-        foreign["runs"] = places.store
-    if foreign_tokens(places):
-        foreign["tokens"] = places.private
-    if _is_foreign_server(places.server):
-        foreign["a server"] = places.server
+    if not is_own_store(paths.store):
+        foreign["runs"] = paths.store
+    if foreign_tokens(paths):
+        foreign["tokens"] = paths.private
+    if _is_foreign_server(paths.server):
+        foreign["a server"] = paths.server
     return foreign
 
 
-def foreign_tokens(places: Places) -> list[Path]:
+def foreign_tokens(paths: ProjectPaths) -> list[Path]:
     """The files of tokens that were not made here."""
     try:
-        found = [file for file in places.private.iterdir() if file.suffix == ".token"]
+        token_files = [file for file in paths.private.iterdir() if file.suffix == ".token"]
     except OSError:
         return []
-    return [file for file in found if not _holds_own_token(file)]
+    return [file for file in token_files if not _holds_own_token(file)]
 
 
 def _holds_own_token(file: Path) -> bool:
     try:
-        return is_own_token(file, secret(file).strip())
+        return is_own_token(file, read_private_file(file).strip())
     except (OSError, ValueError):
         return False
 
 
 def _is_foreign_server(file: Path) -> bool:
     try:
-        about = json.loads(secret(file))
+        about = json.loads(read_private_file(file))
         return not (isinstance(about, dict) and is_own_server(file, about))
     except FileNotFoundError:
         return False
@@ -360,9 +360,9 @@ def _is_foreign_server(file: Path) -> bool:
 
 def config_names_programs(folder: Path) -> bool:
     """Whether the configuration of a project can name programs to execute; an unclear one counts as such."""
-    file = Places.of(folder).folder / "config.json"
+    file = ProjectPaths.of(folder).folder / "config.json"
     try:
-        text = file.read_text(encoding="utf-8")[:CONFIG_BYTES]
+        text = file.read_text(encoding="utf-8")[:MAX_CONFIG_BYTES]
     except FileNotFoundError:
         return False
     except (OSError, ValueError):
@@ -372,7 +372,7 @@ def config_names_programs(folder: Path) -> bool:
     except (ValueError, RecursionError):
         return True
     return isinstance(pairs, list) and any(
-        isinstance(pair, tuple) and pair[0] in PROGRAMS and pair[1] for pair in pairs
+        isinstance(pair, tuple) and pair[0] in PROGRAM_SETTINGS and pair[1] for pair in pairs
     )
 
 
@@ -397,23 +397,23 @@ def trust_folder(folder: Path) -> list[str]:
 
     Its runs become this user's. Its tokens, which others may know, are removed: a server makes new ones.
     """
-    places = Places.of(folder)
+    paths = ProjectPaths.of(folder)
     foreign = foreign_state(folder)
     if "runs" in foreign:
-        sign_store(places.store)
-    for file in foreign_tokens(places):
+        sign_store(paths.store)
+    for file in foreign_tokens(paths):
         file.unlink()
     if "a server" in foreign:
-        places.server.unlink()
+        paths.server.unlink()
     add_trusted(folder)
     return list(foreign)
 
 
-def revoke_trust(folder: Path) -> bool:
+def revoke_folder_trust(folder: Path) -> bool:
     """Forget a folder, and that its runs are this user's; whether it was trusted."""
-    places = Places.of(folder)
-    entry, signature = _entry_of(folder), signature_file(places.store)
-    was = entry.exists() or signature.exists()
+    paths = ProjectPaths.of(folder)
+    entry, signature = _entry_of(folder), signature_file(paths.store)
+    was_trusted = entry.exists() or signature.exists()
     entry.unlink(missing_ok=True)
     signature.unlink(missing_ok=True)
-    return was
+    return was_trusted

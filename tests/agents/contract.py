@@ -19,22 +19,22 @@ from typing import Any, ClassVar
 
 import pytest
 
-from nerve.agents.asking import Judge
+from nerve.agents.human_requests import PermissionDecider
 from nerve.agents.permissions import Permissions
-from nerve.agents.port import (
-    Assistant,
-    Begun,
+from nerve.agents.provider import (
+    AssistantText,
     Capabilities,
     Chunk,
-    Decision,
-    Done,
-    Options,
-    Permission,
+    PermissionDecision,
+    PermissionRequest,
     Provider,
-    Thought,
-    Tool,
+    QueryOptions,
+    Reasoning,
+    ThreadStarted,
+    ToolCall,
     ToolUpdate,
-    Usage,
+    TurnFinished,
+    TurnUsage,
 )
 from process.seen import TAG, eventually, pids, read, tagged
 
@@ -42,8 +42,8 @@ SECRET = "NERVE_TEST_SECRET"
 WIDE = 'Zeilenende\u2028hier, \u00fc, \U0001f426 and\nlines\r\nof a \\ "prompt"; '
 
 
-async def allow(permission: Permission) -> Decision:
-    return Decision(True)
+async def allow(permission: PermissionRequest) -> PermissionDecision:
+    return PermissionDecision(True)
 
 
 class Judged:
@@ -51,12 +51,14 @@ class Judged:
 
     def __init__(self, policy: dict[str, Any]) -> None:
         self.permissions = Permissions.of(policy)
-        self.asked: list[Permission] = []
-        self.judge = Judge(self.permissions, self.decide)
+        self.asked: list[PermissionRequest] = []
+        self.judge = PermissionDecider(self.permissions, self.decide)
 
-    async def decide(self, wanted: Permission) -> Decision:
+    async def decide(self, wanted: PermissionRequest) -> PermissionDecision:
         self.asked.append(wanted)
-        return Decision(self.permissions.verdict(wanted.tool, wanted.input, wanted.cwd) != "deny", "no")
+        return PermissionDecision(
+            self.permissions.verdict(wanted.tool, wanted.input, wanted.cwd) != "deny", "no"
+        )
 
 
 class ProviderContract:
@@ -93,15 +95,17 @@ class ProviderContract:
         return folder
 
     @pytest.fixture
-    def options(self, tmp_path: Path, tag: str, provider: Provider) -> Options:
+    def options(self, tmp_path: Path, tag: str, provider: Provider) -> QueryOptions:
         """Settings for a program that has never run: a home of its own, and the mark."""
         home = tmp_path / "home"
         home.mkdir()
         thread = str(uuid.uuid4()) if provider.capabilities.names_threads else None
-        return Options(env={"HOME": str(home), TAG: tag}, thread=thread)
+        return QueryOptions(env={"HOME": str(home), TAG: tag}, thread=thread)
 
     @pytest.fixture
-    def ask(self, provider: Provider, cwd: Path, options: Options) -> Callable[..., Awaitable[list[Chunk]]]:
+    def ask(
+        self, provider: Provider, cwd: Path, options: QueryOptions
+    ) -> Callable[..., Awaitable[list[Chunk]]]:
         """Ask and hand back every chunk; keywords are changes to the options."""
 
         async def ask(prompt: str, resume: str | None = None, **changes: Any) -> list[Chunk]:
@@ -127,16 +131,16 @@ class ProviderContract:
         assert text(chunks) == "hello there"
         assert done(chunks).outcome == "completed"
         assert done(chunks).error == ""
-        assert [chunk for chunk in chunks if isinstance(chunk, Done)] == chunks[-1:]
+        assert [chunk for chunk in chunks if isinstance(chunk, TurnFinished)] == chunks[-1:]
 
     async def test_the_thread_is_known_before_anything_is_said(
-        self, ask: Any, provider: Provider, options: Options
+        self, ask: Any, provider: Provider, options: QueryOptions
     ) -> None:
         needs(provider.capabilities, "resume")
         chunks = await ask("[[say hello]]")
-        assert isinstance(chunks[0], Begun)
+        assert isinstance(chunks[0], ThreadStarted)
         assert done(chunks).thread == chunks[0].thread != ""
-        assert len([chunk for chunk in chunks if isinstance(chunk, Begun)]) == 1
+        assert len([chunk for chunk in chunks if isinstance(chunk, ThreadStarted)]) == 1
         if provider.capabilities.names_threads:
             assert chunks[0].thread == options.thread
 
@@ -144,7 +148,7 @@ class ProviderContract:
         if not self.streams:
             pytest.skip("it does not stream")
         chunks = await ask("[[say one two three four]]")
-        said = [chunk for chunk in chunks if isinstance(chunk, Assistant)]
+        said = [chunk for chunk in chunks if isinstance(chunk, AssistantText)]
         assert [chunk.partial for chunk in said] == [True] * (len(said) - 1) + [False]
         assert "".join(chunk.content for chunk in said[:-1]) == said[-1].content == "one two three four"
         assert len(said) > 2
@@ -153,7 +157,7 @@ class ProviderContract:
         if not self.thinks:
             pytest.skip("it shows no thoughts")
         chunks = await ask("[[think of herons]]")
-        assert "".join(chunk.content for chunk in chunks if isinstance(chunk, Thought)) == "of herons"
+        assert "".join(chunk.content for chunk in chunks if isinstance(chunk, Reasoning)) == "of herons"
         assert text(chunks) == "thought"
 
     async def test_a_long_prompt_of_any_characters_arrives_as_it_is(self, ask: Any, stub: Any) -> None:
@@ -181,7 +185,7 @@ class ProviderContract:
     async def test_a_tool_call_and_what_became_of_it(self, ask: Any, cwd: Path) -> None:
         self.needs_shell()
         chunks = await ask("[[run echo made > made.txt; echo it ran]]", ask=allow)
-        call = next(chunk for chunk in chunks if isinstance(chunk, Tool))
+        call = next(chunk for chunk in chunks if isinstance(chunk, ToolCall))
         updates = [chunk for chunk in chunks if isinstance(chunk, ToolUpdate)]
         assert "made.txt" in str(call.input)
         assert {update.id for update in updates} == {call.id} != {""}
@@ -201,13 +205,13 @@ class ProviderContract:
     async def test_a_permission_may_take_its_time(self, ask: Any, provider: Provider, cwd: Path) -> None:
         self.needs_shell()
         needs(provider.capabilities, "permissions")
-        asked: list[Permission] = []
+        asked: list[PermissionRequest] = []
         answered = asyncio.Event()
 
-        async def think_about_it(permission: Permission) -> Decision:
+        async def think_about_it(permission: PermissionRequest) -> PermissionDecision:
             asked.append(permission)
             await answered.wait()
-            return Decision(True)
+            return PermissionDecision(True)
 
         turn = asyncio.create_task(ask("[[run touch allowed.txt]]", ask=think_about_it))
         await eventually(lambda: asked or turn.done())
@@ -225,8 +229,8 @@ class ProviderContract:
         self.needs_shell()
         needs(provider.capabilities, "permissions")
 
-        async def refuse(permission: Permission) -> Decision:
-            return Decision(False, "not on a Sunday")
+        async def refuse(permission: PermissionRequest) -> PermissionDecision:
+            return PermissionDecision(False, "not on a Sunday")
 
         chunks = await ask("[[run touch denied.txt]]", ask=refuse)
         assert not (cwd / "denied.txt").exists()
@@ -243,7 +247,7 @@ class ProviderContract:
         self.needs_shell()
         needs(provider.capabilities, "permissions")
 
-        async def broken(permission: Permission) -> Decision:
+        async def broken(permission: PermissionRequest) -> PermissionDecision:
             raise LookupError("no such gate")
 
         with pytest.raises(LookupError, match="no such gate"):
@@ -332,18 +336,18 @@ class ProviderContract:
                 assert turn.cost
 
     async def test_a_word_in_the_middle_of_a_turn_is_heard(
-        self, provider: Provider, cwd: Path, options: Options
+        self, provider: Provider, cwd: Path, options: QueryOptions
     ) -> None:
         self.needs_shell()
         needs(provider.capabilities, "steer")
         words: asyncio.Queue[str] = asyncio.Queue()
-        steered = replace(options, words=words, ask=allow)
+        steered = replace(options, steering=words, ask=allow)
         chunks: list[Chunk] = []
         prompt = "[[run until test -e go; do sleep 0.1; done]]"
         async with aclosing(started(provider.query(prompt, str(cwd), None, steered))) as turn:
             async for chunk in turn:
                 chunks.append(chunk)
-                if isinstance(chunk, Tool):
+                if isinstance(chunk, ToolCall):
                     words.put_nowait("look at the heron too")
                     await eventually(words.empty)
                     (cwd / "go").touch()
@@ -353,7 +357,7 @@ class ProviderContract:
     # -- interrupting ------------------------------------------------------------------------------
 
     async def test_closing_while_it_speaks_ends_it(
-        self, ask: Any, provider: Provider, cwd: Path, options: Options, stub: Any, tag: str
+        self, ask: Any, provider: Provider, cwd: Path, options: QueryOptions, stub: Any, tag: str
     ) -> None:
         turn = started(provider.query("[[hold]] about a heron", str(cwd), None, options))
         thread = await self.until_held(turn, stub)
@@ -374,7 +378,7 @@ class ProviderContract:
         assert not tagged(tag)
 
     async def test_closing_in_the_middle_of_a_tool_ends_the_tool(
-        self, ask: Any, provider: Provider, cwd: Path, options: Options, tag: str
+        self, ask: Any, provider: Provider, cwd: Path, options: QueryOptions, tag: str
     ) -> None:
         self.needs_shell()
         prompt = "[[run touch begun.txt; tail -f /dev/null; touch finished.txt]]"
@@ -384,7 +388,7 @@ class ProviderContract:
         async def listen() -> None:
             nonlocal thread
             async for chunk in turn:
-                thread = chunk.thread if isinstance(chunk, Begun) else thread
+                thread = chunk.thread if isinstance(chunk, ThreadStarted) else thread
 
         listening = asyncio.create_task(listen())
         await eventually(lambda: (cwd / "begun.txt").exists() or listening.done())
@@ -403,13 +407,13 @@ class ProviderContract:
         needs(provider.capabilities, "permissions")
         asked, ended = asyncio.Event(), asyncio.Event()
 
-        async def never(permission: Permission) -> Decision:
+        async def never(permission: PermissionRequest) -> PermissionDecision:
             asked.set()
             try:
                 await asyncio.Event().wait()
             finally:
                 ended.set()
-            return Decision(True)
+            return PermissionDecision(True)
 
         turn = asyncio.create_task(ask("[[run touch denied.txt]]", ask=never))
         await asyncio.wait_for(asked.wait(), 10)
@@ -421,7 +425,7 @@ class ProviderContract:
         assert not (cwd / "denied.txt").exists()
 
     async def test_a_program_that_is_killed_has_crashed_and_its_thread_goes_on(
-        self, ask: Any, provider: Provider, cwd: Path, options: Options, stub: Any, tag: str
+        self, ask: Any, provider: Provider, cwd: Path, options: QueryOptions, stub: Any, tag: str
     ) -> None:
         if not self.processes:
             pytest.skip("it starts no program")
@@ -469,7 +473,7 @@ class ProviderContract:
         self,
         provider: Provider,
         cwd: Path,
-        options: Options,
+        options: QueryOptions,
         stub: Any,
         tag: str,
         monkeypatch: pytest.MonkeyPatch,
@@ -501,16 +505,16 @@ class ProviderContract:
         async def listen() -> None:
             nonlocal thread
             async for chunk in turn:
-                if isinstance(chunk, Begun):
+                if isinstance(chunk, ThreadStarted):
                     thread = chunk.thread
-                if isinstance(chunk, Assistant):  # the piece before the silence
+                if isinstance(chunk, AssistantText):  # the piece before the silence
                     return
 
         if self.streams:
             await asyncio.wait_for(listen(), 10)
             return thread
         async for chunk in turn:
-            if isinstance(chunk, Begun):
+            if isinstance(chunk, ThreadStarted):
                 await eventually(lambda: stub.holding)
                 return chunk.thread
         raise AssertionError("it ended without saying that it began")
@@ -535,7 +539,7 @@ def started(turn: AsyncIterator[Chunk]) -> Any:
 
 async def until_done(turn: AsyncIterator[Chunk]) -> None:
     async for chunk in turn:
-        assert not isinstance(chunk, Done), "a program that was killed is not done"
+        assert not isinstance(chunk, TurnFinished), "a program that was killed is not done"
 
 
 def needs(capabilities: Capabilities, name: str) -> None:
@@ -545,17 +549,17 @@ def needs(capabilities: Capabilities, name: str) -> None:
 
 def text(chunks: list[Chunk]) -> str:
     """The last whole message."""
-    return [chunk.content for chunk in chunks if isinstance(chunk, Assistant) and not chunk.partial][-1]
+    return [chunk.content for chunk in chunks if isinstance(chunk, AssistantText) and not chunk.partial][-1]
 
 
-def done(chunks: list[Chunk]) -> Done:
+def done(chunks: list[Chunk]) -> TurnFinished:
     assert chunks, "nothing was said"
-    assert isinstance(chunks[-1], Done), chunks[-1]
+    assert isinstance(chunks[-1], TurnFinished), chunks[-1]
     return chunks[-1]
 
 
-def usage(end: Done) -> Usage:
-    assert isinstance(end.usage, Usage)
+def usage(end: TurnFinished) -> TurnUsage:
+    assert isinstance(end.usage, TurnUsage)
     return end.usage
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from agents.contract import allow
 from agents.stubs.anthropic import AnthropicStub
 from nerve.agents.claude import ClaudeProvider, turn
-from nerve.agents.port import Options
+from nerve.agents.provider import QueryOptions
 
 KEPT = Path(__file__).parent / "transcripts" / "claude"
 THREAD = "6b1f7a52-58a7-4f0e-9b55-0d5a3c1c9a01"
@@ -47,7 +47,7 @@ async def main() -> None:
 
 async def heard(stub: AnthropicStub, prompt: str, changes: dict[str, Any]) -> list[dict[str, Any]]:
     lines: list[dict[str, Any]] = []
-    original: Callable[[bytes], dict[str, Any]] = turn.parsed
+    original: Callable[[bytes], dict[str, Any]] = turn.parse_stream_line
 
     def parsed(line: bytes) -> dict[str, Any]:
         lines.append(
@@ -55,17 +55,17 @@ async def heard(stub: AnthropicStub, prompt: str, changes: dict[str, Any]) -> li
         )
         return original(line)
 
-    turn.parsed = parsed
+    turn.parse_stream_line = parsed
     try:
         with tempfile.TemporaryDirectory() as place:
             env = {"ANTHROPIC_BASE_URL": stub.url, "ANTHROPIC_API_KEY": "sk-ant-dummy"}
             provider = ClaudeProvider(env=env | changes.pop("env", {}), retries=1)
             resume = changes.pop("resume", None)
-            options = Options(env={"HOME": place}, thread=None if resume else str(uuid.uuid4()))
+            options = QueryOptions(env={"HOME": place}, thread=None if resume else str(uuid.uuid4()))
             async for _ in provider.query(prompt, place, resume, replace(options, **changes)):
                 pass
     finally:
-        turn.parsed = original
+        turn.parse_stream_line = original
     return [bare(line) for line in lines]
 
 

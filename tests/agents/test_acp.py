@@ -17,7 +17,16 @@ from agents.stubs.anthropic import AnthropicStub
 from agents.stubs.chat import ChatStub
 from nerve.agents.acp import AcpProvider
 from nerve.agents.acp.client import Unasked
-from nerve.agents.port import Assistant, Chunk, Options, Permission, Tool, ToolUpdate, Unavailable, Usage
+from nerve.agents.provider import (
+    AssistantText,
+    Chunk,
+    PermissionRequest,
+    QueryOptions,
+    ToolCall,
+    ToolUpdate,
+    TurnUsage,
+    Unavailable,
+)
 from process.seen import eventually
 
 pytest.importorskip("acp", reason="agent-client-protocol is not installed: pip install 'nerve[acp]'")
@@ -41,7 +50,7 @@ class TestSmallAgent(ProviderContract):
     async def test_a_running_total_of_money_is_told_as_what_the_turn_cost(self, ask: Any) -> None:
         first = done(await ask("[[say one]]"))
         second = done(await ask("[[run true]]", resume=first.thread, totals=first.totals, ask=allow))
-        assert usage(first) == Usage(100, 12, 20, None, pytest.approx(0.0005), "heron")
+        assert usage(first) == TurnUsage(100, 12, 20, None, pytest.approx(0.0005), "heron")
         assert usage(second).cost == pytest.approx(0.001)
         failed = done(await ask("[[error 400]]", resume=first.thread, totals=second.totals))
         assert failed.totals == second.totals
@@ -90,20 +99,20 @@ class TestSmallAgent(ProviderContract):
 
     async def test_a_tool_is_told_when_its_input_is_known(self, ask: Any) -> None:
         chunks = await ask("[[run echo one]]", ask=allow)
-        tools = [chunk for chunk in chunks if isinstance(chunk, Tool | ToolUpdate)]
-        assert [type(chunk) for chunk in tools] == [Tool, ToolUpdate]
+        tools = [chunk for chunk in chunks if isinstance(chunk, ToolCall | ToolUpdate)]
+        assert [type(chunk) for chunk in tools] == [ToolCall, ToolUpdate]
         assert (tools[0].name, tools[0].input) == ("execute", {"command": "echo one"})
 
     async def test_a_question_shows_what_will_run(self, ask: Any, cwd: Path) -> None:
-        asked: list[Permission] = []
+        asked: list[PermissionRequest] = []
 
-        async def look(permission: Permission) -> Any:
+        async def look(permission: PermissionRequest) -> Any:
             asked.append(permission)
             return await allow(permission)
 
         await ask("[[run echo one]]", ask=look)
         shown = {"command": "echo one"}
-        assert asked == [Permission("execute", shown, "`echo one`", str(cwd), ("shell",))]
+        assert asked == [PermissionRequest("execute", shown, "`echo one`", str(cwd), ("shell",))]
 
     async def test_a_thread_is_not_forked_in_silence(self, ask: Any) -> None:
         first = done(await ask("[[say noted]]"))
@@ -127,7 +136,7 @@ class TestAgentThatLoads:
     async def test_what_was_said_before_is_known_and_not_said_again(self, tmp_path: Path) -> None:
         with ChatStub() as stub:
             provider = AcpProvider([sys.executable, AGENT, f"{stub.url}/v1", "--load", "--rude"])
-            options = Options(env={"HOME": str(tmp_path)})
+            options = QueryOptions(env={"HOME": str(tmp_path)})
 
             async def ask(prompt: str, thread: str | None = None) -> list[Chunk]:
                 return [chunk async for chunk in provider.query(prompt, str(tmp_path), thread, options)]
@@ -135,7 +144,7 @@ class TestAgentThatLoads:
             first = await ask("[[say noted]] the bird is a heron")
             second = await ask("which bird?", done(first).thread)
         assert text(second) == "heard: [[say noted]] the bird is a heron | which bird?"
-        assert len([c for c in second if isinstance(c, Assistant) and not c.partial]) == 1
+        assert len([c for c in second if isinstance(c, AssistantText) and not c.partial]) == 1
 
 
 class TestClaudeAgentAcp(ProviderContract):
@@ -180,19 +189,21 @@ class TestClaudeAgentAcp(ProviderContract):
 
 async def test_an_agent_that_is_not_there_is_unavailable() -> None:
     with pytest.raises(Unavailable, match="no-such-agent"):
-        _ = [chunk async for chunk in AcpProvider(["no-such-agent"]).query("hello", None, None, Options())]
+        _ = [
+            chunk async for chunk in AcpProvider(["no-such-agent"]).query("hello", None, None, QueryOptions())
+        ]
 
 
 async def test_a_program_that_ends_at_once_is_no_answer() -> None:
     provider = AcpProvider(["bash", "-c", "echo no licence >&2; exit 3"])
     with pytest.raises(Exception, match="no licence"):
-        _ = [chunk async for chunk in provider.query("hello", None, None, Options())]
+        _ = [chunk async for chunk in provider.query("hello", None, None, QueryOptions())]
 
 
 async def test_an_agent_of_another_version_is_refused(tmp_path: Path) -> None:
     hello = json.dumps({"jsonrpc": "2.0", "id": 0, "result": {"protocolVersion": 2}})
     provider = AcpProvider(["bash", "-c", f"read; echo '{hello}'; cat"])
-    said = [chunk async for chunk in provider.query("hello", str(tmp_path), None, Options())]
+    said = [chunk async for chunk in provider.query("hello", str(tmp_path), None, QueryOptions())]
     assert done(said).outcome == "failed"
     assert "version 2" in done(said).error
 
@@ -202,7 +213,7 @@ async def test_an_agent_that_must_be_told_how_to_authenticate_says_how(tmp_path:
     refusal = {"jsonrpc": "2.0", "id": 1, "error": {"code": -32000, "message": "Authentication required"}}
     first = json.dumps({"jsonrpc": "2.0", "id": 0, "result": hello})
     script = f"read; echo '{first}'; read; echo '{json.dumps(refusal)}'; cat"
-    turn = AcpProvider(["bash", "-c", script]).query("hello", str(tmp_path), None, Options())
+    turn = AcpProvider(["bash", "-c", script]).query("hello", str(tmp_path), None, QueryOptions())
     end = done([chunk async for chunk in turn])
     assert end.outcome == "failed"
     assert "by-key" in end.error
@@ -225,7 +236,7 @@ async def test_a_named_variable_of_ours_is_handed_on(tmp_path: Path, monkeypatch
     file = tmp_path / "env"
     provider = AcpProvider(["bash", "-c", f"env > {file}; exit 3"], {"OWN": "1"}, pass_env=["HERON_KEY"])
     with pytest.raises(Exception, match="ended"):
-        _ = [chunk async for chunk in provider.query("hello", None, None, Options(env={"MORE": "2"}))]
+        _ = [chunk async for chunk in provider.query("hello", None, None, QueryOptions(env={"MORE": "2"}))]
     lines = file.read_text().splitlines()
     assert {"HERON_KEY=grey", "OWN=1", "MORE=2"} <= set(lines)
     assert "STORK_KEY=white" not in lines

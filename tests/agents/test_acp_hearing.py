@@ -10,11 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nerve.agents.acp.hearing import Hearing, usage_of
-from nerve.agents.acp.limits import ended
-from nerve.agents.acp.money import WEIGHTS, spent
-from nerve.agents.permissions import Action, Permissions, question
-from nerve.agents.port import Assistant, Chunk, Permission, Plan, Thought, Tool, ToolUpdate, Usage
+from nerve.agents.acp.cost import TOKEN_COST_WEIGHTS, turn_cost
+from nerve.agents.acp.errors import outcome_of_error
+from nerve.agents.acp.updates import UpdateReader, acp_turn_usage
+from nerve.agents.permissions import Permissions, ToolAction, format_permission_question
+from nerve.agents.provider import (
+    AssistantText,
+    Chunk,
+    PermissionRequest,
+    PlanUpdate,
+    Reasoning,
+    ToolCall,
+    ToolUpdate,
+    TurnUsage,
+)
 
 TRANSCRIPTS = Path(__file__).parent / "transcripts" / "acp"
 
@@ -25,33 +34,33 @@ class Refused(Exception):
         self.code, self.data = code, data
 
 
-def replay(name: str) -> tuple[list[Chunk], Hearing, dict[str, Any]]:
+def replay(name: str) -> tuple[list[Chunk], UpdateReader, dict[str, Any]]:
     """What a recorded turn tells, and its last message."""
-    hearing = Hearing()
+    hearing = UpdateReader()
     lines = [json.loads(line) for line in (TRANSCRIPTS / f"{name}.jsonl").read_text().splitlines()]
-    chunks = [chunk for line in lines[:-1] for chunk in hearing.update(line["params"]["update"])]
-    return [*chunks, *hearing.over()], hearing, lines[-1]
+    chunks = [chunk for line in lines[:-1] for chunk in hearing.read_update(line["params"]["update"])]
+    return [*chunks, *hearing.finish()], hearing, lines[-1]
 
 
 def test_a_turn_of_claude_with_a_tool() -> None:
     chunks, hearing, last = replay("run")
-    whole = [chunk for chunk in chunks if not (isinstance(chunk, Assistant) and chunk.partial)]
-    call = next(chunk for chunk in chunks if isinstance(chunk, Tool))
+    whole = [chunk for chunk in chunks if not (isinstance(chunk, AssistantText) and chunk.partial)]
+    call = next(chunk for chunk in chunks if isinstance(chunk, ToolCall))
     assert whole == [
-        Assistant("running it"),
-        Tool("execute", {"command": "echo it ran", "description": "what the stub wants"}, call.id),
+        AssistantText("running it"),
+        ToolCall("execute", {"command": "echo it ran", "description": "what the stub wants"}, call.id),
         ToolUpdate(call.id, "running", "what the stub wants"),
         ToolUpdate(call.id, "completed", "```console\nit ran\n```"),
-        Assistant("tool said: it ran"),
+        AssistantText("tool said: it ran"),
     ]
     assert hearing.cost == pytest.approx(0.001495)
-    assert usage_of(last["result"], "opus") == Usage(200, 14, 40, 20, model="opus")
+    assert acp_turn_usage(last["result"], "opus") == TurnUsage(200, 14, 40, 20, model="opus")
 
 
 def test_a_limit_of_claude() -> None:
     _, _, last = replay("limit")
     error = last["error"]
-    end = ended("one", Refused(error["message"], error["code"], error["data"]), [])
+    end = outcome_of_error("one", Refused(error["message"], error["code"], error["data"]), [])
     assert (end.outcome, end.resets_at) == ("limited", None)
     assert "429" in end.error
 
@@ -68,15 +77,17 @@ def test_a_limit_of_claude() -> None:
     ],
 )
 def test_a_limit_is_known_by_its_words(message: str, data: Any, outcome: str) -> None:
-    assert ended("one", Refused(message, data=data), []).outcome == outcome
+    assert outcome_of_error("one", Refused(message, data=data), []).outcome == outcome
 
 
 def test_a_limit_may_say_when_it_ends() -> None:
-    assert ended("one", Refused("rate limit, resets_at: 1900000000"), []).resets_at == 1_900_000_000
+    assert (
+        outcome_of_error("one", Refused("rate limit, resets_at: 1900000000"), []).resets_at == 1_900_000_000
+    )
 
 
 def test_thoughts_plans_and_messages_are_apart() -> None:
-    hearing = Hearing()
+    hearing = UpdateReader()
     updates: list[dict[str, Any]] = [
         {"sessionUpdate": "agent_thought_chunk", "content": {"type": "text", "text": "hm"}},
         {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "a"}, "messageId": "1"},
@@ -85,24 +96,24 @@ def test_thoughts_plans_and_messages_are_apart() -> None:
         {"sessionUpdate": "user_message_chunk", "content": {"type": "text", "text": "you"}},
         {"sessionUpdate": "of a later version"},
     ]
-    assert [chunk for update in updates for chunk in hearing.update(update)] == [
-        Thought("hm"),
-        Assistant("a", partial=True),
-        Assistant("a"),
-        Assistant("b", partial=True),
-        Assistant("b"),
-        Plan([{"content": "look", "status": "pending", "priority": "low"}]),
+    assert [chunk for update in updates for chunk in hearing.read_update(update)] == [
+        Reasoning("hm"),
+        AssistantText("a", partial=True),
+        AssistantText("a"),
+        AssistantText("b", partial=True),
+        AssistantText("b"),
+        PlanUpdate([{"content": "look", "status": "pending", "priority": "low"}]),
     ]
 
 
 def test_a_question_about_a_call_that_showed_no_input_has_its_title() -> None:
-    hearing = Hearing()
+    hearing = UpdateReader()
     call = {"toolCallId": "1", "title": "Delete the heron", "kind": "delete", "status": "pending"}
-    assert list(hearing.update({"sessionUpdate": "tool_call", **call})) == []
-    chunks, permission = hearing.asked({"toolCallId": "1"})
-    assert chunks == [Tool("delete", {"title": "Delete the heron"}, "1")]
-    assert permission == Permission("delete", {"title": "Delete the heron"}, "Delete the heron")
-    assert list(hearing.over()) == []
+    assert list(hearing.read_update({"sessionUpdate": "tool_call", **call})) == []
+    chunks, permission = hearing.read_permission_request({"toolCallId": "1"})
+    assert chunks == [ToolCall("delete", {"title": "Delete the heron"}, "1")]
+    assert permission == PermissionRequest("delete", {"title": "Delete the heron"}, "Delete the heron")
+    assert list(hearing.finish()) == []
 
 
 @pytest.mark.parametrize(
@@ -115,39 +126,44 @@ def test_a_question_about_a_call_that_showed_no_input_has_its_title() -> None:
     ],
 )
 def test_every_token_is_counted_once(tokens: dict[str, int], usage: tuple[int, int, int | None]) -> None:
-    assert usage_of({"usage": tokens}, None) == Usage(*usage)
+    assert acp_turn_usage({"usage": tokens}, None) == TurnUsage(*usage)
 
 
 def test_gemini_counts_in_a_place_of_its_own() -> None:
     took = {"input_tokens": 50, "output_tokens": 5}
     quota = {"token_count": took, "model_usage": [{"model": "gemini-3.1-pro", "token_count": took}]}
-    assert usage_of({"_meta": {"quota": quota}}, None) == Usage(50, 5, model="google:gemini-3.1-pro")
-    assert usage_of({"stopReason": "end_turn"}, "heron") == Usage(model="heron")
+    assert acp_turn_usage({"_meta": {"quota": quota}}, None) == TurnUsage(
+        50, 5, model="google:gemini-3.1-pro"
+    )
+    assert acp_turn_usage({"stopReason": "end_turn"}, "heron") == TurnUsage(model="heron")
 
 
-turns = st.lists(st.tuples(*[st.integers(1, 100_000)] * 4).map(lambda counts: Usage(*counts)), min_size=1)
+turns = st.lists(st.tuples(*[st.integers(1, 100_000)] * 4).map(lambda counts: TurnUsage(*counts)), min_size=1)
 
 
 @given(turns, st.booleans())
-def test_the_costs_of_the_turns_are_the_cost_of_the_session(turns: list[Usage], of_session: bool) -> None:
-    costs = [1e-6 * sum(WEIGHTS[name] * getattr(turn, name) for name in WEIGHTS) for turn in turns]
+def test_the_costs_of_the_turns_are_the_cost_of_the_session(turns: list[TurnUsage], of_session: bool) -> None:
+    costs = [
+        1e-6 * sum(TOKEN_COST_WEIGHTS[name] * getattr(turn, name) for name in TOKEN_COST_WEIGHTS)
+        for turn in turns
+    ]
     totals: dict[str, Any] = {}
     told = []
     for at, turn in enumerate(turns):
         total = sum(costs[: at + 1]) if of_session else costs[at]
-        usage, totals = spent(total, turn, totals)
+        usage, totals = turn_cost(total, turn, totals)
         told.append(usage.cost)
         assert usage.inferred == (at > 0)
     assert told == pytest.approx(costs)
 
 
 def test_a_total_without_tokens_is_of_the_session_unless_it_falls() -> None:
-    usage, totals = spent(2.0, Usage(), {})
-    assert usage == Usage(cost=2.0)
-    usage, totals = spent(5.0, Usage(), totals)
-    assert usage == Usage(cost=3.0, inferred=True)
-    assert spent(1.0, Usage(), totals)[0] == Usage(cost=1.0, inferred=True)
-    assert spent(None, Usage(), totals) == (Usage(), totals)
+    usage, totals = turn_cost(2.0, TurnUsage(), {})
+    assert usage == TurnUsage(cost=2.0)
+    usage, totals = turn_cost(5.0, TurnUsage(), totals)
+    assert usage == TurnUsage(cost=3.0, inferred=True)
+    assert turn_cost(1.0, TurnUsage(), totals)[0] == TurnUsage(cost=1.0, inferred=True)
+    assert turn_cost(None, TurnUsage(), totals) == (TurnUsage(), totals)
 
 
 def edit(text: str) -> dict[str, Any]:
@@ -160,7 +176,7 @@ def edit(text: str) -> dict[str, Any]:
 
 
 def test_a_question_shows_what_an_edit_changes_and_where() -> None:
-    _, permission = Hearing().asked(edit("import os"), "/p")
+    _, permission = UpdateReader().read_permission_request(edit("import os"), "/p")
     assert permission.cwd == "/p"
     assert permission.input == {
         "title": "Write to config.py",
@@ -168,7 +184,9 @@ def test_a_question_shows_what_an_edit_changes_and_where() -> None:
         "locations": [{"path": "/p/config.py", "line": 3}],
         "content": ["as agreed"],
     }
-    told = question("dev", Action(permission.tool, permission.input, permission.cwd), permission.reason)
+    told = format_permission_question(
+        "dev", ToolAction(permission.tool, permission.input, permission.cwd), permission.reason
+    )
     assert told.startswith("dev wants to use edit(/p/config.py):")
     assert "import os" in told
     assert "In the folder /p" in told
@@ -177,19 +195,19 @@ def test_a_question_shows_what_an_edit_changes_and_where() -> None:
 def test_an_answer_counts_for_exactly_the_change_that_was_shown() -> None:
     hashes = set()
     for text, cwd in (("import os", "/p"), ("import sys", "/p"), ("import os", "/q")):
-        _, permission = Hearing().asked(edit(text), cwd)
-        hashes.add(Action(permission.tool, permission.input, permission.cwd).to_dict()["hash"])
+        _, permission = UpdateReader().read_permission_request(edit(text), cwd)
+        hashes.add(ToolAction(permission.tool, permission.input, permission.cwd).to_dict()["hash"])
     assert len(hashes) == 3
 
 
 def test_what_a_tool_is_given_is_shown_beside_what_it_changes() -> None:
     given = {"changes": "all", "command": "sed -i s/a/b/ x"}
-    _, permission = Hearing().asked({**edit("b"), "rawInput": given}, "/p")
+    _, permission = UpdateReader().read_permission_request({**edit("b"), "rawInput": given}, "/p")
     assert permission.input["command"] == "sed -i s/a/b/ x"
     change, rest = permission.input["changes"]
     assert (change["newText"], rest) == ("b", "all")
 
 
 def test_an_edit_is_denied_by_the_file_that_its_diff_names() -> None:
-    _, permission = Hearing().asked(edit("b"), "/p")
-    assert Permissions(deny=("edit(config*)",)).said(*permission.uses())[0] == "deny"
+    _, permission = UpdateReader().read_permission_request(edit("b"), "/p")
+    assert Permissions(deny=("edit(config*)",)).matching_rule(*permission.tool_uses())[0] == "deny"

@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from agents.test_talk import Agent, saying, spending
+from agents.test_conversation import Agent, saying, spending
 from core.workflow.support import until, within
 from nerve import Graph, Limits, Retry, Session
-from nerve.agents import AgentNode, Assistant, Done, Usage
+from nerve.agents import AgentNode, AssistantText, TurnFinished, TurnUsage
 from nerve.api import commands, models
 
 SCHEMA = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
@@ -16,7 +16,9 @@ SCHEMA = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required
 
 def answers(*texts):
     """An agent that answers one text after the other, each for 15 tokens and half a dollar."""
-    return Agent(*(saying(Assistant(text), Done("t", Usage(10, 5, cost=0.5))) for text in texts))
+    return Agent(
+        *(saying(AssistantText(text), TurnFinished("t", TurnUsage(10, 5, cost=0.5))) for text in texts)
+    )
 
 
 def workflow(session, agent, **policy):
@@ -81,7 +83,7 @@ async def test_a_step_held_for_its_budget_goes_on_after_a_restart_with_what_it_h
 
 async def test_the_budget_of_a_step_counts_all_its_attempts():
     session = Session()
-    failing = Agent(saying(Done("t", Usage(10, 5), outcome="failed", error="busy")))
+    failing = Agent(saying(TurnFinished("t", TurnUsage(10, 5), outcome="failed", error="busy")))
     AgentNode("dev", session, failing, retry=Retry(attempts=9, delay=0), limits={"turns": 2})
 
     @session.workflow
@@ -140,7 +142,7 @@ async def test_the_time_of_a_step_goes_on_after_it_was_held():
         yield
 
     session = Session()
-    first = saying(Assistant("no json"), Done("t", Usage(10, 5)))
+    first = saying(AssistantText("no json"), TurnFinished("t", TurnUsage(10, 5)))
     workflow(session, Agent(first, hangs), limits={"turns": 1}, timeout=0.3)
     run = await session.start("body")
     await until(lambda: run.held is not None)
@@ -173,7 +175,7 @@ async def test_the_api_raises_the_budget_of_a_step():
     workflow(session, agent, limits={"turns": 1})
     run = await session.start("body")
     await until(lambda: run.held is not None)
-    await commands.resume(session, models.Resume(run=run.run_id, limits={"/dev": {"turns": 2}}))
+    await commands.resume(session, models.ResumeRequest(run=run.run_id, limits={"/dev": {"turns": 2}}))
     assert await within(run.wait()) == {"ok": True}
 
 

@@ -22,7 +22,16 @@ from agents.stubs.anthropic import AnthropicStub
 from nerve.agents import HostTool
 from nerve.agents.claude import ClaudeProvider
 from nerve.agents.claude.provider import find_program
-from nerve.agents.port import Assistant, Chunk, Decision, Options, Permission, Tool, ToolUpdate, Unavailable
+from nerve.agents.provider import (
+    AssistantText,
+    Chunk,
+    PermissionDecision,
+    PermissionRequest,
+    QueryOptions,
+    ToolCall,
+    ToolUpdate,
+    Unavailable,
+)
 from process.seen import TAG, read, tagged
 
 needs_program = pytest.mark.skipif(
@@ -72,7 +81,7 @@ async def ask(
     provider: ClaudeProvider, place: Path, prompt: str, resume: str | None = None, **options: Any
 ) -> list[Chunk]:
     env = {"HOME": str(place / "home"), **options.pop("env", {})}
-    turn = provider.query(prompt, str(place / "work"), resume, Options(env=env, **options))
+    turn = provider.query(prompt, str(place / "work"), resume, QueryOptions(env=env, **options))
     return [chunk async for chunk in turn]
 
 
@@ -98,10 +107,10 @@ async def test_neither_system_prompt_nor_schema_stand_in_the_list_of_processes(
     tag = uuid.uuid4().hex
     env = {"HOME": str(place / "home"), TAG: tag}
     schema = {"type": "object", "properties": {"private": {"type": "string"}}}
-    options = Options(system="a private matter", schema=schema, env=env)
+    options = QueryOptions(system="a private matter", schema=schema, env=env)
     turn: Any = provider.query("[[hold]]", str(place / "work"), None, options)
     async for chunk in turn:
-        if isinstance(chunk, Assistant):
+        if isinstance(chunk, AssistantText):
             break
     assert tagged(tag)
     assert not [pid for pid in tagged(tag) if b"private" in read(pid, "cmdline")]
@@ -165,7 +174,7 @@ async def test_a_program_that_is_not_there_is_unavailable(place: Path) -> None:
 
 async def test_a_folder_that_is_not_there_is_named(place: Path) -> None:
     provider = ClaudeProvider(program="/bin/true")
-    turn = provider.query("hello", str(place / "nowhere"), None, Options())
+    turn = provider.query("hello", str(place / "nowhere"), None, QueryOptions())
     with pytest.raises(FileNotFoundError, match="nowhere"):
         await until_done(turn)
 
@@ -173,7 +182,7 @@ async def test_a_folder_that_is_not_there_is_named(place: Path) -> None:
 @pytest.mark.parametrize("resume", [None, "a heron"])
 def test_a_conversation_has_the_name_of_a_uuid(resume: str | None) -> None:
     with pytest.raises(ValueError, match="named by a UUID, not 'a heron'"):
-        ClaudeProvider().query("hello", None, resume, Options(thread=None if resume else "a heron"))
+        ClaudeProvider().query("hello", None, resume, QueryOptions(thread=None if resume else "a heron"))
 
 
 # -- how a turn ends -------------------------------------------------------------------------------
@@ -195,7 +204,7 @@ async def test_a_busy_api_is_asked_again_and_is_a_limit_then(stub: AnthropicStub
     assert len(stub.heard) == 2
     assert done(chunks).outcome == "limited"
     assert done(chunks).resets_at is None
-    assert not [chunk for chunk in chunks if isinstance(chunk, Assistant)]
+    assert not [chunk for chunk in chunks if isinstance(chunk, AssistantText)]
     assert done(await ask(made(stub), place, "[[error 529]]")).outcome == "limited"
 
 
@@ -251,7 +260,7 @@ async def test_a_turn_that_was_cut_off_is_counted_with_the_next(
     provider: ClaudeProvider, place: Path
 ) -> None:
     first = done(await ask(provider, place, "[[say one]]"))
-    options = Options(env={"HOME": str(place / "home")}, ask=allow)
+    options = QueryOptions(env={"HOME": str(place / "home")}, ask=allow)
     prompt = "[[run touch begun.txt]] [[hold]]"
     turn: Any = provider.query(prompt, str(place / "work"), first.thread, options)
     async for chunk in turn:
@@ -294,10 +303,10 @@ async def test_a_turn_is_charged_although_the_program_was_killed_after_the_one_b
 async def test_an_agent_of_the_agent_speaks_to_it_alone(provider: ClaudeProvider, place: Path) -> None:
     task = {"description": "look", "prompt": "who are you", "subagent_type": "general-purpose"}
     chunks = await ask(provider, place, f"[[call Agent {json.dumps(task)}]]", ask=allow)
-    said = [chunk.content for chunk in chunks if isinstance(chunk, Assistant) and not chunk.partial]
+    said = [chunk.content for chunk in chunks if isinstance(chunk, AssistantText) and not chunk.partial]
     assert len(said) == 1
     assert said[0].startswith("tool said:")
-    assert [chunk.name for chunk in chunks if isinstance(chunk, Tool)] == ["Agent"]
+    assert [chunk.name for chunk in chunks if isinstance(chunk, ToolCall)] == ["Agent"]
     assert "heard: who are you" in [chunk for chunk in chunks if isinstance(chunk, ToolUpdate)][-1].output
     assert done(chunks).outcome == "completed"
     assert usage(done(chunks)).input_tokens == 300
@@ -396,13 +405,13 @@ async def test_the_agent_can_ask_a_person(provider: ClaudeProvider, place: Path)
         await answered.wait()
         return "the left one"
 
-    async def never(permission: Permission) -> Decision:
+    async def never(permission: PermissionRequest) -> PermissionDecision:
         raise AssertionError(f"our own tool was asked about: {permission}")
 
     schema = {"type": "object", "properties": {"question": {"type": "string"}}, "required": ["question"]}
     tool = HostTool("Ask a person.", schema, ask_human)
     env = {"HOME": str(place / "home")}
-    options = Options(env=env, ask=never, host_tools={"ask_human": tool})
+    options = QueryOptions(env=env, ask=never, host_tools={"ask_human": tool})
     prompt = '[[call mcp__nerve__ask_human {"question": "which door?"}]]'
     chunks = [chunk async for chunk in provider.query(prompt, str(place / "work"), None, options)]
     assert asked == [{"question": "which door?"}]
@@ -422,7 +431,7 @@ async def test_a_turn_cut_off_at_any_moment_leaves_nothing_and_goes_on(
     for round in range(100):
         tag = uuid.uuid4().hex
         env = {"HOME": str(place / "home"), TAG: tag}
-        options = Options(env=env, thread=thread, ask=allow)
+        options = QueryOptions(env=env, thread=thread, ask=allow)
         prompt = f"[[run touch {round}.txt]] [[say done {round}]]"
         turn: Any = provider.query(prompt, str(place / "work"), thread, options)
         listening = asyncio.create_task(until_done(turn))

@@ -11,9 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.contract import done, usage
-from nerve.agents.claude.lines import Lines, outcome_of
-from nerve.agents.claude.turn import parsed
-from nerve.agents.port import Assistant, Begun, Chunk, Done, Thought, Tool, ToolUpdate, Usage
+from nerve.agents.claude.stream_json import StreamJsonReader, claude_outcome
+from nerve.agents.claude.turn import parse_stream_line
+from nerve.agents.provider import (
+    AssistantText,
+    Chunk,
+    Reasoning,
+    ThreadStarted,
+    ToolCall,
+    ToolUpdate,
+    TurnFinished,
+    TurnUsage,
+)
 
 KEPT = Path(__file__).parent / "transcripts" / "claude"
 RUN = {"command": "echo made > made.txt; echo it ran", "description": "what the stub wants"}
@@ -22,53 +31,53 @@ A_TURN = {"command": "touch a.txt", "description": "what the stub wants"}
 
 
 def read(name: str, totals: dict[str, Any] | None = None, resumed: bool = False) -> list[Chunk]:
-    lines = Lines(totals or {}, resumed)
+    lines = StreamJsonReader(totals or {}, resumed)
     kept = (KEPT / f"{name}.jsonl").read_bytes().splitlines()
-    return [chunk for line in kept for chunk in lines.take(parsed(line))]
+    return [chunk for line in kept for chunk in lines.read_message(parse_stream_line(line))]
 
 
 def between(chunks: list[Chunk]) -> list[Any]:
     """What is said between the beginning and the end, with short names for the ids of tools."""
-    assert isinstance(chunks[0], Begun)
+    assert isinstance(chunks[0], ThreadStarted)
     assert chunks[0].thread == done(chunks).thread
-    ids = [chunk.id for chunk in chunks if isinstance(chunk, Tool)]
+    ids = [chunk.id for chunk in chunks if isinstance(chunk, ToolCall)]
     said: list[Any] = []
     for chunk in chunks[1:-1]:
         match chunk:
-            case Tool(name, given, id):
-                said.append(Tool(name, given, str(ids.index(id))))
+            case ToolCall(name, given, id):
+                said.append(ToolCall(name, given, str(ids.index(id))))
             case ToolUpdate(id, status, output):
                 said.append(ToolUpdate(str(ids.index(id)), status, output))
-            case Usage():
+            case TurnUsage():
                 pass
             case _:
                 said.append(chunk)
     return said
 
 
-def pieces(*texts: str) -> list[Assistant]:
-    return [*(Assistant(text, partial=True) for text in texts), Assistant("".join(texts))]
+def pieces(*texts: str) -> list[AssistantText]:
+    return [*(AssistantText(text, partial=True) for text in texts), AssistantText("".join(texts))]
 
 
 SAID: dict[str, list[Chunk]] = {
     "answer": [*pieces("one ", "two")],
-    "thought": [Thought("of herons"), *pieces("thought")],
+    "thought": [Reasoning("of herons"), *pieces("thought")],
     "tool": [
         *pieces("running ", "it"),
-        Tool("Bash", RUN, "0"),
+        ToolCall("Bash", RUN, "0"),
         ToolUpdate("0", "completed", "it ran"),
         *pieces("tool ", "said: ", "it ", "ran"),
     ],
     "denied": [
         *pieces("running ", "it"),
-        Tool("Bash", DENIED, "0"),
+        ToolCall("Bash", DENIED, "0"),
         ToolUpdate("0", "failed", "nobody is there to allow it"),
         *pieces("tool ", "said: ", "nobody ", "is ", "there ", "to ", "allow ", "it"),
     ],
     "schema": [],
     "max_turns": [
         *pieces("running ", "it"),
-        Tool("Bash", A_TURN, "0"),
+        ToolCall("Bash", A_TURN, "0"),
         ToolUpdate("0", "completed", "(Bash completed with no output)"),
     ],
     "api_error": [],
@@ -113,9 +122,9 @@ def test_only_a_limit_resets() -> None:
     assert done(read("busy")).resets_at is None
 
 
-def ended(counted: float, before: float, *without: str) -> Usage:
+def ended(counted: float, before: float, *without: str) -> TurnUsage:
     """A turn of 200 tokens, of a program that counted so many times that, and so many times before."""
-    line = parsed((KEPT / "tool.jsonl").read_bytes().splitlines()[-1])
+    line = parse_stream_line((KEPT / "tool.jsonl").read_bytes().splitlines()[-1])
     [model] = line["modelUsage"]
     told = {
         name: value for name, value in line["modelUsage"][model].items() if isinstance(value, int | float)
@@ -123,8 +132,10 @@ def ended(counted: float, before: float, *without: str) -> Usage:
     line["modelUsage"] = {model: {name: value * counted for name, value in told.items()}}
     line = {name: value for name, value in line.items() if name not in without}
     first = done(read("tool"))
-    lines = Lines({name: value * before for name, value in first.totals.items() if name != "models"}, True)
-    return usage(done(list(lines.take(line))))
+    lines = StreamJsonReader(
+        {name: value * before for name, value in first.totals.items() if name != "models"}, True
+    )
+    return usage(done(list(lines.read_message(line))))
 
 
 TURN = 0.001188
@@ -132,7 +143,7 @@ TURN = 0.001188
 
 
 def test_cost_and_tokens_are_differences_of_what_the_program_counts() -> None:
-    assert done(read("tool")).usage == Usage(200, 14, 40, 20, pytest.approx(TURN), "claude-opus-5-5")
+    assert done(read("tool")).usage == TurnUsage(200, 14, 40, 20, pytest.approx(TURN), "claude-opus-5-5")
     assert (ended(4, 3).input_tokens, ended(4, 3).cost) == (200, pytest.approx(TURN))
 
 
@@ -152,14 +163,14 @@ def test_a_turn_is_charged_whole_although_the_program_lost_its_count(before: flo
 @pytest.mark.parametrize("resumed", [True, False])
 def test_what_the_program_does_not_tell_is_unknown(resumed: bool) -> None:
     totals = done(read("tool")).totals
-    lines = Lines(totals, resumed)
-    end = done(list(lines.take({"type": "result", "session_id": "s", "is_error": False})))
-    assert usage(end) == Usage()
+    lines = StreamJsonReader(totals, resumed)
+    end = done(list(lines.read_message({"type": "result", "session_id": "s", "is_error": False})))
+    assert usage(end) == TurnUsage()
     assert end.totals == totals
 
 
 def test_usage_grows_while_the_turn_goes_on() -> None:
-    told = [chunk for chunk in read("tool") if isinstance(chunk, Usage)]
+    told = [chunk for chunk in read("tool") if isinstance(chunk, TurnUsage)]
     assert [chunk.input_tokens for chunk in told] == [100, 200]
     assert [chunk.output_tokens for chunk in told] == [7, 14]
 
@@ -180,7 +191,7 @@ def test_usage_grows_while_the_turn_goes_on() -> None:
     ],
 )
 def test_neither_the_subtype_nor_one_flag_alone_says_how_it_ended(line: dict[str, Any], outcome: str) -> None:
-    found, error = outcome_of(line)
+    found, error = claude_outcome(line)
     assert found == outcome
     assert bool(error) is (outcome != "completed")
 
@@ -190,9 +201,9 @@ def test_a_helper_says_nothing_to_us_but_uses_tools_that_are_seen() -> None:
     message = {"id": "m", "content": [{"type": "text", "text": "a secret"}, block]}
     line = {"type": "assistant", "message": message, "parent_tool_use_id": "p"}
     delta = {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "a secret"}}
-    lines = Lines({}, False)
-    assert list(lines.take(line)) == [Tool("Read", {"file_path": "a"}, "t")]
-    assert list(lines.take({"type": "stream_event", "event": delta, "parent_tool_use_id": "p"})) == []
+    lines = StreamJsonReader({}, False)
+    assert list(lines.read_message(line)) == [ToolCall("Read", {"file_path": "a"}, "t")]
+    assert list(lines.read_message({"type": "stream_event", "event": delta, "parent_tool_use_id": "p"})) == []
 
 
 LINES = [line for file in sorted(KEPT.glob("*.jsonl")) for line in file.read_text().splitlines()]
@@ -214,11 +225,11 @@ def test_a_line_of_another_form_is_read_as_far_as_it_is_known(line: str, data: s
             place[key] = data.draw(ODD)
             break
         place = place[key]
-    lines = Lines({}, False)
-    for chunk in lines.take(changed):
-        assert not isinstance(chunk, Done) or lines.done is chunk
+    lines = StreamJsonReader({}, False)
+    for chunk in lines.read_message(changed):
+        assert not isinstance(chunk, TurnFinished) or lines.done is chunk
 
 
 @given(st.binary())
 def test_what_is_no_json_is_passed_over(line: bytes) -> None:
-    assert list(Lines({}, False).take(parsed(line))) == []
+    assert list(StreamJsonReader({}, False).read_message(parse_stream_line(line))) == []

@@ -18,8 +18,15 @@ import pytest
 
 from agents.contract import Judged, ProviderContract, allow, done, started, text, usage
 from agents.stubs.openai import OpenAIStub
-from nerve.agents.codex import CodexProvider, hook, program
-from nerve.agents.port import Begun, Decision, Options, Permission, ToolUpdate, Unavailable
+from nerve.agents.codex import CodexProvider, executable, hook_script
+from nerve.agents.provider import (
+    PermissionDecision,
+    PermissionRequest,
+    QueryOptions,
+    ThreadStarted,
+    ToolUpdate,
+    Unavailable,
+)
 from process.seen import eventually, tagged
 
 PATCH = """apply_patch <<'EOF'
@@ -33,11 +40,11 @@ EOF
 ENGINE = """
 import asyncio, json, sys
 from nerve.agents.codex import CodexProvider
-from nerve.agents.port import Begun, Options
+from nerve.agents.provider import ThreadStarted, QueryOptions
 
 async def main(given):
     provider = CodexProvider(**given["provider"])
-    async for chunk in provider.query(given["prompt"], given["cwd"], None, Options(env=given["env"])):
+    async for chunk in provider.query(given["prompt"], given["cwd"], None, QueryOptions(env=given["env"])):
         if isinstance(chunk, Begun):
             print(chunk.thread, flush=True)
 
@@ -47,7 +54,7 @@ asyncio.run(main(json.loads(sys.argv[1])))
 
 def missing() -> str:
     try:
-        program.found(None)
+        executable.find_executable(None)
     except Unavailable as error:
         return str(error)
     return ""
@@ -79,13 +86,13 @@ class TestCodex(ProviderContract):
         assert used.model == "stub-model"
 
     async def test_a_change_of_files_is_shown_before_it_is_made(
-        self, stub: OpenAIStub, cwd: Path, options: Options
+        self, stub: OpenAIStub, cwd: Path, options: QueryOptions
     ) -> None:
-        asked: list[Permission] = []
+        asked: list[PermissionRequest] = []
 
-        async def look(permission: Permission) -> Decision:
+        async def look(permission: PermissionRequest) -> PermissionDecision:
             asked.append(permission)
-            return Decision(not (cwd / "new.txt").exists())
+            return PermissionDecision(not (cwd / "new.txt").exists())
 
         provider = CodexProvider(**settings(stub, sandbox="read-only", approval="on-request"))
         prompt = f"[[run {PATCH}]]"
@@ -116,7 +123,7 @@ class TestCodex(ProviderContract):
         prompt: str,
         stub: OpenAIStub,
         cwd: Path,
-        options: Options,
+        options: QueryOptions,
     ) -> None:
         (cwd / "secret.txt").write_text("HERON-7\n")
         provider = CodexProvider(**settings(stub, approval=approval))
@@ -136,7 +143,7 @@ class TestCodex(ProviderContract):
         assert len(judged.asked) == 1
 
     async def test_a_hook_of_a_folder_is_not_trusted_because_ours_is(
-        self, ask: Any, cwd: Path, options: Options
+        self, ask: Any, cwd: Path, options: QueryOptions
     ) -> None:
         hooks = {"PreToolUse": [{"hooks": [{"type": "command", "command": f"touch {cwd}/hooked.txt"}]}]}
         home = Path(options.env["HOME"]) / ".codex"
@@ -151,7 +158,7 @@ class TestCodex(ProviderContract):
         assert "TTY execution is disabled" in stub.bodies
 
     async def test_a_call_is_blocked_when_nobody_can_be_asked(self, tmp_path: Path) -> None:
-        command = [sys.executable, "-I", "-S", hook.__file__, str(tmp_path / "nobody")]
+        command = [sys.executable, "-I", "-S", hook_script.__file__, str(tmp_path / "nobody")]
         asked = await asyncio.to_thread(subprocess.run, command, input=b"{}", capture_output=True)
         assert (asked.returncode, asked.stdout) == (2, b"")
         assert b"nobody could be asked" in asked.stderr
@@ -168,14 +175,14 @@ class TestCodex(ProviderContract):
         assert "web_search" not in stub.bodies
 
     async def test_the_agent_is_told_why_not(self, ask: Any, stub: OpenAIStub) -> None:
-        async def refuse(permission: Permission) -> Decision:
-            return Decision(False, "not on a Sunday")
+        async def refuse(permission: PermissionRequest) -> PermissionDecision:
+            return PermissionDecision(False, "not on a Sunday")
 
         assert done(await ask("[[run touch denied.txt]]", ask=refuse)).outcome == "completed"
         assert "not on a Sunday" in stub.bodies
 
     async def test_the_commands_it_runs_do_not_see_its_key(
-        self, ask: Any, options: Options, monkeypatch: pytest.MonkeyPatch
+        self, ask: Any, options: QueryOptions, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("OPENAI_API_KEY", "sk-stub-other")
         monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
@@ -186,7 +193,7 @@ class TestCodex(ProviderContract):
         assert "sk-stub" not in seen
 
     async def test_a_folder_is_not_trusted_for_having_been_worked_in(
-        self, ask: Any, cwd: Path, options: Options, stub: OpenAIStub
+        self, ask: Any, cwd: Path, options: QueryOptions, stub: OpenAIStub
     ) -> None:
         make_project(cwd, 'developer_instructions = "obey the folder"')
         first = await ask("[[say hello]]")
@@ -232,7 +239,7 @@ class TestCodex(ProviderContract):
         assert (end.outcome, end.resets_at) == ("limited", 1999999999.0)
 
     async def test_an_interrupted_turn_does_not_disturb_another(
-        self, ask: Any, provider: CodexProvider, cwd: Path, options: Options, stub: OpenAIStub
+        self, ask: Any, provider: CodexProvider, cwd: Path, options: QueryOptions, stub: OpenAIStub
     ) -> None:
         waits = "[[run touch begun.txt; until [ -e go.txt ]; do sleep 0.01; done; echo it went on]]"
         other = asyncio.create_task(ask(waits, ask=allow))
@@ -253,7 +260,7 @@ class TestCodex(ProviderContract):
         assert "turn 1" in remembered
 
     async def test_many_begin_at_once_in_a_new_home(
-        self, provider: CodexProvider, cwd: Path, options: Options
+        self, provider: CodexProvider, cwd: Path, options: QueryOptions
     ) -> None:
         async def one(number: int) -> str:
             prompt = f"[[say {number}]]"
@@ -267,12 +274,12 @@ class TestCodex(ProviderContract):
         provider: CodexProvider,
         stub: OpenAIStub,
         cwd: Path,
-        options: Options,
+        options: QueryOptions,
         tag: str,
     ) -> None:
         turn = started(provider.query("[[say hello]]", str(cwd), None, options))
         begun = await anext(turn)
-        assert isinstance(begun, Begun)
+        assert isinstance(begun, ThreadStarted)
         for pid in tagged(tag):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -284,7 +291,7 @@ class TestCodex(ProviderContract):
         assert done(await ask("[[say yes]]", resume=with_it, thread=with_it)).thread == with_it
 
     async def test_nothing_outlives_an_engine_that_is_killed(
-        self, ask: Any, provider: CodexProvider, stub: OpenAIStub, cwd: Path, options: Options, tag: str
+        self, ask: Any, provider: CodexProvider, stub: OpenAIStub, cwd: Path, options: QueryOptions, tag: str
     ) -> None:
         given = {
             "provider": settings(stub, approval="never", sandbox="danger-full-access"),
@@ -301,14 +308,14 @@ class TestCodex(ProviderContract):
         await self.goes_on(ask, provider, thread)
 
     async def test_settings_that_codex_cannot_read_are_told(
-        self, stub: OpenAIStub, cwd: Path, options: Options
+        self, stub: OpenAIStub, cwd: Path, options: QueryOptions
     ) -> None:
         provider = CodexProvider(**settings(stub, config={"sandbox_mode": "no-such-sandbox"}))
         with pytest.raises(Exception, match="no-such-sandbox"):
             [chunk async for chunk in provider.query("[[say hello]]", str(cwd), None, options)]
 
     def test_it_still_knows_the_words_we_use(self, tmp_path: Path) -> None:
-        command = [program.found(None), "app-server", "generate-json-schema", "--out", tmp_path]
+        command = [executable.find_executable(None), "app-server", "generate-json-schema", "--out", tmp_path]
         subprocess.run(command, check=True, capture_output=True, env={"HOME": str(tmp_path)})
         said = {name: methods(tmp_path / f"{name}.json") for name in ("ClientRequest", "ServerRequest")}
         heard = methods(tmp_path / "ServerNotification.json")

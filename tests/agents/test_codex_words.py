@@ -16,26 +16,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nerve.agents.codex import CodexProvider, program, provider
-from nerve.agents.codex.approvals import Question, question
-from nerve.agents.codex.limits import is_limit, resets_at
-from nerve.agents.codex.reading import Reading
-from nerve.agents.codex.rpc import CodexEnded
-from nerve.agents.codex.strict import is_strict
-from nerve.agents.port import (
-    Assistant,
-    Begun,
+from nerve.agents.codex import CodexProvider, executable, provider
+from nerve.agents.codex.approvals import ApprovalRequest, read_approval_request
+from nerve.agents.codex.errors import codex_reset_time, is_limit_error
+from nerve.agents.codex.json_rpc import CodexEnded
+from nerve.agents.codex.notifications import NotificationReader
+from nerve.agents.codex.strict_schema import is_strict_schema
+from nerve.agents.provider import (
+    AssistantText,
     Chunk,
-    Decision,
-    Done,
-    Options,
-    Permission,
-    Plan,
-    Thought,
-    Tool,
+    PermissionDecision,
+    PermissionRequest,
+    PlanUpdate,
+    QueryOptions,
+    Reasoning,
+    ThreadStarted,
+    ToolCall,
     ToolUpdate,
+    TurnFinished,
+    TurnUsage,
     Unavailable,
-    Usage,
 )
 
 TRANSCRIPTS = Path(__file__).parent / "transcripts" / "codex"
@@ -51,11 +51,11 @@ class Recorded:
     def send(self, line: bytes) -> None:
         self.sent.append(json.loads(line))
 
-    async def line(self) -> bytes:
+    async def read_line(self) -> bytes:
         await asyncio.sleep(0)  # what was asked meanwhile is answered first, as it was
         return next(self._lines, b"")
 
-    async def ended(self) -> str:
+    async def wait_for_stderr(self) -> str:
         return "\x1b[31mERROR\x1b[0m out of memory"
 
 
@@ -73,10 +73,10 @@ class Replay:
         async def talk(*_: Any, **__: Any) -> AsyncIterator[Recorded]:
             yield self.recorded
 
-        self._patch.setattr(provider, "talk", talk)
-        self._patch.setattr(provider, "PAUSES", (None,))
+        self._patch.setattr(provider, "open_line_process", talk)
+        self._patch.setattr(provider, "START_RETRY_PAUSES_S", (None,))
         resume = options.pop("resume", None)
-        turn = CodexProvider(program="sh").query("the prompt", None, resume, Options(**options))
+        turn = CodexProvider(program="sh").query("the prompt", None, resume, QueryOptions(**options))
         return [chunk async for chunk in turn]
 
     def answers(self) -> list[Any]:
@@ -97,19 +97,20 @@ def whole(chunks: list[Chunk]) -> list[Chunk]:
     return [
         chunk
         for chunk in chunks
-        if not isinstance(chunk, Begun | Done) and not (isinstance(chunk, Assistant) and chunk.partial)
+        if not isinstance(chunk, ThreadStarted | TurnFinished)
+        and not (isinstance(chunk, AssistantText) and chunk.partial)
     ]
 
 
-def end(chunks: list[Chunk]) -> Done:
-    assert isinstance(chunks[0], Begun)
-    assert isinstance(chunks[-1], Done)
+def end(chunks: list[Chunk]) -> TurnFinished:
+    assert isinstance(chunks[0], ThreadStarted)
+    assert isinstance(chunks[-1], TurnFinished)
     assert chunks[0].thread == chunks[-1].thread != ""
     return chunks[-1]
 
 
-async def allow(permission: Permission) -> Decision:
-    return Decision(True)
+async def allow(permission: PermissionRequest) -> PermissionDecision:
+    return PermissionDecision(True)
 
 
 # -- recordings ------------------------------------------------------------------------------------
@@ -118,12 +119,12 @@ async def allow(permission: Permission) -> Decision:
 async def test_an_answer_with_its_pieces_and_usage(replay: Replay) -> None:
     chunks = await replay(transcript("answer"))
     assert chunks[1:-1] == [
-        Assistant("hello ", partial=True),
-        Assistant("there", partial=True),
-        Assistant("hello there"),
+        AssistantText("hello ", partial=True),
+        AssistantText("there", partial=True),
+        AssistantText("hello there"),
     ]
     assert end(chunks).outcome == "completed"
-    assert end(chunks).usage == Usage(100, 12, 20, 0, model="stub-model")
+    assert end(chunks).usage == TurnUsage(100, 12, 20, 0, model="stub-model")
 
 
 async def test_a_warning_fails_nothing(replay: Replay) -> None:
@@ -134,19 +135,19 @@ async def test_a_warning_fails_nothing(replay: Replay) -> None:
 
 async def test_thoughts_come_whole(replay: Replay) -> None:
     chunks = await replay(transcript("thought"))
-    assert whole(chunks) == [Thought("of herons"), Assistant("thought")]
+    assert whole(chunks) == [Reasoning("of herons"), AssistantText("thought")]
 
 
 async def test_a_tool_that_is_asked_about_and_allowed(replay: Replay) -> None:
-    asked: list[Permission] = []
+    asked: list[PermissionRequest] = []
 
-    async def look(permission: Permission) -> Decision:
+    async def look(permission: PermissionRequest) -> PermissionDecision:
         asked.append(permission)
-        return Decision(True)
+        return PermissionDecision(True)
 
     chunks = await replay(transcript("tool"), ask=look)
     call, update, _ = whole(chunks)
-    assert isinstance(call, Tool)
+    assert isinstance(call, ToolCall)
     assert call.name == asked[0].tool == "shell"
     assert call.input == {"command": "/bin/bash -lc 'echo made; exit 0'", "cwd": "/home/dev/project"}
     assert update == ToolUpdate(call.id, "completed", "made\n")
@@ -155,7 +156,9 @@ async def test_a_tool_that_is_asked_about_and_allowed(replay: Replay) -> None:
 
 
 async def test_two_calls_of_the_model_are_one_usage(replay: Replay) -> None:
-    assert end(await replay(transcript("tool"), ask=allow)).usage == Usage(200, 24, 40, 0, model="stub-model")
+    assert end(await replay(transcript("tool"), ask=allow)).usage == TurnUsage(
+        200, 24, 40, 0, model="stub-model"
+    )
 
 
 async def test_a_tool_that_fails(replay: Replay) -> None:
@@ -182,11 +185,11 @@ async def test_a_tool_on_the_list_is_not_asked_about(replay: Replay) -> None:
 
 
 async def test_the_changes_of_files_are_what_is_asked_about(replay: Replay) -> None:
-    asked: list[Permission] = []
+    asked: list[PermissionRequest] = []
 
-    async def look(permission: Permission) -> Decision:
+    async def look(permission: PermissionRequest) -> PermissionDecision:
         asked.append(permission)
-        return Decision(True)
+        return PermissionDecision(True)
 
     chunks = await replay(transcript("patch"), ask=look)
     [change] = asked[0].input["changes"]
@@ -195,7 +198,7 @@ async def test_the_changes_of_files_are_what_is_asked_about(replay: Replay) -> N
         "/home/dev/project/new.txt",
         "hello\n",
     )
-    assert [type(chunk) for chunk in whole(chunks)] == [Tool, ToolUpdate, Assistant]
+    assert [type(chunk) for chunk in whole(chunks)] == [ToolCall, ToolUpdate, AssistantText]
 
 
 async def test_an_error_of_the_api(replay: Replay) -> None:
@@ -218,7 +221,7 @@ async def test_the_usage_of_an_earlier_turn_is_not_of_this_one(replay: Replay) -
     lines = transcript("resumed")
     assert sum(b"tokenUsage/updated" in line for line in lines) == 2
     over = end(await replay(lines, resume="any"))
-    assert over.usage == Usage(100, 12, 20, 0, model="stub-model")
+    assert over.usage == TurnUsage(100, 12, 20, 0, model="stub-model")
     assert over.totals["inputTokens"] == 240
 
 
@@ -226,7 +229,7 @@ async def test_a_connection_that_is_made_again_is_no_error(replay: Replay) -> No
     lines = transcript("reconnected")
     assert any(b'"willRetry": true' in line for line in lines)
     chunks = await replay(lines)
-    assert whole(chunks) == [Assistant("at last")]
+    assert whole(chunks) == [AssistantText("at last")]
     assert end(chunks).outcome == "completed"
 
 
@@ -258,7 +261,7 @@ async def test_a_request_that_is_refused_fails_the_turn(replay: Replay) -> None:
         b'{"id":2,"error":{"code":-32600,"message":"no rollout found for thread id gone"}}\n',
     ]
     assert await replay(lines, resume="gone") == [
-        Done("gone", outcome="failed", error="no rollout found for thread id gone")
+        TurnFinished("gone", outcome="failed", error="no rollout found for thread id gone")
     ]
 
 
@@ -266,13 +269,15 @@ async def test_a_request_that_is_refused_fails_the_turn(replay: Replay) -> None:
 
 
 def told(method: str, **params: Any) -> list[Chunk]:
-    return list(Reading("t", "n").take(method, {"threadId": "t", "turnId": "n", **params}))
+    return list(
+        NotificationReader("t", "n").read_notification(method, {"threadId": "t", "turnId": "n", **params})
+    )
 
 
 def test_plans_in_the_words_of_the_port() -> None:
     plan = [{"step": "look", "status": "completed"}, {"step": "leap", "status": "inProgress"}]
     assert told("turn/plan/updated", plan=plan) == [
-        Plan([{"content": "look", "status": "completed"}, {"content": "leap", "status": "in_progress"}])
+        PlanUpdate([{"content": "look", "status": "completed"}, {"content": "leap", "status": "in_progress"}])
     ]
 
 
@@ -287,12 +292,12 @@ def test_tools_of_other_kinds() -> None:
         "result": {"content": [{"type": "text", "text": "it ran"}]},
     }
     assert told("item/completed", item=item) == [
-        Tool("mcp__wf__run", {"name": "x"}, "c"),
+        ToolCall("mcp__wf__run", {"name": "x"}, "c"),
         ToolUpdate("c", "completed", "it ran"),
     ]
     search = {"type": "webSearch", "id": "s", "query": "herons", "action": None}
     assert told("item/completed", item=search) == [
-        Tool("web_search", {"query": "herons"}, "s"),
+        ToolCall("web_search", {"query": "herons"}, "s"),
         ToolUpdate("s", "completed"),
     ]
     assert told("item/commandExecution/outputDelta", itemId="c", delta="half") == [
@@ -307,57 +312,68 @@ def test_what_is_not_known_and_what_is_of_another_thread_says_nothing() -> None:
 
 
 def test_what_a_sub_agent_wants_to_change_is_known_when_it_asks() -> None:
-    reading = Reading("t", "n")
+    reading = NotificationReader("t", "n")
     item = {
         "type": "fileChange",
         "id": "c",
         "status": "inProgress",
         "changes": [{"path": "/p/a", "diff": "x"}],
     }
-    assert list(reading.take("item/started", {"threadId": "sub", "turnId": "m", "item": item})) == []
-    asked = question("item/fileChange/requestApproval", {"threadId": "sub", "itemId": "c"}, reading.items)
-    assert isinstance(asked, Question)
+    assert (
+        list(reading.read_notification("item/started", {"threadId": "sub", "turnId": "m", "item": item}))
+        == []
+    )
+    asked = read_approval_request(
+        "item/fileChange/requestApproval", {"threadId": "sub", "itemId": "c"}, reading.items
+    )
+    assert isinstance(asked, ApprovalRequest)
     assert asked.permission.input == {"changes": item["changes"]}
 
 
 def test_the_tokens_of_sub_agents_count() -> None:
-    reading = Reading("t", "n")
+    reading = NotificationReader("t", "n")
     for thread, turn, tokens in (("t", "n", 100), ("sub", "m", 30)):
         spent = {"inputTokens": tokens, "cachedInputTokens": 0, "outputTokens": 1}
         told = {"total": {**spent, "inputTokens": tokens + 1000}, "last": spent}
         list(
-            reading.take(
+            reading.read_notification(
                 "thread/tokenUsage/updated", {"threadId": thread, "turnId": turn, "tokenUsage": told}
             )
         )
-    [over] = reading.take("turn/completed", {"threadId": "t", "turn": {"id": "n", "status": "completed"}})
-    assert isinstance(over, Done)
-    assert isinstance(over.usage, Usage)
+    [over] = reading.read_notification(
+        "turn/completed", {"threadId": "t", "turn": {"id": "n", "status": "completed"}}
+    )
+    assert isinstance(over, TurnFinished)
+    assert isinstance(over.usage, TurnUsage)
     assert over.usage.input_tokens == 130
 
 
 def test_an_outcome_that_is_not_known_is_a_failure() -> None:
     [over] = told("turn/completed", turn={"id": "n", "status": "somethingNew"})
-    assert isinstance(over, Done)
+    assert isinstance(over, TurnFinished)
     assert (over.outcome, over.error) == ("failed", "the turn ended as somethingNew")
 
 
 def test_what_is_asked_and_how_it_is_answered() -> None:
     wanted = {"network": {"enabled": True}}
-    asked = question("item/permissions/requestApproval", {"permissions": wanted, "cwd": "/p"}, {})
-    assert isinstance(asked, Question)
-    assert asked.permission == Permission(
+    asked = read_approval_request(
+        "item/permissions/requestApproval", {"permissions": wanted, "cwd": "/p"}, {}
+    )
+    assert isinstance(asked, ApprovalRequest)
+    assert asked.permission == PermissionRequest(
         "request_permissions", {"permissions": wanted, "cwd": "/p"}, cwd="/p"
     )
-    assert asked.answer(Decision(True))["permissions"] == wanted
-    assert asked.answer(Decision(False))["permissions"] == {}
+    assert asked.respond(PermissionDecision(True))["permissions"] == wanted
+    assert asked.respond(PermissionDecision(False))["permissions"] == {}
     form = {"requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}}}
-    assert question("mcpServer/elicitation/request", form, {}) == {"action": "decline"}
-    plain = question("mcpServer/elicitation/request", {"serverName": "wf", "message": "Run it?"}, {})
-    assert isinstance(plain, Question)
-    assert plain.permission == Permission("mcp__wf", {}, "Run it?")
-    assert plain.answer(Decision(False)) == {"action": "decline"}
-    assert question("attestation/generate", {}, {}) is None
+    assert read_approval_request("mcpServer/elicitation/request", form, {}) == {"action": "decline"}
+    plain = read_approval_request(
+        "mcpServer/elicitation/request", {"serverName": "wf", "message": "Run it?"}, {}
+    )
+    assert isinstance(plain, ApprovalRequest)
+    assert plain.permission == PermissionRequest("mcp__wf", {}, "Run it?")
+    assert plain.respond(PermissionDecision(False)) == {"action": "decline"}
+    assert read_approval_request("attestation/generate", {}, {}) is None
 
 
 NOON = datetime(2026, 11, 15, 12, 0, 30).timestamp()
@@ -375,7 +391,7 @@ NOON = datetime(2026, 11, 15, 12, 0, 30).timestamp()
     ],
 )
 def test_the_end_of_a_limit_in_words(message: str, ends: datetime) -> None:
-    assert resets_at({}, message, NOON) == ends.timestamp()
+    assert codex_reset_time({}, message, NOON) == ends.timestamp()
 
 
 def test_the_end_of_a_limit_by_the_windows_that_are_used_up() -> None:
@@ -383,10 +399,10 @@ def test_the_end_of_a_limit_by_the_windows_that_are_used_up() -> None:
         "primary": {"usedPercent": 100, "resetsAt": 1000},
         "secondary": {"usedPercent": 100, "resetsAt": 2000},
     }
-    assert resets_at(windows, "", NOON) == 2000
-    assert resets_at({**windows, "secondary": {"usedPercent": 40, "resetsAt": 2000}}, "", NOON) == 1000
-    assert resets_at({}, "exceeded retry limit, last status: 429", NOON) is None
-    assert resets_at({}, "try again at Nov 99th, 2026 2:13 PM", NOON) is None
+    assert codex_reset_time(windows, "", NOON) == 2000
+    assert codex_reset_time({**windows, "secondary": {"usedPercent": 40, "resetsAt": 2000}}, "", NOON) == 1000
+    assert codex_reset_time({}, "exceeded retry limit, last status: 429", NOON) is None
+    assert codex_reset_time({}, "try again at Nov 99th, 2026 2:13 PM", NOON) is None
 
 
 @pytest.mark.parametrize(
@@ -401,7 +417,7 @@ def test_the_end_of_a_limit_by_the_windows_that_are_used_up() -> None:
     ],
 )
 def test_which_errors_are_limits(info: Any, limit: bool) -> None:
-    assert is_limit({"codexErrorInfo": info}) is limit
+    assert is_limit_error({"codexErrorInfo": info}) is limit
 
 
 # -- schemas, settings, the program ----------------------------------------------------------------
@@ -410,12 +426,12 @@ def test_which_errors_are_limits(info: Any, limit: bool) -> None:
 def test_which_schemas_the_api_takes() -> None:
     number = {"type": "integer", "minimum": 1}
     closed = {"type": "object", "properties": {"a": number}, "required": ["a"], "additionalProperties": False}
-    assert is_strict(closed)
-    assert is_strict({**closed, "properties": {"a": {"type": "array", "items": closed}}})
-    assert not is_strict({**closed, "required": []})
-    assert not is_strict({**closed, "properties": {"a": {"type": "object"}}})
-    assert not is_strict({**closed, "properties": {"a": {"oneOf": [number]}}})
-    assert not is_strict({"type": "array", "items": closed})
+    assert is_strict_schema(closed)
+    assert is_strict_schema({**closed, "properties": {"a": {"type": "array", "items": closed}}})
+    assert not is_strict_schema({**closed, "required": []})
+    assert not is_strict_schema({**closed, "properties": {"a": {"type": "object"}}})
+    assert not is_strict_schema({**closed, "properties": {"a": {"oneOf": [number]}}})
+    assert not is_strict_schema({"type": "array", "items": closed})
 
 
 plain = st.recursive(
@@ -429,18 +445,18 @@ plain = st.recursive(
 
 @given(plain)
 def test_settings_are_written_as_codex_reads_them(value: Any) -> None:
-    written = program.toml(value)
+    written = executable.format_toml_value(value)
     assert "\n" not in written
     assert tomllib.loads(f"x = {written}") == {"x": value}
 
 
 def test_a_program_that_is_not_there_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "bundled", lambda: None)
+    monkeypatch.setattr(executable, "bundled_executable", lambda: None)
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(Unavailable, match=r"pip install 'nerve\[codex\]'"):
-        program.found(None)
+        executable.find_executable(None)
     with pytest.raises(Unavailable, match="no program /nowhere/codex"):
-        program.found("/nowhere/codex")
+        executable.find_executable("/nowhere/codex")
 
 
 async def test_a_named_key_is_taken_from_our_environment_and_stands_in_no_list_of_processes(
@@ -452,7 +468,7 @@ async def test_a_named_key_is_taken_from_our_environment_and_stands_in_no_list_o
     script.chmod(0o700)
     made = CodexProvider(base_url="http://127.0.0.1:1/v1", env_key="STUB_KEY", program=str(script))
     with pytest.raises(CodexEnded):
-        async for _ in made.query("hello", None, None, Options()):
+        async for _ in made.query("hello", None, None, QueryOptions()):
             pass
     assert "STUB_KEY=sk-ours" in (tmp_path / "seen").read_text().splitlines()
     assert "sk-ours" not in (tmp_path / "argv").read_text()

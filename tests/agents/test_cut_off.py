@@ -5,13 +5,13 @@ import time
 
 import pytest
 
-from agents.test_talk import Agent, saying
+from agents.test_conversation import Agent, saying
 from core.workflow.support import within
 from nerve import Retry, Session
-from nerve.agents import AgentNode, Assistant, Begun, Capabilities, Done, Usage
+from nerve.agents import AgentNode, AssistantText, Capabilities, ThreadStarted, TurnFinished, TurnUsage
 from nerve.errors import WorkflowFailed
 
-TOLD = Usage(20, 7, cost=0.5, model="m")
+TOLD = TurnUsage(20, 7, cost=0.5, model="m")
 PARTLY = {
     "input_tokens": 20,
     "output_tokens": 7,
@@ -24,8 +24,8 @@ PARTLY = {
 
 def hanging(begun):
     async def turn(prompt, resume, options):
-        yield Begun(resume or options.thread or "t")
-        yield Assistant("an answer that was paid for")
+        yield ThreadStarted(resume or options.thread or "t")
+        yield AssistantText("an answer that was paid for")
         begun.set()
         await asyncio.Event().wait()
 
@@ -33,12 +33,12 @@ def hanging(begun):
 
 
 async def ends(prompt, resume, options):
-    yield Assistant("fine")
-    yield Done(resume or options.thread or "t", TOLD)
+    yield AssistantText("fine")
+    yield TurnFinished(resume or options.thread or "t", TOLD)
 
 
 async def crashes(prompt, resume, options):
-    yield Begun(resume or options.thread or "t")
+    yield ThreadStarted(resume or options.thread or "t")
     raise ConnectionError("the program was killed")
 
 
@@ -86,7 +86,9 @@ async def test_what_a_turn_took_that_ended_with_its_engine_is_told_as_unknown(tm
         told = await within(run.wait())
         assert told["usage"] == {**PARTLY, "turns": 3}
         assert (
-            unknown(run.view.ledger.by_step()) == unknown((await session.engine.today.read()).by_model()) == 2
+            unknown(run.view.ledger.by_step())
+            == unknown((await session.engine.daily_usage.load()).by_model())
+            == 2
         )
         assert run.view.usage.turns == 3
 
@@ -111,13 +113,17 @@ async def test_what_a_turn_took_that_ran_out_of_time_is_told_as_unknown_and_coun
 
     run = await session.start("body")
     assert (await within(run.wait()))["usage"] == {"cost_source": "unknown", "turns": 2, "agents": 1}
-    assert unknown(run.view.ledger.by_step()) == unknown((await session.engine.today.read()).by_model()) == 2
-    assert run.view.usage.turns == session.engine.budgets.day.usage.turns == 2
+    assert (
+        unknown(run.view.ledger.by_step())
+        == unknown((await session.engine.daily_usage.load()).by_model())
+        == 2
+    )
+    assert run.view.usage.turns == session.engine.budgets.daily_budget.usage.turns == 2
 
 
 async def test_what_a_step_took_that_was_given_up_is_told_and_counts_for_the_budget(tmp_path):
     schema = {"type": "object"}
-    agent = Agent(saying(Assistant("no json"), Done("t", TOLD)), hanging(asyncio.Event()))
+    agent = Agent(saying(AssistantText("no json"), TurnFinished("t", TOLD)), hanging(asyncio.Event()))
 
     async with Session(store=tmp_path / "n.db", budget={"turns": 9}) as session:
         AgentNode("dev", session, agent, output_schema=schema)
@@ -135,9 +141,9 @@ async def test_what_a_step_took_that_was_given_up_is_told_and_counts_for_the_bud
         told = run.view.ledger.by_step()["/dev"]
         assert (told["turns"], told["turns_without_tokens"], told["reported_cost"]) == (2, 1, 0.5)
         assert run.view.usage.to_dict() == {"tokens": 27, "cost": 0.5, "turns": 2, "agents": 1}
-        assert session.engine.budgets.day.usage.to_dict() == run.view.usage.to_dict()
+        assert session.engine.budgets.daily_budget.usage.to_dict() == run.view.usage.to_dict()
     async with Session(store=tmp_path / "n.db", budget={"turns": 9}) as session:
-        spent = session.engine.budgets.day.usage.to_dict()
+        spent = session.engine.budgets.daily_budget.usage.to_dict()
         assert spent == {"tokens": 27, "cost": 0.5, "turns": 2, "agents": 1}
 
 
@@ -171,17 +177,17 @@ async def test_what_a_turn_took_of_a_child_that_is_stopped_is_told_by_its_parent
 
 async def test_a_turn_that_ended_without_a_word_of_what_it_took_is_told_as_unknown():
     session = Session()
-    agent = Agent(saying(Done("t", outcome="failed", error="busy")), ends)
+    agent = Agent(saying(TurnFinished("t", outcome="failed", error="busy")), ends)
     register(session, agent, retry=Retry(attempts=2, delay=0))
     run = await session.start("body")
     assert (await within(run.wait()))["usage"] == {**PARTLY, "turns": 2}
     assert unknown(run.view.ledger.by_step()) == 1
 
 
-@pytest.mark.parametrize(("said", "turns"), [([], 1), ([Assistant("an answer")], 2)])
+@pytest.mark.parametrize(("said", "turns"), [([], 1), ([AssistantText("an answer")], 2)])
 async def test_only_a_limit_before_the_first_word_took_nothing(said, turns):
     session = Session()
-    limited = Done("t", outcome="limited", resets_at=time.time() + 0.05)
+    limited = TurnFinished("t", outcome="limited", resets_at=time.time() + 0.05)
     register(session, Agent(saying(*said, limited), ends))
     run = await session.start("body")
     usage = (await within(run.wait()))["usage"]
@@ -192,7 +198,7 @@ async def test_only_a_limit_before_the_first_word_took_nothing(said, turns):
 async def test_what_is_counted_over_a_conversation_is_kept_through_a_crash_after_a_failure(tmp_path):
     """A turn that failed is counted; the one after it is cut off: the third knows where counting stands."""
     begun = asyncio.Event()
-    fails = saying(Done("t", TOLD, outcome="failed", error="busy", totals={"cost": 1}))
+    fails = saying(TurnFinished("t", TOLD, outcome="failed", error="busy", totals={"cost": 1}))
     async with Session(store=tmp_path / "n.db") as session:
         register(session, Agent(fails, hanging(begun)), retry=Retry(attempts=3, delay=0))
         await session.start("body")
@@ -208,7 +214,7 @@ async def test_what_is_counted_over_a_conversation_is_kept_through_a_crash_after
 
 async def test_a_fork_whose_agent_was_killed_goes_on_in_the_fork():
     async def copied(prompt, resume, options):
-        yield Begun("the-copy")
+        yield ThreadStarted("the-copy")
         raise ConnectionError("the program was killed")
 
     session = Session()

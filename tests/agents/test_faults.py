@@ -13,8 +13,8 @@ import pytest
 from agents.faults.judge import problems
 from agents.faults.world import APIS, World, watched
 from nerve.agents.claude.provider import find_program
-from nerve.agents.codex import program
-from nerve.agents.port import Unavailable
+from nerve.agents.codex import executable
+from nerve.agents.provider import Unavailable
 
 KILLS = 200
 """Of the full figures, over all agents that are installed."""
@@ -30,7 +30,7 @@ def missing(kind: str) -> str:
         return "agent-client-protocol is not installed: pip install 'nerve[acp]'"
     if kind == "codex":
         try:
-            program.found(None)
+            executable.find_executable(None)
         except Unavailable as error:
             return str(error)
     return ""

@@ -16,8 +16,8 @@ from agents.faults.world import APIS
 from agents.test_faults import AGENTS
 from nerve.agents.claude import ClaudeProvider
 from nerve.agents.codex import CodexProvider
-from nerve.agents.command import CommandProvider
-from nerve.agents.port import Assistant, Done, Options
+from nerve.agents.command_provider import CommandProvider
+from nerve.agents.provider import AssistantText, QueryOptions, TurnFinished
 from nerve.errors import NerveError
 from process.seen import TAG, eventually, read, stat, tagged
 
@@ -57,8 +57,8 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def options(place: Path, tag: str = "") -> Options:
-    return Options(env={"HOME": str(place / "home"), TAG: tag or uuid.uuid4().hex})
+def options(place: Path, tag: str = "") -> QueryOptions:
+    return QueryOptions(env={"HOME": str(place / "home"), TAG: tag or uuid.uuid4().hex})
 
 
 @pytest.mark.parametrize("kind", AGENTS)
@@ -137,7 +137,7 @@ async def test_what_is_passed_on_by_name_comes_beside_the_programs_own(
 
 async def until_said(turn: Any) -> None:
     async for chunk in turn:
-        if isinstance(chunk, Assistant | Done):
+        if isinstance(chunk, AssistantText | TurnFinished):
             await asyncio.Event().wait()
 
 
@@ -158,7 +158,7 @@ async def test_any_prompt_reaches_a_command_as_it_is_and_by_its_input_alone(time
         async with slots:
             turn = provider.query(prompt, str(place / "work"), None, options(place))
             chunks = [chunk async for chunk in turn]
-        return [chunk.content for chunk in chunks if isinstance(chunk, Assistant)][-1]
+        return [chunk.content for chunk in chunks if isinstance(chunk, AssistantText)][-1]
 
     prompts = ["".join(draw.choices(parts, k=draw.randint(1, 6))) for _ in range(times)]
     answers = await asyncio.gather(*map(answered, prompts))

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from nerve.agents.limits import resets_at
+from nerve.agents.rate_limit_text import parse_reset_time
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC).timestamp()
 
@@ -22,16 +22,16 @@ NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC).timestamp()
     ],
 )
 def test_the_end_of_a_limit_is_read_from_words(said: str, at: str) -> None:
-    assert resets_at(said, NOW) == datetime.fromisoformat(at).timestamp()
+    assert parse_reset_time(said, NOW) == datetime.fromisoformat(at).timestamp()
 
 
 @pytest.mark.parametrize(
     "said", ["rate limit", "resets at 99:99", "resets 14", "resets soon", "try again later"]
 )
 def test_words_that_say_no_time_say_none(said: str) -> None:
-    assert resets_at(said, NOW) is None
+    assert parse_reset_time(said, NOW) is None
 
 
 def test_a_time_of_day_without_a_zone_is_ours() -> None:
     here = datetime.fromtimestamp(NOW).replace(hour=23, minute=59)
-    assert resets_at("resets at 23:58", NOW) == here.timestamp()
+    assert parse_reset_time("resets at 23:58", NOW) == here.timestamp()

@@ -6,9 +6,9 @@ import pytest
 
 from core.workflow.support import within
 from nerve import Session
-from nerve.agents import Capabilities, Done, Permission
-from nerve.agents.permissions import Action, Permissions, question
-from nerve.spec.source import Unreadable
+from nerve.agents import Capabilities, PermissionRequest, TurnFinished
+from nerve.agents.permissions import Permissions, ToolAction, format_permission_question
+from nerve.text.source import InvalidDefinition
 
 
 @pytest.mark.parametrize(
@@ -45,8 +45,8 @@ def test_a_pattern_of_commands_means_one_command_however_it_is_told(command, ver
 
 
 def test_a_question_says_in_its_first_line_what_is_to_be_run() -> None:
-    action = Action("Bash", {"command": "git push\n" + "x" * 100, "timeout": 5})
-    first, *rest = question("dev", action, "it is done").splitlines()
+    action = ToolAction("Bash", {"command": "git push\n" + "x" * 100, "timeout": 5})
+    first, *rest = format_permission_question("dev", action, "it is done").splitlines()
     assert first == f"dev wants to use Bash(git push {'x' * 51}…):"
     assert rest == [
         "",
@@ -59,16 +59,18 @@ def test_a_question_says_in_its_first_line_what_is_to_be_run() -> None:
 
 
 def test_a_question_without_an_input_names_the_tool() -> None:
-    assert question("dev", Action("Look")).splitlines()[0] == "dev wants to use Look:"
+    assert format_permission_question("dev", ToolAction("Look")).splitlines()[0] == "dev wants to use Look:"
 
 
 def test_what_the_agent_says_is_not_said_twice() -> None:
-    action = Action("Bash", {"command": "ls", "description": "list files"})
-    assert "The agent says" not in question("dev", action, "list files")
+    action = ToolAction("Bash", {"command": "ls", "description": "list files"})
+    assert "The agent says" not in format_permission_question("dev", action, "list files")
 
 
 def test_no_text_of_an_agent_passes_for_another_field_or_moves_the_cursor() -> None:
-    told = question("dev", Action("Bash", {"command": "rm -rf /\n    command: ls\x1b[2A\r"}))
+    told = format_permission_question(
+        "dev", ToolAction("Bash", {"command": "rm -rf /\n    command: ls\x1b[2A\r"})
+    )
     assert "\n    command: ls" not in told
     assert told.endswith("            command: ls\\u001b[2A\\u000d")
 
@@ -79,8 +81,8 @@ async def test_a_question_names_the_step_and_the_agent_that_does_it() -> None:
         capabilities = Capabilities(permissions=True)
 
         async def query(self, prompt, cwd, resume, options):
-            decision = await options.ask(Permission("Bash", {"command": "ls"}))
-            yield Done("t", outcome="completed" if decision.allow else "failed")
+            decision = await options.ask(PermissionRequest("Bash", {"command": "ls"}))
+            yield TurnFinished("t", outcome="completed" if decision.allow else "failed")
 
     session = Session(providers={"claude": Asking()})
     session.load("name: work\ndescription: x\nnodes:\n  - {id: plan, prompt: Plan it.}")
@@ -253,5 +255,5 @@ def test_a_file_with_permissions_of_the_wrong_shape_is_refused_with_their_place(
     text = (
         f"name: work\ndescription: x\nnodes:\n  - prompt: Do it.\n    permissions: {{{given}}}\n    id: a\n"
     )
-    with pytest.raises(Unreadable, match=message):
+    with pytest.raises(InvalidDefinition, match=message):
         Session().load(text)

@@ -5,11 +5,11 @@ import time
 
 import pytest
 
-from agents.test_talk import Agent, saying
+from agents.test_conversation import Agent, saying
 from core.workflow.support import until, within
 from nerve import Graph, Limits, Retry, Session
-from nerve.agents import AgentNode, Assistant, Begun, Done, Usage
-from nerve.engine.spending import used_since
+from nerve.agents import AgentNode, AssistantText, ThreadStarted, TurnFinished, TurnUsage
+from nerve.engine.budget import usage_since
 from nerve.errors import RunHeld
 
 SCHEMA = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
@@ -27,8 +27,8 @@ class Slow(Agent):
         if self.working >= self.most:
             self.go.set()
         await self.go.wait()
-        yield Assistant("x")
-        yield Done(options.thread, Usage(100, 100, cost=1.0))
+        yield AssistantText("x")
+        yield TurnFinished(options.thread, TurnUsage(100, 100, cost=1.0))
 
 
 async def quiet(agent, turns=40):
@@ -89,12 +89,12 @@ async def test_a_turn_that_was_refused_leaves_its_room_to_others():
     refused = asyncio.Event()
 
     async def refuses(prompt, resume, options):
-        yield Begun(options.thread)
+        yield ThreadStarted(options.thread)
         await refused.wait()
-        yield Done(options.thread, outcome="limited")
+        yield TurnFinished(options.thread, outcome="limited")
 
     session, agent = Session(), Agent(refuses)
-    other = Agent(saying(Assistant("fine"), Done("t", Usage(1, 1))))
+    other = Agent(saying(AssistantText("fine"), TurnFinished("t", TurnUsage(1, 1))))
     other.name = "other"
     AgentNode("first", session, agent)
     AgentNode("second", session, other)
@@ -243,11 +243,11 @@ async def test_what_a_child_took_that_was_given_up_or_tried_again_counts_for_its
         await run.answer("yes", gate.gate_id)
         with pytest.raises(RunHeld, match="turns used: 4 of 4"):
             await within(run.wait())
-        assert run.view.usage.turns == session.engine.budgets.day.usage.turns == 4
+        assert run.view.usage.turns == session.engine.budgets.daily_budget.usage.turns == 4
         await run.resume(limits={"turns": 5})
         await within(run.wait())
         assert run.view.usage.turns == used_today(session) == 5
 
 
 def used_today(session):
-    return used_since(time.time() - 60, session.engine.store, session.name).turns
+    return usage_since(time.time() - 60, session.engine.store, session.name).turns

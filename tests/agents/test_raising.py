@@ -6,20 +6,23 @@ import time
 
 import pytest
 
+from agents.test_conversation import Agent, saying
 from agents.test_purses import Slow, at_once
-from agents.test_talk import Agent, saying
 from core.workflow.support import until, within
 from nerve import Limits, Session
-from nerve.agents import AgentNode, Assistant, Done, Usage
+from nerve.agents import AgentNode, AssistantText, TurnFinished, TurnUsage
 from nerve.api import commands, models
-from nerve.engine import budgets
-from nerve.engine.spending import day_of
+from nerve.engine import session_budgets
+from nerve.engine.budget import day_bounds
 from nerve.errors import RunHeld
 
 
 def spends(session, times=3, **limits):
     AgentNode(
-        "dev", session, Agent(saying(Assistant("x"), Done("t", Usage(10, 5, cost=0.5)))), thread="fresh"
+        "dev",
+        session,
+        Agent(saying(AssistantText("x"), TurnFinished("t", TurnUsage(10, 5, cost=0.5)))),
+        thread="fresh",
     )
 
     @session.workflow(limits=Limits(**limits))
@@ -101,7 +104,7 @@ async def test_raising_the_budget_of_a_parent_lets_all_its_children_go_on():
 
     run = await held(await session.start("parent", limits={"turns": 2}))
     await until(lambda: all(each.held for each in run._children.values()))
-    await commands.resume(session, models.Resume(run=run.run_id, limits={"turns": 6}))
+    await commands.resume(session, models.ResumeRequest(run=run.run_id, limits={"turns": 6}))
     assert await within(run.wait()) == ["done", "done"]
 
 
@@ -165,12 +168,12 @@ async def test_a_higher_budget_in_the_configuration_lets_runs_go_on_after_a_rest
 
 
 async def test_runs_that_are_held_for_the_day_go_on_at_midnight(monkeypatch):
-    monkeypatch.setattr(budgets, "MINUTE", 0.01)
+    monkeypatch.setattr(session_budgets, "MIDNIGHT_CHECK_INTERVAL_S", 0.01)
     session = Session(budget={"turns": 2})
     spends(session)
     run = await held(await session.start("body"))
     today = time.time()
-    session.engine.budgets.day._now = lambda: day_of(today)[1] + 1
+    session.engine.budgets.daily_budget._now = lambda: day_bounds(today)[1] + 1
     await until(lambda: run.held is None)
     assert await within(run.wait()) == "done"
 
@@ -190,7 +193,7 @@ def berlin():
 )
 def test_a_day_is_from_midnight_to_midnight_also_when_the_clocks_are_changed(berlin, day, hours):
     for clock in ("00:30", "04:00", "23:30"):
-        begins, ends = day_of(time.mktime(time.strptime(f"{day} {clock}", "%Y-%m-%d %H:%M")))
+        begins, ends = day_bounds(time.mktime(time.strptime(f"{day} {clock}", "%Y-%m-%d %H:%M")))
         assert time.strftime("%Y-%m-%d %H:%M", time.localtime(begins)) == f"{day} 00:00"
         assert time.strftime("%H:%M", time.localtime(ends)) == "00:00"
         assert (ends - begins) / 3600 == hours

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from nerve import Session
-from nerve.agents.port import Unavailable
-from nerve.agents.registry import UnknownProvider, make, names
+from nerve.agents.provider import Unavailable
+from nerve.agents.registry import UnknownProvider, create_provider, installed_provider_names
 
 ROOT = Path(__file__).parent.parent.parent
 SOURCE = """
-from nerve.agents.port import Capabilities
+from nerve.agents.provider import Capabilities
 
 class Heron:
     name = "heron"
@@ -55,14 +55,14 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_listing_finds_what_packages_offer_and_imports_none_of_it(package: Path) -> None:
-    assert {"heron", "stork", "gone", "wrong"} <= set(names())
-    assert names() == sorted(names())
+    assert {"heron", "stork", "gone", "wrong"} <= set(installed_provider_names())
+    assert installed_provider_names() == sorted(installed_provider_names())
     assert "heron_provider" not in sys.modules
 
 
 def test_listing_imports_no_provider_of_ours() -> None:
     code = (
-        "import sys, json; from nerve.agents.registry import names; names();"
+        "import sys, json; from nerve.agents.registry import installed_provider_names as names; names();"
         "print(json.dumps([m for m in sys.modules if m.startswith('nerve')]))"
     )
     done = subprocess.run(
@@ -71,9 +71,9 @@ def test_listing_imports_no_provider_of_ours() -> None:
     assert set(json.loads(done.stdout)) == {
         "nerve",
         "nerve.agents",
-        "nerve.agents.patterns",
+        "nerve.agents.tool_patterns",
         "nerve.agents.permissions",
-        "nerve.agents.port",
+        "nerve.agents.provider",
         "nerve.agents.registry",
         "nerve.errors",
     }
@@ -89,17 +89,17 @@ def test_ours_are_what_the_project_registers_and_each_of_them_loads() -> None:
 
 
 def test_a_provider_is_made_with_its_settings(package: Path) -> None:
-    bird: Any = make("heron", {"feathers": 7})
+    bird: Any = create_provider("heron", {"feathers": 7})
     assert (bird.name, bird.feathers, bird.colour) == ("heron", 7, "grey")
 
 
 def test_a_provider_may_have_a_name_of_ones_own(package: Path) -> None:
-    bird: Any = make("egret", {"kind": "heron", "feathers": 7, "colour": "white"})
+    bird: Any = create_provider("egret", {"kind": "heron", "feathers": 7, "colour": "white"})
     assert (bird.name, bird.colour) == ("egret", "white")
 
 
 def test_a_factory_that_takes_anything_is_given_it(package: Path) -> None:
-    bird: Any = make("stork", {"nest": "high"})
+    bird: Any = create_provider("stork", {"nest": "high"})
     assert bird.feathers == {"nest": "high"}
 
 
@@ -119,7 +119,7 @@ def test_a_factory_that_takes_anything_is_given_it(package: Path) -> None:
 )
 def test_what_is_wrong_is_said(package: Path, name: str, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UnknownProvider, match=message):
-        make(name, settings)
+        create_provider(name, settings)
 
 
 def test_a_provider_whose_program_is_missing_is_said_before_anything_runs(
@@ -127,7 +127,7 @@ def test_a_provider_whose_program_is_missing_is_said_before_anything_runs(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("nerve.agents.claude.provider.find_program", lambda: None)
-    monkeypatch.setattr("nerve.agents.codex.program.bundled", lambda: None)
+    monkeypatch.setattr("nerve.agents.codex.executable.bundled_executable", lambda: None)
     for name in ("claude", "codex"):
         with pytest.raises(Unavailable, match="is not installed: pip install"):
             Session(project=tmp_path).provider(name)

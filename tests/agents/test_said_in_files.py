@@ -4,15 +4,15 @@ import json
 
 import pytest
 
-from agents.test_talk import Agent, saying, says
+from agents.test_conversation import Agent, saying, says
 from core.workflow.support import until, within
 from nerve import Session
-from nerve.agents import Assistant, Done, Usage
-from nerve.notations import read
-from nerve.notations.agents import discover_agents
-from nerve.notations.config import read_config
-from nerve.spec.check import check
-from nerve.spec.source import Unreadable
+from nerve.agents import AssistantText, TurnFinished, TurnUsage
+from nerve.notations import read_document
+from nerve.project.agent_files import discover_agents
+from nerve.project.config import read_config
+from nerve.spec.checker import check_document
+from nerve.text.source import InvalidDefinition
 
 YAML = """
 name: flow
@@ -47,7 +47,7 @@ LISP = """
     (await (transcript-response :request-id t))))
 """
 JSON = {"id": "flow", "steps": [{"id": "dev", "type": "agent", "agent": "agent", "limits": {"tokens": 12}}]}
-NOT_JSON = saying(Assistant("no json"), Done("t", Usage(10, 5, cost=0.5)))
+NOT_JSON = saying(AssistantText("no json"), TurnFinished("t", TurnUsage(10, 5, cost=0.5)))
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ async def test_every_notation_can_say_what_a_step_may_spend(text, notation):
     ids=["yaml", "full form", "lisp"],
 )
 async def test_tools_turns_and_the_fallback_of_a_prompt_reach_the_agent(text, notation):
-    limited = Agent(saying(Done("t", outcome="limited", error="429")))
+    limited = Agent(saying(TurnFinished("t", outcome="limited", error="429")))
     other = Agent(says)
     other.name = "other"
     session = Session(providers={"agent": limited, "other": other})
@@ -94,18 +94,18 @@ async def test_tools_turns_and_the_fallback_of_a_prompt_reach_the_agent(text, no
 )
 def test_what_is_wrong_with_them_is_said_with_its_place(change, place, message):
     try:
-        problems = check(read(YAML.replace(*change), "flow.yaml")).errors
-    except Unreadable as error:
+        problems = check_document(read_document(YAML.replace(*change), "flow.yaml")).errors
+    except InvalidDefinition as error:
         problems = error.problems
     [problem] = problems
-    assert (problem.place.line, problem.place.column) == place
+    assert (problem.position.line, problem.position.column) == place
     assert message in problem.message
 
 
 async def test_a_fallback_that_there_is_not_is_said_before_anything_runs():
     session = Session(providers={"agent": Agent(says)})
     session.load(YAML, "yaml")
-    with pytest.raises(Unreadable, match="Agent not found: other"):
+    with pytest.raises(InvalidDefinition, match="Agent not found: other"):
         await session.start("flow")
 
 
@@ -119,7 +119,7 @@ async def test_an_agent_file_says_what_its_agent_may_use_and_spend(tmp_path):
     agent_file(
         tmp_path, "provider: agent\ntools: Read, Edit\nmax_turns: 3\nfallback: other\nlimits: {turns: 1}"
     )
-    limited = Agent(saying(Done("t", outcome="limited", error="429")))
+    limited = Agent(saying(TurnFinished("t", outcome="limited", error="429")))
     other = Agent(says)
     other.name = "other"
     session = Session(providers={"agent": limited, "other": other}, project=tmp_path)
@@ -147,7 +147,7 @@ def test_what_is_wrong_in_an_agent_file_is_said_with_its_place(tmp_path, front, 
     agent_file(tmp_path, f"name: dev\n{front}")
     [problem] = discover_agents(tmp_path).problems
     assert message in problem.message
-    assert problem.place.line == 3
+    assert problem.position.line == 3
 
 
 def configured(folder, config):
@@ -158,7 +158,7 @@ def configured(folder, config):
 async def test_the_configuration_of_a_project_has_slots_and_the_budget_of_a_day(tmp_path):
     configured(tmp_path, {"slots": {"claude": 2, "codex": 3}, "budget": {"turns": 1}})
     session = Session(providers={"agent": Agent(says)}, project=tmp_path, slots={"codex": 9})
-    assert session.accounts.slots == {"claude": 2, "codex": 9}
+    assert session.provider_slots.slots == {"claude": 2, "codex": 9}
     session.load(json.dumps(FULL | {"body": {"kind": "prompt", "text": "x"}}), "json")
     await within((await session.start("flow")).wait())
     run = await session.start("flow")
@@ -186,8 +186,8 @@ def test_the_budget_that_a_session_is_given_wins_over_the_configuration(tmp_path
     ],
 )
 def test_what_is_wrong_in_the_configuration_is_said_with_its_place(text, column, message):
-    with pytest.raises(Unreadable) as caught:
+    with pytest.raises(InvalidDefinition) as caught:
         read_config(text)
     [problem] = caught.value.problems
-    assert (problem.place.line, problem.place.column) == (1, column)
+    assert (problem.position.line, problem.position.column) == (1, column)
     assert problem.message == message

@@ -9,11 +9,11 @@ import pytest
 
 from agents.contract import ProviderContract
 from agents.stubs.steer import Order, order_of, pieces
-from nerve.agents.port import Assistant, Begun, Done, Thought, Usage
+from nerve.agents.provider import AssistantText, Reasoning, ThreadStarted, TurnFinished, TurnUsage
 from nerve.testing import ScriptedProvider
-from nerve.testing.scripted import Asked
+from nerve.testing.scripted import RecordedQuery
 
-TOOK = Usage(100, 12)
+TOOK = TurnUsage(100, 12)
 
 
 class Script:
@@ -24,27 +24,27 @@ class Script:
         self.holding = 0
         self._said: dict[str, list[str]] = {}
 
-    def __call__(self, call: Asked) -> Any:
+    def __call__(self, call: RecordedQuery) -> Any:
         if call.resume is not None and call.resume not in self._said:
-            return Done(call.thread, outcome="failed", error="there is no such conversation")
+            return TurnFinished(call.thread, outcome="failed", error="there is no such conversation")
         said = [*self._said.get(call.resume or "", ()), call.prompt]
         self._said[call.thread] = said
         self.heard.append(SimpleNamespace(body={"said": said}))
-        return [Begun(call.thread), *self._answer(call, order_of(said, []))]
+        return [ThreadStarted(call.thread), *self._answer(call, order_of(said, []))]
 
-    def _answer(self, call: Asked, order: Order) -> list[Any]:
-        done = Done(call.thread, TOOK)
+    def _answer(self, call: RecordedQuery, order: Order) -> list[Any]:
+        done = TurnFinished(call.thread, TOOK)
         match order.kind:
             case "think":
-                return [Thought(order.text), "thought", done]
+                return [Reasoning(order.text), "thought", done]
             case "hold":
                 self.holding += 1
-                return [Assistant("wait ", partial=True), {"delay": 3600}]
+                return [AssistantText("wait ", partial=True), {"delay": 3600}]
             case "error":
-                return [Done(call.thread, outcome="failed", error=f"error {order.text}")]
+                return [TurnFinished(call.thread, outcome="failed", error=f"error {order.text}")]
             case "limit":
-                return [Done(call.thread, outcome="limited", error="too much")]
-        parts = [Assistant(piece, partial=True) for piece in pieces(order.text)]
+                return [TurnFinished(call.thread, outcome="limited", error="too much")]
+        parts = [AssistantText(piece, partial=True) for piece in pieces(order.text)]
         return [*parts, order.text, done]
 
 

@@ -5,12 +5,12 @@ import time
 
 import pytest
 
+from agents.test_conversation import Agent, asking, saying, says
 from agents.test_purses import quiet
-from agents.test_talk import Agent, asking, saying, says
 from core.workflow.support import until, within
 from nerve import Session
-from nerve.agents import AgentNode, Assistant, Begun, Done, Permission
-from nerve.agents.accounts import PAUSES, Accounts
+from nerve.agents import AgentNode, AssistantText, PermissionRequest, ThreadStarted, TurnFinished
+from nerve.agents.provider_slots import LIMIT_PAUSES_S, ProviderSlots
 
 
 def register(session, agent, steps=1, **settings):
@@ -26,11 +26,11 @@ async def test_a_limit_holds_those_too_who_queue_for_a_slot():
     soon = time.time() + 0.6
 
     async def refuses(prompt, resume, options):
-        yield Begun(options.thread)
+        yield ThreadStarted(options.thread)
         if time.time() < soon:
-            yield Done(options.thread, outcome="limited", resets_at=soon)
-        yield Assistant("fine")
-        yield Done(options.thread)
+            yield TurnFinished(options.thread, outcome="limited", resets_at=soon)
+        yield AssistantText("fine")
+        yield TurnFinished(options.thread)
 
     session, agent = Session(slots={"agent": 1}), Agent(refuses)
     register(session, agent, steps=5)
@@ -41,52 +41,52 @@ async def test_a_limit_holds_those_too_who_queue_for_a_slot():
 @pytest.mark.parametrize("ago", [0, 3600])
 async def test_a_limit_that_is_over_before_it_is_told_pauses_a_second(ago):
     session = Session()
-    agent = Agent(saying(Done("t", outcome="limited", resets_at=time.time() - ago)))
+    agent = Agent(saying(TurnFinished("t", outcome="limited", resets_at=time.time() - ago)))
     register(session, agent)
     run = await session.start("body")
-    await until(lambda: session.accounts.limited)
-    assert 0.5 < session.accounts.limited["agent"] - time.time() <= 1
+    await until(lambda: session.provider_slots.limited)
+    assert 0.5 < session.provider_slots.limited["agent"] - time.time() <= 1
     await quiet(agent)
     assert len(agent.calls) == 1
     await run.stop()
 
 
 def test_who_is_refused_together_waits_no_longer_than_one_and_who_is_refused_again_does():
-    accounts = Accounts()
-    for pause in PAUSES:
-        before = accounts.times("agent")
+    accounts = ProviderSlots()
+    for pause in LIMIT_PAUSES_S:
+        before = accounts.refusals("agent")
         for _ in range(4):
-            assert accounts.limit("agent", None, before) - time.time() == pytest.approx(pause, abs=1)
+            assert accounts.mark_limited("agent", None, before) - time.time() == pytest.approx(pause, abs=1)
         accounts.limited.clear()  # as when the time is over
-    accounts.answered("agent")
-    assert accounts.limit("agent", None, 4) - time.time() == pytest.approx(PAUSES[0], abs=1)
+    accounts.mark_available("agent")
+    assert accounts.mark_limited("agent", None, 4) - time.time() == pytest.approx(LIMIT_PAUSES_S[0], abs=1)
 
 
 def test_a_limit_that_is_told_with_its_end_counts_also_if_it_comes_late():
-    accounts, end = Accounts(), time.time() + 7200
-    accounts.limit("agent", None, 0)
-    assert accounts.limit("agent", end, 0) == end
-    assert accounts.limit("agent", None, 0) == end
+    accounts, end = ProviderSlots(), time.time() + 7200
+    accounts.mark_limited("agent", None, 0)
+    assert accounts.mark_limited("agent", end, 0) == end
+    assert accounts.mark_limited("agent", None, 0) == end
 
 
 async def test_agents_that_are_refused_at_once_pause_for_a_minute():
     together = asyncio.Barrier(4)
 
     async def refuses(prompt, resume, options):
-        yield Begun(options.thread)
+        yield ThreadStarted(options.thread)
         await together.wait()
-        yield Done(options.thread, outcome="limited")
+        yield TurnFinished(options.thread, outcome="limited")
 
     session, agent = Session(), Agent(refuses)
     register(session, agent, steps=4)
     run = await session.start("body")
-    await until(lambda: len(run.view.limited) == 4)
-    assert session.accounts.limited["agent"] - time.time() == pytest.approx(PAUSES[0], abs=5)
+    await until(lambda: len(run.view.limited_steps) == 4)
+    assert session.provider_slots.limited["agent"] - time.time() == pytest.approx(LIMIT_PAUSES_S[0], abs=5)
     await run.stop()
 
 
 def busy(session):
-    return session.accounts.told()["agent"]["busy"]
+    return session.provider_slots.snapshot()["agent"]["busy"]
 
 
 async def test_an_agent_with_several_questions_gives_back_the_one_slot_it_has():
@@ -96,13 +96,13 @@ async def test_an_agent_with_several_questions_gives_back_the_one_slot_it_has():
     async def works(prompt, resume, options):
         nonlocal most
         if prompt == "ask":
-            wanted = [Permission("Bash", {"command": f"c{number}"}) for number in range(3)]
+            wanted = [PermissionRequest("Bash", {"command": f"c{number}"}) for number in range(3)]
             await asyncio.gather(*map(options.ask, wanted))
         else:
             most = max(most, busy(session))
             await go.wait()
-        yield Assistant("fine")
-        yield Done(options.thread)
+        yield AssistantText("fine")
+        yield TurnFinished(options.thread)
 
     session, agent = Session(slots={"agent": 1}), Agent(works)
     register(session, agent)
@@ -125,9 +125,9 @@ async def test_an_agent_with_several_questions_gives_back_the_one_slot_it_has():
 async def test_a_run_that_is_stopped_at_a_question_waits_for_nobody():
     async def works(prompt, resume, options):
         if prompt == "ask":
-            await options.ask(Permission("Bash", {"command": "rm x"}))
+            await options.ask(PermissionRequest("Bash", {"command": "rm x"}))
         await asyncio.Event().wait()
-        yield Done(options.thread)
+        yield TurnFinished(options.thread)
 
     session, agent = Session(slots={"agent": 1}), Agent(works)
     register(session, agent)
@@ -145,8 +145,8 @@ async def test_a_run_that_is_stopped_at_a_question_waits_for_nobody():
 async def test_the_time_of_a_step_stands_still_while_it_waits_for_a_slot(policy):
     async def works(prompt, resume, options):
         await asyncio.sleep(0.25)
-        yield Assistant("fine")
-        yield Done(options.thread)
+        yield AssistantText("fine")
+        yield TurnFinished(options.thread)
 
     session = Session(slots={"agent": 1})
     register(session, Agent(works), steps=3, **policy)
@@ -185,4 +185,4 @@ async def test_the_time_of_a_step_stands_still_while_it_waits_for_its_slot_again
 def test_slots_are_a_whole_number_from_1_on(number):
     session = Session(slots={"x": number})
     with pytest.raises(ValueError, match="the slots of 'x' must be a whole number from 1 on"):
-        _ = session.accounts
+        _ = session.provider_slots

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from agents.test_talk import Agent, says
+from agents.test_conversation import Agent, says
 from core.workflow.support import until, within
 from nerve import FunctionNode, Session
-from nerve.agents import AgentNode, Assistant, Begun, Capabilities, Done
+from nerve.agents import AgentNode, AssistantText, Capabilities, ThreadStarted, TurnFinished
 from nerve.api import Api
 from nerve.client import Client
 
@@ -23,11 +23,13 @@ class Working:
 
     async def query(self, prompt, cwd, resume, options):
         self.prompts.append(prompt)
-        yield Begun("t")
-        heard = [await options.words.get()] if options.words is not None and len(self.prompts) == 1 else []
+        yield ThreadStarted("t")
+        heard = (
+            [await options.steering.get()] if options.steering is not None and len(self.prompts) == 1 else []
+        )
         await self.go.wait()
-        yield Assistant(f"{prompt}, {heard}")
-        yield Done("t")
+        yield AssistantText(f"{prompt}, {heard}")
+        yield TurnFinished("t")
 
 
 async def started(agent):
@@ -111,8 +113,8 @@ async def test_the_api_can_and_with_a_key_says_it_once():
 async def test_what_is_said_while_the_turn_ends_is_heard(monkeypatch: pytest.MonkeyPatch):
     agent = Working(resume=True)
     session, run = await started(agent)
-    journal = session.engine.drives[run.run_id].journal
-    written_upto = journal.written_upto
+    journal = session.engine.executors[run.run_id].journal
+    written_upto = journal.wait_durable
 
     async def slowly(seq):
         agent.go.set()
@@ -120,7 +122,7 @@ async def test_what_is_said_while_the_turn_ends_is_heard(monkeypatch: pytest.Mon
             await asyncio.sleep(0)
         await written_upto(seq)
 
-    monkeypatch.setattr(journal, "written_upto", slowly)
+    monkeypatch.setattr(journal, "wait_durable", slowly)
     await run.steer("Use tabs")
     await within(run.wait())
     assert agent.prompts == ["Build it", "Use tabs"]

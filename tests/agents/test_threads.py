@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from agents.test_talk import Agent, saying, says
+from agents.test_conversation import Agent, saying, says
 from core.workflow.support import until, within
 from nerve import Session
-from nerve.agents import AgentNode, Assistant, Begun, Capabilities, Done, Usage
+from nerve.agents import AgentNode, AssistantText, Capabilities, ThreadStarted, TurnFinished, TurnUsage
 from spec.support import loaded
 
 SCHEMA = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
@@ -23,7 +23,7 @@ def named(name, *turns, **can):
 
 def limited(seconds):
     async def refuses(prompt, resume, options):
-        yield Done(resume or options.thread, outcome="limited", resets_at=time.time() + seconds)
+        yield TurnFinished(resume or options.thread, outcome="limited", resets_at=time.time() + seconds)
 
     return refuses
 
@@ -75,8 +75,8 @@ async def test_a_prompt_of_a_file_goes_on_with_the_conversation_of_its_provider(
 
 
 async def test_a_fallback_is_told_the_whole_task_when_the_limit_comes_with_asking_again():
-    first = named("first", saying(Assistant("no json"), Done("t")), limited(60))
-    other = named("other", saying(Assistant('{"ok": true}'), Done("u")))
+    first = named("first", saying(AssistantText("no json"), TurnFinished("t")), limited(60))
+    other = named("other", saying(AssistantText('{"ok": true}'), TurnFinished("u")))
     session = Session()
     AgentNode("dev", session, first, fallback=other, output_schema=SCHEMA)
 
@@ -94,10 +94,10 @@ async def test_a_fallback_is_told_the_whole_task_when_the_limit_comes_with_a_wor
     begun, go = asyncio.Event(), asyncio.Event()
 
     async def works(prompt, resume, options):
-        yield Begun(options.thread)
+        yield ThreadStarted(options.thread)
         begun.set()
         await go.wait()
-        yield Done(options.thread)
+        yield TurnFinished(options.thread)
 
     first, other = named("first", works, limited(60)), named("other", says)
     session = Session()
@@ -117,7 +117,7 @@ async def test_a_fallback_that_was_cut_off_goes_on_in_its_own_conversation(tmp_p
     begun = asyncio.Event()
 
     async def hangs(prompt, resume, options):
-        yield Begun(options.thread)
+        yield ThreadStarted(options.thread)
         begun.set()
         await asyncio.Event().wait()
 
@@ -153,9 +153,9 @@ class Counting(Agent):
         self.names += 1
         thread = resume if resume and not options.fork else options.thread or f"made-{self.names}"
         self.cost[thread] = self.cost.get(resume or thread, 0) + 1.0
-        yield Begun(thread)
-        used = Usage(1, 1, cost=self.cost[thread] - options.totals.get("cost", 0))
-        yield Done(thread, used, totals={"cost": self.cost[thread]})
+        yield ThreadStarted(thread)
+        used = TurnUsage(1, 1, cost=self.cost[thread] - options.totals.get("cost", 0))
+        yield TurnFinished(thread, used, totals={"cost": self.cost[thread]})
 
 
 def costs(run):
@@ -243,8 +243,8 @@ async def test_a_fork_has_its_name_on_disk_before_it_begins(tmp_path):
         rows = session.engine.store.events(run.run_id)
         seen.append([row.data for row in rows if row.type == "agent_thread"][-1])
         thread = options.thread or resume
-        yield Begun(thread)
-        yield Done(thread)
+        yield ThreadStarted(thread)
+        yield TurnFinished(thread)
 
     async with Session(store=tmp_path / "n.db") as session:
         agent = named("agent", look)
@@ -264,7 +264,7 @@ async def test_a_fork_that_was_cut_off_before_it_was_there_is_forked_again(tmp_p
     async def hangs(prompt, resume, options):
         asked.set()
         await asyncio.Event().wait()
-        yield Begun(options.thread)
+        yield ThreadStarted(options.thread)
 
     def opened(agent):
         session = Session(store=tmp_path / "n.db")
@@ -286,11 +286,16 @@ async def test_a_fork_that_was_cut_off_before_it_was_there_is_forked_again(tmp_p
 
 @pytest.mark.parametrize(
     "usage",
-    [Usage(0, 0, 0, 0, cost=0.0, model="m"), Usage(model="m"), {"input_tokens": 0, "output_tokens": 0}, None],
+    [
+        TurnUsage(0, 0, 0, 0, cost=0.0, model="m"),
+        TurnUsage(model="m"),
+        {"input_tokens": 0, "output_tokens": 0},
+        None,
+    ],
 )
 async def test_a_turn_that_was_refused_is_no_turn_whatever_its_figures_look_like(usage):
     session = Session()
-    agent = Agent(saying(Done("t", usage, outcome="limited", resets_at=time.time() + 0.1)), says)
+    agent = Agent(saying(TurnFinished("t", usage, outcome="limited", resets_at=time.time() + 0.1)), says)
     AgentNode("dev", session, agent, limits={"turns": 1})
     steps(session, "one")
     run = await session.start("body", limits={"turns": 1})
@@ -301,7 +306,11 @@ async def test_a_turn_that_was_refused_is_no_turn_whatever_its_figures_look_like
 
 async def test_a_turn_that_was_limited_after_it_had_begun_to_answer_is_spent():
     session = Session()
-    half = (Assistant("I"), Usage(10, 1), Done("t", outcome="limited", resets_at=time.time() + 0.1))
+    half = (
+        AssistantText("I"),
+        TurnUsage(10, 1),
+        TurnFinished("t", outcome="limited", resets_at=time.time() + 0.1),
+    )
     AgentNode("dev", session, Agent(saying(*half), says))
     steps(session, "one")
     run = await session.start("body")

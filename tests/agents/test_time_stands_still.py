@@ -6,10 +6,10 @@ import time
 import pytest
 
 from agents.test_budgets import SCHEMA, answers
-from agents.test_talk import Agent, asking, saying, says
+from agents.test_conversation import Agent, asking, saying, says
 from core.workflow.support import until, within
 from nerve import Graph, Session
-from nerve.agents import AgentNode, Assistant, Done
+from nerve.agents import AgentNode, AssistantText, TurnFinished
 from nerve.errors import WorkflowFailed
 from spec.support import loaded
 
@@ -74,7 +74,9 @@ async def test_before_a_step_for_which_the_budget_of_the_run_is_spent():
 @AROUND
 async def test_while_a_provider_is_limited(register):
     session = Session()
-    register(session, Agent(saying(Done("t", outcome="limited", resets_at=time.time() + LONGER)), says))
+    register(
+        session, Agent(saying(TurnFinished("t", outcome="limited", resets_at=time.time() + LONGER)), says)
+    )
     assert await within((await session.start("flow", "Decide.")).wait()) == "fine"
 
 
@@ -108,11 +110,11 @@ async def test_through_a_restart(register, tmp_path):
 @AROUND
 async def test_and_goes_on_afterwards(register):
     async def hangs(prompt, resume, options):
-        yield Assistant("wait")
+        yield AssistantText("wait")
         await asyncio.Event().wait()
 
     session = Session()
-    register(session, Agent(saying(Done("t", outcome="limited", resets_at=time.time() + 0.1)), hangs))
+    register(session, Agent(saying(TurnFinished("t", outcome="limited", resets_at=time.time() + 0.1)), hangs))
     run = await session.start("flow", "Decide.")
     with pytest.raises((TimeoutError, WorkflowFailed), match=r"timed out after 0.8 s"):
         await within(run.wait())

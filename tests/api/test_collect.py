@@ -11,9 +11,9 @@ import pytest
 
 from api.support import refusal, with_workflows
 from nerve import Session
-from nerve.api import Api, collecting
-from nerve.core.values import encode
-from nerve.store.port import Append, Row, RunRow, Store
+from nerve.api import Api, delete_runs
+from nerve.core.json_codec import encode_json
+from nerve.store.port import Append, EventRow, RunRow, Store
 
 DAY = 86_400.0
 
@@ -33,8 +33,8 @@ def parts(
     text: str = "x",
 ) -> Iterator[Append]:
     at = time.time() - days * DAY
-    data = encode({"stream": "assistant", "text": text})
-    rows = [Row(n, at, "output_chunk", "/a", None, data) for n in range(1, events + 1)]
+    data = encode_json({"stream": "assistant", "text": text})
+    rows = [EventRow(n, at, "output_chunk", "/a", None, data) for n in range(1, events + 1)]
     ended = at if state == "completed" else None
     row = RunRow(run, "default", "hello", state, at, ended, None, parent)
     for start in range(0, events, 5000):
@@ -177,7 +177,7 @@ async def test_what_is_cut_off_between_files_and_runs_is_gone_on_with(
         def fails(*_: Any) -> None:
             raise OSError("as if it was killed here")
 
-        for place, name in ((collecting, "remove"), (store, "delete_runs")):
+        for place, name in ((delete_runs, "delete_files"), (store, "delete_runs")):
             with monkeypatch.context() as patched:
                 patched.setattr(place, name, fails)
                 await refusal(api.collect(dry_run=False))

@@ -23,7 +23,7 @@ async def over(api: Api, run_id: str) -> Any:
     """The run, when it has ended."""
     run = api.session.get_workflow_run(run_id)
     assert run is not None
-    await run._ended()
+    await run._wait_until_ended()
     return await api.run(run=run_id)
 
 
@@ -105,7 +105,7 @@ async def test_a_definition_is_refused_where_a_file_has_its_name(memory: Api) ->
     ):
         error = await refusal(refused)
         assert (error.code, "it.yaml" in error.message) == ("refused", True)
-    assert memory.session.engine.facts.kept("workflow-definition") == []
+    assert memory.session.engine.dataspace.asserted_facts("workflow-definition") == []
     (folder / "it.yaml").unlink()
     await memory.reload()
     assert (await memory.define(source=ASKS)).id == "written"
@@ -118,7 +118,7 @@ async def test_a_definition_with_the_name_of_a_node_is_refused_and_not_kept(api:
         api.assert_fact(fact=["workflow-definition", {"source": source}]),
     ):
         assert (await refusal(refused)).code == "refused"
-    assert api.session.engine.facts.kept("workflow-definition") == []
+    assert api.session.engine.dataspace.asserted_facts("workflow-definition") == []
 
 
 async def test_a_run_is_started_and_waited_for(api: Api) -> None:

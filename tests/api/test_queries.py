@@ -11,8 +11,8 @@ import pytest
 from api.support import refusal, with_workflows
 from nerve import Result, Session
 from nerve.api import OPERATIONS, Api, ApiError
-from nerve.api.errors import FIXES, STATUS, told
-from nerve.core import values
+from nerve.api.errors import DEFAULT_FIXES, STATUS_BY_CODE, to_api_error
+from nerve.core import json_codec
 from nerve.errors import Conflict, NotJson, RunHeld, StoreBusy, StoreFull
 from nerve.store.statements import SQL
 
@@ -213,7 +213,7 @@ async def test_health_says_which_runs_are_held_and_why(api: Api) -> None:
         return await ctx.gate("New?" if gone["gone"] else "Old?")
 
     run = await api.start(workflow="changed", wait=True)
-    drive = api.session.engine.drives[run.run_id]
+    drive = api.session.engine.executors[run.run_id]
     api.session.engine.evict(drive)
     gone["gone"] = True
     await api.answer(run=run.run_id, answer="x")
@@ -232,7 +232,7 @@ async def test_what_looks_like_sql_is_plain_data_in_every_parameter(api: Api, te
     )
     assert kept.result == f"hello {text}"
     for name, operation in OPERATIONS.items():
-        fields = [field for field in operation.asks.model_fields if field not in ("limit", "after")]
+        fields = [field for field in operation.request_model.model_fields if field not in ("limit", "after")]
         for field in fields if operation.method == "GET" else ():
             needed = {"run": kept.run_id} if "run" in fields and field != "run" else {}
             shown = await outcome(api.perform(name, {**needed, field: text}))
@@ -258,7 +258,7 @@ async def outcome(query: Any) -> str:
 
 
 def test_every_code_has_a_status_and_every_error_a_code() -> None:
-    assert all(400 <= status < 600 for status in STATUS.values())
+    assert all(400 <= status < 600 for status in STATUS_BY_CODE.values())
     seen = {
         "storage_full": StoreFull("full"),
         "busy": StoreBusy("busy"),
@@ -267,15 +267,15 @@ def test_every_code_has_a_status_and_every_error_a_code() -> None:
         "internal": OSError("path of a secret"),
     }
     for code, error in seen.items():
-        assert told(error).code == code
-    assert "secret" not in told(OSError("path of a secret")).message
+        assert to_api_error(error).code == code
+    assert "secret" not in to_api_error(OSError("path of a secret")).message
 
 
 def test_an_error_comes_back_as_it_was_told() -> None:
     error = ApiError("gone", "it is over", "Start again.", {"a": 1})
-    again = ApiError.read(error.to_dict())
+    again = ApiError.from_dict(error.to_dict())
     assert (again.to_dict(), again.status) == (error.to_dict(), 410)
-    assert ApiError.read({"code": "strange"}).code == "internal"
+    assert ApiError.from_dict({"code": "strange"}).code == "internal"
 
 
 async def test_a_value_that_cannot_be_told_does_not_hide_the_others(
@@ -289,7 +289,7 @@ async def test_a_value_that_cannot_be_told_does_not_hide_the_others(
         return value
 
     with monkeypatch.context() as before:  # as a journal of an earlier version has it
-        before.setattr(values, "too_deep", lambda value, deep: False)
+        before.setattr(json_codec, "is_too_deep", lambda value, deep: False)
         run = await api.start(workflow="deep", wait=True)
     assert run.state == "completed"
     other = await api.start(workflow="hello", input="you", wait=True)
@@ -321,7 +321,7 @@ async def test_sessions_are_told_with_how_their_runs_stand(api: Api) -> None:
 
 async def test_health_tells_what_is_driven_and_how_providers_are(api: Api) -> None:
     await api.start(workflow="ask", wait=True)
-    api.session.accounts.limit("claude", 2_000_000_000.0)
+    api.session.provider_slots.mark_limited("claude", 2_000_000_000.0)
     health = await api.health()
     assert set(health.queue) == {"driven", "writing"}
     assert health.providers["claude"] == {"slots": 4, "busy": 0, "limited_until": 2_000_000_000.0}
@@ -387,9 +387,9 @@ async def test_a_fork_has_the_label_of_the_run_that_has_ended(api: Api) -> None:
 
 
 def test_every_error_has_a_code_a_sentence_and_a_fix() -> None:
-    assert FIXES.keys() == STATUS.keys()
-    for code in STATUS:
-        assert ApiError(code, "no").to_dict() == {"code": code, "message": "no", "fix": FIXES[code]}
+    assert DEFAULT_FIXES.keys() == STATUS_BY_CODE.keys()
+    for code in STATUS_BY_CODE:
+        assert ApiError(code, "no").to_dict() == {"code": code, "message": "no", "fix": DEFAULT_FIXES[code]}
     assert ApiError("busy", "no", "Wait.").fix == "Wait."
 
 

@@ -14,10 +14,9 @@ import pytest
 
 from api.support import refusal, with_workflows
 from nerve import Session
-from nerve.api import Api
+from nerve.api import Api, conversation
 from nerve.core.workflow import WorkflowState
 from nerve.errors import JournalBroken, RunHeld
-from nerve.server import conversation
 
 EVENTS = ("min", "max")
 
@@ -93,9 +92,9 @@ async def test_one_damaged_journal_fails_no_list(file: Path, name: str, which: s
         await api.threads()
         await api.facts()
         await api.collect(older_than=1, dry_run=True)
-        assert session.accounts.limited == {}
-        conversation.messages(api, "talk")
-        conversation.open_gates(api, "talk")
+        assert session.provider_slots.limited == {}
+        conversation.conversation_messages(api, "talk")
+        conversation.conversation_gates(api, "talk")
         assert (await refusal(api.answer(gate="none", answer="yes"))).code == "not_found"
         await api.answer(gate=infos[runs["whole"]].pending_gates[0]["gate_id"], answer="yes")
         whole = session.get_workflow_run(runs["whole"])
@@ -165,21 +164,21 @@ async def test_runs_on_a_damaged_page_are_unreadable_and_the_others_are_not(file
 
 
 def test_the_command_line_lists_a_damaged_run_as_held(tmp_path: Path, monkeypatch, capsys) -> None:
-    from nerve.cli import command
+    from nerve.cli import execute_command_line
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".nerve").mkdir()
     file = tmp_path / ".nerve/nerve.db"
     runs = asyncio.run(started(file))
     damage(file, runs["open"])
-    assert command(["runs", "--json"]) == 0
+    assert execute_command_line(["runs", "--json"]) == 0
     told = {run["run_id"]: run for run in json.loads(capsys.readouterr().out)}
     assert told[runs["open"]]["state"] == "held"
     assert "event 2 is not what was written" in told[runs["open"]]["held"]["message"]
     assert told[runs["whole"]]["state"] == "waiting"
-    assert command(["runs"]) == 0
+    assert execute_command_line(["runs"]) == 0
     assert "unreadable" in capsys.readouterr().out
-    assert command(["status"]) == 0
+    assert execute_command_line(["status"]) == 0
     assert f"held: {runs['open']}" in capsys.readouterr().out
 
 

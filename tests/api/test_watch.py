@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from api.support import refusal
-from nerve.api import Api, hub
-from nerve.api.hub import BUFFER, BYTES, Watcher
+from nerve.api import Api, event_hub
+from nerve.api.event_hub import MAX_QUEUED_BYTES, MAX_QUEUED_EVENTS, EventSubscription
 from nerve.client import Client
-from nerve.core.event import WorkflowEvent
+from nerve.core.events import WorkflowEvent
 
 
 async def collected(events: Any) -> list[Any]:
@@ -106,14 +106,14 @@ async def test_who_lags_is_cut_off_and_the_others_are_not(api: Api, steps: async
     run = await api.start(workflow="stepping")
     slow = api.hub.watch(run.run_id)
     first = await anext(slow)
-    steps.put_nowait(BUFFER // 2)
+    steps.put_nowait(MAX_QUEUED_EVENTS // 2)
     quick: list[int] = []
     async for event in api.hub.watch(run.run_id):
         quick.append(event.seq)
-        if event.data.get("n", 1) % (BUFFER // 2) == 0:
-            steps.put_nowait(BUFFER // 2 if event.data["n"] < 2 * BUFFER else None)
+        if event.data.get("n", 1) % (MAX_QUEUED_EVENTS // 2) == 0:
+            steps.put_nowait(MAX_QUEUED_EVENTS // 2 if event.data["n"] < 2 * MAX_QUEUED_EVENTS else None)
     assert quick == list(range(1, (await api.run(run=run.run_id)).last_seq + 1))
-    assert len(quick) > 2 * BUFFER
+    assert len(quick) > 2 * MAX_QUEUED_EVENTS
     last = first.seq
 
     async def read_on() -> None:
@@ -132,30 +132,30 @@ async def test_whoever_stops_watching_is_forgotten(api: Api) -> None:
     run = await api.start(workflow="ask", wait=True)
     watching = asyncio.ensure_future(collected(api.hub.watch(run.run_id, 2)))
     await asyncio.sleep(0)
-    assert len(api.hub._watchers) == 1
+    assert len(api.hub._subscriptions) == 1
     watching.cancel()
     await asyncio.wait([watching])
-    assert api.hub._watchers == set()
+    assert api.hub._subscriptions == set()
 
 
 async def test_a_watcher_is_behind_by_so_many_bytes_and_no_more() -> None:
     event = WorkflowEvent("r", "w", "said", {"text": "x"}, seq=1)
-    watcher = Watcher(None)
-    watcher.tell(1, event, 5 * BYTES)
-    assert await watcher.next() == (1, event)  # one event alone is told, whatever its size
+    watcher = EventSubscription(None)
+    watcher.push(1, event, 5 * MAX_QUEUED_BYTES)
+    assert await watcher.next_event() == (1, event)  # one event alone is told, whatever its size
     for number in range(4):
-        watcher.tell(number, event, BYTES // 4)
-    assert (watcher.bytes, watcher.lagged) == (BYTES, False)
-    await watcher.next()
-    watcher.tell(5, event, BYTES // 4)
-    watcher.tell(6, event, 1)
-    assert (watcher.bytes, watcher.lagged, len(watcher.waiting)) == (0, True, 0)
-    assert (await refusal(watcher.next())).code == "conflict"
+        watcher.push(number, event, MAX_QUEUED_BYTES // 4)
+    assert (watcher.queued_bytes, watcher.has_lagged) == (MAX_QUEUED_BYTES, False)
+    await watcher.next_event()
+    watcher.push(5, event, MAX_QUEUED_BYTES // 4)
+    watcher.push(6, event, 1)
+    assert (watcher.queued_bytes, watcher.has_lagged, len(watcher.queue)) == (0, True, 0)
+    assert (await refusal(watcher.next_event())).code == "conflict"
 
 
 async def test_a_long_past_is_read_as_it_is_told(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is kept for a watcher who has not come to the present."""
-    monkeypatch.setattr(hub, "PAGE", 10)
+    monkeypatch.setattr(event_hub, "HISTORY_PAGE_SIZE", 10)
 
     @api.session.workflow
     async def chatty(ctx: Any) -> None:
@@ -165,7 +165,7 @@ async def test_a_long_past_is_read_as_it_is_told(api: Api, monkeypatch: pytest.M
     run = await api.start(workflow="chatty", wait=True)
     watching = api.hub.watch(run.run_id)
     seen = [(await anext(watching)).seq for _ in range(5)]
-    assert api.hub._watchers == set()
+    assert api.hub._subscriptions == set()
     seen += [event.seq async for event in watching]
     assert seen == list(range(1, 103))
     behind = [event.seq async for event in api.hub.watch(run.run_id, 50)]
@@ -206,7 +206,7 @@ async def test_gates_of_child_runs_are_in_the_stream_of_their_parent(
 async def test_the_client_comes_back_to_a_stream_with_gates_of_child_runs(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub, "BUFFER", 1)
+    monkeypatch.setattr(event_hub, "MAX_QUEUED_EVENTS", 1)
 
     @api.session.workflow
     async def both(ctx: Any) -> Any:

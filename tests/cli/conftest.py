@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cli import processes
-from nerve.cli import command
+from nerve.cli import execute_command_line
 
 Nerve = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -68,7 +68,7 @@ def do(project: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., Said]:
 
     def do(*arguments: str) -> Said:
         capfd.readouterr()
-        code = command(list(arguments))
+        code = execute_command_line(list(arguments))
         told = capfd.readouterr()
         return Said(code, told.out, told.err)
 
@@ -127,21 +127,21 @@ provider: careful
 nodes: [{id: plan, prompt: Plan it}]
 """,
     "careful.py": """
-from nerve.agents.port import Assistant, Capabilities, Done, Permission
+from nerve.agents.provider import AssistantText, Capabilities, TurnFinished, PermissionRequest
 
 class Careful:
     name = "careful"
     capabilities = Capabilities(permissions=True, host_tools=True)
 
     async def query(self, prompt, cwd, resume, options):
-        may = await options.ask(Permission("Bash", {"command": "make"}))
-        yield Assistant("made" if may.allow else "left")
-        yield Done("t")
+        may = await options.ask(PermissionRequest("Bash", {"command": "make"}))
+        yield AssistantText("made" if may.allow else "left")
+        yield TurnFinished("t")
 
 class Curious(Careful):
     async def query(self, prompt, cwd, resume, options):
-        yield Assistant("it is " + await options.host_tools["ask_human"].call({"question": "Which one?"}))
-        yield Done("t")
+        yield AssistantText("it is " + await options.host_tools["ask_human"].call({"question": "Which one?"}))
+        yield TurnFinished("t")
 
 def register(session):
     session.providers |= {"careful": Careful(), "curious": Curious()}

@@ -18,11 +18,12 @@ WAITING = """
 import atexit, importlib, json, os, select, signal, socket, sys, tempfile
 
 import nerve.cli
-from nerve.cli.verbs import VERBS
-import nerve.api, nerve.client, nerve.server.serve, nerve.store.sqlite, nerve.engine.local, rich.live
+from nerve.cli.command_table import CLI_COMMANDS
+import nerve.api, nerve.client, nerve.server.serve, nerve.store.sqlite, nerve.engine.local_engine
+import rich.live
 
-for verb in VERBS.values():
-    importlib.import_module(verb.function.partition(":")[0])
+for verb in CLI_COMMANDS.values():
+    importlib.import_module(verb.import_path.partition(":")[0])
 
 
 def wait(path):

@@ -2,12 +2,12 @@
 
 import pytest
 
-from nerve.demo.account import Account
+from nerve.demo.crash_report import CrashReport
 
 
-def made(before: str, after: str, reused: int, ran: int, cut_off: int) -> Account:
+def made(before: str, after: str, reused: int, ran: int, cut_off: int) -> CrashReport:
     names = [f"step[{number}]" for number in range(reused + ran)]
-    return Account(
+    return CrashReport(
         names[:reused], names[reused:], names[reused : reused + cut_off], before.split(), after.split()
     )
 
@@ -21,9 +21,9 @@ def made(before: str, after: str, reused: int, ran: int, cut_off: int) -> Accoun
         made("a b", "", reused=2, ran=0, cut_off=0),
     ],
 )
-def test_sound(account: Account) -> None:
-    assert account.sound
-    assert "no settled step ran twice" in account.lines()[-1]
+def test_sound(account: CrashReport) -> None:
+    assert account.is_consistent
+    assert "no settled step ran twice" in account.format_lines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,6 @@ def test_sound(account: Account) -> None:
         made("a b", "c", reused=2, ran=2, cut_off=0),
     ],
 )
-def test_not_sound(account: Account) -> None:
-    assert not account.sound
-    assert "A SETTLED STEP RAN TWICE" in account.lines()[-1]
+def test_not_sound(account: CrashReport) -> None:
+    assert not account.is_consistent
+    assert "A SETTLED STEP RAN TWICE" in account.format_lines()[-1]

@@ -85,7 +85,7 @@ def test_a_wrong_provider_of_an_agent_file_is_named_with_its_place_and_what_was_
 def test_a_provider_of_an_agent_file_that_is_not_installed_is_told_with_how_to_get_it(
     do, agent, monkeypatch
 ) -> None:
-    monkeypatch.setattr("nerve.agents.registry.names", list)
+    monkeypatch.setattr("nerve.agents.registry.installed_provider_names", list)
     agent("---\nname: dev\nprovider: claude-code\n---\n")
     told = "there is no provider 'claude-code'. Install it: pip install 'nerve[claude]'."
     assert do("run", "ask").err == f".nerve/agents/dev.md:3:11: {told}\n"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nerve.notations import read
-from nerve.spec.validate import hash_of, validate
+from nerve.notations import read_document
+from nerve.spec.validation import spec_hash, validate_document
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 BAD = """{
@@ -172,9 +172,9 @@ def test_a_workflow_with_errors_is_shown_if_its_shape_is_right(do, project) -> N
 
 
 def hashed(text: str, notation: str) -> str:
-    spec, problems = validate(read(text, notation=notation))
+    spec, problems = validate_document(read_document(text, notation=notation))
     assert spec is not None, problems
-    return hash_of(spec)
+    return spec_hash(spec)
 
 
 @pytest.mark.parametrize("to", ["json", "yaml", "lisp"])

@@ -29,7 +29,7 @@ def test_help_imports_no_verb_and_no_store() -> None:
     code = "import sys, nerve.cli\ntry: nerve.cli.main(['--help'])\nexcept SystemExit: print(*sys.modules)"
     loaded = subprocess.check_output([sys.executable, "-c", code], text=True).splitlines()[-1].split()
     assert "nerve.cli" in loaded
-    heavy = {"nerve.cli.demo", "nerve.cli.run", "nerve.core.session", "nerve.engine", "nerve.store"}
+    heavy = {"nerve.cli.demo", "nerve.cli.run", "nerve.session", "nerve.engine", "nerve.store"}
     assert not (heavy | {"apsw", "pydantic", "yaml"}) & set(loaded)
 
 
@@ -78,7 +78,7 @@ main()
 
 
 @pytest.mark.parametrize(
-    "at", ["nerve.cli", "cyclopts", "nerve.cli.looking", "pydantic", "nerve.spec.models"]
+    "at", ["nerve.cli", "cyclopts", "nerve.cli.inspect", "pydantic", "nerve.spec.models"]
 )
 def test_ctrl_c_while_it_is_imported_ends_it_quietly(at: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", PRESSED, at]

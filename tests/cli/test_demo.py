@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cli.processes import Process
-from nerve.demo.project import THIRD, UNDONE, Project
+from nerve.demo.scratch_project import STUB_SOURCE, THIRD_VERSION, ScratchProject
 
 
 def tags(output: str) -> list[str]:
@@ -35,15 +35,15 @@ def test_without_a_terminal_it_says_how_and_takes_the_default(nerve) -> None:
     assert done.stdout.endswith("slug.py is not merged.\n")
 
 
-def kept(output: str) -> Project:
-    return Project(Path(output.splitlines()[-1].removeprefix("Kept: ")))
+def kept(output: str) -> ScratchProject:
+    return ScratchProject(Path(output.splitlines()[-1].removeprefix("Kept: ")))
 
 
 def test_what_is_kept_is_what_was_shown_and_is_not_resumed(nerve) -> None:
     project = kept(nerve("demo", "--keep").stdout)
-    assert (project.work / "slug.py").read_text() == THIRD
-    assert (project.merged / "slug.py").read_text() == UNDONE
-    assert len(project.noted()) == len(set(project.noted())) == 8
+    assert (project.work_folder / "slug.py").read_text() == THIRD_VERSION
+    assert (project.merged_folder / "slug.py").read_text() == STUB_SOURCE
+    assert len(project.read_effect_keys()) == len(set(project.read_effect_keys())) == 8
     done = nerve("demo", "--resume", str(project.folder))
     assert done.returncode == 0
     assert done.stdout == f"There is no open run in this folder.\nKept: {project.folder}\n"

@@ -6,9 +6,9 @@ from pkgutil import resolve_name
 
 import pytest
 
-from nerve.cli import exits
-from nerve.cli.common import Common
-from nerve.cli.verbs import SERVER, VERBS, WORKFLOW
+from nerve.cli import exit_codes
+from nerve.cli.command_table import CLI_COMMANDS, SERVER_COMMANDS, WORKFLOW_COMMANDS
+from nerve.cli.context import CommonOptions
 
 PAGE = (Path(__file__).parents[2] / "docs/cli.md").read_text()
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -50,13 +50,19 @@ def test_every_command_says_what_the_page_shows(do, example) -> None:
 
 
 def test_every_verb_option_and_exit_code_is_on_the_page() -> None:
-    workflow, server = (f"workflow {name}" for name in WORKFLOW), (f"server {name}" for name in SERVER)
-    for verb in [*VERBS, *workflow, *server]:
+    workflow, server = (
+        (f"workflow {name}" for name in WORKFLOW_COMMANDS),
+        (f"server {name}" for name in SERVER_COMMANDS),
+    )
+    for verb in [*CLI_COMMANDS, *workflow, *server]:
         assert f"`nerve {verb}" in PAGE
-    functions = [resolve_name(verb.function) for verb in (VERBS | WORKFLOW | SERVER).values()]
+    functions = [
+        resolve_name(verb.import_path)
+        for verb in (CLI_COMMANDS | WORKFLOW_COMMANDS | SERVER_COMMANDS).values()
+    ]
     names = {name for function in functions for name in function.__kwdefaults__ or ()}
-    for name in {*names, *Common.__dataclass_fields__} - {"common"}:
+    for name in {*names, *CommonOptions.__dataclass_fields__} - {"common"}:
         option = {"modules": "with"}.get(name, name.replace("_", "-"))
         assert f"--{option}" in PAGE
-    codes = {value for name, value in vars(exits).items() if name.isupper() and isinstance(value, int)}
+    codes = {value for name, value in vars(exit_codes).items() if name.isupper() and isinstance(value, int)}
     assert {int(code) for code in re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)} == codes

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from nerve.cli.progress import Progress
-from nerve.core.session import Session
-from nerve.demo.project import Project
-from nerve.demo.workflow import register
+from nerve.cli.demo_progress import DemoProgress
+from nerve.demo.scratch_project import ScratchProject
+from nerve.demo.workflow import register_demo
+from nerve.session import Session
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -21,7 +21,7 @@ def steady(text: str) -> list[str]:
     return [re.sub(r"Process \d+", "Process 1", line).rstrip() for line in text.splitlines() if line]
 
 
-def drawn(progress: Progress) -> str:
+def drawn(progress: DemoProgress) -> str:
     console = Console(width=80, file=io.StringIO(), color_system=None)
     console.print(progress.panel(80))
     return console.file.getvalue()
@@ -29,20 +29,20 @@ def drawn(progress: Progress) -> str:
 
 async def test_it_is_the_screen_of_a_real_run_that_settled_every_step_once(nerve) -> None:
     output = nerve("demo", "--crash", "--yes", "--keep").stdout.splitlines()
-    project = Project(Path(output[-1].removeprefix("Kept: ")))
-    async with Session("demo", store=project.journal) as session:
-        register(session, project)
+    project = ScratchProject(Path(output[-1].removeprefix("Kept: ")))
+    async with Session("demo", store=project.journal_file) as session:
+        register_demo(session, project)
         [info] = session.list_workflow_runs()
         events = session.get_workflow_run(info.run_id).events
     settled = [event.path for event in events if event.event_type == "node_completed"]
     assert len(settled) == len(set(settled)) == 9
-    assert len(project.noted()) == 10
+    assert len(project.read_effect_keys()) == 10
     cut = next(index for index, event in enumerate(events) if event.event_type == "node_retrying")
-    progress = Progress()
-    progress.take(events[:cut])
+    progress = DemoProgress()
+    progress.apply_events(events[:cut])
     before = drawn(progress)
-    progress.reuse()
-    progress.take(events[cut:])
+    progress.mark_reused()
+    progress.apply_events(events[cut:])
     killed = next(index for index, line in enumerate(output) if "SIGKILL" in line)
     screen = [before, *output[killed : killed + 2], drawn(progress), *output[-5:-1]]
     told = re.search(r"```text\n(╭.*?)```", README.read_text(), re.DOTALL)

@@ -12,7 +12,7 @@ import pytest
 
 from cli.processes import Process
 from nerve.agents import Unavailable
-from nerve.core.session import Session
+from nerve.session import Session
 
 READY = ("--with", "nodes.py", "--count=3")
 
@@ -297,7 +297,7 @@ def test_a_wrong_configuration_is_told_with_its_place(do, project) -> None:
 
 
 def test_a_provider_that_is_not_installed_is_told_with_how_to_get_it(do, project, monkeypatch) -> None:
-    monkeypatch.setattr("nerve.agents.registry.names", list)
+    monkeypatch.setattr("nerve.agents.registry.installed_provider_names", list)
     (project / "ask.yaml").write_text("name: ask\ndescription: d\nbody: {kind: prompt, text: Hello}\n")
     assert do("check", "ask.yaml").out == "1 workflow, no problems\n"
     done = do("run", "ask.yaml")
@@ -311,8 +311,8 @@ def test_a_provider_that_cannot_be_made_says_why(do, project, monkeypatch) -> No
     def make(name, settings):
         raise Unavailable("codex is not installed: pip install 'nerve[codex]', or put codex on PATH")
 
-    monkeypatch.setattr("nerve.agents.registry.names", lambda: ["codex"])
-    monkeypatch.setattr("nerve.agents.registry.make", make)
+    monkeypatch.setattr("nerve.agents.registry.installed_provider_names", lambda: ["codex"])
+    monkeypatch.setattr("nerve.agents.registry.create_provider", make)
     (project / "ask.yaml").write_text(
         "name: ask\ndescription: d\nprovider: codex\nbody: {kind: prompt, text: Hello}\n"
     )
@@ -390,18 +390,18 @@ def test_a_run_that_is_interrupted_is_told_as_parked(verb: str, do, project) -> 
 
 
 AGENT = """
-from nerve.agents.port import Assistant, Begun, Capabilities, Done, Tool
+from nerve.agents.provider import AssistantText, ThreadStarted, Capabilities, TurnFinished, ToolCall
 
 class Worker:
     name = "worker"
     capabilities = Capabilities()
 
     async def query(self, prompt, cwd, resume, options):
-        yield Begun("t")
-        yield Assistant("First I look\\naround.")
-        yield Tool("Bash", {"command": "make test"}, "1")
-        yield Assistant("All tests pass.")
-        yield Done("t")
+        yield ThreadStarted("t")
+        yield AssistantText("First I look\\naround.")
+        yield ToolCall("Bash", {"command": "make test"}, "1")
+        yield AssistantText("All tests pass.")
+        yield TurnFinished("t")
 
 def register(session):
     session.providers["worker"] = Worker()

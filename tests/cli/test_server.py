@@ -16,7 +16,7 @@ from cli.processes import Process
 from cli.processes import done as finished
 from cli.terminal import Terminal
 from nerve.client import Client
-from nerve.commander.home import Home
+from nerve.commander.project_server import ProjectServer
 
 
 class Server:
@@ -239,7 +239,7 @@ def test_all_runs_are_listed_however_many_a_server_tells_at_once(
 ) -> None:
     for label in "abcde":
         do("start", "shout", "--wait", "--label", label)
-    monkeypatch.setattr("nerve.cli.served.PAGE", 2)
+    monkeypatch.setattr("nerve.cli.remote_runs.RUNS_PER_PAGE", 2)
     assert [run["label"] for run in do("runs", "--json").json] == list("abcde")
 
 
@@ -413,9 +413,9 @@ def test_an_open_commander_does_not_start_the_server_that_is_being_restarted(
 
     async def stay_connected() -> None:
         """Start the server again whenever it is gone, as a Commander does."""
-        home = Home(project)
+        home = ProjectServer(project)
         while not closed.is_set():
-            await home.ensure()
+            await home.start_if_needed()
             home.modules = []
             await asyncio.sleep(0.01)
 

@@ -16,12 +16,12 @@ import pytest
 from cli.processes import Process, done
 from cli.terminal import Terminal
 from nerve import Session
-from nerve.client import about_server, server_of
-from nerve.commander.home import Home, NotStarted
+from nerve.client.client import find_server, read_server_info
+from nerve.commander.project_server import ProjectServer, ServerNotStarted
 from nerve.ownership import state_folder, write_private
-from nerve.places import Places
-from nerve.server.listening import Unsafe, bind_unix
-from nerve.server.tokens import tokens
+from nerve.project.paths import ProjectPaths
+from nerve.server.bind import UnsafeServerSetup, bind_unix
+from nerve.server.tokens import load_tokens
 
 GIT = ["git", "-c", "user.email=a@b", "-c", "user.name=a", "-c", "init.defaultBranch=main"]
 QUESTION = "Trust this folder?"
@@ -36,10 +36,10 @@ def until(seen: Callable[[], object], seconds: float = SECONDS) -> None:
 
 
 def end_server(folder: Path) -> None:
-    about = about_server(Places.of(folder))
+    about = read_server_info(ProjectPaths.of(folder))
     if about is not None:
         os.kill(about["pid"], signal.SIGKILL)
-        until(lambda: server_of(folder) is None)
+        until(lambda: find_server(folder) is None)
 
 
 def workflow(folder: Path, command: str) -> Path:
@@ -90,14 +90,14 @@ def test_a_clone_with_runs_executes_nothing_when_it_is_opened(clone: Path, canar
         assert terminal.end() == 2
         assert "nerve trust" in terminal.shown
     assert not canary.exists()
-    assert server_of(clone) is None
+    assert find_server(clone) is None
 
 
 def test_a_clone_that_is_trusted_at_the_terminal_goes_on_and_asks_no_more(clone: Path, canary: Path) -> None:
     with Terminal("commander", "--plain") as terminal:
         terminal.until(QUESTION)
         terminal.type("y")
-        until(lambda: canary.exists() and server_of(clone))
+        until(lambda: canary.exists() and find_server(clone))
     end_server(clone)
     assert done("runs", "--json").returncode == 0
     assert refusal("pause", run_of(clone)) is None
@@ -169,7 +169,7 @@ def test_without_a_terminal_every_command_that_executes_or_changes_something_is_
         assert refusal(*(run if each == "RUN" else each for each in arguments)), arguments
     assert not canary.exists()
     assert (clone / ".nerve/nerve.db").read_bytes() == before
-    assert server_of(clone) is None
+    assert find_server(clone) is None
 
 
 def test_looking_at_a_clone_works_and_executes_nothing(clone: Path, canary: Path) -> None:
@@ -231,8 +231,8 @@ def test_what_was_typed_before_the_question_is_no_answer(clone: Path, canary: Pa
 
 def test_a_server_in_the_background_is_not_started_for_a_clone(clone: Path, canary: Path) -> None:
     async def ensure() -> None:
-        with pytest.raises(NotStarted, match="nerve trust"):
-            await Home(clone).ensure()
+        with pytest.raises(ServerNotStarted, match="nerve trust"):
+            await ProjectServer(clone).start_if_needed()
 
     asyncio.run(ensure())
     assert not canary.exists()
@@ -323,34 +323,34 @@ def test_tokens_that_came_with_a_clone_are_not_accepted_and_new_ones_are_made(
         (private / f"{scope}.token").chmod(0o600)
     monkeypatch.chdir(tmp_path)
     assert refusal("serve", "--port", "0")
-    with pytest.raises(Unsafe, match="was not made by this user"):
-        tokens(private)
+    with pytest.raises(UnsafeServerSetup, match="was not made by this user"):
+        load_tokens(private)
     assert json.loads(done("trust", "--json").stdout)["brought"] == ["tokens"]
-    assert "A" * 43 not in tokens(private).values()
+    assert "A" * 43 not in load_tokens(private).values()
     assert refusal("runs") is None
 
 
 def test_a_token_of_one_project_is_none_of_another(tmp_path: Path) -> None:
     first, second = (tmp_path / name for name in ("first", "second"))
-    tokens(first)
+    load_tokens(first)
     shutil.copytree(first, second)
-    with pytest.raises(Unsafe, match="was not made by this user"):
-        tokens(second)
+    with pytest.raises(UnsafeServerSetup, match="was not made by this user"):
+        load_tokens(second)
 
 
 def test_a_forged_server_file_is_not_believed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, canary: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    places = Places.of(tmp_path)
-    tokens(places.private)
+    places = ProjectPaths.of(tmp_path)
+    load_tokens(places.private)
     module = tmp_path / "evil.py"
     module.write_text(f"open({str(canary)!r}, 'w')\ndef register(session): pass\n")
     about = {"url": "http://127.0.0.1:9", "pid": os.getpid(), "modules": [str(module)]}
     write_private(places.server, json.dumps(about))
     with bind_unix(places.socket):
-        assert about_server(places) is None
-        assert server_of(tmp_path) is None
+        assert read_server_info(places) is None
+        assert find_server(tmp_path) is None
     assert refusal("serve", "--port", "0")
     assert refusal("commander")
     assert not canary.exists()
@@ -371,10 +371,10 @@ def test_an_own_project_opens_without_a_question_also_after_kill_9(
     running.communicate()
     try:
         with Terminal("commander", "--plain") as terminal:
-            until(lambda: len(canary.read_text().splitlines()) == 2 and server_of(tmp_path))
+            until(lambda: len(canary.read_text().splitlines()) == 2 and find_server(tmp_path))
         end_server(tmp_path)
         with Terminal("commander", "--plain") as again:
-            until(lambda: len(canary.read_text().splitlines()) == 3 and server_of(tmp_path))
+            until(lambda: len(canary.read_text().splitlines()) == 3 and find_server(tmp_path))
         assert "brings" not in terminal.shown + again.shown
         assert done("stop", run_of(tmp_path)).returncode == 0
     finally:

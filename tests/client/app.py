@@ -8,16 +8,16 @@ from typing import Any
 
 from nerve.api import Api, ApiError
 from nerve.ownership import sign_server
-from nerve.places import Places
-from nerve.server.app import App, refusal
+from nerve.project.paths import ProjectPaths
+from nerve.server.app import ServerApp, error_response
 from nerve.server.auth import Auth
-from nerve.server.listening import bind_tcp, bind_unix
-from nerve.server.running import running
+from nerve.server.bind import bind_tcp, bind_unix
+from nerve.server.uvicorn_server import run_server
 
 TOKEN = "secret-" * 6 + "1"
 
 
-class Served(App):
+class Served(ServerApp):
     """`cuts` says after how many events each stream breaks off, `refusing` how many are not taken at all.
 
     `drops` says of each request whether its connection is cut `before` it is heard, or `after` it was done.
@@ -33,7 +33,7 @@ class Served(App):
             await self.dropped(scope, receive, send)
         elif self.refusing:
             self.refusing -= 1
-            await refusal(ApiError("busy", "not now"))(scope, receive, send)
+            await error_response(ApiError("busy", "not now"))(scope, receive, send)
         else:
             self.asked.append(dict(scope["headers"]).get(b"last-event-id", b"").decode())
             await super().__call__(scope, receive, self.cut(scope, send) if self.cuts else send)
@@ -67,16 +67,16 @@ class Served(App):
 
 
 @asynccontextmanager
-async def serving(app: App, at: Path | None = None) -> AsyncIterator[str]:
+async def serving(app: ServerApp, at: Path | None = None) -> AsyncIterator[str]:
     """Serve, and give the address."""
     bound = bind_unix(at) if at else bind_tcp("127.0.0.1", 0)
-    async with running(app, [bound]):
+    async with run_server(app, [bound]):
         yield "http://localhost" if at else f"http://127.0.0.1:{bound.getsockname()[1]}"
 
 
 def told(path: Path, pid: int) -> None:
     """Write what the server of a project writes."""
-    places = Places.of(path)
+    places = ProjectPaths.of(path)
     places.private.mkdir(exist_ok=True, parents=True, mode=0o700)
     about = {"url": "http://127.0.0.1:1", "socket": str(places.socket), "pid": pid}
     signed = json.dumps(sign_server(places.server, about))

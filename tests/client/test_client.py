@@ -12,12 +12,12 @@ import pytest
 
 from client.app import TOKEN, Served, serving, told
 from nerve.api import OPERATIONS, Api, ApiError, models
-from nerve.client import Call, Client, Where, server_of
-from nerve.core.session import Session
+from nerve.client.client import Client, OperationMethod, ServerAddress, find_server
 from nerve.ownership import sign_server
-from nerve.places import Places
-from nerve.server.commands import Command, CommandType
-from nerve.server.listening import bind_unix
+from nerve.project.paths import ProjectPaths
+from nerve.server.bind import bind_unix
+from nerve.server.command_protocol import Command, CommandType
+from nerve.session import Session
 from nerve.testing.scripted import ScriptedProvider
 
 
@@ -55,13 +55,15 @@ async def client(request, api: Api, served: Served, tmp_path: Path) -> AsyncIter
 
 
 def test_every_operation_is_a_method_with_its_reply() -> None:
-    calls = {name: call.tells for name, call in vars(Client).items() if isinstance(call, Call)}
-    assert calls == {name: operation.tells for name, operation in OPERATIONS.items()}
+    calls = {
+        name: call.response_model for name, call in vars(Client).items() if isinstance(call, OperationMethod)
+    }
+    assert calls == {name: operation.response_model for name, operation in OPERATIONS.items()}
 
 
 async def test_a_run_is_started_watched_and_answered(client: Client) -> None:
     run = await client.start(workflow="asks", wait=True)
-    assert isinstance(run, models.RunTold)
+    assert isinstance(run, models.RunResponse)
     assert (run.state, [gate.prompt for gate in run.gates]) == ("waiting", ["Which?"])
     seen = []
 
@@ -207,13 +209,13 @@ async def test_a_stream_that_breaks_goes_on_where_it_was(api: Api, served: Serve
 async def test_a_server_that_comes_back_is_found_again(api: Api, served: Served, tmp_path) -> None:
     run = await api.start(workflow="asks", wait=True)
     told(tmp_path, os.getpid())
-    async with serving(served, Places.of(tmp_path).socket):
+    async with serving(served, ProjectPaths.of(tmp_path).socket):
         client = Client.of_project(tmp_path)
         assert client is not None
         assert (await client.health()).status == "ok"
         watching = asyncio.ensure_future(collected(client, run.run_id))
         await until(lambda: bool(served.asked))
-    async with serving(Served(api), Places.of(tmp_path).socket):
+    async with serving(Served(api), ProjectPaths.of(tmp_path).socket):
         assert (await client.answer(run=run.run_id, answer="a")).run_id == run.run_id
         seqs = await asyncio.wait_for(watching, 10)
     await client.close()
@@ -224,7 +226,7 @@ async def test_what_was_missed_of_all_runs_while_a_server_was_gone_is_told_as_a_
     api: Api, served: Served, tmp_path: Path
 ) -> None:
     told(tmp_path, os.getpid())
-    at = Places.of(tmp_path).socket
+    at = ProjectPaths.of(tmp_path).socket
     async with serving(served, at):
         client = Client.of_project(tmp_path)
         assert client is not None
@@ -343,7 +345,7 @@ def test_a_project_without_a_server_has_no_client(text: str, tmp_path: Path) -> 
 
 def forged(tmp_path: Path, how: str) -> None:
     """A project in which something is not as a server of ours leaves it."""
-    places, other = Places.of(tmp_path), tmp_path / "other"
+    places, other = ProjectPaths.of(tmp_path), tmp_path / "other"
     told(tmp_path, 0 if how == "nobody's number" else os.getpid())
     match how:
         case "others may write it":
@@ -377,20 +379,20 @@ def forged(tmp_path: Path, how: str) -> None:
 )
 def test_a_server_is_believed_only_where_ours_would_be(how: str, believed: bool, tmp_path: Path) -> None:
     told(tmp_path, os.getpid())
-    with bind_unix(Places.of(tmp_path).socket):
+    with bind_unix(ProjectPaths.of(tmp_path).socket):
         forged(tmp_path, how)
-        assert (server_of(tmp_path) is not None) == believed
+        assert (find_server(tmp_path) is not None) == believed
 
 
 def test_no_token_and_no_socket_that_a_project_names_is_used(tmp_path: Path) -> None:
     told(tmp_path, os.getpid())
-    places = Places.of(tmp_path)
+    places = ProjectPaths.of(tmp_path)
     about = {"pid": os.getpid(), "socket": str(tmp_path / "evil"), "token_file": "/etc/hostname"}
     with bind_unix(places.socket):
         places.server.write_text(json.dumps(about))
-        assert server_of(tmp_path) is None
+        assert find_server(tmp_path) is None
         places.server.write_text(json.dumps(sign_server(places.server, {**about})))
-        assert server_of(tmp_path) == Where("http://localhost", TOKEN, str(places.socket))
+        assert find_server(tmp_path) == ServerAddress("http://localhost", TOKEN, str(places.socket))
 
 
 async def collected(client: Client, run: str) -> list[int]:

@@ -13,7 +13,7 @@ from nerve.api import Api
 from nerve.client import Client
 from nerve.commander import WorkflowController
 from nerve.commander.tui.app import CommanderApp
-from nerve.core.session import Session
+from nerve.session import Session
 from nerve.testing import ScriptedProvider
 
 SIZE = (100, 34)
@@ -76,32 +76,32 @@ async def recorded(folder: Path) -> str:
         api = Api(session)
         await api.perform("reload", {})
         app = CommanderApp(WorkflowController(Client(api)))
-        app.desk.project = "~/slug"
+        app.state.project = "~/slug"
         app.theme = THEME
         async with app.run_test(size=SIZE) as pilot:
 
             async def until(seen: Callable[[], object]) -> None:
                 async with asyncio.timeout(PATIENCE):
-                    while not seen() or app.stream.stale or app.desk.changed:
+                    while not seen() or app.stream.stale_blocks or app.state.changes:
                         await pilot.pause(0.05)
-                        app.frame()
+                        app.draw_changes()
 
             async def enter(text: str) -> None:
                 with without_waiting(app):
                     await pilot.press(*text, "enter")
 
             def ended(workflow: str) -> bool:
-                return any(card.workflow == workflow and card.ended for card in app.desk.runs.values())
+                return any(card.workflow == workflow and card.has_ended for card in app.state.runs.values())
 
-            await until(lambda: app.desk.connected)
+            await until(lambda: app.state.is_connected)
             await enter("%notes 2.1")
             await until(lambda: ended("notes"))
             await enter("%mend the slugs")
-            await until(lambda: any("one dash" in p.text for block in app.desk.blocks for p in block.parts))
+            await until(lambda: any("one dash" in p.text for block in app.state.blocks for p in block.parts))
             await enter("%release ::notes")
-            await until(lambda: app.desk.gates)
+            await until(lambda: app.state.gates)
             await pilot.press("f3")
-            await until(lambda: app.card.display)
+            await until(lambda: app.gate_card.display)
             svg = app.export_screenshot(title="nerve")
             await app.controller.close()
             for run in session.list_workflow_runs():

@@ -62,17 +62,17 @@ class Scene:
 
     def __init__(self, controller: WorkflowController, api: Api | None = None) -> None:
         self.controller, self.api = controller, api
-        self.desk, self.client = controller.desk, controller.client
+        self.desk, self.client = controller.state, controller.client
 
     async def enter(self, *lines: str) -> None:
         for line in lines:
-            await self.controller.enter(line)
+            await self.controller.submit(line)
 
     async def until(self, seen: Callable[[], Any], seconds: float = 20) -> None:
         """Return when something is so."""
         async with asyncio.timeout(seconds):
             while not seen():
-                await self.controller.news()
+                await self.controller.wait_for_change()
 
     async def ended(self, *blocks: Block) -> None:
         await self.until(lambda: all(block.done for block in blocks or self.runs))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from commander.scene import Scene
 from nerve.commander import WorkflowController
-from nerve.commander.home import Home
+from nerve.commander.project_server import ProjectServer
 
 SHIP = """
 name: ship
@@ -61,8 +61,8 @@ def effects(folder: Path) -> list[str]:
 @contextlib.asynccontextmanager
 async def at_home(folder: Path, idle: float = 60) -> AsyncIterator[Scene]:
     """A commander at home in a project; its server stays when it is left."""
-    home = Home(folder, idle)
-    controller = WorkflowController(home.client(), revive=home.ensure)
+    home = ProjectServer(folder, idle)
+    controller = WorkflowController(home.client(), restart_server=home.start_if_needed)
     await controller.open()
     try:
         yield Scene(controller)

@@ -11,8 +11,8 @@ import pytest
 from commander.scene import Scene, scene
 from nerve.api import ApiError
 from nerve.commander import WorkflowController
-from nerve.commander.core.commands import COMMANDS
-from nerve.commander.doing import DOES
+from nerve.commander.command_handlers import COMMAND_HANDLERS
+from nerve.commander.core.command_table import COMMANDS
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ async def test_it_opens_with_what_there_is(tmp_path: Path) -> None:
         await first.enter("%ask", "%hello you")
         await first.ended(first.runs[1])
     async with scene(tmp_path) as again:
-        assert again.desk.connected
+        assert again.desk.is_connected
         assert {each.id for each in again.desk.workflows} >= {"hello", "ask"}
         assert again.desk.nodes == ["shout"]
         assert [card.workflow for card in again.desk.runs.values()] == ["hello", "ask"]
@@ -39,7 +39,7 @@ async def test_it_opens_with_what_there_is(tmp_path: Path) -> None:
 async def test_a_workflow_is_started_with_its_options_and_shown_to_its_end(at: Scene) -> None:
     await at.enter("%hello --max-rounds=5 --strict you there")
     block = at.runs[0]
-    assert at.desk.focus == block.run_id
+    assert at.desk.focused_run_id == block.run_id
     await at.ended()
     assert block.value == {"said": "hello you there", "params": {"max_rounds": 5, "strict": True}}
     assert block.lines == ["[workflow] hello started"]
@@ -130,10 +130,10 @@ async def asking(at: Scene, workflow: str = "ask") -> None:
 async def test_a_gate_that_is_opened_is_answered_by_what_is_typed_and_commands_win(at: Scene) -> None:
     await asking(at)
     await at.enter("/gates 1", "/runs")
-    assert at.desk.opened == at.desk.gates[0].gate_id
+    assert at.desk.open_gate_id == at.desk.gates[0].gate_id
     await at.enter("1")
     await at.ended()
-    assert (at.runs[0].value, at.desk.opened, at.desk.gates) == ("you said yes", None, [])
+    assert (at.runs[0].value, at.desk.open_gate_id, at.desk.gates) == ("you said yes", None, [])
     assert not [block for block in at.desk.blocks if "elsewhere" in block.text]
 
 
@@ -148,7 +148,7 @@ async def test_a_text_with_two_slashes_answers_what_begins_with_one(at: Scene) -
 async def test_what_can_be_started_is_started_while_a_gate_is_open(at: Scene, line: str) -> None:
     await asking(at, "open_question")
     await at.enter(line)
-    assert (at.desk.opened, len(at.desk.gates)) == (None, 1)  # another run is watched now
+    assert (at.desk.open_gate_id, len(at.desk.gates)) == (None, 1)  # another run is watched now
     await at.ended(at.runs[1])
     assert at.runs[1].name == at.desk.runs[at.runs[1].run_id or ""].workflow != "open_question"
 
@@ -177,7 +177,7 @@ async def test_a_wrong_answer_says_why_and_the_gate_stays(at: Scene) -> None:
     await asking(at)
     await at.enter("/gates 1", "perhaps")
     assert [text.startswith("Invalid choice 'perhaps'. Must be one of: ") for text in at.errors] == [True]
-    assert at.desk.opened == at.desk.gates[0].gate_id
+    assert at.desk.open_gate_id == at.desk.gates[0].gate_id
     assert at.controller.waiting_for_gate is not None
     await at.enter("no")
     await at.ended()
@@ -205,7 +205,7 @@ async def test_plain_text_never_answers_a_gate_of_a_run_that_is_not_watched(at: 
 
 async def test_a_line_entered_before_the_gate_opened_is_no_answer(at: Scene) -> None:
     await asking(at)
-    await at.controller.enter("yes", None)
+    await at.controller.submit("yes", None)
     assert len(at.desk.gates) == 1
 
 
@@ -214,8 +214,8 @@ async def test_a_line_for_a_gate_that_is_settled_meanwhile_goes_nowhere(at: Scen
     gate = at.desk.gates[0].gate_id
     await at.client.answer(gate=gate, answer="no")
     await at.ended()
-    await at.controller.enter("%", gate)
-    await at.controller.enter("hello", gate)
+    await at.controller.submit("%", gate)
+    await at.controller.submit("hello", gate)
     assert at.errors[-1] == "Gate 'gate' is not open any more: the line was not sent."
     assert len(at.runs) == 1
 
@@ -226,7 +226,7 @@ async def test_the_router_names_the_gate_that_waits_instead_of_starting_somethin
     at: Scene, text: str
 ) -> None:
     await asking(at)
-    at.desk.leave_gate()
+    at.desk.defer_gate()
     await at.enter(text)
     assert len(at.runs) == 1
     answer = "yes" if text == "yes" else "…"
@@ -260,9 +260,9 @@ async def test_an_answer_given_elsewhere_closes_the_gate_here(at: Scene) -> None
     gate = at.desk.gates[0]
     await at.client.answer(gate=gate.gate_id, answer="no")
     await at.until(lambda: not at.desk.gates)
-    assert at.desk.opened is None
+    assert at.desk.open_gate_id is None
     assert at.desk.blocks[2].value == "no"
-    assert "answered already" in await at.controller.answer(gate, "yes")
+    assert "answered already" in await at.controller.answer_gate(gate, "yes")
 
 
 async def test_the_gate_of_a_child_is_answered_in_the_run_that_called_it(at: Scene) -> None:
@@ -293,10 +293,10 @@ async def test_a_run_is_paused_resumed_and_stopped(at: Scene) -> None:
 async def test_escape_stops_the_run_in_focus_and_only_that(at: Scene) -> None:
     await at.enter("%ask", "%open_question")
     await at.until(lambda: len(at.desk.gates) == 2)
-    await at.controller.interrupt()
+    await at.controller.stop_run()
     await at.until(lambda: len(at.desk.gates) == 1)
     assert [card.state for card in at.desk.runs.values()] == ["cancelled", "waiting"]
-    await at.controller.interrupt()
+    await at.controller.stop_run()
     assert at.errors == []
 
 
@@ -307,7 +307,7 @@ async def test_a_run_started_elsewhere_appears_and_can_be_watched(at: Scene) -> 
     assert (card.label, card.state, card.tree, at.desk.blocks) == ("theirs", "waiting", None, [])
     await at.enter("/watch theirs")
     assert card.tree is not None
-    assert (at.desk.focus, at.runs[0].lines) == (
+    assert (at.desk.focused_run_id, at.runs[0].lines) == (
         told.run_id,
         ["[workflow] ask started", "[gate] Go on? (yes or no)"],
     )
@@ -319,7 +319,7 @@ async def test_watching_a_run_again_shows_it_once(at: Scene) -> None:
     await asking(at)
     await at.enter("%hello you", f"/watch {at.runs[0].run_id}")
     assert len(at.runs) == 2
-    assert at.desk.focus == at.runs[0].run_id
+    assert at.desk.focused_run_id == at.runs[0].run_id
 
 
 async def test_a_run_that_says_much_is_shown_whole_and_in_order(at: Scene) -> None:
@@ -379,7 +379,7 @@ async def test_two_hundred_runs_are_cards_and_no_more(at: Scene) -> None:
     assert len(at.desk.runs) == 200
     assert all(card.tree is None for card in at.desk.runs.values())
     assert at.desk.blocks == []
-    changed = at.desk.changed.take()
+    changed = at.desk.changes.drain()
     assert len(changed.runs) == 200
 
 
@@ -396,7 +396,7 @@ async def test_plain_text_goes_to_the_router(at: Scene) -> None:
         "**Starting workflow**: hello\n\nGreets.",
         "**Workflow complete**: hello",
     ]
-    told = await at.client.runs(conversation=at.controller.conversation)
+    told = await at.client.runs(conversation=at.controller.conversation_id)
     assert [run.run_id for run in told.runs] == [at.runs[0].run_id]
 
 
@@ -457,7 +457,7 @@ async def test_a_queued_text_refers_to_what_it_referred_to_when_it_was_entered(a
 
 
 def test_every_command_of_the_table_is_done() -> None:
-    assert {command.name for command in COMMANDS} == set(DOES)
+    assert {command.name for command in COMMANDS} == set(COMMAND_HANDLERS)
 
 
 @pytest.mark.requirement("S1-42")
@@ -498,8 +498,8 @@ async def test_help_has_all_commands_and_a_section_about_workflows(at: Scene) ->
 
 async def test_what_only_a_screen_can_do_is_asked_of_it(at: Scene) -> None:
     await at.enter("/theme nord", "/tui plain", "/quit")
-    assert at.controller.wants == {"theme": "nord", "tui": "plain", "quit": ""}
-    assert "wants" in at.desk.changed.flags
+    assert at.controller.screen_requests == {"theme": "nord", "tui": "plain", "quit": ""}
+    assert "wants" in at.desk.changes.flags
 
 
 async def test_a_conversation_is_written_and_read_back(at: Scene, tmp_path: Path) -> None:
@@ -528,7 +528,7 @@ async def test_large_results_are_left_out_of_the_list_and_there_when_a_run_is_lo
     other = WorkflowController(at.client)
     await other.open()
     try:
-        assert other.desk.runs[told.run_id].result is None
+        assert other.state.runs[told.run_id].result is None
         there = Scene(other)
         await there.enter(f"/watch {told.run_id}", "::hello[said]")
         assert there.last.text == f"hello {large}"
@@ -573,22 +573,22 @@ async def test_completion_knows_what_there_is(at: Scene) -> None:
 
 
 async def test_leaving_tells_what_goes_on_and_how_to_come_back(at: Scene) -> None:
-    assert at.controller.farewell() == []
+    assert at.controller.exit_message() == []
     await asking(at)
     run_id = at.runs[0].run_id
-    assert at.controller.farewell() == [
+    assert at.controller.exit_message() == [
         "Goes on in the background:",
         f"  ⏸ ask waiting: Go on?  nerve watch {run_id}",
         "Come back with: nerve",
     ]
     await at.enter("/approve")
     await at.ended()
-    assert at.controller.farewell() == []
+    assert at.controller.exit_message() == []
 
 
 async def test_a_run_whose_past_cannot_be_read_at_first_is_shown_to_its_end() -> None:
     async with scene() as at:
-        line, failed = at.client._line, 0
+        line, failed = at.client._transport, 0
         perform = line.perform
 
         async def flaky(operation: Any, given: dict[str, Any]) -> Any:
@@ -653,8 +653,8 @@ async def test_runs_of_one_workflow_are_told_apart_by_their_input_and_the_end_of
     for run_id, about in ((first, "first thing"), (second, "second thing")):
         assert f"`{run_id[-6:]}` ask *{about}*" in at.last.text
     await at.enter(f"/stop {first[-6:]}")
-    await at.until(lambda: at.desk.runs[first].ended)
-    assert not at.desk.runs[second].ended
+    await at.until(lambda: at.desk.runs[first].has_ended)
+    assert not at.desk.runs[second].has_ended
 
 
 async def test_the_first_words_of_the_input_are_there_after_a_restart(tmp_path: Path) -> None:
@@ -662,7 +662,7 @@ async def test_the_first_words_of_the_input_are_there_after_a_restart(tmp_path: 
         await first.enter("%hello   you\nand you", "%ask " + "word " * 100)
         await first.until(lambda: first.desk.gates)
     async with scene(tmp_path) as again:
-        abouts = {card.workflow: card.about for card in again.desk.runs.values()}
+        abouts = {card.workflow: card.input_preview for card in again.desk.runs.values()}
     assert abouts == {"hello": "you and you", "ask": ("word " * 100)[:80].rstrip()}
 
 

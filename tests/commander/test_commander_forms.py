@@ -27,7 +27,7 @@ async def at() -> AsyncIterator[Scene]:
         async def release(ctx: Any) -> Any:
             return await ctx.gate("Which one?", form=FORM)
 
-        await found.controller.reload()
+        await found.controller.reload_workflows()
         await found.enter("%release")
         await found.until(lambda: found.desk.gates)
         yield found
@@ -76,7 +76,7 @@ async def test_what_a_command_did_to_a_run_is_said_with_what_can_be_done_next(at
 
 
 async def test_a_question_of_the_router_says_how_to_start_what_is_meant(at: Scene) -> None:
-    at.desk.leave_gate()
+    at.desk.defer_gate()
     await at.enter("hello?")
     assert at.last.text.endswith("Start it with `%hello hello?`")
     await at.enter("hello" + " you" * 20 + "?")

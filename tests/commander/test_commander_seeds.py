@@ -60,7 +60,7 @@ async def test_a_run_is_executed_at_a_console(client: Client, named: bool) -> No
     controller = WorkflowController(client, console=at) if named else WorkflowController(client, at)
     await controller.execute("default", "hello", "you")
     text = said(at)
-    run_id = next(iter(controller.desk.runs))
+    run_id = next(iter(controller.state.runs))
     assert f"Started workflow run: {run_id}" in text
     assert "Workflow completed" in text
     assert "Result: {'said': 'hello you', 'params': {}}" in text
@@ -140,8 +140,8 @@ async def test_a_gate_that_is_answered_elsewhere_is_not_asked_any_more(client: C
     controller.read_line = typing()
     executing = asyncio.create_task(controller.execute("default", "ask", None))
     await controller.open()
-    await Scene(controller).until(lambda: controller.desk.gates)
-    await client.answer(gate=controller.desk.gates[0].gate_id, answer="yes")
+    await Scene(controller).until(lambda: controller.state.gates)
+    await client.answer(gate=controller.state.gates[0].gate_id, answer="yes")
     await executing
     assert "somebody answered it" in said(at)
     assert said(at).count("Go on?") == 1
@@ -178,12 +178,12 @@ async def test_the_run_in_focus_is_paused_and_stopped(client: Client) -> None:
     await controller.start("ask")
     scene = Scene(controller)
     await scene.until(lambda: controller.waiting_for_gate)
-    card = controller.desk.focused
+    card = controller.state.focused_run
     assert card is not None
     await controller.pause()
     await scene.until(lambda: card.state == "paused")
     await controller.stop()
-    await scene.until(lambda: card.ended)
+    await scene.until(lambda: card.has_ended)
     assert (card.state, controller.active_run_id) == ("cancelled", None)
     assert "stopped in the Commander" in said(at)
     await controller.send_gate_input("yes")

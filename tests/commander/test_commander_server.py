@@ -12,9 +12,9 @@ import pytest
 
 from commander.scene import Scene
 from commander.served import at_home, effects, end_server, project, server_pid
-from nerve.api.models import WorkflowTold
+from nerve.api.models import WorkflowResponse
 from nerve.commander import WorkflowController
-from nerve.commander.home import Home
+from nerve.commander.project_server import ProjectServer
 
 SHIPPED = [
     "[workflow] ship started",
@@ -44,7 +44,7 @@ async def test_a_server_that_is_killed_comes_back_and_nothing_is_lost_or_doubled
         first = server_pid(folder)
         await end_server(folder, signal.SIGKILL)
         await at.enter("%hello you")
-        await at.until(lambda: at.desk.connected and server_pid(folder) not in (None, first))
+        await at.until(lambda: at.desk.is_connected and server_pid(folder) not in (None, first))
         await at.ended(at.runs[3])
         (folder / "go").touch()
         await at.enter("/answer 1 yes", "/approve")
@@ -70,7 +70,7 @@ async def test_an_answer_that_meets_a_killed_server_counts_once(folder: Path) ->
         await at.until(lambda: at.desk.gates)
         pid = server_pid(folder)
         assert pid is not None
-        answering = asyncio.create_task(at.controller.answer(at.desk.gates[0], "yes"))
+        answering = asyncio.create_task(at.controller.answer_gate(at.desk.gates[0], "yes"))
         os.kill(pid, signal.SIGKILL)
         assert await answering == ""
         await at.ended()
@@ -99,7 +99,7 @@ body: {kind: transform, expression: "'bye ' + inputs.to"}
 """
 
 
-async def read(at: Scene, has: Callable[[WorkflowTold], bool]) -> None:
+async def read(at: Scene, has: Callable[[WorkflowResponse], bool]) -> None:
     """Return when the server has read a file; the Commander is not told."""
     async with asyncio.timeout(20):
         while not any(map(has, (await at.client.workflows()).workflows)):  # noqa: ASYNC110 - it tells nobody
@@ -146,7 +146,7 @@ async def test_one_leaves_and_comes_back_and_finds_everything(folder: Path) -> N
         await at.until(lambda: at.desk.gates)
         await at.ended(at.runs[1])
         run_id = at.runs[0].run_id
-        assert f"nerve watch {run_id}" in "\n".join(at.controller.farewell())
+        assert f"nerve watch {run_id}" in "\n".join(at.controller.exit_message())
     await end_server(folder)
     async with at_home(folder) as again:
         assert [card.state for card in again.desk.runs.values()] == ["completed", "waiting"]
@@ -169,19 +169,19 @@ async def test_runs_of_the_command_line_appear_and_an_answer_there_closes_the_ga
         await at.enter("/watch v3", "/gates 1")
         await nerve("answer", "v3", "yes")
         await at.ended()
-        assert (at.desk.opened, at.runs[0].value) == (None, "shipped it")
+        assert (at.desk.open_gate_id, at.runs[0].value) == (None, "shipped it")
 
 
 async def test_a_command_waits_for_the_server_that_is_being_started(folder: Path) -> None:
-    home = Home(folder, idle=60)
-    controller = WorkflowController(home.client(), revive=home.ensure)
+    home = ProjectServer(folder, idle_timeout_s=60)
+    controller = WorkflowController(home.client(), restart_server=home.start_if_needed)
     opening = asyncio.create_task(controller.open())
     try:
-        await controller.enter("/help")
-        assert home.where is None
-        await controller.enter("/workflows")
-        assert [block.kind for block in controller.desk.blocks] == ["input", "text", "input", "text"]
-        assert "%hello" in controller.desk.blocks[-1].text
+        await controller.submit("/help")
+        assert home.endpoint is None
+        await controller.submit("/workflows")
+        assert [block.kind for block in controller.state.blocks] == ["input", "text", "input", "text"]
+        assert "%hello" in controller.state.blocks[-1].text
     finally:
         await opening
         await controller.close()

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from nerve.commander.core.history import MOST
-from nerve.commander.history_file import FILE, HistoryFile
+from nerve.commander.core.history import MAX_HISTORY_ENTRIES
+from nerve.commander.history_file import HISTORY_PATH, HistoryFile
 
 
 def test_what_was_typed_is_kept_for_its_owner_alone(tmp_path: Path) -> None:
-    file = HistoryFile(tmp_path / FILE)
+    file = HistoryFile(tmp_path / HISTORY_PATH)
     file.append("before there was a project")
     assert (file.load(), list(tmp_path.iterdir())) == ([], [])
     file.path.parent.mkdir()
@@ -22,25 +22,25 @@ def test_what_was_typed_is_kept_for_its_owner_alone(tmp_path: Path) -> None:
 
 
 def test_the_oldest_are_forgotten(tmp_path: Path) -> None:
-    file = HistoryFile(tmp_path / FILE)
+    file = HistoryFile(tmp_path / HISTORY_PATH)
     file.path.parent.mkdir()
-    file.path.write_text("".join(f'"{number}"\n' for number in range(2 * MOST + 1)))
-    assert len(file.load()) == MOST
-    assert len(file.path.read_text().splitlines()) == MOST
-    assert file.load()[-1] == str(2 * MOST)
+    file.path.write_text("".join(f'"{number}"\n' for number in range(2 * MAX_HISTORY_ENTRIES + 1)))
+    assert len(file.load()) == MAX_HISTORY_ENTRIES
+    assert len(file.path.read_text().splitlines()) == MAX_HISTORY_ENTRIES
+    assert file.load()[-1] == str(2 * MAX_HISTORY_ENTRIES)
 
 
-@pytest.mark.parametrize("linked", [FILE, FILE.parent])
+@pytest.mark.parametrize("linked", [HISTORY_PATH, HISTORY_PATH.parent])
 def test_a_link_is_not_followed(linked: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
-    target = elsewhere if linked == FILE else elsewhere / FILE.name
+    target = elsewhere if linked == HISTORY_PATH else elsewhere / HISTORY_PATH.name
     target.parent.mkdir(exist_ok=True)
     target.write_text('"mine"\n')
     target.chmod(0o644)
     link = tmp_path / "project" / linked
     link.parent.mkdir(parents=True)
     link.symlink_to(elsewhere)
-    file = HistoryFile(tmp_path / "project" / FILE)
+    file = HistoryFile(tmp_path / "project" / HISTORY_PATH)
     file.append("secret")
     assert file.load() == []
     assert target.read_text() == '"mine"\n'
@@ -48,7 +48,7 @@ def test_a_link_is_not_followed(linked: Path, tmp_path: Path) -> None:
 
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
-    path = tmp_path / FILE
+    path = tmp_path / HISTORY_PATH
     path.parent.mkdir()
     os.mkfifo(path)
     file = HistoryFile(path)

@@ -19,7 +19,7 @@ def drawn(terminal: bool = True) -> tuple[WorkflowRenderer, io.StringIO]:
 def panel_of(renderer: WorkflowRenderer) -> str:
     """What the panel looks like now."""
     console = Console(file=io.StringIO(), width=60, color_system=None)
-    console.print(renderer._panel())
+    console.print(renderer._render_panel())
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -33,7 +33,7 @@ def test_the_tree_shows_each_step_as_it_stands():
     renderer.update_step("research_loop", "running", note="evaluating...")
     renderer.show_iteration("research_loop", 2, 5)
     shown = panel_of(renderer)
-    renderer.rest()
+    renderer.stop()
     assert "Workflow Progress" in shown
     assert "🔄 research_agent" in shown
     assert "✓ init (0.1s)" in shown
@@ -56,7 +56,7 @@ def test_a_gate_stops_the_drawing_until_it_is_settled():
     assert "• not today" in file.getvalue()
     renderer.hide_gate_prompt()
     assert renderer.live is not None
-    renderer.rest()
+    renderer.stop()
 
 
 @pytest.mark.requirement("S0-65")

@@ -107,4 +107,4 @@ def test_the_full_screen_is_for_terminals_that_are_up_to_it(
     monkeypatch.setenv("NO_COLOR", no_color)
     monkeypatch.setattr(sys, "stdin", Stream())
     monkeypatch.setattr(sys, "stdout", Stream())
-    assert commander.capable() is full
+    assert commander.supports_full_screen() is full

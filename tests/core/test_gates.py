@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nerve.core.gates import check_choices, gate_id, taken, waiting
-from nerve.core.runtime import Gate
-from nerve.core.values import beyond
+from nerve.core.gates import check_choices, gate_id, gate_waiting_data, validate_answer
+from nerve.core.json_codec import unsafe_integer_message
+from nerve.core.runtime import GateWait
 
 
 @pytest.mark.requirement("C-24")
@@ -21,7 +21,7 @@ def test_the_id_is_hex_and_the_same_for_the_same_place_of_the_same_run(
 
 
 def test_only_what_is_known_of_a_gate_is_told() -> None:
-    assert waiting(Gate("/g", "Go?"), "12345678", None) == {
+    assert gate_waiting_data(GateWait("/g", "Go?"), "12345678", None) == {
         "gate_id": "12345678",
         "prompt": "Go?",
         "choices": None,
@@ -32,23 +32,23 @@ def test_only_what_is_known_of_a_gate_is_told() -> None:
 @pytest.mark.requirement("S1-23")
 @pytest.mark.requirement("C-24")
 def test_a_gate_node_tells_its_id_the_preview_and_the_time_it_has() -> None:
-    gate = Gate("/g", "Go?", None, ["yes"], timeout=0, node_id="ok", input_preview="text", note="again")
-    told = waiting(gate, "12345678", deadline=5.0)
+    gate = GateWait("/g", "Go?", None, ["yes"], timeout=0, node_id="ok", input_preview="text", note="again")
+    told = gate_waiting_data(gate, "12345678", deadline=5.0)
     assert (told["node_id"], told["input_preview"], told["note"]) == ("ok", "text", "again")
     assert (told["options"], told["timeout"], told["deadline"]) == (["yes"], 0, 5.0)
 
 
 @pytest.mark.requirement("C-12")
 def test_choices_are_the_only_answers() -> None:
-    taken("yes", ["yes", "no"])
+    validate_answer("yes", ["yes", "no"])
     with pytest.raises(ValueError, match=r"Invalid choice 'maybe'\. Must be one of: \['yes', 'no'\]"):
-        taken("maybe", ["yes", "no"])
+        validate_answer("maybe", ["yes", "no"])
 
 
 @pytest.mark.requirement("C-12")
 @pytest.mark.parametrize("choices", [None, []])
 def test_without_choices_any_answer_will_do(choices: list[str] | None) -> None:
-    taken("anything", choices)
+    validate_answer("anything", choices)
 
 
 FORM = {
@@ -59,9 +59,9 @@ FORM = {
 
 
 def test_a_form_takes_what_fits_it_as_a_value_or_as_text() -> None:
-    assert taken({"version": "3"}, None, FORM) == {"version": "3"}
-    assert taken('{"version": "3", "count": 2}', None, FORM) == {"version": "3", "count": 2}
-    assert taken("7", None, {"type": "string"}) == "7"
+    assert validate_answer({"version": "3"}, None, FORM) == {"version": "3"}
+    assert validate_answer('{"version": "3", "count": 2}', None, FORM) == {"version": "3", "count": 2}
+    assert validate_answer("7", None, {"type": "string"}) == "7"
 
 
 @pytest.mark.parametrize(
@@ -70,13 +70,13 @@ def test_a_form_takes_what_fits_it_as_a_value_or_as_text() -> None:
         ("three", "Invalid answer: it must be a JSON object with version, count (may be left out)"),
         ("{}", "Invalid answer: 'version' is a required property"),
         ({"version": 3}, "Invalid answer: 3 is not of type 'string' at ['version']"),
-        ({"version": "3", "count": 2**60}, f"Invalid answer: {beyond(2**60)}"),
-        (f'{{"version": "3", "count": {2**60}}}', f"Invalid answer: {beyond(2**60)}"),
+        ({"version": "3", "count": 2**60}, f"Invalid answer: {unsafe_integer_message(2**60)}"),
+        (f'{{"version": "3", "count": {2**60}}}', f"Invalid answer: {unsafe_integer_message(2**60)}"),
     ],
 )
 def test_a_form_says_why_it_does_not_take_an_answer(answer: object, why: str) -> None:
     with pytest.raises(ValueError) as refused:
-        taken(answer, None, FORM)
+        validate_answer(answer, None, FORM)
     assert str(refused.value) == why
 
 
@@ -96,4 +96,4 @@ def test_a_field_of_a_form_may_have_any_name() -> None:
 )
 def test_a_form_takes_no_text_whose_value_cannot_be_told(text: str) -> None:
     with pytest.raises(ValueError, match="Invalid answer: "):
-        taken(text, None, {"type": "array"})
+        validate_answer(text, None, {"type": "array"})

@@ -21,35 +21,35 @@ retries = st.builds(
 
 @given(retries, st.integers(1, 5000), st.floats(0, 1))
 def test_a_pause_is_bounded_and_never_shrinks(retry: Retry, attempt: int, chance: float) -> None:
-    pause = retry.pause(attempt, chance)
+    pause = retry.backoff_seconds(attempt, chance)
     assert 0 <= pause <= retry.cap * (1 + retry.jitter)
-    assert pause <= retry.pause(attempt + 1, chance)
+    assert pause <= retry.backoff_seconds(attempt + 1, chance)
 
 
 def test_the_pauses_grow_up_to_the_cap() -> None:
     retry = Retry(5, delay=1, factor=3, cap=10)
-    assert [retry.pause(attempt, 0.0) for attempt in (1, 2, 3, 4)] == [1, 3, 9, 10]
+    assert [retry.backoff_seconds(attempt, 0.0) for attempt in (1, 2, 3, 4)] == [1, 3, 9, 10]
 
 
 def test_jitter_adds_its_fraction_of_the_delay() -> None:
-    assert Retry(delay=2, jitter=0.5).pause(1, chance=1.0) == 3
+    assert Retry(delay=2, jitter=0.5).backoff_seconds(1, chance=1.0) == 3
 
 
 def test_without_a_delay_there_is_no_pause_however_often() -> None:
-    assert Retry(9999, delay=0).pause(5000, 1.0) == 0
+    assert Retry(9999, delay=0).backoff_seconds(5000, 1.0) == 0
 
 
 @pytest.mark.requirement("C-14")
 @given(st.integers(1, 50))
 def test_attempts_are_the_number_of_tries(attempts: int) -> None:
     retry, failed = Retry(attempts), Result.failed("no")
-    assert [retry.again(failed, number) for number in range(1, attempts + 1)] == [True] * (attempts - 1) + [
-        False
-    ]
+    assert [retry.should_retry(failed, number) for number in range(1, attempts + 1)] == [True] * (
+        attempts - 1
+    ) + [False]
 
 
 def test_a_success_is_not_tried_again() -> None:
-    assert not Retry(5).again(Result.ok(), 1)
+    assert not Retry(5).should_retry(Result.ok(), 1)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ policies = st.builds(
 
 @given(policies, policies)
 def test_a_setting_of_the_step_wins_and_the_others_are_the_nodes(step: Policy, node: Policy) -> None:
-    both = step.over(node)
+    both = step.with_defaults(node)
     for name in Policy.__slots__:
         own = getattr(step, name)
         assert getattr(both, name) == (own if own is not None else getattr(node, name))
@@ -97,4 +97,4 @@ def test_a_setting_of_the_step_wins_and_the_others_are_the_nodes(step: Policy, n
 
 def test_nothing_over_nothing_is_nothing() -> None:
     assert Policy.of() is NO_POLICY
-    assert NO_POLICY.over(NO_POLICY) is NO_POLICY
+    assert NO_POLICY.with_defaults(NO_POLICY) is NO_POLICY

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nerve.core.result import OUTCOMES, RESULT_KEYS, Result, census, output_of
+from nerve.core.result import OUTCOMES, RESULT_KEYS, Result, census, result_output
 
 
 @pytest.mark.requirement("S0-71")
@@ -58,14 +58,14 @@ def test_a_result_made_by_hand_is_completed() -> None:
 
 
 def test_an_exception_without_a_text_is_told_by_its_type() -> None:
-    result = Result.raised(KeyError())
+    result = Result.from_exception(KeyError())
     assert (result.error, result.error_type) == ("KeyError", "KeyError")
     assert isinstance(result.cause, KeyError)
 
 
 def test_the_output_of_a_result_is_taken_out_and_anything_else_is_itself() -> None:
-    assert output_of(Result.ok(3)) == 3
-    assert output_of({"output": 3}) == {"output": 3}
+    assert result_output(Result.ok(3)) == 3
+    assert result_output({"output": 3}) == {"output": 3}
 
 
 def test_a_census_counts_and_names_those_that_did_not_succeed() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from nerve import MockNode, Session
-from nerve.core.event import WorkflowEvent
-from nerve.core.view import RunView, fold
+from nerve.core.events import WorkflowEvent
+from nerve.core.run_view import RunView, fold_events
 from nerve.errors import WorkflowFailed
 
 
@@ -26,7 +26,7 @@ async def seen(
             await run.wait()
         except WorkflowFailed:
             pass
-        return fold(run.events)
+        return fold_events(run.events)
 
 
 def states(view: RunView) -> dict[str, str]:
@@ -152,15 +152,15 @@ def entered(state: str, transition: int, **more: Any) -> tuple[str, str, dict[st
 
 def test_the_state_that_a_machine_is_in_runs_until_the_next_is_entered() -> None:
     work = [("node_started", "/a/x", {"node_id": "x"}), ("node_completed", "/a/x", {"success": True})]
-    view = fold(told(STARTED, entered("a", 1), *work))
+    view = fold_events(told(STARTED, entered("a", 1), *work))
     assert states(view)["/a"] == "running"
-    view = fold(told(STARTED, entered("a", 1), *work, entered("b", 2)))
+    view = fold_events(told(STARTED, entered("a", 1), *work, entered("b", 2)))
     assert states(view) == {"/a": "completed", "/a/x": "completed", "/b": "running", "/c": "pending"}
 
 
 def test_what_was_not_reached_is_to_come_again_when_the_run_goes_on() -> None:
     events = told(STARTED, entered("a", 1), ("workflow_failed", "", {"error": "no"}))
-    assert states(fold(events)) == {"/a": "failed", "/b": "skipped", "/c": "skipped"}
+    assert states(fold_events(events)) == {"/a": "failed", "/b": "skipped", "/c": "skipped"}
     events = told(
         STARTED,
         entered("a", 1),
@@ -169,8 +169,8 @@ def test_what_was_not_reached_is_to_come_again_when_the_run_goes_on() -> None:
         entered("b", 2, previous="completed"),
         ("workflow_completed", "", {"result": 1}),
     )
-    assert states(fold(events[:-2])) == {"/a": "running", "/b": "pending", "/c": "pending"}
-    assert states(fold(events)) == {"/a": "completed", "/b": "completed", "/c": "skipped"}
+    assert states(fold_events(events[:-2])) == {"/a": "running", "/b": "pending", "/c": "pending"}
+    assert states(fold_events(events)) == {"/a": "completed", "/b": "completed", "/c": "skipped"}
 
 
 @pytest.mark.parametrize(
@@ -179,6 +179,6 @@ def test_what_was_not_reached_is_to_come_again_when_the_run_goes_on() -> None:
 @pytest.mark.parametrize("type", ["state_entered", "branch_taken"])
 def test_what_a_leaf_emits_under_these_names_changes_no_tree(type: str, data: dict[str, Any]) -> None:
     leaf = ("node_started", "/a", {"node_id": "x"})
-    before = states(fold(told(STARTED, leaf)))
-    assert states(fold(told(STARTED, leaf, (type, "/a", {**data, "state": "s"})))) == before
-    fold(told(STARTED, (type, "", data)))
+    before = states(fold_events(told(STARTED, leaf)))
+    assert states(fold_events(told(STARTED, leaf, (type, "/a", {**data, "state": "s"})))) == before
+    fold_events(told(STARTED, (type, "", data)))

@@ -172,7 +172,7 @@ def kill_everywhere(scene: str) -> tuple[int, list[str]]:
 
 def warm_up() -> None:
     """Import what the children need, so that none of them has to."""
-    import nerve.engine.local  # noqa: F401
+    import nerve.engine.local_engine  # noqa: F401
 
     with tempfile.TemporaryDirectory() as name:
         register(Session(), Log(Path(name)))

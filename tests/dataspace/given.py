@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from nerve.dataspace import Record
-from nerve.dataspace.shapes import escaped_key, literal
+from nerve.dataspace.matchers import escape_pattern_key, literal
 
 awkward = st.sampled_from(
     [
@@ -68,5 +68,7 @@ def holed(draw: Any, source: st.SearchStrategy[Record] = small_records) -> list[
     kept = draw(st.integers(0, len(record.fields)))
     fields = [mostly(value) for value in record.fields[:kept]]
     more = ["..."] if kept < len(record.fields) or draw(st.booleans()) else []
-    named = {escaped_key(name): mostly(value) for name, value in record.named.items() if draw(st.booleans())}
+    named = {
+        escape_pattern_key(name): mostly(value) for name, value in record.named.items() if draw(st.booleans())
+    }
     return [mostly(record.label), *fields, *more, named]

@@ -63,7 +63,7 @@ class SpaceAgainstAList(RuleBasedStateMachine):
     @rule(record=small_records, pattern=holed(), other=holed())
     def change_what_cannot_be_kept(self, record: Record, pattern: list[Any], other: list[Any]) -> None:
         facts = self.space.facts()
-        self.space.apply(self.space.propose([record], [pattern]), tell=False)
+        self.space.apply(self.space.stage([record], [pattern]), publish=False)
         self.watch(other)
         self.space.reload(facts)
         assert self.space.facts() == facts

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nerve.dataspace import Record
-from nerve.dataspace.identity import IDENTITY
+from nerve.dataspace.record_identity import IDENTITY_FIELDS
 
 PAGE = (Path(__file__).parents[2] / "docs/dataspace.md").read_text()
 EXAMPLES = re.findall(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
@@ -33,4 +33,4 @@ def test_text_and_json_of_the_table_are_the_same_record() -> None:
 
 def test_every_identity_is_in_the_table() -> None:
     table = PAGE.split("| record | identity |")[1].split("\n\n")[0]
-    assert set(re.findall(r"^\| `\(([a-z/-]+) ", table, re.MULTILINE)) == set(IDENTITY)
+    assert set(re.findall(r"^\| `\(([a-z/-]+) ", table, re.MULTILINE)) == set(IDENTITY_FIELDS)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from dataspace.given import holed, records, small_records, values
 from nerve.dataspace import NotAPattern, Pattern, Record, exactly, match
-from nerve.dataspace.shapes import literal
-from nerve.spec.source import Unreadable
+from nerve.dataspace.matchers import literal
+from nerve.text.source import InvalidDefinition
 
 pairs = st.tuples(small_records, small_records) | st.tuples(records, records)
 
@@ -79,7 +79,7 @@ def test_what_fits_is_what_the_rules_say(pattern: list[Any], record: Record) -> 
 @given(holed(), small_records)
 def test_a_record_that_fits_has_the_key_of_the_pattern(pattern: list[Any], record: Record) -> None:
     if match(pattern, record) is not None:
-        assert Pattern.of(pattern).key() in record.keys
+        assert Pattern.of(pattern).index_key() in record.index_keys
 
 
 @given(holed() | holed(records))
@@ -175,7 +175,7 @@ def test_what_is_no_pattern_is_refused(pattern: list[Any], says: str) -> None:
 
 @pytest.mark.parametrize("text", ["1", "(n ?)", "(n ... 1)", "(n :a)", "", "(n) (n)", "((n))"])
 def test_text_that_is_no_pattern_is_refused_with_its_place(text: str) -> None:
-    with pytest.raises(Unreadable, match=r"^<pattern>:1:\d+: "):
+    with pytest.raises(InvalidDefinition, match=r"^<pattern>:1:\d+: "):
         Pattern.of(text)
 
 

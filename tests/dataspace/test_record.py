@@ -9,9 +9,9 @@ from hypothesis import given
 
 from dataspace.given import records, values
 from nerve.dataspace import NotARecord, Record
-from nerve.dataspace.known import signal
+from nerve.dataspace.builtin_records import signal
 from nerve.errors import NotJson
-from nerve.spec.source import Unreadable
+from nerve.text.source import InvalidDefinition
 
 
 @given(records)
@@ -113,10 +113,10 @@ def test_a_record_prints_as_it_would_be_written(record: Record, text: str) -> No
 def test_text_that_is_no_record_is_refused_with_its_place(
     text: str, line: int, column: int, says: str
 ) -> None:
-    with pytest.raises(Unreadable) as caught:
+    with pytest.raises(InvalidDefinition) as caught:
         Record.parse(text)
     problem = caught.value.problems[0]
-    assert (problem.place.line, problem.place.column) == (line, column)
+    assert (problem.position.line, problem.position.column) == (line, column)
     assert says in problem.message
 
 

@@ -10,15 +10,15 @@ import pytest
 from docs.pages import FENCE, page, section
 from nerve import Session
 from nerve.agents import AgentNode, Capabilities
-from nerve.agents.ledger import added, entry
-from nerve.agents.port import Usage
-from nerve.agents.registry import GROUP, make
-from nerve.core.ledger import SOURCES
-from nerve.notations.config import read_config
+from nerve.agents.provider import TurnUsage
+from nerve.agents.registry import ENTRY_POINT_GROUP, create_provider
+from nerve.agents.turn_usage import add_usage, usage_entry
+from nerve.core.usage_ledger import COST_SOURCES
+from nerve.project.config import read_config
 from nerve.testing import ScriptedProvider
 
 TEXT = page("docs/agents.md")
-PROVIDERS = {point.name: point for point in entry_points(group=GROUP)}
+PROVIDERS = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
 NEEDED = {"acp": {"command": ["agent"]}, "command": {"argv": ["agent"]}, "scripted": {"answers": []}}
 SHOWN = [field.name for field in fields(Capabilities)]
 
@@ -43,7 +43,7 @@ def test_every_provider_is_listed_with_its_extra() -> None:
 def test_the_table_of_what_each_can_do_is_what_the_classes_say() -> None:
     head, *told = rows("What each can do")
     assert head == ["provider", *SHOWN]
-    made = {name: make(name, NEEDED.get(name)) for name in PROVIDERS}
+    made = {name: create_provider(name, NEEDED.get(name)) for name in PROVIDERS}
     can = {
         f"`{name}`": ["yes" if getattr(provider.capabilities, each) else "no" for each in SHOWN]
         for name, provider in made.items()
@@ -60,7 +60,7 @@ def test_every_setting_of_a_provider_is_told(name: str) -> None:
 
 def test_the_configuration_that_is_shown_makes_its_providers() -> None:
     config = read_config(fenced("Configuration", "json"))
-    made = {name: make(name, settings) for name, settings in config.providers.items()}
+    made = {name: create_provider(name, settings) for name, settings in config.providers.items()}
     assert {name: provider.name for name, provider in made.items()} == {name: name for name in made}
 
 
@@ -77,6 +77,6 @@ def test_the_workflow_that_is_shown_is_read() -> None:
 
 def test_every_source_of_a_cost_is_told() -> None:
     named = {row[0].strip("`") for row in rows("Usage and cost")[1:]}
-    unknown = entry(Usage(1, 1), "x", None)
-    both = added(entry(Usage(1, 1, cost=0.1), "x", None), unknown)
-    assert {*SOURCES, unknown["cost_source"], both["cost_source"]} == named
+    unknown = usage_entry(TurnUsage(1, 1), "x", None)
+    both = add_usage(usage_entry(TurnUsage(1, 1, cost=0.1), "x", None), unknown)
+    assert {*COST_SOURCES, unknown["cost_source"], both["cost_source"]} == named

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from docs.pages import FENCE, ROOT, page, section
-from nerve.commander import home
-from nerve.commander.core.commands import COMMANDS, PREFIX_HELP
-from nerve.commander.core.input import InputType, parse_input
-from nerve.commander.history_file import FILE
-from nerve.commander.tui.keys import KEYS, SCOPES, places, read_keymap, shown
-from nerve.commander.tui.themes import THEMES, preferred
+from nerve.commander import project_server
+from nerve.commander.core.command_table import COMMANDS, PREFIX_HELP
+from nerve.commander.core.input_parser import InputType, parse_input
+from nerve.commander.history_file import HISTORY_PATH
+from nerve.commander.tui.keymap import KEYS, SCOPE_TITLES, format_keys, keymap_paths, read_keymap
+from nerve.commander.tui.themes import THEMES, preferred_theme
 
 NAME = "docs/commander.md"
 PIPE = "\\|"
@@ -35,12 +35,12 @@ def commands() -> str:
 
 def keys() -> str:
     rows = ["| key | what it does | name |", "|---|---|---|"]
-    for scope, title in SCOPES.items():
+    for scope, title in SCOPE_TITLES.items():
         rows.append(f"| **{title}** | | |")
         for key in KEYS:
             if key.scope == scope:
-                names = ", ".join(shown(each) for each in key.keys.split(","))
-                rows.append(f"| {names} | {key.about} | `{key.id}` |")
+                names = ", ".join(format_keys(each) for each in key.keys.split(","))
+                rows.append(f"| {names} | {key.description} | `{key.id}` |")
     return "\n".join(rows)
 
 
@@ -85,7 +85,7 @@ def test_the_keymap_that_is_shown_is_understood(tmp_path: Path, monkeypatch: pyt
     assert problems == []
     assert keymap.keys() == tomllib.loads(text)["keys"].keys()
     monkeypatch.setenv("XDG_CONFIG_HOME", "/config")
-    everywhere, here = places("")
+    everywhere, here = keymap_paths("")
     assert f"`{everywhere.relative_to('/config')}` in `$XDG_CONFIG_HOME`" in told
     assert f"`{here}` in the project" in told
 
@@ -93,18 +93,18 @@ def test_the_keymap_that_is_shown_is_understood(tmp_path: Path, monkeypatch: pyt
 def test_the_themes_are_chosen_as_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NERVE_THEME", raising=False)
     monkeypatch.setenv("COLORFGBG", "0;15")
-    assert preferred() == "ansi-light"
+    assert preferred_theme() == "ansi-light"
     monkeypatch.delenv("COLORFGBG")
-    assert preferred() == "ansi-dark"
+    assert preferred_theme() == "ansi-dark"
     monkeypatch.setenv("NERVE_THEME", "nord")
-    assert preferred() == "nord"
+    assert preferred_theme() == "nord"
 
 
 def test_the_files_are_where_it_is_told() -> None:
     told = section(page(NAME), "The server behind it")
-    for file in (FILE, home.LOG):
+    for file in (HISTORY_PATH, project_server.SERVER_LOG_PATH):
         assert f"`{file}`" in told
-    assert home.IDLE == 300
+    assert project_server.IDLE_TIMEOUT_S == 300
     assert "after five minutes" in told
 
 

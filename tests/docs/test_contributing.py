@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from docs.pages import ROOT, page
-from nerve.written import NAMES, TABLE, NotationName
+from nerve.core.notation_table import NOTATION_NAMES, TABLE, NotationName
 
 TEXT = page("CONTRIBUTING.md")
 
@@ -15,18 +15,18 @@ TEXT = page("CONTRIBUTING.md")
 @pytest.mark.parametrize(
     ("name", "module"),
     [
-        ("TABLE", "nerve.written"),
-        ("NotationName", "nerve.written"),
-        ("VERBS", "nerve.cli"),
-        ("CHECKS", "nerve.spec.check"),
-        ("Builder.kinds", "nerve.spec.build"),
+        ("TABLE", "nerve.core.notation_table"),
+        ("NotationName", "nerve.core.notation_table"),
+        ("CLI_COMMANDS", "nerve.cli.command_table"),
+        ("STRUCTURE_CHECKS", "nerve.spec.checker"),
+        ("NodeBuilder.kinds", "nerve.spec.builder"),
         ("Node", "nerve.spec.models"),
-        ("parts", "nerve.spec.walk"),
-        ("_own", "nerve.spec.walk"),
-        ("UsageError", "nerve.cli.usage"),
-        ("COMMANDS", "nerve.commander.core.commands"),
-        ("Unknown", "nerve.commander.core.naming"),
-        ("KEYS", "nerve.commander.tui.keys"),
+        ("child_specs", "nerve.spec.walk"),
+        ("_own_texts", "nerve.spec.walk"),
+        ("UsageError", "nerve.cli.errors"),
+        ("COMMANDS", "nerve.commander.core.command_table"),
+        ("CommanderInputError", "nerve.commander.core.name_resolution"),
+        ("KEYS", "nerve.commander.tui.keymap"),
     ],
 )
 def test_a_table_is_where_it_is_said_to_be(name: str, module: str) -> None:
@@ -55,11 +55,11 @@ def test_everything_that_can_be_added_has_a_paragraph() -> None:
 def test_the_table_is_the_only_place_outside_of_a_notation_that_names_it() -> None:
     ours = sorted((ROOT / "src/nerve").rglob("*.py"))
     naming = [path.relative_to(ROOT / "src/nerve") for path in ours if '"lisp"' in path.read_text()]
-    assert [str(path) for path in naming if "lisp" not in path.parts] == ["written.py"]
+    assert [str(path) for path in naming if "lisp" not in path.parts] == ["core/notation_table.py"]
 
 
 def test_every_notation_of_the_table_has_what_a_notation_needs() -> None:
-    assert get_args(NotationName) == NAMES
+    assert get_args(NotationName) == NOTATION_NAMES
     for each in TABLE:
         module = import_module(each.module)
         assert all(hasattr(module, part) for part in ("read", "write", "BEGINNING"))

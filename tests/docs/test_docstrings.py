@@ -14,7 +14,7 @@ PACKAGES = [
     "nerve.commander",
     "nerve.core.nodes",
     "nerve.core.nodes.control",
-    "nerve.core.session",
+    "nerve.session",
     "nerve.core.workflow",
     "nerve.dataspace",
     "nerve.errors",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from docs.pages import ROOT, commands, page, steady
-from nerve.cli import command as nerve
+from nerve.cli import execute_command_line as nerve
 from nerve.notations import SUFFIXES
 
 PAGE = page("examples/README.md")

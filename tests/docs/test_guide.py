@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from docs.pages import commands, page, section, steady, write_files
-from nerve.cli import command as nerve
+from nerve.cli import execute_command_line as nerve
 from nerve.notations import SUFFIXES
-from nerve.spec.models import Expect
-from nerve.spec.scope import NAMES, Facts
+from nerve.spec.models import ExpectSpec
+from nerve.spec.scope import EXPRESSION_NAMES, RunVariables
 
 FILES = section(page("docs/guide.md"), "Workflows in files")
 
@@ -32,9 +32,9 @@ def test_every_command_says_what_the_guide_shows(
 def test_every_name_that_expressions_see_is_in_the_table() -> None:
     rows = re.findall(r"^\| (`.*?) \| (.*) \|$", FILES, re.MULTILINE)
     named = {name for names, _ in rows for name in re.findall(r"`(\w+)(?:\.<\w+>)?`", names)}
-    assert named == NAMES
+    assert named == EXPRESSION_NAMES
     [told] = [told for names, told in rows if names == "`run`"]
-    assert set(re.findall(r"`(\w+)`", told)) == set(Facts().to_dict())
+    assert set(re.findall(r"`(\w+)`", told)) == set(RunVariables().to_dict())
 
 
 def test_every_ending_of_a_file_is_in_the_table() -> None:
@@ -43,4 +43,4 @@ def test_every_ending_of_a_file_is_in_the_table() -> None:
 
 def test_every_check_that_can_be_expected_is_told() -> None:
     told = section(page("docs/guide.md"), "Expectations")
-    assert all(f"`{name}`" in told for name in Expect.model_fields)
+    assert all(f"`{name}`" in told for name in ExpectSpec.model_fields)

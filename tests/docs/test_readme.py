@@ -12,7 +12,7 @@ import pytest
 
 from docs.pages import commands, page, steady, write_files
 from nerve import Session
-from nerve.cli import command as nerve
+from nerve.cli import execute_command_line as nerve
 from nerve.testing.trace import trace
 
 README = page("README.md")

@@ -12,7 +12,7 @@ import apsw
 
 from e2e.world import CANARY, World
 from nerve.errors import JournalBroken
-from nerve.store.port import Row, RunRow
+from nerve.store.port import EventRow, RunRow
 from nerve.store.sqlite import SqliteStore
 
 ENDS = {"workflow_completed": "completed", "workflow_failed": "failed", "workflow_cancelled": "cancelled"}
@@ -47,7 +47,7 @@ def journals(store: SqliteStore) -> Iterator[str]:
         yield from (f"{row.run} {row.workflow}: {each}" for each in journal(row, rows))
 
 
-def journal(row: RunRow, rows: list[Row]) -> Iterator[str]:
+def journal(row: RunRow, rows: list[EventRow]) -> Iterator[str]:
     """One journal: dense, settled once, answered once, and at rest once it has ended."""
     if [each.seq for each in rows] != list(range(1, len(rows) + 1)):
         yield "the numbers have gaps"

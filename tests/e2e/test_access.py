@@ -18,7 +18,7 @@ from api.test_queries import INJECTIONS
 from e2e.invariants import written_down
 from e2e.world import World, ask, at_most
 from nerve.api import OPERATIONS
-from nerve.server.auth import MAY, Auth
+from nerve.server.auth import ALLOWED_SCOPES, Auth
 from server.test_access import GUARDED, MATRIX, TABLE, body, path_of
 from spec.hostile import definitions
 
@@ -27,7 +27,7 @@ def expired(world: World) -> str:
     """The cookie of a browser that was signed in long ago."""
     auth = Auth({"admin": world.token()})
     text = "admin.1000000000.abcdefgh"
-    return f"nerve_{world.port}={text}.{auth._seal('admin', text)}"
+    return f"nerve_{world.port}={text}.{auth._sign_cookie('admin', text)}"
 
 
 def strangers(world: World) -> Iterator[dict[str, str]]:
@@ -61,7 +61,7 @@ async def test_no_route_is_open_to_strangers_and_each_token_opens_its_own(shared
         for headers in strangers(shared):
             for method, path in [*GUARDED, ("GET", "/api/unknown"), ("GET", "/../etc/passwd")]:
                 assert await status(client.http, method, path, headers=headers) in (401, 429)
-    for scope, may in MAY.items():
+    for scope, may in ALLOWED_SCOPES.items():
         async with shared.client(scope, over) as client:
             for method, path in GUARDED:
                 told = await status(client.http, method, path)
@@ -83,7 +83,7 @@ async def test_a_websocket_is_a_route_too(shared: World) -> None:
             async with shared.dial(None, headers=headers):
                 pass
         assert refused.value.response.status_code in (401, 403, 429), headers
-    for scope, may in MAY.items():
+    for scope, may in ALLOWED_SCOPES.items():
         async with shared.dial(scope) as socket:
             for operation in OPERATIONS.values():
                 told = await ask(socket, operation.name, nothing="known")
@@ -192,9 +192,9 @@ async def test_texts_that_would_be_sql_are_plain_data_in_every_parameter(shared:
         await client.start("hello", input="you", wait=True)
         before = await client.get("/api/runs", limit=1000)
         for operation in OPERATIONS.values():
-            if operation.changes:
+            if operation.is_command:
                 continue
-            for name in operation.asks.model_fields:
+            for name in operation.request_model.model_fields:
                 for text in INJECTIONS:
                     path, params = asked(operation.path, name, text)
                     reply = await client.http.get(path, params=params)

@@ -20,7 +20,9 @@ HEAD_SECONDS = 2.0
 
 @pytest.fixture(scope="module")
 def troubled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    made = World(tmp_path_factory.mktemp("troubled"), {"nerve.server.protocol.HEAD_SECONDS": HEAD_SECONDS})
+    made = World(
+        tmp_path_factory.mktemp("troubled"), {"nerve.server.http_connection.HEAD_TIMEOUT_S": HEAD_SECONDS}
+    )
     made.start()
     yield made
     closed(made)

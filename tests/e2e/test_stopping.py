@@ -25,7 +25,7 @@ async def test_a_stop_under_load_loses_nothing_and_the_next_start_goes_on(
 
     Whoever waits for a run is sent away after 5 seconds; in the quick figures, after one.
     """
-    world = make(otherwise={"nerve.server.running.GRACE": 1} if clients < 50 else {})
+    world = make(otherwise={"nerve.server.uvicorn_server.SHUTDOWN_GRACE_S": 1} if clients < 50 else {})
     waiting: list[dict[str, Any]] = []
     seen: list[int] = []
 

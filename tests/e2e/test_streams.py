@@ -15,7 +15,7 @@ import pytest
 
 from e2e.streams import cut, events_of
 from e2e.world import Asking, World, ask, tell, until
-from nerve.api.hub import REMEMBERED
+from nerve.api.event_hub import MAX_REPLAYABLE_EVENTS
 from server.sse import Message, messages, stream
 
 FLOW = 25_000
@@ -157,7 +157,7 @@ async def test_all_runs_are_told_of_without_a_gap_or_with_one_that_is_said(world
         async with aclosing(stream(client.http, "/events", first.id)) as events:
             seen = [await anext(events) for _ in range(52)]
         assert [each.data["seq"] for each in seen] == list(range(1, 53))
-        await client.start("chatty", input={"events": REMEMBERED}, wait=True)
+        await client.start("chatty", input={"events": MAX_REPLAYABLE_EVENTS}, wait=True)
         async with aclosing(stream(client.http, "/events", first.id)) as events:
             told = [await anext(events) for _ in range(2)]
         assert [each.kind for each in told] == ["gap", "snapshot"]
@@ -220,7 +220,7 @@ async def test_many_wait_and_hear_that_the_server_is_there(
 
     Heartbeats come every 15 s, and whoever is gone without a word is forgotten within 60 s.
     """
-    world = make(otherwise={"nerve.server.protocol.CONNECTIONS": 2000})
+    world = make(otherwise={"nerve.server.http_connection.MAX_CONNECTIONS": 2000})
     async with contextlib.AsyncExitStack() as open_ones, world.client(at_once=2000) as client:
         [run] = [await client.start("ask", wait=True)]
         texts = [bytearray() for _ in range(streams)]

@@ -10,10 +10,10 @@ from typing import Any
 from hypothesis import strategies as st
 
 from nerve import FunctionNode, Graph, Session, WorkflowContext
+from nerve.core.json_codec import decode_json
 from nerve.core.nodes.control import GateNode, LoopNode, MapNode, ParallelNode
-from nerve.core.values import decode
 from nerve.store.memory import MemoryStore
-from nerve.store.port import Append, Row, RunRow
+from nerve.store.port import Append, EventRow, RunRow
 
 BLIND = ("call", "fail", "gate", "emit", "clock", "sleep", "map", "graph", "child", "seq", "gather", "loop")
 SIGHTED = (
@@ -234,7 +234,7 @@ def copied(store: MemoryStore, run_id: str, upto: int) -> MemoryStore:
     kept = store.events(run_id)[:upto]
     asked, died = {row.path for row in kept}, kept[-1].at
     for row in store.runs():
-        if row.run != run_id and decode(store.events(row.run)[0].data)["parent_path"] not in asked:
+        if row.run != run_id and decode_json(store.events(row.run)[0].data)["parent_path"] not in asked:
             continue
         events, state = store.events(row.run), row.state
         if row.run == run_id:
@@ -246,5 +246,5 @@ def copied(store: MemoryStore, run_id: str, upto: int) -> MemoryStore:
     return other
 
 
-def settled(rows: list[Row]) -> set[str]:
+def settled(rows: list[EventRow]) -> set[str]:
     return {row.path for row in rows if row.settles and row.settles != "/"}

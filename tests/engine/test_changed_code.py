@@ -10,8 +10,8 @@ import pytest
 
 from core.workflow.support import Latch, at_gate, counted, types, until, within
 from nerve import FunctionNode, Graph, Session
-from nerve.core.runtime import Signal
-from nerve.engine import delivery
+from nerve.core.runtime import SignalWait
+from nerve.engine import result_dispatcher
 from nerve.errors import RunHeld
 
 
@@ -114,7 +114,7 @@ async def left_at_the_gate(file: Path, body: Any, latch: Latch) -> None:
 async def test_a_call_that_the_code_no_longer_gives_up_holds_the_run_or_is_run_again(
     file: Path, monkeypatch: pytest.MonkeyPatch, before: Any, now: Any
 ) -> None:
-    monkeypatch.setattr(delivery, "PATIENCE", 0.3)
+    monkeypatch.setattr(result_dispatcher, "REPLAY_TIMEOUT_S", 0.3)
     latch = Latch()
     await left_at_the_gate(file, before, latch)
     session, again = opened(file, now)
@@ -197,7 +197,7 @@ def asks_with(form: Any) -> Any:
 def waits_for(*pattern: Any) -> Any:
     async def body(ctx):
         await ctx.gate("Begin?")
-        return await ctx.execution.wait(Signal("/seen", "", patterns={"seen": pattern}))
+        return await ctx.execution.wait(SignalWait("/seen", "", patterns={"seen": pattern}))
 
     return body
 

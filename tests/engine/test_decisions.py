@@ -10,9 +10,9 @@ import pytest
 
 from core.workflow.support import at_gate, counted, types, until, within
 from nerve import Session, WorkflowRun
-from nerve.core.values import encode
+from nerve.core.json_codec import encode_json
 from nerve.errors import Conflict, RunHeld
-from nerve.store.port import Append, Row
+from nerve.store.port import Append, EventRow
 
 
 def told(emits: bool = True, given: int = 1, prompt: str = "Go?") -> Any:
@@ -57,7 +57,7 @@ async def answered(file: Path) -> None:
 def written_beside(run: WorkflowRun, type: str, path: str, settles: str | None, data: str) -> None:
     """Append an event that nobody who drives the run knows of."""
     last = run.events[-1].seq
-    row = Row(last + 1, time.time(), type, path, settles, data)
+    row = EventRow(last + 1, time.time(), type, path, settles, data)
     assert list(run._engine.store.append([Append(run.run_id, last, [row])])) == [None]
 
 
@@ -108,7 +108,7 @@ async def test_a_journal_that_settles_what_was_never_asked_for_goes_on(file: Pat
     async with opened(file, told()) as session:
         run = await taken_up(session)
         decided = {"node_id": "/ searched", "success": True, "result": {"success": True, "output": 1}}
-        data = encode(decided | {"decided": "skip"})
+        data = encode_json(decided | {"decided": "skip"})
         written_beside(run, "node_completed", "/ searched", "/ searched", data)
         await run.resume()
         assert await within(run.wait()) == [1, "yes", 9]
@@ -118,7 +118,7 @@ async def test_a_run_that_somebody_else_wrote_to_is_held_says_so_and_goes_on_whe
     async with opened(file, told()) as session:
         run = await session.start("body")
         await at_gate(run)
-        written_beside(run, "node_retrying", "/a", None, encode({"attempt": 1, "delay": 0.0}))
+        written_beside(run, "node_retrying", "/a", None, encode_json({"attempt": 1, "delay": 0.0}))
         with pytest.raises(Conflict):
             await run.answer("no")
         with pytest.raises(RunHeld) as caught:

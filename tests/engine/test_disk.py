@@ -9,7 +9,7 @@ import pytest
 
 from engine.conftest import register, until
 from nerve import Session, WorkflowState
-from nerve.errors import RunHeld, StoreFull, StoreLocked
+from nerve.errors import RunHeld, StoreFull, StoreInUse
 from nerve.store.sqlite import SqliteStore
 from store.vfs import Disk, io_error
 
@@ -119,7 +119,7 @@ async def test_a_full_disk_holds_the_run_and_freeing_it_goes_on(file: Path) -> N
 
 async def test_a_second_session_on_the_same_file_is_refused(file: Path) -> None:
     async with Session(store=file):
-        with pytest.raises(StoreLocked, match=r"nerve\.db is in use by this process: close the session"):
+        with pytest.raises(StoreInUse, match=r"nerve\.db is in use by this process: close the session"):
             async with Session(store=file):
                 pass
 

@@ -15,8 +15,8 @@ import pytest
 
 from core.workflow.support import Latch, at_gate, counted, data_of, types, until, within
 from nerve import FunctionNode, Graph, Limits, Retry, Session, WorkflowContext, WorkflowRun, WorkflowState
-from nerve.core.nodes.threads import THREADS
-from nerve.engine import local
+from nerve.core.nodes.daemon_threads import DAEMON_THREADS
+from nerve.engine import local_engine
 from nerve.errors import LimitReached, NerveError, StoreError, StoreFull
 from nerve.store.memory import MemoryStore
 
@@ -53,7 +53,7 @@ TIDIED_ONCE = [
 @pytest.fixture
 def nothing_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs leave memory as soon as they only wait."""
-    monkeypatch.setattr(local, "KEEP_PARKED", 0)
+    monkeypatch.setattr(local_engine, "MAX_IDLE_RUNS", 0)
 
 
 async def test_a_run_that_is_being_stopped_does_not_leave_memory(
@@ -62,12 +62,12 @@ async def test_a_run_that_is_being_stopped_does_not_leave_memory(
     async with opened(file, ask) as session:
         run = await session.start("ask")
         await at_gate(run)
-        monkeypatch.setattr(local, "KEEP_PARKED", 0)
-        drive = session.engine.drives[run.run_id]
+        monkeypatch.setattr(local_engine, "MAX_IDLE_RUNS", 0)
+        drive = session.engine.executors[run.run_id]
         stopping = asyncio.ensure_future(run.stop())
         while run.state is not WorkflowState.STOPPING:  # noqa: ASYNC110 - in this very turn of the loop
             await asyncio.sleep(0)
-        session.engine.parked(drive)
+        session.engine.on_idle(drive)
         await within(stopping)
         assert types(run)[-1] == "workflow_cancelled"
 
@@ -87,7 +87,7 @@ async def test_what_a_body_tells_while_its_session_is_closed_is_not_written(file
 async def test_what_a_body_tells_while_it_leaves_memory_is_not_written(file: Path) -> None:
     async with opened(file, tidy) as session:
         run = await session.start("tidy")
-        await until(lambda: not session.engine.drives)
+        await until(lambda: not session.engine.executors)
         await run.answer("yes")
         assert await within(run.wait()) == "yes"
         assert types(run) == TIDIED_ONCE
@@ -107,12 +107,12 @@ async def test_a_thread_that_ends_after_its_run_left_memory_harms_nothing(file: 
     async with opened(file, impatient) as session:
         FunctionNode("slow", session, lambda context: go.wait(10))
         run = await session.start("impatient")
-        await until(lambda: run.pending_gate and not session.engine.drives)
+        await until(lambda: run.pending_gate and not session.engine.executors)
         await run.answer("1")
         await until(lambda: run.pending_gate and run.pending_gate.prompt == "Two?")
-        before, idle = types(run).count("log"), THREADS._idle
+        before, idle = types(run).count("log"), DAEMON_THREADS._idle
         go.set()
-        await until(lambda: THREADS._idle > idle)
+        await until(lambda: DAEMON_THREADS._idle > idle)
         await run.answer("2")
         assert await within(run.wait()) == ["1", "2"]
         assert types(run).count("log") == before
@@ -315,8 +315,8 @@ async def test_a_child_run_that_its_parent_has_yet_to_come_to_when_the_session_i
     ready.clear()
     async with made() as session:
         await session.recover()
-        await until(lambda: run.run_id in session.engine.drives)
-        await until(lambda: len(session.engine.drives[run.run_id].delivery.tasks) > 3)
+        await until(lambda: run.run_id in session.engine.executors)
+        await until(lambda: len(session.engine.executors[run.run_id].dispatcher.tasks) > 3)
     ready.set()
     async with made() as session:
         await session.recover()

@@ -10,14 +10,14 @@ import pytest
 
 from core.workflow.support import at_gate, within
 from nerve import ExecutionContext, Session, WorkflowContext, WorkflowRun
+from nerve.core.json_codec import MAX_VALUE_BYTES
 from nerve.core.nodes import Graph, MockNode
-from nerve.core.values import LARGEST
 from nerve.errors import NotJson, WorkflowFailed
 from nerve.testing import ScriptedProvider
 
 HALF = "a\ud800b"
 TWICE = {1: "a", "1": "b"}
-LARGE = "é" * (LARGEST // 2)
+LARGE = "é" * (MAX_VALUE_BYTES // 2)
 misfits = pytest.mark.parametrize(
     ("value", "said"),
     [

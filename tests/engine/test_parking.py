@@ -10,12 +10,12 @@ import pytest
 
 from engine.conftest import register, until
 from nerve import Session, WorkflowContext, WorkflowState
-from nerve.engine import local
+from nerve.engine import local_engine
 
 
 @pytest.fixture(autouse=True)
 def keep_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "KEEP_PARKED", 2)
+    monkeypatch.setattr(local_engine, "MAX_IDLE_RUNS", 2)
 
 
 async def park(session: Session, count: int, workflow: str = "asking") -> list[Any]:
@@ -30,7 +30,7 @@ async def test_a_run_that_left_memory_shows_its_gate_and_takes_its_answer(file: 
     async with Session(store=file) as session:
         register(session, done)
         runs = await park(session, 6)
-        gone = [run for run in runs if run.run_id not in session.engine.drives]
+        gone = [run for run in runs if run.run_id not in session.engine.executors]
         assert len(gone) >= 3
         assert [gate.prompt for gate in gone[0].pending_gates] == ["Go on?"]
         for number, run in enumerate(runs):
@@ -70,7 +70,7 @@ async def test_a_run_with_another_task_stays_in_memory(file: Path) -> None:
             return await waiting
 
         runs = await park(session, 5, "busy")
-        assert all(run.run_id in session.engine.drives for run in runs)
+        assert all(run.run_id in session.engine.executors for run in runs)
 
 
 async def test_a_timer_brings_a_run_back_into_memory(file: Path) -> None:
@@ -91,7 +91,7 @@ async def test_a_memory_session_keeps_its_runs_in_memory() -> None:
     session = Session()
     register(session, [])
     runs = await park(session, 6)
-    assert all(run.run_id in session.engine.drives for run in runs)
+    assert all(run.run_id in session.engine.executors for run in runs)
 
 
 async def test_recovery_leaves_waiting_runs_out_of_memory_and_an_answer_brings_them_in(file: Path) -> None:
@@ -102,7 +102,7 @@ async def test_recovery_leaves_waiting_runs_out_of_memory_and_an_answer_brings_t
     async with Session(store=file) as session:
         register(session, done)
         runs = await session.recover()
-        assert session.engine.drives == {}
+        assert session.engine.executors == {}
         assert [run.state for run in runs] == [WorkflowState.WAITING] * 3
         runs[0].answer_gate("yes")
         assert await runs[0].wait() == [1, "yes", 2]

@@ -54,9 +54,9 @@ async def main():
             await session.start(name)
         if not sys.argv[2:]:
             await session.recover()
-            if (later := session.engine._recovery._suspects) is not None:
+            if (later := session.engine._recovery._suspects_task) is not None:
                 await asyncio.wait([later])
-        while any(deadly(drive.run) for drive in session.engine.drives.values()):
+        while any(deadly(executor.run) for executor in session.engine.executors.values()):
             await asyncio.sleep(0.01)
         print("up", flush=True)
         await asyncio.Event().wait()
@@ -121,7 +121,7 @@ async def crashed(file: Path, *workflows: str) -> int:
 
 
 async def test_a_poisoned_run_is_held_after_three_crashes_and_the_others_go_on(file: Path) -> None:
-    assert await crashed(file, "steady", "short", "poison") == recovery.CRASHES
+    assert await crashed(file, "steady", "short", "poison") == recovery.MAX_CRASHES
     async with opened(file) as session:
         api = Api(session)
         await session.recover()
@@ -146,7 +146,7 @@ async def test_a_poisoned_run_is_held_after_three_crashes_and_the_others_go_on(f
 
 
 async def test_a_poisoned_child_is_held_with_its_parent_and_can_be_discarded(file: Path) -> None:
-    assert await crashed(file, "parent") in (recovery.CRASHES, recovery.CRASHES + 1)
+    assert await crashed(file, "parent") in (recovery.MAX_CRASHES, recovery.MAX_CRASHES + 1)
     async with opened(file) as session:
         api = Api(session)
         await session.recover()
@@ -158,7 +158,7 @@ async def test_a_poisoned_child_is_held_with_its_parent_and_can_be_discarded(fil
 
 
 async def test_a_run_is_above_suspicion_when_it_was_parked_in_good_order(file: Path) -> None:
-    for _ in range(recovery.CRASHES + 2):
+    for _ in range(recovery.MAX_CRASHES + 2):
         session = Session(store=file)
 
         @session.node
@@ -174,19 +174,19 @@ async def test_a_run_is_above_suspicion_when_it_was_parked_in_good_order(file: P
             assert len(runs) == 1
             assert runs[0].state.value == "running"
     store = Session(store=file).engine.store
-    assert store.resumes() == {}
+    assert store.resume_counts() == {}
     store.close()
 
 
 async def test_a_run_is_above_suspicion_when_it_has_done_something(file: Path) -> None:
     assert await boot(file, "steady", "short")
     async with opened(file) as session:
-        session.engine.store.resuming([row.run for row in session.engine.store.runs(states=["running"])])
+        session.engine.store.mark_resuming([row.run for row in session.engine.store.runs(states=["running"])])
         for run in await session.recover():
             if run.workflow_id == "steady":
                 await run.wait()
         async with asyncio.timeout(10):
-            while session.engine.store.resumes():  # noqa: ASYNC110 - a thread writes it
+            while session.engine.store.resume_counts():  # noqa: ASYNC110 - a thread writes it
                 await asyncio.sleep(0.001)
 
 
@@ -215,12 +215,12 @@ async def test_a_run_under_suspicion_that_was_paused_or_stopped_meanwhile_is_not
         await until(lambda: len(before) == 2)
     after: list[str] = []
     async with opened(after) as session:
-        session.engine.store.resuming(before)
+        session.engine.store.mark_resuming(before)
         first, second = await session.recover()
         await until(lambda: after)
         waits = second if after == [first.run_id] else first
         await (waits.pause() if how == "pause" else waits.stop())
-        suspects = session.engine._recovery._suspects
+        suspects = session.engine._recovery._suspects_task
         assert suspects is not None
         await asyncio.wait([suspects])
         assert waits.state.value == ("paused" if how == "pause" else "cancelled")

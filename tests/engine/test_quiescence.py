@@ -7,8 +7,8 @@ import gc
 import weakref
 from typing import Any
 
-from nerve.engine.quiescence import quiescence_of
-from nerve.engine.tasks import OWNER, outside
+from nerve.engine.quiescence import quiescence_monitor_of
+from nerve.engine.task_tracking import TASK_OWNER, detached_context
 
 
 class Body:
@@ -19,22 +19,22 @@ class Body:
         self.seen: list[bool | None] = []
         self.looked = asyncio.Event()
 
-    def adopt(self, task: asyncio.Future[Any]) -> None:
+    def track_task(self, task: asyncio.Future[Any]) -> None:
         self.tasks.add(task)
 
-    def observe_rest(self, at_rest: bool | None) -> None:
+    def on_idle_check(self, at_rest: bool | None) -> None:
         self.seen.append(at_rest)
         self.looked.set()
 
     def set_off(self, callback: Any) -> None:
         """Make something ready to run that belongs to this body."""
-        context = outside()
-        context.run(OWNER.set, self)
+        context = detached_context()
+        context.run(TASK_OWNER.set, self)
         asyncio.get_running_loop().call_soon(callback, context=context)
 
     async def look(self) -> bool | None:
         self.looked.clear()
-        quiescence_of(asyncio.get_running_loop()).look_next_turn(self)
+        quiescence_monitor_of(asyncio.get_running_loop()).check_next_turn(self)
         await self.looked.wait()
         return self.seen[-1]
 
@@ -49,7 +49,7 @@ async def test_a_body_is_at_rest_when_only_others_have_something_ready() -> None
 
 async def test_a_body_is_not_at_rest_while_a_callback_of_it_is_ready() -> None:
     body, order = Body(), list[str]()
-    quiescence_of(asyncio.get_running_loop()).look_next_turn(body)
+    quiescence_monitor_of(asyncio.get_running_loop()).check_next_turn(body)
     body.set_off(lambda: body.set_off(lambda: order.append("ran")))
     await body.looked.wait()
     assert (body.seen, order) == ([False], [])

@@ -13,7 +13,7 @@ import pytest
 
 from core.workflow.support import at_gate, counted, data_of, types, until, within
 from nerve import FunctionNode, Limits, Session, WorkflowRun, WorkflowState
-from nerve.engine import writer
+from nerve.engine import group_commit
 from nerve.store.sqlite import SqliteStore
 
 
@@ -39,7 +39,7 @@ class SlowDisk(SqliteStore):
 
 @pytest.fixture
 def disk(file: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowDisk]:
-    monkeypatch.setattr(writer, "INLINE_SYNC", 0.0)
+    monkeypatch.setattr(group_commit, "MAX_INLINE_SYNC_S", 0.0)
     disk = SlowDisk(file)
     yield disk
     disk.go.set()
@@ -234,7 +234,7 @@ async def test_a_parent_that_is_stopped_while_its_child_is_started_leaves_none_o
         await until(disk.begun.is_set)
         await within(asyncio.gather(run.stop(), let(disk.go)))
         assert [row.state for row in disk.runs()] == ["cancelled", "cancelled"]
-        assert session.engine.drives == {}
+        assert session.engine.executors == {}
 
 
 # -- a timer and something else ----------------------------------------------------------------
@@ -312,7 +312,7 @@ async def test_a_run_that_is_to_go_on_while_that_it_does_not_is_written_does_not
         doing = asyncio.create_task(getattr(run, what)())
         await until(disk.begun.is_set)
         if meanwhile == "its time comes":
-            session.engine._wake(run.run_id)
+            session.engine._wake_run(run.run_id)
         else:
             assert await session.start("ask_with_a_bound", key="k") is run
         for _ in range(20):
@@ -321,7 +321,7 @@ async def test_a_run_that_is_to_go_on_while_that_it_does_not_is_written_does_not
         await within(doing)
         state = {"pause": "paused", "stop": "cancelled"}[what]
         assert (run.state.value, run.view.state, run.held) == (state, state, None)
-        assert run.run_id not in session.engine.drives
+        assert run.run_id not in session.engine.executors
         if what == "pause":
             await run.answer("yes")
             await run.resume()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from engine.programs import BLIND, World, build, copied, finish, programs, settled
 from nerve import FunctionNode, Session
-from nerve.core.view import fold
+from nerve.core.run_view import fold_events
 from nerve.store.memory import MemoryStore
 
 DELAYS = st.lists(st.integers(0, 12), min_size=1, max_size=5)
@@ -129,7 +129,7 @@ def test_the_view_of_any_prefix_is_valid_and_the_events_are_dense(program: Any, 
     events = asyncio.run(scenario())
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     assert all(event.event_type for event in events)
-    states = [fold(events[:upto]).state for upto in range(len(events) + 1)]
+    states = [fold_events(events[:upto]).state for upto in range(len(events) + 1)]
     assert states[0] == "pending"
     assert set(states[1:-1]) <= {"running", "waiting"}
     assert states[-1] == "completed"
@@ -171,7 +171,7 @@ async def test_a_body_that_ends_without_a_result_that_is_there_ends_so_after_a_c
 
     store = MemoryStore()
     run = await opened(store).start("main")
-    await run._ended()
+    await run._wait_until_ended()
     rows = store.events(run.run_id)
     assert [row.type for row in rows[3:5]] == ["node_completed"] * 2
     (again,) = await opened(copied(store, run.run_id, 5)).recover()

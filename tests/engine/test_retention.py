@@ -10,10 +10,10 @@ import pytest
 
 from nerve import Session
 from nerve.api import Api
-from nerve.core.values import encode
-from nerve.engine.retention import Collected, collect
+from nerve.core.json_codec import encode_json
+from nerve.engine.retention import DeletionTotals, delete_expired_runs
 from nerve.store.memory import MemoryStore
-from nerve.store.port import Append, Row, RunRow, Store
+from nerve.store.port import Append, EventRow, RunRow, Store
 from nerve.store.sqlite import SqliteStore
 
 NOW = 2_000_000_000.0
@@ -38,7 +38,9 @@ def add(
 ) -> None:
     """A run that ended some days ago."""
     at = NOW - days * DAY
-    rows = [Row(n, at, "output_chunk", "/a", None, encode({"text": "x"})) for n in range(1, events + 1)]
+    rows = [
+        EventRow(n, at, "output_chunk", "/a", None, encode_json({"text": "x"})) for n in range(1, events + 1)
+    ]
     ended = at if state in ("completed", "failed", "cancelled") else None
     store.append([Append(run, 0, rows, RunRow(run, "default", "w", state, at, ended, key, parent))])
 
@@ -52,14 +54,14 @@ async def test_what_would_be_deleted_is_said_first_and_then_deleted(store: Store
     add(store, "young", days=1)
     for state in ("failed", "cancelled"):
         add(store, state, state)
-    told = await collect(store, NOW - 7 * DAY)
-    assert told == Collected(3, 9, 9 * len('{"text":"x"}'))
+    told = await delete_expired_runs(store, NOW - 7 * DAY)
+    assert told == DeletionTotals(3, 9, 9 * len('{"text":"x"}'))
     assert len(left(store)) == 4
-    assert await collect(store, NOW - 7 * DAY, dry_run=False) == told
+    assert await delete_expired_runs(store, NOW - 7 * DAY, dry_run=False) == told
     assert left(store) == {"young"}
     assert store.events("old") == []
     assert store.run_by_key("default", "k") is None
-    assert await collect(store, NOW - 7 * DAY, dry_run=False) == Collected()
+    assert await delete_expired_runs(store, NOW - 7 * DAY, dry_run=False) == DeletionTotals()
 
 
 async def test_open_runs_and_whatever_belongs_to_them_stay(store: Store) -> None:
@@ -70,33 +72,35 @@ async def test_open_runs_and_whatever_belongs_to_them_stay(store: Store) -> None
     add(store, "young", days=1)
     add(store, "young-child", parent="young")
     before = left(store)
-    assert (await collect(store, NOW - 7 * DAY, dry_run=False)).runs == 0
+    assert (await delete_expired_runs(store, NOW - 7 * DAY, dry_run=False)).runs == 0
     assert left(store) == before
     add(store, "done")
     add(store, "done-child", parent="done")
     add(store, "orphan", parent="nobody")
-    assert (await collect(store, NOW - 7 * DAY, dry_run=False)).runs == 3
+    assert (await delete_expired_runs(store, NOW - 7 * DAY, dry_run=False)).runs == 3
     assert left(store) == before
 
 
 async def test_runs_that_are_busy_and_other_sessions_stay(store: Store) -> None:
     add(store, "a")
     add(store, "b")
-    assert (await collect(store, NOW, dry_run=False, session="other")).runs == 0
-    assert (await collect(store, NOW, dry_run=False, busy=lambda run: run == "a")).runs == 1
+    assert (await delete_expired_runs(store, NOW, dry_run=False, session="other")).runs == 0
+    assert (await delete_expired_runs(store, NOW, dry_run=False, is_busy=lambda run: run == "a")).runs == 1
     assert left(store) == {"a"}
 
 
 async def test_old_output_is_emptied_and_its_journal_stays_whole(store: Store) -> None:
     add(store, "open", "waiting", events=5)
     add(store, "young", days=1)
-    assert await collect(store, 0, chunks_older_than=NOW - 7 * DAY) == Collected(chunks=5, chunk_bytes=60)
+    assert await delete_expired_runs(store, 0, chunks_older_than=NOW - 7 * DAY) == DeletionTotals(
+        chunks=5, chunk_bytes=60
+    )
     assert store.events("open")[0].data != "{}"
-    told = await collect(store, 0, dry_run=False, chunks_older_than=NOW - 7 * DAY)
+    told = await delete_expired_runs(store, 0, dry_run=False, chunks_older_than=NOW - 7 * DAY)
     assert told.chunks == 5
     assert [row.data for row in store.events("open")] == ["{}"] * 5
     assert [row.data for row in store.events("young")] == ['{"text":"x"}'] * 3
-    assert (await collect(store, 0, dry_run=False, chunks_older_than=NOW - 7 * DAY)).chunks == 0
+    assert (await delete_expired_runs(store, 0, dry_run=False, chunks_older_than=NOW - 7 * DAY)).chunks == 0
 
 
 async def test_a_run_goes_on_after_its_output_was_emptied(file: Path) -> None:
@@ -116,7 +120,9 @@ async def test_a_run_goes_on_after_its_output_was_emptied(file: Path) -> None:
 
     async with opened() as session:
         run = await Api(session).start(workflow="chat", wait=True)
-        told = await collect(session.engine.store, 0, dry_run=False, chunks_older_than=time.time() + 1)
+        told = await delete_expired_runs(
+            session.engine.store, 0, dry_run=False, chunks_older_than=time.time() + 1
+        )
         assert told.chunks == 1
     async with opened() as session:
         await session.recover()
@@ -140,7 +146,7 @@ async def test_many_runs_are_deleted_while_others_go_on(file: Path, count: int) 
         async def quick(ctx: Any) -> int:
             return int(ctx.input)
 
-        collecting = asyncio.ensure_future(collect(store, NOW - DAY, dry_run=False))
+        collecting = asyncio.ensure_future(delete_expired_runs(store, NOW - DAY, dry_run=False))
         slowest, number = 0.0, 0
         while not collecting.done() or number == 0:
             began = time.perf_counter()

@@ -12,7 +12,7 @@ import pytest
 
 from core.workflow.support import photographed, types, until, within
 from nerve import FunctionNode, Session, WorkflowRun, WorkflowState
-from nerve.engine import writer
+from nerve.engine import group_commit
 from nerve.errors import StoreFull
 from nerve.store.sqlite import SqliteStore
 
@@ -212,7 +212,7 @@ async def looked_too_early(disk: Disk) -> tuple[Session, WorkflowRun, asyncio.Ta
 
 @pytest.fixture
 def disk(file: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
-    monkeypatch.setattr(writer, "INLINE_SYNC", 0.0)
+    monkeypatch.setattr(group_commit, "MAX_INLINE_SYNC_S", 0.0)
     disk = Disk(file)
     yield disk
     disk.go.set()

@@ -11,8 +11,8 @@ import pytest
 from core.workflow.support import Latch, at_gate, photographed, until, within
 from nerve import FunctionNode, Graph, MockNode, Retry, Session, WorkflowRun
 from nerve.core.workflow import Workflow
-from nerve.engine.records import tally
 from nerve.errors import RunHeld, WorkflowFailed
+from nerve.journal.events import usage_of_rows
 
 PAID = {"output": "done", "attributes": {"usage": {"tokens": 600, "model": "m"}}}
 
@@ -60,7 +60,7 @@ def taken(run: WorkflowRun) -> int:
 def told(run: WorkflowRun) -> tuple[int, int]:
     """What the journal of a run says that it took, to those who go on with it and to those who look at it."""
     assert run._engine is not None
-    return int(tally(list(run._engine.rows(run.run_id))).tokens), int(run.view.usage.tokens)
+    return int(usage_of_rows(list(run._engine.rows(run.run_id))).tokens), int(run.view.usage.tokens)
 
 
 async def left_at_its_gate(file: Path, **limits: Any) -> None:

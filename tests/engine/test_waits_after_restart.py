@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from nerve import Session
-from nerve.store.port import Row
+from nerve.store.port import EventRow
 from nerve.store.sqlite import SqliteStore
 
 
@@ -14,7 +14,7 @@ class CountingStore(SqliteStore):
 
     read = 0
 
-    def events(self, run: str, after: int = 0, limit: int | None = None) -> list[Row]:
+    def events(self, run: str, after: int = 0, limit: int | None = None) -> list[EventRow]:
         rows = super().events(run, after, limit)
         self.read += len(rows)
         return rows
@@ -36,7 +36,7 @@ async def read_to_answer(file: Path, number: int) -> int:
     async with project(SqliteStore(file)) as session:
         run = await session.start("gates", number)
         while len(run.pending_gates) < number:
-            await run._change()
+            await run._wait_for_change()
     async with project(store := CountingStore(file)) as session:
         [run] = await session.recover()
         gates = run.pending_gates

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from nerve.core.session import Session
 from nerve.core.workflow import WorkflowEvent, WorkflowRun
+from nerve.session import Session
 
 EXAMPLES = Path(__file__).parents[2] / "examples/workflows"
 

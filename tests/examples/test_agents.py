@@ -17,8 +17,8 @@ from agents.stubs import anthropic, openai
 from agents.stubs.server import StubServer
 from agents.stubs.steer import Order
 from nerve.agents.claude.provider import find_program
-from nerve.agents.codex import program as codex
-from nerve.agents.port import Unavailable
+from nerve.agents.codex import executable as codex
+from nerve.agents.provider import Unavailable
 
 FILE = Path(__file__).parents[2] / "examples/agents/dev_coach_review.py"
 GOOD = '''import re
@@ -34,7 +34,7 @@ REJECTED = json.dumps({"approved": False, "comments": "Say what it does."})
 
 def missing_codex() -> str:
     try:
-        codex.found(None)
+        codex.find_executable(None)
     except Unavailable as error:
         return str(error)
     return ""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nerve.core.session import Session
+from nerve.session import Session
 
 
 @pytest.mark.requirement("S0-68")

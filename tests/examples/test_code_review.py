@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from nerve.core.session import Session
+from nerve.session import Session
 
 from .conftest import EXAMPLES
 

@@ -3,7 +3,7 @@
 import pytest
 
 from nerve.core.nodes import MockNode
-from nerve.core.session import Session
+from nerve.session import Session
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from nerve import FunctionNode, Session
 from nerve.notations import SUFFIXES, open_document
-from nerve.spec.check import check
+from nerve.spec.checker import check_document
 from nerve.testing import ScriptedProvider
 
 from .conftest import EXAMPLES
@@ -24,7 +24,7 @@ def test_there_is_an_example_in_each_notation() -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_an_example_has_no_errors(path: Path) -> None:
     document, _ = open_document(path, path.parent)
-    assert check(document).errors == []
+    assert check_document(document).errors == []
 
 
 @pytest.mark.parametrize(("outcome", "end"), [(None, "deployed"), (RuntimeError("red"), "told")])

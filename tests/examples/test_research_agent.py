@@ -4,7 +4,7 @@ import pytest
 
 from nerve.core.nodes import ExecutionContext, MockNode
 from nerve.core.nodes.control import GateNode
-from nerve.core.session import Session
+from nerve.session import Session
 
 ANSWER = "Summary: return Result, pass errors on with `?`, panic only for bugs."
 

@@ -9,11 +9,11 @@ from typing import Any
 import quickjs
 
 from nerve.expr import EvalError, ExprError, compile
-from nerve.expr.access import own_entries
 from nerve.expr.frame import Frame
-from nerve.expr.limits import DEFAULT
-from nerve.expr.numbers import written
-from nerve.expr.values import UNDEFINED, kind_of
+from nerve.expr.limits import DEFAULT_LIMITS
+from nerve.expr.numbers import number_to_text
+from nerve.expr.property_access import own_entries
+from nerve.expr.values import UNDEFINED, value_kind
 
 DUMP = """
 function dump(value) {
@@ -54,7 +54,7 @@ def ours(source: str, scope: dict[str, Any]) -> tuple[str, Any]:
     """The same two from our evaluator."""
     try:
         expression = compile(source)
-        frame = Frame(scope, DEFAULT, DEFAULT.fuel)
+        frame = Frame(scope, DEFAULT_LIMITS, DEFAULT_LIMITS.fuel)
         exact = dump(expression.evaluate(frame))
         return exact, expression(scope)
     except (ExprError, EvalError) as error:
@@ -62,15 +62,15 @@ def ours(source: str, scope: dict[str, Any]) -> tuple[str, Any]:
 
 
 def dump(value: Any) -> str:
-    match kind_of(value):
+    match value_kind(value):
         case "number":
-            return "-0" if value == 0 and math.copysign(1, value) < 0 else written(value)
+            return "-0" if value == 0 and math.copysign(1, value) < 0 else number_to_text(value)
         case "string":
             return quoted(value)
         case "array":
             return f"[{','.join(map(dump, value))}]"
         case "object":
-            entries = own_entries(Frame({}, DEFAULT, DEFAULT.fuel), value)
+            entries = own_entries(Frame({}, DEFAULT_LIMITS, DEFAULT_LIMITS.fuel), value)
             return f"{{{','.join(f'{quoted(key)}:{dump(item)}' for key, item in entries)}}}"
         case _:
             return "undefined" if value is UNDEFINED else json.dumps(value)

@@ -6,7 +6,7 @@ import pytest
 
 from expr.generator import SCOPE
 from expr.oracle import Oracle, ours
-from nerve.expr import EvalError, ExprError, compile, words
+from nerve.expr import EvalError, ExprError, compile, reserved_names
 
 ORACLE = Oracle(SCOPE)
 
@@ -106,7 +106,7 @@ def test_a_word_of_another_language_is_told_with_what_is_meant(source: str, mess
     assert caught.value.message == message
 
 
-@pytest.mark.parametrize("hint", [hint for hint in words.FUNCTION_HINTS.values() if "write" in hint])
+@pytest.mark.parametrize("hint", [hint for hint in reserved_names.FUNCTION_HINTS.values() if "write" in hint])
 def test_what_is_said_to_be_written_can_be_written(hint: str) -> None:
     (code,) = re.findall("`([^`]+)`", hint)
     compile(code.replace("…", "x"), names=["value", "array", "text", "part"])

@@ -6,8 +6,8 @@ import pytest
 
 from expr.oracle import Oracle, Refusal, ours
 from nerve.expr import compile
-from nerve.expr.library import CONSTANTS, FUNCTIONS, METHODS_OF
-from nerve.expr.library.table import Entry
+from nerve.expr.library import CONSTANTS, FUNCTIONS, METHODS_BY_KIND
+from nerve.expr.library.table import LibraryFunction
 
 STRINGS = [
     "''",
@@ -70,16 +70,18 @@ COMPARISONS = [
     "(a, b) => 0",
     "(a, b) => String(a) < String(b) ? -1 : String(a) > String(b) ? 1 : 0",
 ]
-METHODS = [(kind, entry) for kind, table in METHODS_OF.items() for entry in table.values()]
+METHODS = [(kind, entry) for kind, table in METHODS_BY_KIND.items() for entry in table.values()]
 TRIES = 60
 
 
-def arguments(draw: random.Random, entry: Entry) -> str:
-    most = 3 if entry.most is None else entry.most
+def arguments(draw: random.Random, entry: LibraryFunction) -> str:
+    most = 3 if entry.max_arguments is None else entry.max_arguments
     chosen = [draw.choice(ANY) for _ in range(draw.randint(0, most + (draw.random() < 0.1)))]
-    if entry.callback is not None and (len(chosen) > entry.callback or entry.callback < entry.required):
+    if entry.callback_position is not None and (
+        len(chosen) > entry.callback_position or entry.callback_position < entry.required_arguments
+    ):
         options = COMPARISONS if "ort" in entry.name else CALLBACKS
-        chosen[entry.callback : entry.callback + 1] = [draw.choice(options)]
+        chosen[entry.callback_position : entry.callback_position + 1] = [draw.choice(options)]
     if entry.name == "Object.assign":
         chosen[:1] = ["{}"]
     return ", ".join(chosen)
@@ -99,14 +101,14 @@ def agreed(sources: list[str]) -> int:
 
 
 @pytest.mark.parametrize(("kind", "entry"), METHODS, ids=lambda one: getattr(one, "name", one))
-def test_a_method_says_what_javascript_says(kind: str, entry: Entry) -> None:
+def test_a_method_says_what_javascript_says(kind: str, entry: LibraryFunction) -> None:
     draw = random.Random(f"{kind}.{entry.name}")
     made = [f"({draw.choice(RECEIVERS[kind])}).{entry.name}({arguments(draw, entry)})" for _ in range(TRIES)]
     assert agreed(made) > TRIES / 10
 
 
 @pytest.mark.parametrize("entry", FUNCTIONS.values(), ids=lambda entry: entry.name)
-def test_a_function_says_what_javascript_says(entry: Entry) -> None:
+def test_a_function_says_what_javascript_says(entry: LibraryFunction) -> None:
     draw = random.Random(entry.name)
     assert agreed([f"{entry.name}({arguments(draw, entry)})" for _ in range(TRIES)]) > 0
 

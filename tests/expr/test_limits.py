@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nerve.expr import EvalError, ExprError, Limits, compile, compile_template
+from nerve.expr import EvalError, EvaluationLimits, ExprError, compile, compile_template
 
 CORPORA = Path(__file__).parent / "corpora"
 BOMBS = (CORPORA / "bombs.txt").read_text().splitlines()
@@ -90,7 +90,7 @@ def test_the_fuel_is_the_host_s_to_choose() -> None:
     source = "Array.from({length: 1000}, (_, i) => i).map(x => x * 2).length"
     assert compile(source)({}) == 1000
     with pytest.raises(EvalError, match="more than 100 steps"):
-        compile(source, limits=Limits(fuel=100))({})
+        compile(source, limits=EvaluationLimits(fuel=100))({})
 
 
 def test_strings_of_the_host_are_charged_when_they_are_gone_through() -> None:

@@ -9,7 +9,7 @@ import pytest
 from expr.generator import SCOPE, Generator
 from expr.oracle import Oracle, Refusal, ours
 from expr.soup import mutated, soup
-from nerve.expr.limits import DEFAULT
+from nerve.expr.limits import DEFAULT_LIMITS
 
 
 def compared(sources: Iterable[str]) -> Counter[str]:
@@ -34,7 +34,7 @@ def expressions(seed: int, count: int) -> Iterator[str]:
     generator = Generator(seed)
     while count:
         source = generator.expression()
-        if len(source) <= DEFAULT.source:
+        if len(source) <= DEFAULT_LIMITS.source:
             count -= 1
             yield source
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from nerve.expr import Limits
-from nerve.expr.library import CONSTANTS, FUNCTIONS, METHODS_OF
+from nerve.expr import EvaluationLimits
+from nerve.expr.library import CONSTANTS, FUNCTIONS, METHODS_BY_KIND
 
 PAGE = (Path(__file__).parents[2] / "docs/expressions.md").read_text()
 FENCES = list(re.finditer(r"^```(\w*)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
@@ -25,7 +25,7 @@ def listed(kind: str) -> set[str]:
 
 @pytest.mark.parametrize("kind", ["string", "array", "number", "boolean"])
 def test_every_method_is_on_the_page_and_no_other(kind: str) -> None:
-    assert listed(f"{kind}s") - {"length"} == set(METHODS_OF[kind])  # type: ignore[index]
+    assert listed(f"{kind}s") - {"length"} == set(METHODS_BY_KIND[kind])  # type: ignore[index]
 
 
 @pytest.mark.parametrize("space", ["functions", "Array", "JSON", "Math", "Number", "Object"])
@@ -38,7 +38,7 @@ def test_every_function_is_on_the_page_and_no_other(space: str) -> None:
 
 def test_every_limit_is_on_the_page_with_its_default() -> None:
     rows = dict(re.findall(r"^\| `(\w+)` \| ([\d,]+) \|", PAGE, re.MULTILINE))
-    assert rows == {name: f"{bound:,}" for name, bound in dataclasses.asdict(Limits()).items()}
+    assert rows == {name: f"{bound:,}" for name, bound in dataclasses.asdict(EvaluationLimits()).items()}
 
 
 @pytest.mark.parametrize(("code", "output"), BLOCKS)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nerve.expr import EvalError, ExprError, Expression, Limits, compile_template
+from nerve.expr import EvalError, EvaluationLimits, ExprError, Expression, compile_template
 
 SCOPE = {"inputs": {"name": "Ada", "n": 3, "none": None, "list": [1, {"a": True}], "x": "{{ inputs.n }}"}}
 
@@ -83,7 +83,7 @@ def test_all_expressions_of_a_template_share_its_fuel() -> None:
     part = "{{ 'x'.repeat(1000) }}"
     assert len(compile_template(part * 10)({})) == 10_000
     with pytest.raises(EvalError, match="steps"):
-        compile_template(part * 10, limits=Limits(fuel=500))({})
+        compile_template(part * 10, limits=EvaluationLimits(fuel=500))({})
 
 
 @given(st.text(), st.text(st.characters(exclude_categories=["Cs"])))

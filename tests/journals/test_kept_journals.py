@@ -12,7 +12,7 @@ from journals.keep import HERE, play
 from journals.workflows import NAMES, register
 from nerve import Session
 from nerve.store.memory import MemoryStore
-from nerve.store.port import Append, Row, RunRow
+from nerve.store.port import Append, EventRow, RunRow
 
 KEPT = sorted(HERE.glob("*/*.json"))
 
@@ -25,7 +25,7 @@ def loaded(kept: dict[str, Any], upto: int | None) -> MemoryStore:
     """A store as it was after the first `upto` events of the run, its child runs as they ended."""
     store = MemoryStore()
     for row in (RunRow(*row) for row in kept["rows"]):
-        events = [Row._make(event) for event in kept["journals"][row.run]]
+        events = [EventRow._make(event) for event in kept["journals"][row.run]]
         if row.run == kept["run"]:
             store.append([Append(row.run, 0, events[:upto], row._replace(state="running", ended=None))])
         else:

@@ -13,8 +13,8 @@ import pytest
 from nerve import Session
 from nerve.errors import NerveError
 from nerve.notations import NOTATIONS
-from nerve.spec.source import Unreadable
 from nerve.testing import ScriptedProvider
+from nerve.text.source import InvalidDefinition
 
 NAMES = [
     *[
@@ -89,7 +89,7 @@ async def attempt(project: Path, data: dict[str, Any], notation: str = "json", *
         try:
             started = await session.start(session.load(file).id, "go", **given)
             value = await started.wait()
-        except (Unreadable, ValueError) as error:
+        except (InvalidDefinition, ValueError) as error:
             return f"refused: {error}" if "the secret" not in str(error) else "told the secret"
         except (NerveError, asyncio.CancelledError) as error:
             return f"{started.state.value}: {error}"

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from nerve.notations import NOTATIONS
 from nerve.spec import models
-from nerve.spec.validate import hash_of, plain_form, validate
+from nerve.spec.validation import plain_form, spec_hash, validate_document
 from spec.strategies import fields, workflows
 
 quick = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
@@ -17,7 +17,7 @@ full = settings(quick, max_examples=2000)
 def through(spec: models.WorkflowSpec, notation: str) -> models.WorkflowSpec:
     """The spec, written in a notation and read again."""
     text = NOTATIONS[notation].write(plain_form(spec))
-    read, problems = validate(NOTATIONS[notation].read(text))
+    read, problems = validate_document(NOTATIONS[notation].read(text))
     assert read is not None, problems
     return read
 
@@ -26,11 +26,11 @@ def look_at(data: dict[str, Any]) -> None:
     """Every notation keeps the hash, and so do all of them in a row."""
     spec = models.WorkflowSpec.model_validate(data)
     for notation in NOTATIONS:
-        assert hash_of(through(spec, notation)) == hash_of(spec), notation
+        assert spec_hash(through(spec, notation)) == spec_hash(spec), notation
     chained = spec
     for notation in (*NOTATIONS, "json"):
         chained = through(chained, notation)
-    assert hash_of(chained) == hash_of(spec)
+    assert spec_hash(chained) == spec_hash(spec)
     assert plain_form(chained) == plain_form(spec)
 
 

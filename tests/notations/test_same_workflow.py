@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nerve import Session, Workflow, WorkflowContext
-from nerve.core.event import WorkflowEvent
+from nerve.core.events import WorkflowEvent
 from nerve.core.nodes import MockNode
 from nerve.core.workflow import WorkflowRun
 from nerve.errors import NerveError

@@ -10,10 +10,10 @@ import pytest
 
 from nerve import Session
 from nerve.agents import Unavailable
-from nerve.agents.port import Done
+from nerve.agents.provider import TurnFinished
 from nerve.api import Api, ApiError
+from nerve.api.conversation import receive_message
 from nerve.router import project_router, session_router
-from nerve.server.conversation import message
 from nerve.testing.scripted import ScriptedProvider
 
 SHIP = "name: ship\ndescription: Ships a version\nbody: {kind: transform, expression: input}\n"
@@ -48,7 +48,7 @@ async def test_the_agent_of_the_configuration_decides_for_the_api_and_for_conver
         told = await api.route(text="get the thing out", start=True)
         assert (told.kind, told.workflow, told.by) == ("workflow", "ship", "agent")
         assert told.run.workflow == "ship"
-        said = await message(api, "c", "get the thing out")
+        said = await receive_message(api, "c", "get the thing out")
         assert said[1].text.startswith("**Starting workflow**: ship")
         assert [call.cwd for call in agent.calls] == [str(tmp_path)] * 2
 
@@ -83,21 +83,21 @@ async def test_a_name_that_there_is_not_is_an_error_with_its_place(tmp_path) -> 
 async def test_an_agent_that_is_not_installed_leaves_it_to_the_words_with_a_warning(
     tmp_path, monkeypatch
 ) -> None:
-    monkeypatch.setattr("nerve.agents.registry.names", lambda: ["robot"])
-    monkeypatch.setattr("nerve.agents.registry.make", lambda name, settings: Unreachable([]))
+    monkeypatch.setattr("nerve.agents.registry.installed_provider_names", lambda: ["robot"])
+    monkeypatch.setattr("nerve.agents.registry.create_provider", lambda name, settings: Unreachable([]))
     async with session_of(tmp_path) as session:
         told = await Api(session).route(text="ship version 3")
         assert (told.workflow, told.by) == ("ship", "words")
         why = "the agent 'robot' could not decide: Unavailable: it is not installed"
         assert told.model_extra["warnings"] == (why,)
-        said = await message(Api(session), "c", "ship version 3")
+        said = await receive_message(Api(session), "c", "ship version 3")
         assert said[1].text == why
 
 
 async def test_a_limited_provider_is_not_asked_and_the_words_decide(tmp_path) -> None:
     agent = robot()
     session = session_of(tmp_path, agent)
-    session.accounts.limited["robot"] = time.time() + 600
+    session.provider_slots.limited["robot"] = time.time() + 600
     decision = await project_router(session).route("ship version 3")
     assert (decision.by, agent.calls) == ("words", [])
     assert "the agent 'robot' could not decide: limited: until " in decision.warnings[0]
@@ -105,17 +105,17 @@ async def test_a_limited_provider_is_not_asked_and_the_words_decide(tmp_path) ->
 
 async def test_a_limit_that_routing_runs_into_holds_all_who_ask_the_provider(tmp_path) -> None:
     until = time.time() + 600
-    session = session_of(tmp_path, robot(Done("t", outcome="limited", error="429", resets_at=until)))
+    session = session_of(tmp_path, robot(TurnFinished("t", outcome="limited", error="429", resets_at=until)))
     assert (await project_router(session).route("ship version 3")).by == "words"
-    assert session.accounts.limited == {"robot": until}
+    assert session.provider_slots.limited == {"robot": until}
 
 
 async def test_routing_takes_a_slot_of_the_provider(tmp_path) -> None:
     session = session_of(tmp_path, robot(CHOSEN), slots={"robot": 1})
-    async with session.accounts.turn("robot", None):
+    async with session.provider_slots.acquire("robot", None):
         routing = asyncio.create_task(session_router(session, "robot").route("ship version 3"))
         for _ in range(20):
             await asyncio.sleep(0)
         assert not routing.done()
     assert (await asyncio.wait_for(routing, 10)).by == "agent"
-    assert session.accounts.told()["robot"]["busy"] == 0
+    assert session.provider_slots.snapshot()["robot"]["busy"] == 0

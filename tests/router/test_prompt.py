@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nerve.router import Offered, build_router_prompt
+from nerve.router import Candidate, build_router_prompt
 from nerve.router.prompt import answer_schema
-from nerve.spec.models import Input
+from nerve.spec.models import InputSpec
 
-REVIEW = Offered("code-review", "Reviews a change.\n  Use it before merging.")
-SHIP = Offered(
+REVIEW = Candidate("code-review", "Reviews a change.\n  Use it before merging.")
+SHIP = Candidate(
     "ship",
     "Ships a version",
     {
-        "number": Input(type="integer", required=True, description="Which\nversion"),
-        "where": Input(choices=["test", "live"]),
-        "hosts": Input(type="array"),
+        "number": InputSpec(type="integer", required=True, description="Which\nversion"),
+        "where": InputSpec(choices=["test", "live"]),
+        "hosts": InputSpec(type="array"),
     },
 )
 
@@ -88,7 +88,7 @@ def test_an_agent_that_fills_in_fields_is_told_the_inputs() -> None:
 @given(st.text(), st.text())
 def test_whatever_is_written_stands_in_the_prompt_as_it_is(text: str, description: str) -> None:
     for braces in ("", "{workflows}", "{text}", "{instructions}"):
-        prompt = build_router_prompt(text + braces, [Offered("x", description + braces)])
+        prompt = build_router_prompt(text + braces, [Candidate("x", description + braces)])
         assert f'"{text}{braces}"\n\n## Instructions' in prompt
         assert prompt.count("# Router\n\nYou route") == 1 + (text + description).count(
             "# Router\n\nYou route"
@@ -96,7 +96,7 @@ def test_whatever_is_written_stands_in_the_prompt_as_it_is(text: str, descriptio
 
 
 def test_the_schema_is_closed_and_every_key_is_required() -> None:
-    schema = answer_schema([REVIEW, SHIP, Offered("other", "", {"number": Input(type="string")})])
+    schema = answer_schema([REVIEW, SHIP, Candidate("other", "", {"number": InputSpec(type="string")})])
     assert schema["required"] == ["workflow", "inputs", "intent", "reply", "question"]
     assert schema["properties"]["workflow"]["enum"] == ["code-review", "ship", "other", None]
     inputs = schema["properties"]["inputs"]
@@ -114,4 +114,4 @@ def test_the_schema_is_closed_and_every_key_is_required() -> None:
 @pytest.mark.parametrize("name", ["", "two words", "a\nb"])
 def test_a_workflow_is_offered_under_a_name_that_fits_into_a_line(name: str) -> None:
     with pytest.raises(ValueError, match="without spaces"):
-        Offered(name)
+        Candidate(name)

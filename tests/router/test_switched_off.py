@@ -7,9 +7,9 @@ import pytest
 
 from nerve import Session
 from nerve.api import Api
-from nerve.notations.config import project_config
-from nerve.notations.discovery import discover
-from nerve.router import offers_in, offers_of
+from nerve.project.config import project_config
+from nerve.project.discovery import discover
+from nerve.router import candidates_of, offers_in
 
 pytestmark = pytest.mark.requirement("S2-22")
 
@@ -30,7 +30,7 @@ async def test_the_router_offers_what_may_be_started(project: Path) -> None:
     async with Session(project=project) as session:
         for each in discover(project).workflows:
             session.load(each.path)
-        assert {each.name for each in offers_of(session)} == {"on", "inner"}
+        assert {each.name for each in candidates_of(session)} == {"on", "inner"}
     offered = offers_in(discover(project), project_config(project))
     assert {each.name for each in offered} == {"on", "inner"}
 

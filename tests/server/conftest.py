@@ -12,11 +12,11 @@ import pytest
 
 from nerve import Session
 from nerve.api import Api
-from nerve.server.app import App, app
+from nerve.server.app import ServerApp, make_app
 from nerve.server.auth import Auth
-from nerve.server.listening import bind_tcp
-from nerve.server.running import Server, running
-from nerve.server.tokens import tokens
+from nerve.server.bind import bind_tcp
+from nerve.server.tokens import load_tokens
+from nerve.server.uvicorn_server import GracefulServer, run_server
 
 
 @dataclass
@@ -26,11 +26,11 @@ class Served:
     api: Api
     auth: Auth
     tokens: dict[str, str]
-    server: Server
+    server: GracefulServer
     port: int
 
     @property
-    def app(self) -> App:
+    def app(self) -> ServerApp:
         return self.server.app
 
     @property
@@ -74,12 +74,12 @@ async def until(seen: Callable[[], bool], seconds: float = 60) -> None:
 @asynccontextmanager
 async def serving(folder: Path, **options: Any) -> AsyncIterator[Served]:
     """A server of a fresh project; `options` are those of the application."""
-    made = tokens(folder / "private")
+    made = load_tokens(folder / "private")
     async with session_of(folder) as session:
         api, auth = Api(session), Auth(made)
         bound = bind_tcp("127.0.0.1", 0)
         port = bound.getsockname()[1]
-        async with running(app(api, auth, **options), [bound]) as server:
+        async with run_server(make_app(api, auth, **options), [bound]) as server:
             yield Served(api, auth, dict(made), server, port)
 
 

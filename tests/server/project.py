@@ -3,16 +3,16 @@
 import sys
 from pathlib import Path
 
-from nerve.server import running
-from nerve.server.serve import Serving, serve
+from nerve.server import uvicorn_server
+from nerve.server.serve import RunningServer, serve
 
 
-def ready(serving: Serving) -> None:
+def ready(serving: RunningServer) -> None:
     sys.stdout.write(f"{serving.url} {serving.workflows} {serving.recovered} {len(serving.problems)}\n")
     sys.stdout.flush()
 
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    running.GRACE = 1  # that requests may end is tested in a second as well as in five
+    uvicorn_server.SHUTDOWN_GRACE_S = 1  # that requests may end is tested in a second as well as in five
     sys.exit(serve(folder, port=0, ready=ready))

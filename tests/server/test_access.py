@@ -11,7 +11,7 @@ import pytest
 
 from nerve.api import ApiError
 from nerve.api.operations import OPERATIONS
-from nerve.server.auth import MAY, Auth
+from nerve.server.auth import ALLOWED_SCOPES, Auth
 from server.conftest import Served
 
 OPEN = {
@@ -81,7 +81,7 @@ def body(method: str) -> dict:
 def routes_of(app: Any) -> set[tuple[str, str]]:
     """What is really routed, whatever the list of ways says."""
     found: set[tuple[str, str]] = set()
-    for route in app._routed.routes:
+    for route in app._router.routes:
         for method in getattr(route, "methods", None) or {"WEBSOCKET"}:
             if method != "HEAD":
                 found.add((method, route.path))
@@ -120,11 +120,11 @@ async def test_no_route_answers_without_a_token(served: Served, given: str) -> N
             assert "access-control-allow-origin" not in reply.headers
 
 
-@pytest.mark.parametrize("scope", list(MAY))
+@pytest.mark.parametrize("scope", list(ALLOWED_SCOPES))
 async def test_a_token_does_what_its_scope_says_and_no_more(served: Served, scope: str) -> None:
     async with served.client(scope) as client:
         for method, path in GUARDED:
-            may = TABLE[method, path] in MAY[scope]
+            may = TABLE[method, path] in ALLOWED_SCOPES[scope]
             status = await ask(client, method, path)
             assert (status != 403) is may, (method, path, status)
             assert status != 401
@@ -282,7 +282,7 @@ async def test_a_page_on_another_port_is_told_by_what_the_browser_says(
 
 @asynccontextmanager
 async def signed_in(served: Served) -> AsyncIterator[httpx2.AsyncClient]:
-    code = served.auth.launch_code()
+    code = served.auth.create_launch_code()
     async with served.client(None) as browser:
         await sign_in(served, browser, code)
         yield browser
@@ -332,7 +332,7 @@ async def test_a_cookie_ends_with_the_token_it_was_made_with(served: Served) -> 
 
 
 async def test_a_cookie_says_nothing_that_was_not_sealed(served: Served) -> None:
-    code = served.auth.launch_code("read")
+    code = served.auth.create_launch_code("read")
     async with served.client(None) as browser:
         reply = await browser.post("/api/sign-in", json={"code": code}, headers={"X-Nerve": "1"})
         name, _, value = reply.headers["set-cookie"].partition(";")[0].partition("=")
@@ -352,7 +352,7 @@ async def test_a_cookie_says_nothing_that_was_not_sealed(served: Served) -> None
 
 async def test_a_sign_in_needs_a_code_and_the_header(served: Served) -> None:
     async with served.client(None) as browser:
-        code = served.auth.launch_code()
+        code = served.auth.create_launch_code()
         assert (await browser.post("/api/sign-in", json={"code": code})).status_code == 403
         for wrong in ({"code": "x"}, {"code": ""}, {"code": None}, {}):
             reply = await browser.post("/api/sign-in", json=wrong, headers={"X-Nerve": "1"})
@@ -374,6 +374,6 @@ def test_a_refusal_keeps_nothing_of_the_requests_before() -> None:
     refusals = []
     for _ in range(2):
         with pytest.raises(ApiError) as caught:
-            auth.known("wrong")
+            auth.scope_for_token("wrong")
         refusals.append(caught.value)
     assert refusals[0] is not refusals[1]

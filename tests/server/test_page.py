@@ -5,8 +5,8 @@ import re
 from pathlib import Path
 
 from docs.pages import FENCE, page, section
-from nerve.api.errors import STATUS
-from nerve.server.auth import MAY
+from nerve.api.errors import STATUS_BY_CODE
+from nerve.server.auth import ALLOWED_SCOPES
 from server.conftest import Served
 from server.test_access import TABLE
 from server.test_serve import ASK, HELLO, program, project
@@ -57,12 +57,12 @@ def test_every_route_is_in_the_table_with_its_scope() -> None:
 
 def test_every_code_is_in_the_table_with_its_status() -> None:
     told = re.findall(r"^\| `([a-z_]+)` \| (\d+) \|", section(PAGE, "Routes"), re.MULTILINE)
-    assert {code: int(status) for code, status in told} == STATUS
+    assert {code: int(status) for code, status in told} == STATUS_BY_CODE
 
 
 def test_every_token_is_in_the_table() -> None:
-    assert set(re.findall(r"^\| `(\w+)\.token`", PAGE, re.MULTILINE)) == set(MAY)
+    assert set(re.findall(r"^\| `(\w+)\.token`", PAGE, re.MULTILINE)) == set(ALLOWED_SCOPES)
 
 
 async def test_what_is_described_is_what_is_served(served: Served) -> None:
-    assert {(way.method, way.path) for way in served.app.ways} | {("WEBSOCKET", "/ws")} == set(TABLE)
+    assert {(way.method, way.path) for way in served.app.routes} | {("WEBSOCKET", "/ws")} == set(TABLE)

@@ -16,8 +16,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from nerve.places import Places
-from nerve.server.listening import Unsafe
+from nerve.project.paths import ProjectPaths
+from nerve.server.bind import UnsafeServerSetup
 from nerve.server.serve import serve
 from server.sse import stream
 
@@ -58,7 +58,7 @@ class Program:
 
     @property
     def token(self) -> str:
-        about = json.loads(Places.of(self.folder).server.read_text())
+        about = json.loads(ProjectPaths.of(self.folder).server.read_text())
         return Path(about["token_file"]).read_text().strip()
 
     def client(self) -> httpx2.AsyncClient:
@@ -106,7 +106,7 @@ async def test_a_project_is_served_with_all_its_definitions(tmp_path: Path) -> N
 
 async def test_a_file_says_where_the_server_is_and_nobody_else_can_read_it(tmp_path: Path) -> None:
     project(tmp_path, hello=HELLO)
-    places = Places.of(tmp_path)
+    places = ProjectPaths.of(tmp_path)
     async with program(tmp_path) as served:
         assert stat.S_IMODE(places.server.stat().st_mode) == 0o600
         about = json.loads(places.server.read_text())
@@ -187,16 +187,16 @@ async def test_folders_that_come_later_or_are_made_again_are_read_and_watched(tm
 async def test_a_second_server_of_the_project_is_refused(tmp_path: Path) -> None:
     project(tmp_path, hello=HELLO)
     async with program(tmp_path) as served:
-        with pytest.raises(Unsafe, match="already"):
+        with pytest.raises(UnsafeServerSetup, match="already"):
             await asyncio.to_thread(refused, tmp_path)
         async with served.client() as client:
             assert (await client.get("/api/health")).status_code == 200
 
 
 def refused(folder: Path) -> None:
-    from nerve.server.listening import bind_unix
+    from nerve.server.bind import bind_unix
 
-    bind_unix(Places.of(folder).socket)
+    bind_unix(ProjectPaths.of(folder).socket)
 
 
 @pytest.mark.parametrize("name", [".nerve", ".nerve/private", ".nerve/nerve.db"])
@@ -205,13 +205,13 @@ def test_a_project_that_leads_elsewhere_is_not_served(name: str, tmp_path: Path)
     elsewhere.mkdir(mode=0o700)
     (folder / name).parent.mkdir(parents=True)
     (folder / name).symlink_to(elsewhere if name != ".nerve/nerve.db" else elsewhere / "file")
-    with pytest.raises(Unsafe, match="is a link"):
+    with pytest.raises(UnsafeServerSetup, match="is a link"):
         serve(folder, port=0)
     assert [*elsewhere.iterdir()] == []
 
 
 def test_a_wide_bind_does_not_start(tmp_path: Path) -> None:
-    with pytest.raises(Unsafe, match="other machines"):
+    with pytest.raises(UnsafeServerSetup, match="other machines"):
         serve(project(tmp_path), "0.0.0.0", 0)
     assert not (tmp_path / ".nerve" / "nerve.db").exists()
 

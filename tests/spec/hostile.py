@@ -8,7 +8,7 @@ from typing import Any
 from nerve.notations import NOTATIONS, SUFFIXES
 from notations.json_steps import files as json_files
 from notations.lisp.drawn import Drawing
-from notations.prompts.test_fuzz import decoded, grown, mutated
+from notations.yaml_prompts.test_fuzz import decoded, grown, mutated
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [

@@ -13,17 +13,17 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from nerve.cli import checking, convert, showing
-from nerve.cli.project import Project
-from nerve.cli.usage import UsageError
+from nerve.cli import check, convert, show
+from nerve.cli.errors import UsageError
+from nerve.cli.targets import Project
 from nerve.notations import NOTATIONS
 from nerve.notations.json_steps import write_steps
-from nerve.notations.prompts import attach_prompts
-from nerve.spec.check import check
-from nerve.spec.outline import mermaid, outline
-from nerve.spec.source import Unreadable
-from nerve.spec.validate import plain_form
-from nerve.spec.workflow import DefinedWorkflow, slug  # noqa: F401 - loaded before anybody looks
+from nerve.notations.yaml_prompts import attach_prompts
+from nerve.spec.checker import check_document
+from nerve.spec.defined_workflow import DefinedWorkflow, slugify  # noqa: F401 - loaded before anybody looks
+from nerve.spec.outline import build_outline, format_mermaid
+from nerve.spec.validation import plain_form
+from nerve.text.source import InvalidDefinition
 from spec.hostile import definitions
 
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -64,15 +64,15 @@ def look_at(text: str, notation: str, project: Path) -> bool:
     """Everything that is done with a definition before it is run."""
     try:
         document = NOTATIONS[notation].read(text, f"x.{notation}")
-    except Unreadable as error:
+    except InvalidDefinition as error:
         return not str(error)
-    document.notes += attach_prompts(document, project / ".nerve", project)
-    checked = check(document)
+    document.warnings += attach_prompts(document, project / ".nerve", project)
+    checked = check_document(document)
     [problem.to_dict() for problem in checked.problems]
     if checked.spec is None:
         return False
-    outline(checked.spec).to_dict()
-    mermaid(checked.spec)
+    build_outline(checked.spec).to_dict()
+    format_mermaid(checked.spec)
     data = plain_form(checked.spec)
     write_steps(data)
     for other in NOTATIONS.values():
@@ -84,19 +84,22 @@ def look_at(text: str, notation: str, project: Path) -> bool:
 def look_at_files() -> None:
     """The same by the commands."""
     for path in sorted(Path(".nerve/workflows").iterdir()):
-        for command in (checking.check, showing.show, draw, to_lisp):
-            with contextlib.suppress(UsageError, Unreadable), contextlib.redirect_stderr(io.StringIO()):
+        for command in (check.check_command, show.show_command, draw, to_lisp):
+            with (
+                contextlib.suppress(UsageError, InvalidDefinition),
+                contextlib.redirect_stderr(io.StringIO()),
+            ):
                 command(str(path))
-    checking.check()
-    Project().found  # noqa: B018
+    check.check_command()
+    Project().discovered  # noqa: B018
 
 
 def draw(path: str) -> None:
-    showing.show(path, mermaid=True)
+    show.show_command(path, mermaid=True)
 
 
 def to_lisp(path: str) -> None:
-    convert.convert(path, to="lisp")
+    convert.convert_command(path, to="lisp")
 
 
 def misbehave() -> None:

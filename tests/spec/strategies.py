@@ -76,7 +76,7 @@ def nodes(deep: int) -> st.SearchStrategy[Any]:
 
 
 @st.composite
-def fields(draw: st.DrawFn, model: type[models.Model], deep: int) -> dict[str, Any]:
+def fields(draw: st.DrawFn, model: type[models.SpecModel], deep: int) -> dict[str, Any]:
     """What must be there, and some of what may."""
     known = model.model_fields
     optional = [name for name, field in known.items() if not field.is_required()]
@@ -91,7 +91,7 @@ def values(kind: Any, deep: int) -> st.SearchStrategy[Any]:
         return json_values
     if is_node(kind):
         return nodes(deep - 1)
-    if isinstance(kind, type) and issubclass(kind, models.Model):
+    if isinstance(kind, type) and issubclass(kind, models.SpecModel):
         return fields(kind, deep)
     origin, inner = get_origin(kind), get_args(kind)
     if origin is Annotated:
@@ -148,5 +148,5 @@ def is_node(kind: Any) -> bool:
     return set(models.KINDS.values()) <= set(get_args(kind)) and NoneType not in get_args(kind)
 
 
-def needs_node(model: type[models.Model]) -> bool:
+def needs_node(model: type[models.SpecModel]) -> bool:
     return any(field.is_required() and is_node(field.annotation) for field in model.model_fields.values())

@@ -1,11 +1,11 @@
 """Drawings of workflows, also of wrong ones."""
 
 from nerve.spec.models import WorkflowSpec
-from nerve.spec.outline import mermaid
+from nerve.spec.outline import format_mermaid
 
 
 def drawn(body: dict[str, object]) -> list[str]:
-    return mermaid(WorkflowSpec.model_validate({"name": "w", "body": body})).splitlines()
+    return format_mermaid(WorkflowSpec.model_validate({"name": "w", "body": body})).splitlines()
 
 
 def test_a_step_that_depends_on_nothing_there_is_drawn_without_that_way() -> None:

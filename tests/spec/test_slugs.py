@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nerve import Session
-from nerve.spec.slugs import slug
-from nerve.spec.source import Unreadable
+from nerve.spec.slugs import slugify
+from nerve.text.source import InvalidDefinition
 
 
 def text(name: str, expression: str = "1") -> str:
@@ -27,26 +27,28 @@ def text(name: str, expression: str = "1") -> str:
     ],
 )
 def test_a_name_keeps_what_an_id_can_have(name: str, made: str) -> None:
-    assert slug(name) == made
+    assert slugify(name) == made
 
 
 def test_names_whose_letters_no_id_can_have_get_ids_of_their_own() -> None:
     names = ["日本", "日本語", "plan 日本", "plan 日本語", "🚀", "🎉"]
-    assert len({slug(name) for name in names}) == len(names)
-    assert slug("plan 日本").startswith("plan-")
+    assert len({slugify(name) for name in names}) == len(names)
+    assert slugify("plan 日本").startswith("plan-")
 
 
 @given(st.text(min_size=1))
 def test_every_name_makes_an_id_that_stays_as_it_is(name: str) -> None:
-    made = slug(name)
+    made = slugify(name)
     assert re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", made)
-    assert slug(made) == made
+    assert slugify(made) == made
 
 
 def test_two_names_with_the_same_id_are_not_loaded_both() -> None:
     session = Session()
     session.load(text("Feat X"))
-    with pytest.raises(Unreadable, match="'feat-x' and 'Feat X', which is loaded, have the same id 'feat-x'"):
+    with pytest.raises(
+        InvalidDefinition, match="'feat-x' and 'Feat X', which is loaded, have the same id 'feat-x'"
+    ):
         session.load(text("feat-x"))
     assert session.load(text("Feat X", "2")).title == "Feat X"
 
@@ -54,6 +56,6 @@ def test_two_names_with_the_same_id_are_not_loaded_both() -> None:
 async def test_a_fact_does_not_take_the_id_of_another_name() -> None:
     session = Session()
     session.load(text("Feat X"))
-    with pytest.raises(Unreadable, match="have the same id"):
+    with pytest.raises(InvalidDefinition, match="have the same id"):
         await session.dataspace.assert_fact(["workflow-definition", {"source": text("feat-x")}])
     assert session.dataspace.facts("workflow-definition")[0].record.get("source") == text("Feat X")

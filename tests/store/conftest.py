@@ -6,7 +6,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from nerve.store import writer
+from nerve.store import sqlite_writer
 from nerve.store.sqlite import SqliteStore
 from store.vfs import Disk
 
@@ -28,7 +28,7 @@ def connections() -> Iterator[list[apsw.Connection]]:
 @pytest.fixture
 def eager_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
     """Move the log into the file every few pages, so that short tests meet checkpoints too."""
-    monkeypatch.setattr(writer, "LOG_PAGES", 8)
+    monkeypatch.setattr(sqlite_writer, "CHECKPOINT_PAGES", 8)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from nerve.errors import StoreError, StoreFailed
 from nerve.store.port import Append
 from nerve.store.sqlite import SqliteStore
-from nerve.testing.store_contract import append, event, fact, gone, run_row
+from nerve.testing.store_contract import append, event, fact_row, retracted_fact_row, run_row
 from store.vfs import Disk, VolatileDisk, io_error
 
 pytestmark = pytest.mark.usefixtures("eager_checkpoints")
@@ -25,7 +25,9 @@ def batches(count: int, random: Random) -> Iterator[list[Append]]:
             data = "x" * random.choice((10, 500, 5000, 270_000 if number % 5 == 0 else 10))
             row = run_row(f"r{n}", str(number))
             facts = (
-                [fact(f"id-{number % 3}", number + 1, number), gone("id-none", number + 1)] if n == 0 else []
+                [fact_row(f"id-{number % 3}", number + 1, number), retracted_fact_row("id-none", number + 1)]
+                if n == 0
+                else []
             )
             rows = [event(lengths[n] + 1, f"/{number}", data)]
             batch.append(Append(f"r{n}", lengths[n], rows, row, facts=facts))

@@ -8,18 +8,18 @@ from pathlib import Path
 import apsw
 import pytest
 
-from nerve.store.inspection import Damage, Inspection
-from nerve.store.port import INLINE_LIMIT, Append, Definition, Row, RunRow
+from nerve.store.inspection import StoreDamage, StoreInspection
+from nerve.store.port import MAX_INLINE_BYTES, Append, Definition, EventRow, RunRow
 from nerve.store.sqlite import SqliteStore
 from nerve.testing.store_contract import append, event, output, run_row
 
 
-def compare_nothing(row: RunRow, first: Row, last: Row) -> list[str]:
+def compare_nothing(row: RunRow, first: EventRow, last: EventRow) -> list[str]:
     return []
 
 
-def damages(file: Path) -> list[Damage]:
-    return list(Inspection(file, compare_nothing).find_damage())
+def damages(file: Path) -> list[StoreDamage]:
+    return list(StoreInspection(file, compare_nothing).find_damage())
 
 
 @contextmanager
@@ -41,7 +41,7 @@ def filled(file: Path) -> Path:
     store = SqliteStore(file)
     row = run_row("labelled", key="k")._replace(label="l", conversation="c", definition="h")
     pinned = Definition("h", "review", "yaml", "", "")
-    large = event(2, data="x" * (INLINE_LIMIT + 1))
+    large = event(2, data="x" * (MAX_INLINE_BYTES + 1))
     store.append([append(f"run-{n}", 0, 5, run_row(f"run-{n}")) for n in range(20)])
     store.append([Append("labelled", 0, [event(1, "/a"), large, output(3, '"o"')], row, pinned)])
     store.empty_events("labelled", [3])
@@ -50,9 +50,9 @@ def filled(file: Path) -> Path:
 
 
 def test_a_whole_store_has_no_damage(filled: Path) -> None:
-    inspection = Inspection(filled, compare_nothing)
+    inspection = StoreInspection(filled, compare_nothing)
     assert list(inspection.find_damage()) == []
-    assert (inspection.runs, inspection.events) == (21, 103)
+    assert (inspection.run_count, inspection.event_count) == (21, 103)
 
 
 @pytest.mark.parametrize(
@@ -128,13 +128,13 @@ def test_damaged_pages_are_reported_and_end_no_check(filled: Path) -> None:
 
 def test_a_store_is_checked_while_it_is_written_to(file: Path) -> None:
     store = SqliteStore(file)
-    inspection = Inspection(file, compare_nothing)
+    inspection = StoreInspection(file, compare_nothing)
     for number in range(30):
         store.append([append(f"run-{number}", 0, 3, run_row(f"run-{number}"))])
     found = inspection.find_damage()
     assert next(found, None) is None
     store.append([append("run-0", 3, 3, run_row("run-0"))])
-    assert list(Inspection(file, compare_nothing).find_damage()) == []
+    assert list(StoreInspection(file, compare_nothing).find_damage()) == []
     store.close()
 
 

@@ -10,7 +10,7 @@ from nerve.errors import StoreError, StoreFailed
 from nerve.store import migrations
 from nerve.store.port import RunRow
 from nerve.store.sqlite import SqliteStore
-from nerve.testing.store_contract import append, fact, facts, run_row
+from nerve.testing.store_contract import append, append_facts, fact_row, run_row
 from store.processes import news, start
 
 NEWEST = len(migrations.MIGRATIONS)
@@ -36,14 +36,14 @@ print("opened", flush=True)
 
 RACER = """
 import sys
-from nerve.errors import StoreLocked
+from nerve.errors import StoreInUse
 from nerve.store.sqlite import SqliteStore
 print("ready", flush=True)
 sys.stdin.readline()
 try:
     store = SqliteStore(sys.argv[1])
     print("opened", flush=True)
-except StoreLocked:
+except StoreInUse:
     print("refused", flush=True)
 sys.stdin.readline()
 """
@@ -170,12 +170,12 @@ def test_a_kept_file_is_opened_and_used(kept: Path, file: Path) -> None:
         events = store.events(run.run)
         assert events[0].type == "workflow_started"
         row = RunRow(*run[:10], conversation="c", label="feature-42")
-        assert store.append([append(run.run, len(events), 1, row, [fact("a", 1)])]) == [None]
+        assert store.append([append(run.run, len(events), 1, row, [fact_row("a", 1)])]) == [None]
         assert store.run(run.run) == row
         assert run.definition is not None
         assert store.definition(run.definition) is not None
     assert store.runs(conversation="c", label="feature-42") == store.runs()
-    assert store.facts("default") == [fact("a", 1)]
+    assert store.facts("default") == [fact_row("a", 1)]
     assert store.add_message("c", "user", "hello").seq == 1
     store.close()
     assert layout(file)[0] == NEWEST
@@ -193,7 +193,7 @@ def test_a_migrated_file_has_the_layout_of_a_new_one(first_version: Path, tmp_pa
 
 def test_a_later_migration_keeps_what_is_there(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
     store = SqliteStore(file)
-    store.append([append("r", 0, 3, run_row("r")), facts(fact("a", 1))])
+    store.append([append("r", 0, 3, run_row("r")), append_facts(fact_row("a", 1))])
     store.add_message("c", "user", "hello")
     store.close()
     old = layout(file)
@@ -205,7 +205,7 @@ def test_a_later_migration_keeps_what_is_there(monkeypatch: pytest.MonkeyPatch, 
     migrations.MIGRATIONS[-1] = later
     store = SqliteStore(file)
     assert store.events("r") == append("r", 0, 3).rows
-    assert store.facts("default") == [fact("a", 1)]
+    assert store.facts("default") == [fact_row("a", 1)]
     assert len(store.messages("c")) == 1
     store.close()
     assert layout(file)[0] == NEWEST + 1

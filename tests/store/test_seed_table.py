@@ -8,7 +8,7 @@ from typing import Any
 import apsw
 import pytest
 
-from nerve.store.port import Append, Row, RunRow
+from nerve.store.port import Append, EventRow, RunRow
 from nerve.store.sqlite import SqliteStore
 from store.test_migrations import KEPT, restored
 
@@ -50,7 +50,7 @@ def keep(
     started = ("workflow_started", "", {"input": "add a button"})
     given = events if events and events[0][0] == "workflow_started" else (started, *events)
     rows = [
-        Row(seq, BEGAN, type, path, path if type.endswith("_completed") else None, json.dumps(data))
+        EventRow(seq, BEGAN, type, path, path if type.endswith("_completed") else None, json.dumps(data))
         for seq, (type, path, data) in enumerate(given, 1)
     ]
     row = RunRow("r", "default", "feature", state, BEGAN, ended, conversation="c", label="feature-42")

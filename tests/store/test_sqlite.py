@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from nerve.errors import Conflict, StoreBusy, StoreError, StoreFailed
 from nerve.store.memory import MemoryStore
 from nerve.store.migrations import MIGRATIONS
-from nerve.store.port import Append, FactRow, Row, RunRow
+from nerve.store.port import Append, EventRow, FactRow, RunRow
 from nerve.store.sqlite import SqliteStore
+from nerve.store.sqlite_writer import MAX_CACHED_HEADS
 from nerve.store.statements import SQL
-from nerve.store.writer import HEADS
-from nerve.testing.store_contract import StoreContract, append, event, fact, gone, run_row
-from nerve.testing.store_contract import facts as facts_of
+from nerve.testing.store_contract import StoreContract, append, event, fact_row, retracted_fact_row, run_row
+from nerve.testing.store_contract import append_facts as facts_of
 
 
 class TestSqliteStore(StoreContract):
@@ -34,8 +34,13 @@ def test_everything_is_there_when_the_file_is_opened_again(file: Path) -> None:
     first = SqliteStore(file)
     assert first.durable
     first.append([append("r", 0, 3, run_row("r", key="k")), Append("q", 0, [event(1, data="x" * 300_000)])])
-    first.append([facts_of(fact("a", 1), fact("b", 2), fact("c", 3)), facts_of(gone("c", 4), fact("a", 5))])
-    first.append([facts_of(gone("b", 6))])
+    first.append(
+        [
+            facts_of(fact_row("a", 1), fact_row("b", 2), fact_row("c", 3)),
+            facts_of(retracted_fact_row("c", 4), fact_row("a", 5)),
+        ]
+    )
+    first.append([facts_of(retracted_fact_row("b", 6))])
     said = first.add_message("c", "user", "hello")
     first.close()
     second = SqliteStore(file)
@@ -43,7 +48,7 @@ def test_everything_is_there_when_the_file_is_opened_again(file: Path) -> None:
     assert second.events("q") == [event(1, data="x" * 300_000)]
     assert second.run_by_key("default", "k") == run_row("r", key="k")
     assert second.append([append("r", 3)]) == [None]
-    assert second.facts("default") == [fact("a", 5)]
+    assert second.facts("default") == [fact_row("a", 5)]
     assert second.fact_version("default") == 6
     assert second.messages("c") == [said]
     assert second.add_message("c", "user", "again").seq == 2
@@ -94,7 +99,7 @@ def test_all_writes_are_in_immediate_transactions(file: Path) -> None:
         store = SqliteStore(file)
         store.append([append("r", 0, 2, run_row("r")), Append("q", 0, [event(1, "/a", "x" * 300_000)])])
         store.append([Append("q", 1, [event(2, "/a")]), append("r", 2)])
-        store.append([Append("", 0, [], facts=[fact("a", 1)])])
+        store.append([Append("", 0, [], facts=[fact_row("a", 1)])])
         store.add_message("c", "user", "hello")
         store.close()
     finally:
@@ -150,7 +155,7 @@ def test_without_patience_a_thread_that_writes_is_not_waited_for(
         go_on.wait()
 
     with monkeypatch.context() as patched:
-        patched.setattr(store._writer, "say", slowly)
+        patched.setattr(store._writer, "add_message", slowly)
         thread = threading.Thread(target=store.add_message, args=["c", "user", "hello"])
         thread.start()
         writing.wait()
@@ -162,7 +167,7 @@ def test_without_patience_a_thread_that_writes_is_not_waited_for(
 
 
 def test_more_journals_than_are_remembered_go_on_too(store: SqliteStore) -> None:
-    runs = [f"run-{n}" for n in range(HEADS + 100)]
+    runs = [f"run-{n}" for n in range(MAX_CACHED_HEADS + 100)]
     assert not any(store.append([append(run, 0) for run in runs]))
     assert not any(store.append([append(run, 1) for run in runs[:200]]))
     assert all(len(store.events(run)) == 2 for run in runs[:200])
@@ -238,7 +243,8 @@ def parts(draw: st.DrawFn) -> Append:
     run, after, count = draw(names), draw(st.integers(0, 6)), draw(st.integers(0, 3))
     settles = st.none() | st.sampled_from(["/1", "/2", "/3", "/4"])
     events = [
-        Row(after + n, draw(st.floats(0, 2e9)), "t", "/", draw(settles), "{}") for n in range(1, count + 1)
+        EventRow(after + n, draw(st.floats(0, 2e9)), "t", "/", draw(settles), "{}")
+        for n in range(1, count + 1)
     ]
     row = draw(st.none() | rows)
     row = None if row is None else row._replace(run=run)
@@ -281,11 +287,11 @@ def test_a_deletion_that_was_cut_off_is_gone_on_with(
         patched.setattr(store._writer, "delete_more", lambda: False)
         store.delete_runs(["long"])
     assert store.run("long") is None
-    assert store.size("long")[0] == 7000
+    assert store.journal_size("long")[0] == 7000
     assert store._writer.delete_more()
-    assert store.size("long")[0] == 5000
+    assert store.journal_size("long")[0] == 5000
     store.delete_runs([])
-    assert store.size("long")[0] == 0
+    assert store.journal_size("long")[0] == 0
     assert not store._writer.delete_more()
 
 

@@ -99,7 +99,7 @@ def test_a_run_that_cannot_be_read_does_not_hide_the_others(
 def test_a_file_that_is_no_longer_there_takes_nothing_and_says_so(
     store: SqliteStore, file: Path, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nerve.store.connection.LOOK", 0)
+    monkeypatch.setattr("nerve.store.sqlite_connection.FILE_CHECK_INTERVAL_S", 0)
     store.append([append("r", 0)])
     kept = file.rename(file.with_name("kept"))
     if change == "replaced":

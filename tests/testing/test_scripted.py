@@ -6,18 +6,18 @@ import sys
 
 import pytest
 
-from nerve.agents import Assistant, Done, Options, Tool
+from nerve.agents import AssistantText, QueryOptions, ToolCall, TurnFinished
 from nerve.testing import ScriptedProvider
 
 
 async def say(provider, prompt="hello", resume=None, cwd=None, **options):
-    return [chunk async for chunk in provider.query(prompt, cwd, resume, Options(**options))]
+    return [chunk async for chunk in provider.query(prompt, cwd, resume, QueryOptions(**options))]
 
 
 async def test_a_list_is_given_in_turn_and_its_end_is_an_error_that_names_the_prompt():
     provider = ScriptedProvider(["one", "two"])
-    assert await say(provider) == [Assistant("one"), Done("thread-1")]
-    assert await say(provider) == [Assistant("two"), Done("thread-2")]
+    assert await say(provider) == [AssistantText("one"), TurnFinished("thread-1")]
+    assert await say(provider) == [AssistantText("two"), TurnFinished("thread-2")]
     with pytest.raises(LookupError, match="all 2 scripted answers are used up; the prompt was: third"):
         await say(provider, "third")
     assert len(provider.calls) == 3
@@ -25,9 +25,9 @@ async def test_a_list_is_given_in_turn_and_its_end_is_an_error_that_names_the_pr
 
 async def test_the_first_pattern_that_is_found_in_the_prompt_answers():
     provider = ScriptedProvider({r"^Plan\b": "a plan", "(?i)review": "a review", "": "anything"})
-    assert (await say(provider, "Plan the review"))[0] == Assistant("a plan")
-    assert (await say(provider, "Please REVIEW"))[0] == Assistant("a review")
-    assert (await say(provider, "Planning"))[0] == Assistant("anything")
+    assert (await say(provider, "Plan the review"))[0] == AssistantText("a plan")
+    assert (await say(provider, "Please REVIEW"))[0] == AssistantText("a review")
+    assert (await say(provider, "Planning"))[0] == AssistantText("anything")
 
 
 async def test_a_prompt_that_no_pattern_matches_is_an_error_that_names_both():
@@ -39,8 +39,8 @@ async def test_a_function_answers_sync_or_async():
     async def later(call):
         return call.prompt.upper()
 
-    assert (await say(ScriptedProvider(later)))[0] == Assistant("HELLO")
-    assert (await say(ScriptedProvider(lambda call: call.cwd), cwd="/tmp"))[0] == Assistant("/tmp")
+    assert (await say(ScriptedProvider(later)))[0] == AssistantText("HELLO")
+    assert (await say(ScriptedProvider(lambda call: call.cwd), cwd="/tmp"))[0] == AssistantText("/tmp")
 
 
 async def test_a_call_is_noted_before_it_is_answered():
@@ -67,18 +67,18 @@ async def test_an_answer_can_be_chunks():
             {"text": "t"},
             {"tool": "Bash"},
             ["a", {"tool": "Bash", "input": {"command": "ls"}}, {"text": "b"}, {"usage": {"tokens": 1}}],
-            [Tool("Read"), Done("mine"), "never"],
+            [ToolCall("Read"), TurnFinished("mine"), "never"],
         ]
     )
-    assert await say(provider) == [Assistant("t"), Done("thread-1")]
-    assert await say(provider) == [Tool("Bash"), Done("thread-2")]
+    assert await say(provider) == [AssistantText("t"), TurnFinished("thread-1")]
+    assert await say(provider) == [ToolCall("Bash"), TurnFinished("thread-2")]
     assert await say(provider) == [
-        Assistant("a"),
-        Tool("Bash", {"command": "ls"}),
-        Assistant("b"),
-        Done("thread-3", {"tokens": 1}),
+        AssistantText("a"),
+        ToolCall("Bash", {"command": "ls"}),
+        AssistantText("b"),
+        TurnFinished("thread-3", {"tokens": 1}),
     ]
-    assert await say(provider) == [Tool("Read"), Done("mine")]
+    assert await say(provider) == [ToolCall("Read"), TurnFinished("mine")]
 
 
 @pytest.mark.parametrize("answer", [RuntimeError("no"), ["first", RuntimeError("no")]])
@@ -108,7 +108,7 @@ def test_importing_it_loads_neither_the_core_nor_pytest():
 async def test_an_answer_can_take_its_time():
     provider = ScriptedProvider([["one", {"delay": 0.01}, "two"]])
     began = asyncio.get_running_loop().time()
-    assert await say(provider) == [Assistant("one"), Assistant("two"), Done("thread-1")]
+    assert await say(provider) == [AssistantText("one"), AssistantText("two"), TurnFinished("thread-1")]
     assert asyncio.get_running_loop().time() - began >= 0.01
 
 

@@ -4,46 +4,46 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nerve.agents.port import (
-    Assistant,
-    Begun,
+from nerve.agents.provider import (
+    AssistantText,
     Capabilities,
     Chunk,
-    Decision,
-    Done,
     HostTool,
-    Options,
-    Permission,
-    Plan,
+    PermissionDecision,
+    PermissionRequest,
+    PlanUpdate,
     Provider,
-    Thought,
-    Tool,
+    QueryOptions,
+    Reasoning,
+    ThreadStarted,
+    ToolCall,
     ToolUpdate,
+    TurnFinished,
+    TurnUsage,
     Unavailable,
-    Usage,
 )
 
 if TYPE_CHECKING:
-    from nerve.agents.node import AgentNode
+    from nerve.agents.agent_node import AgentNode
 
 __all__ = [
     "AgentNode",
-    "Assistant",
-    "Begun",
+    "AssistantText",
     "Capabilities",
     "Chunk",
-    "Decision",
-    "Done",
     "HostTool",
-    "Options",
-    "Permission",
-    "Plan",
+    "PermissionDecision",
+    "PermissionRequest",
+    "PlanUpdate",
     "Provider",
-    "Thought",
-    "Tool",
+    "QueryOptions",
+    "Reasoning",
+    "ThreadStarted",
+    "ToolCall",
     "ToolUpdate",
+    "TurnFinished",
+    "TurnUsage",
     "Unavailable",
-    "Usage",
 ]
 
 
@@ -51,6 +51,6 @@ def __getattr__(name: str) -> Any:
     """The port costs nothing to import; the node, which needs the core, is imported when it is used."""
     if name != "AgentNode":
         raise AttributeError(f"module 'nerve.agents' has no attribute '{name}'")
-    from nerve.agents.node import AgentNode
+    from nerve.agents.agent_node import AgentNode
 
     return AgentNode

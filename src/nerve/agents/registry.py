@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from nerve.agents.port import Provider
+from nerve.agents.provider import Provider
 from nerve.errors import NerveError
 
-GROUP = "nerve.providers"
+ENTRY_POINT_GROUP = "nerve.providers"
 """A package offers providers under this group of entry points: name = "module:factory"."""
 
 
@@ -18,22 +18,22 @@ class UnknownProvider(NerveError):
     """No installed package offers a provider of that name, or it does not take the settings."""
 
 
-def names() -> list[str]:
+def installed_provider_names() -> list[str]:
     """The names of all providers that installed packages offer."""
-    return sorted({point.name for point in entry_points(group=GROUP)})
+    return sorted({point.name for point in entry_points(group=ENTRY_POINT_GROUP)})
 
 
-def make(name: str, settings: Mapping[str, Any] | None = None) -> Provider:
+def create_provider(name: str, settings: Mapping[str, Any] | None = None) -> Provider:
     """The provider of that name; `settings` are what its factory takes.
 
     The setting `kind` names the provider to use, if it is another: `make("gemini", {"kind": "acp", …})`.
     """
-    given = dict(settings or {})
-    kind = given.pop("kind", name)
-    factory = _factory(kind)
-    _check(kind, factory, given)
+    arguments = dict(settings or {})
+    kind = arguments.pop("kind", name)
+    factory = _find_factory(kind)
+    _check_provider_settings(kind, factory, arguments)
     try:
-        provider: Provider = factory(**given)
+        provider: Provider = factory(**arguments)
     except (TypeError, ValueError) as error:
         raise UnknownProvider(f"the provider '{kind}' does not take its settings: {error}") from error
     if kind != name:
@@ -41,15 +41,17 @@ def make(name: str, settings: Mapping[str, Any] | None = None) -> Provider:
     return provider
 
 
-def _factory(kind: str) -> Callable[..., Provider]:
-    found = {point.name: point for point in entry_points(group=GROUP)}
-    if kind not in found:
-        known = ", ".join(sorted(found)) or "none"
-        raise UnknownProvider(f"there is no provider '{kind}'; there are: {known}{_near(kind, found)}")
-    return _load(found[kind])
+def _find_factory(kind: str) -> Callable[..., Provider]:
+    points = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
+    if kind not in points:
+        names = ", ".join(sorted(points)) or "none"
+        raise UnknownProvider(
+            f"there is no provider '{kind}'; there are: {names}{_suggest_name(kind, points)}"
+        )
+    return _load_factory(points[kind])
 
 
-def _load(point: EntryPoint) -> Callable[..., Provider]:
+def _load_factory(point: EntryPoint) -> Callable[..., Provider]:
     try:
         factory: Callable[..., Provider] = point.load()
     except (ImportError, AttributeError) as error:
@@ -59,24 +61,27 @@ def _load(point: EntryPoint) -> Callable[..., Provider]:
     return factory
 
 
-def _check(kind: str, factory: Callable[..., Provider], given: Mapping[str, Any]) -> None:
+def _check_provider_settings(
+    kind: str, factory: Callable[..., Provider], arguments: Mapping[str, Any]
+) -> None:
     """Say which setting is wrong, instead of the TypeError of a call."""
-    takes = inspect.signature(factory).parameters.values()
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in takes):
+    parameters = inspect.signature(factory).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return
-    known = {parameter.name: parameter for parameter in takes}
-    for name in given:
+    known = {parameter.name: parameter for parameter in parameters}
+    for name in arguments:
         if name not in known:
-            listed = ", ".join(known) or "none"
+            setting_names = ", ".join(known) or "none"
             raise UnknownProvider(
-                f"the provider '{kind}' has no setting '{name}'; it has: {listed}{_near(name, known)}"
+                f"the provider '{kind}' has no setting '{name}'; it has: "
+                f"{setting_names}{_suggest_name(name, known)}"
             )
     for name, parameter in known.items():
-        if parameter.default is parameter.empty and name not in given:
+        if parameter.default is parameter.empty and name not in arguments:
             raise UnknownProvider(f"the provider '{kind}' needs the setting '{name}'")
 
 
-def _near(name: str, known: Mapping[str, Any]) -> str:
-    from nerve.core.suggest import suggest
+def _suggest_name(name: str, known: Mapping[str, Any]) -> str:
+    from nerve.core.suggest import did_you_mean_hint
 
-    return suggest(name, known)
+    return did_you_mean_hint(name, known)

@@ -6,7 +6,7 @@ from nerve.api.errors import ApiError
 from nerve.api.operations import OPERATIONS, Operation
 
 if TYPE_CHECKING:
-    from nerve.api.door import Api
+    from nerve.api.service import Api
 
 __all__ = ["OPERATIONS", "Api", "ApiError", "Operation"]
 
@@ -15,6 +15,6 @@ def __getattr__(name: str) -> Any:
     """The door itself is opened by those who have a session; a client has none."""
     if name != "Api":
         raise AttributeError(f"module 'nerve.api' has no attribute '{name}'")
-    from nerve.api.door import Api
+    from nerve.api.service import Api
 
     return Api

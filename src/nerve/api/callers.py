@@ -15,27 +15,27 @@ class Caller:
     `via` is the door, or the screen that a process of our own user says it is.
     """
 
-    who: str
+    identity: str
     via: str
     scope: str | None = None
     pid: int | None = None
 
-    def about(self) -> dict[str, Any]:
+    def audit_fields(self) -> dict[str, Any]:
         """What is recorded beside who it was."""
-        told = {"via": self.via, "scope": self.scope, "pid": self.pid}
-        return {name: value for name, value in told.items() if value is not None}
+        fields = {"via": self.via, "scope": self.scope, "pid": self.pid}
+        return {name: value for name, value in fields.items() if value is not None}
 
 
-HERE = Caller("api", "api")
+LOCAL_CALLER = Caller("api", "api")
 """Code in the same process."""
 
 
-def person(via: str) -> Caller:
+def person_caller(via: str) -> Caller:
     """Whoever sits before a screen of this process."""
-    return Caller(f"unix:{user()}", via, pid=os.getpid())
+    return Caller(f"unix:{current_user_name()}", via, pid=os.getpid())
 
 
-def user() -> str:
+def current_user_name() -> str:
     """The name of the user whose process this is, whatever its environment says."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name

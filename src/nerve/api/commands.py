@@ -7,24 +7,24 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from nerve.api import models
-from nerve.api.answering import answer
-from nerve.api.collecting import collect
+from nerve.api.answer_gate import answer
+from nerve.api.delete_runs import collect
 from nerve.api.errors import ApiError
-from nerve.api.once import under_key
-from nerve.api.reloading import reload
-from nerve.api.telling import fact_told, found, run_told, whole_name, workflow_told
+from nerve.api.idempotency import with_key_lock
+from nerve.api.reload import reload
+from nerve.api.responses import complete_unique_name, fact_response, find_run, run_response, workflow_response
+from nerve.core.json_codec import decode_json, encode_json
 from nerve.core.limits import Limits
-from nerve.core.session import loading
-from nerve.core.values import decode, encode
 from nerve.core.workflow import Workflow, WorkflowRun, WorkflowState
 from nerve.dataspace import Change, Record
-from nerve.engine.failures import failures
-from nerve.engine.fork import forked_from
+from nerve.engine.fork import fork_source_of
+from nerve.journal.failures import find_failures
+from nerve.session import loader
 from nerve.store.port import Append, ReplyRow, RunRow
 
 if TYPE_CHECKING:
-    from nerve.core.session import Session
-    from nerve.router.gates import Waiting
+    from nerve.router.open_gates import WaitingGate
+    from nerve.session import Session
 
 __all__ = [
     "answer",
@@ -44,262 +44,288 @@ __all__ = [
     "stop",
 ]
 
-Kind = Literal["workflow", "conversation", "question"]
+RouteKind = Literal["workflow", "conversation", "question"]
 
-RESTS = (WorkflowState.PAUSED, WorkflowState.HELD)
+IDLE_STATES = (WorkflowState.PAUSED, WorkflowState.HELD)
 
 
-async def define(session: Session, asked: models.Define) -> models.WorkflowTold:
+async def define(session: Session, request: models.DefineRequest) -> models.WorkflowResponse:
     """A text is never taken for the name of a file."""
-    read = loading.read_text(session, asked.source, asked.notation, asked.file, asked.prompts)
-    workflow = loading.made(session, read)
-    told, reply = workflow_told(workflow), asked._reply
-    if asked.keep:
-        saying = None if reply is None else lambda _: reply.row(told)
-        await session.dataspace.define(workflow, asked._caller.who, saying)
+    definition = loader.read_checked_definition(
+        session, request.source, request.notation, request.file, request.prompts
+    )
+    workflow = loader.make_defined_workflow(session, definition)
+    response, reply = workflow_response(workflow), request._reply
+    if request.keep:
+        make_reply_row = None if reply is None else lambda _: reply.completed_row(response)
+        await session.dataspace.define(workflow, request._caller.identity, make_reply_row)
     else:
-        await pin(session, workflow)
-    return told
+        await store_definition(session, workflow)
+    return response
 
 
-async def pin(session: Session, workflow: Workflow) -> None:
+async def store_definition(session: Session, workflow: Workflow) -> None:
     """Keep what runs can be started from, under no name."""
-    store, part = session.engine.store, Append("", 0, (), definition=session.engine.definition(workflow))
+    store, part = session.engine.store, Append("", 0, (), definition=session.engine.definition_of(workflow))
     if store.durable:
         await asyncio.to_thread(store.append, [part])
     else:
         store.append([part])
 
 
-async def start(session: Session, asked: models.Start) -> models.RunTold:
-    name = startable(session, asked.workflow) if asked.definition is None else pinned(session, asked)
-    about = {"label": asked.label, "branch": asked.branch, "conversation": asked.conversation}
+async def start(session: Session, request: models.StartRequest) -> models.RunResponse:
+    name = (
+        resolve_startable(session, request.workflow)
+        if request.definition is None
+        else resolve_definition(session, request)
+    )
+    metadata = {"label": request.label, "branch": request.branch, "conversation": request.conversation}
 
     async def begin(_: object = None) -> WorkflowRun:
-        if asked.key is not None:
-            given = Started(name, asked.input, asked.params, about, asked.limits, asked.definition)
-            check_same(session, asked.key, given)
+        if request.key is not None:
+            arguments = StartArguments(
+                name, request.input, request.params, metadata, request.limits, request.definition
+            )
+            check_start_key(session, request.key, arguments)
         return await session.start(
             name,
-            asked.input,
-            asked.params,
-            asked.key,
-            limits=asked.limits,
-            label=asked.label,
-            branch=asked.branch,
-            conversation=asked.conversation,
-            definition=asked.definition,
+            request.input,
+            request.params,
+            request.key,
+            limits=request.limits,
+            label=request.label,
+            branch=request.branch,
+            conversation=request.conversation,
+            definition=request.definition,
         )
 
-    run = await (begin() if asked.key is None else under_key(session, "start", asked.key, begin))
-    if asked.wait:
-        await at_rest(session, run)
-    return run_told(run)
+    run = await (begin() if request.key is None else with_key_lock(session, "start", request.key, begin))
+    if request.wait:
+        await wait_until_run_idle(session, run)
+    return run_response(run)
 
 
-class Started(NamedTuple):
+class StartArguments(NamedTuple):
     """What a run is started with."""
 
     workflow: str
     input: Any
     params: Mapping[str, Any]
-    about: Mapping[str, str | None]
+    metadata: Mapping[str, str | None]
     limits: Mapping[str, Any] | None = None
     definition: str | None = None
 
 
-def check_same(session: Session, key: str, asked: Started) -> None:
+def check_start_key(session: Session, key: str, arguments: StartArguments) -> None:
     """A key is for one start: what comes with it again is the same, and what is left out its default."""
     row = session.engine.store.run_by_key(session.name, key)
-    if row is not None and (wrong := difference(session, row, asked)):
-        told = f"key '{key}' is that of run '{row.run}', which was started with another {wrong}"
-        raise ApiError("conflict", told, "Use a new key for a new run.", {"run_id": row.run})
+    if row is not None and (difference_name := find_start_difference(session, row, arguments)):
+        message = f"key '{key}' is that of run '{row.run}', which was started with another {difference_name}"
+        raise ApiError("conflict", message, "Use a new key for a new run.", {"run_id": row.run})
 
 
-def difference(session: Session, row: RunRow, asked: Started) -> str | None:
-    if row.workflow != asked.workflow:
+def find_start_difference(session: Session, row: RunRow, arguments: StartArguments) -> str | None:
+    if row.workflow != arguments.workflow:
         return f"workflow, '{row.workflow}'"
-    start = decode(session.engine.store.events(row.run, limit=1)[0].data)
-    if asked.definition not in (None, start["definition"]):
+    start = decode_json(session.engine.store.events(row.run, limit=1)[0].data)
+    if arguments.definition not in (None, start["definition"]):
         return "definition"
-    workflow = session.engine.handle(row).workflow
+    workflow = session.engine.run_handle(row).workflow
     try:
-        params = workflow.check_params(asked.params)
+        params = workflow.check_params(arguments.params)
     except ValueError:
         return "input"
-    if not same([start["input"], start["params"]], [asked.input, params]):
+    if not is_same_json([start["input"], start["params"]], [arguments.input, params]):
         return "input"
-    if asked.limits is not None and not same(start["limits"], Limits.of(asked.limits).to_dict()):
+    if arguments.limits is not None and not is_same_json(
+        start["limits"], Limits.of(arguments.limits).to_dict()
+    ):
         return "limit"
-    return next((name for name, value in asked.about.items() if start.get(name) != value), None)
+    return next((name for name, value in arguments.metadata.items() if start.get(name) != value), None)
 
 
-def same(one: Any, other: Any) -> bool:
-    return encode(one, True, None) == encode(other, True, None)
+def is_same_json(one: Any, other: Any) -> bool:
+    return encode_json(one, True, None) == encode_json(other, True, None)
 
 
-def startable(session: Session, name: str) -> str:
+def resolve_startable(session: Session, name: str) -> str:
     """The name of a workflow, a node or a graph, of which the beginning may be given."""
-    name = whole_name(name, [*session.workflows, *session.graphs, *session.nodes]) or name
-    if session.startable(name) is None:
+    name = complete_unique_name(name, [*session.workflows, *session.graphs, *session.nodes]) or name
+    if session.find_startable(name) is None:
         raise ApiError("not_found", f"Workflow '{name}' not found", "See the list: nerve workflow list")
     return name
 
 
-def pinned(session: Session, asked: models.Start) -> str:
+def resolve_definition(session: Session, request: models.StartRequest) -> str:
     """The name of a workflow that was once defined so."""
-    found = session.engine.store.definition(str(asked.definition))
-    if found is None or found.workflow != asked.workflow:
-        told = f"workflow '{asked.workflow}' was not defined as '{asked.definition}'"
-        raise ApiError("not_found", told, "Define it, and start it with the hash that you are told.")
-    return found.workflow
+    definition = session.engine.store.definition(str(request.definition))
+    if definition is None or definition.workflow != request.workflow:
+        message = f"workflow '{request.workflow}' was not defined as '{request.definition}'"
+        raise ApiError("not_found", message, "Define it, and start it with the hash that you are told.")
+    return definition.workflow
 
 
-async def at_rest(session: Session, run: WorkflowRun) -> None:
+async def wait_until_run_idle(session: Session, run: WorkflowRun) -> None:
     """Return when the run has ended, or somebody must do something before it goes on."""
-    while not (run.is_complete or rests(run) or session.engine.waits_for_others(run)):
-        await run._change()
-    await session.engine.written(run)
+    while not (run.is_complete or is_paused_or_held(run) or session.engine.waits_for_person_or_fact(run)):
+        await run._wait_for_change()
+    await session.engine.wait_durable(run)
 
 
-def rests(run: WorkflowRun) -> bool:
+def is_paused_or_held(run: WorkflowRun) -> bool:
     """Whether a run, or a child of it, goes on only when somebody lets it."""
-    return run.state in RESTS or any(map(rests, run._children.values()))
+    return run.state in IDLE_STATES or any(map(is_paused_or_held, run._children.values()))
 
 
-async def signal(session: Session, asked: models.SignalSent) -> models.Done:
-    reply, record = asked._reply, ["signal", asked.label, {"key": asked.key, "value": asked.value}]
-    saying = None if reply is None else lambda _: reply.row(models.Done())
-    await session.dataspace.assert_fact(record, asked._caller.who, saying)
-    return models.Done()
+async def signal(session: Session, request: models.SignalRequest) -> models.DoneResponse:
+    reply, record = request._reply, ["signal", request.label, {"key": request.key, "value": request.value}]
+    make_reply_row = None if reply is None else lambda _: reply.completed_row(models.DoneResponse())
+    await session.dataspace.assert_fact(record, request._caller.identity, make_reply_row)
+    return models.DoneResponse()
 
 
-async def assert_fact(session: Session, asked: models.Facts) -> models.FactTold:
-    record = Record.of(asked.fact)
-    present = session.dataspace.facts
-    reply = asked._reply
-    saying = None if reply is None else lambda changes: reply.row(fact_told(changes[0].fact))
-    change = await session.dataspace.assert_fact(record, asked._caller.who, saying)
+async def assert_fact(session: Session, request: models.FactRequest) -> models.FactResponse:
+    record = Record.of(request.fact)
+    find_facts = session.dataspace.facts
+    reply = request._reply
+    make_reply_row = (
+        None if reply is None else lambda changes: reply.completed_row(fact_response(changes[0].fact))
+    )
+    change = await session.dataspace.assert_fact(record, request._caller.identity, make_reply_row)
     # What was there already may be told with more: a definition has its id.
-    there = [] if change is not None else [*present(record), *present(record.to_json())]
-    fact = change.fact if change is not None else next(iter(there), None)
+    existing = [] if change is not None else [*find_facts(record), *find_facts(record.to_json())]
+    fact = change.fact if change is not None else next(iter(existing), None)
     if fact is None:
         raise ApiError("conflict", f"{record} was retracted at once")
-    return fact_told(fact)
+    return fact_response(fact)
 
 
-async def retract(session: Session, asked: models.Facts) -> models.FactsTold:
-    def told(changes: list[Change]) -> models.FactsTold:
-        return models.FactsTold(facts=[fact_told(change.fact) for change in changes])
+async def retract(session: Session, request: models.FactRequest) -> models.FactPage:
+    def build_response(changes: list[Change]) -> models.FactPage:
+        return models.FactPage(facts=[fact_response(change.fact) for change in changes])
 
-    reply = asked._reply
-    saying = None if reply is None else lambda changes: reply.row(told(changes))
-    gone = await session.dataspace.retract(asked.fact, asked._caller.who, saying)
-    return models.FactsTold(facts=[fact_told(fact) for fact in gone])
+    reply = request._reply
+    make_reply_row = None if reply is None else lambda changes: reply.completed_row(build_response(changes))
+    retracted = await session.dataspace.retract(request.fact, request._caller.identity, make_reply_row)
+    return models.FactPage(facts=[fact_response(fact) for fact in retracted])
 
 
-async def pause(session: Session, asked: models.Pause) -> models.RunTold:
-    run = found(session, asked.run)
+async def pause(session: Session, request: models.PauseRequest) -> models.RunResponse:
+    run = find_run(session, request.run)
     await run.pause()
-    return run_told(run)
+    return run_response(run)
 
 
-async def resume(session: Session, asked: models.Resume) -> models.RunTold:
-    run = found(session, asked.run)
-    await run.resume(limits=asked.limits, with_changes=asked.with_changes, reply=begun(asked))
-    return run_told(run)
+async def resume(session: Session, request: models.ResumeRequest) -> models.RunResponse:
+    run = find_run(session, request.run)
+    await run.resume(
+        limits=request.limits, with_changes=request.with_changes, reply=started_reply_row(request)
+    )
+    return run_response(run)
 
 
-async def steer(session: Session, asked: models.Steer) -> models.Steered:
-    run = found(session, asked.run)
-    reply = asked._reply
+async def steer(session: Session, request: models.SteerRequest) -> models.SteerResponse:
+    run = find_run(session, request.run)
+    reply = request._reply
 
-    def told(path: str) -> models.Steered:
-        return models.Steered(run_id=run.run_id, path=path, text=asked.text)
+    def build_response(path: str) -> models.SteerResponse:
+        return models.SteerResponse(run_id=run.run_id, path=path, text=request.text)
 
-    saying = None if reply is None else lambda path: reply.row(told(path))
-    return told(await run.steer(asked.text, asked.path, by=asked._caller.who, saying=saying))
-
-
-async def stop(session: Session, asked: models.Stop) -> models.RunTold:
-    run = found(session, asked.run)
-    await run.stop(asked.reason)
-    return run_told(run)
+    make_reply_row = None if reply is None else lambda path: reply.completed_row(build_response(path))
+    return build_response(
+        await run.steer(request.text, request.path, by=request._caller.identity, saying=make_reply_row)
+    )
 
 
-async def fork(session: Session, asked: models.Fork) -> models.RunTold:
-    run = found(session, asked.run)
-    changed = {"input": asked.input} if "input" in asked.model_fields_set else {}
-    options = {"overrides": asked.overrides, "limits": asked.limits, **changed}
-    check_source(session, run, asked)
-    forked = await session.fork(run.run_id, asked.at, key=asked.key, reply=begun(asked), **options)
-    return run_told(forked)
+async def stop(session: Session, request: models.StopRequest) -> models.RunResponse:
+    run = find_run(session, request.run)
+    await run.stop(request.reason)
+    return run_response(run)
 
 
-def check_source(session: Session, run: WorkflowRun, asked: models.Command) -> None:
+async def fork(session: Session, request: models.ForkRequest) -> models.RunResponse:
+    run = find_run(session, request.run)
+    changed = {"input": request.input} if "input" in request.model_fields_set else {}
+    options = {"overrides": request.overrides, "limits": request.limits, **changed}
+    check_fork_key(session, run, request)
+    forked = await session.fork(
+        run.run_id, request.at, key=request.key, reply=started_reply_row(request), **options
+    )
+    return run_response(forked)
+
+
+def check_fork_key(session: Session, run: WorkflowRun, request: models.CommandRequest) -> None:
     """Refuse a key that is of another run than a fork of this one."""
-    key, store = asked.key, session.engine.store
-    made = None if key is None else store.run_by_key(session.name, key)
-    if made is not None and forked_from(session.engine, made.run) != run.run_id:
-        told = f"key '{key}' is that of run '{made.run}', which is no fork of '{run.run_id}'"
-        raise ApiError("conflict", told, "Use a new key for a new run.", {"run_id": made.run})
+    key, store = request.key, session.engine.store
+    existing = None if key is None else store.run_by_key(session.name, key)
+    if existing is not None and fork_source_of(session.engine, existing.run) != run.run_id:
+        message = f"key '{key}' is that of run '{existing.run}', which is no fork of '{run.run_id}'"
+        raise ApiError("conflict", message, "Use a new key for a new run.", {"run_id": existing.run})
 
 
-async def retry(session: Session, asked: models.Skip) -> models.RunTold:
-    run = found(session, asked.run)
+async def retry(session: Session, request: models.SkipRequest) -> models.RunResponse:
+    run = find_run(session, request.run)
     if not run.is_complete:
-        await run.retry(asked.path or None, reply=begun(asked))
-        return run_told(run)
-    check_source(session, run, asked)
-    if asked.path:
-        return run_told(await session.fork(run.run_id, asked.path, key=asked.key, reply=begun(asked)))
-    if run.state is not WorkflowState.FAILED and not failures(session.engine.store.events(run.run_id)):
+        await run.retry(request.path or None, reply=started_reply_row(request))
+        return run_response(run)
+    check_fork_key(session, run, request)
+    if request.path:
+        return run_response(
+            await session.fork(run.run_id, request.path, key=request.key, reply=started_reply_row(request))
+        )
+    if run.state is not WorkflowState.FAILED and not find_failures(session.engine.store.events(run.run_id)):
         raise ApiError("conflict", f"nothing has failed in run '{run.run_id}'", "Start it again, or fork it.")
-    return run_told(await session.retry(run.run_id, asked.key, reply=begun(asked)))
+    return run_response(await session.retry(run.run_id, request.key, reply=started_reply_row(request)))
 
 
-async def skip(session: Session, asked: models.Skip) -> models.RunTold:
-    run = found(session, asked.run)
-    await run.skip(asked.path, asked.output, reply=begun(asked))
-    return run_told(run)
+async def skip(session: Session, request: models.SkipRequest) -> models.RunResponse:
+    run = find_run(session, request.run)
+    await run.skip(request.path, request.output, reply=started_reply_row(request))
+    return run_response(run)
 
 
-def begun(asked: models.Asked) -> ReplyRow | None:
+def started_reply_row(request: models.ApiRequest) -> ReplyRow | None:
     """What a store keeps together with what a command does, if it has a key."""
-    return None if asked._reply is None else asked._reply.begun()
+    return None if request._reply is None else request._reply.started_row()
 
 
-async def route(session: Session, asked: models.Route) -> models.RouteTold:
-    from nerve.router import Chosen, Conversation, project_router
+async def route(session: Session, request: models.RouteRequest) -> models.RouteResponse:
+    from nerve.router import ConversationDecision, WorkflowDecision, project_router
     from nerve.router import start as start_decided
-    from nerve.router.gates import ask_for_gate
+    from nerve.router.open_gates import ask_for_gate
 
-    decision = await project_router(session).route(asked.text)
-    started = asked.key is not None and session.engine.store.run_by_key(session.name, asked.key) is not None
-    if asked.start and not started:
-        waiting = await waiting_gates(session, None if asked.watching else asked.conversation)
-        decision = ask_for_gate(decision, waiting, asked.watching) or decision
+    decision = await project_router(session).route(request.text)
+    started = (
+        request.key is not None and session.engine.store.run_by_key(session.name, request.key) is not None
+    )
+    if request.start and not started:
+        waiting = await list_waiting_gates(session, None if request.watching else request.conversation)
+        decision = ask_for_gate(decision, waiting, request.watching) or decision
     run = None
-    if asked.start:
-        if asked.key is not None and isinstance(decision, Chosen):
-            about = {"conversation": asked.conversation}
-            given = Started(decision.workflow, decision.intent, decision.inputs, about)
-            check_same(session, asked.key, given)
-        run = await start_decided(session, decision, asked.conversation, key=asked.key)
-    kind: Kind = "question"
-    if isinstance(decision, Chosen | Conversation):
-        kind = "workflow" if isinstance(decision, Chosen) else "conversation"
-    told = {name: value for name, value in decision.to_dict().items() if name != "kind" and value is not None}
-    return models.RouteTold(kind=kind, run=run_told(run) if run is not None else None, **told)
+    if request.start:
+        if request.key is not None and isinstance(decision, WorkflowDecision):
+            metadata = {"conversation": request.conversation}
+            arguments = StartArguments(decision.workflow, decision.intent, decision.inputs, metadata)
+            check_start_key(session, request.key, arguments)
+        run = await start_decided(session, decision, request.conversation, key=request.key)
+    kind: RouteKind = "question"
+    if isinstance(decision, WorkflowDecision | ConversationDecision):
+        kind = "workflow" if isinstance(decision, WorkflowDecision) else "conversation"
+    decision_fields = {
+        name: value for name, value in decision.to_dict().items() if name != "kind" and value is not None
+    }
+    return models.RouteResponse(
+        kind=kind, run=run_response(run) if run is not None else None, **decision_fields
+    )
 
 
-async def waiting_gates(session: Session, conversation: str | None = None) -> list[Waiting]:
+async def list_waiting_gates(session: Session, conversation: str | None = None) -> list[WaitingGate]:
     """Return the open gates of all runs, or of those of a conversation, with the run that no other called."""
     from nerve.api.queries import gates
-    from nerve.router.gates import Waiting
+    from nerve.router.open_gates import WaitingGate
 
-    found = []
-    for gate in (await gates(session, models.Nothing())).gates:
+    waiting = []
+    for gate in (await gates(session, models.EmptyRequest())).gates:
         run_id, store = gate.run_id, session.engine.store
         while (row := store.run(run_id)) is not None and row.parent is not None:
             run_id = row.parent
@@ -307,5 +333,5 @@ async def waiting_gates(session: Session, conversation: str | None = None) -> li
             continue  # other people write there
         answers = tuple(gate.choices or gate.options or ())
         workflow = row.workflow if row is not None else gate.workflow or ""
-        found.append(Waiting(gate.gate_id, gate.prompt, answers, run_id, workflow))
-    return found
+        waiting.append(WaitingGate(gate.gate_id, gate.prompt, answers, run_id, workflow))
+    return waiting

@@ -14,11 +14,11 @@ from nerve.errors import (
     StoreBusy,
     StoreError,
     StoreFull,
-    StoreLocked,
+    StoreInUse,
     WorkflowAbsent,
 )
 
-STATUS = {
+STATUS_BY_CODE = {
     "bad_request": 400,
     "unauthorized": 401,
     "forbidden": 403,
@@ -38,7 +38,7 @@ STATUS = {
 }
 """Every code, and the HTTP status that says the same."""
 
-FIXES = {
+DEFAULT_FIXES = {
     "bad_request": "See what is taken: nerve schema openapi",
     "unauthorized": "Send the token as: Authorization: Bearer TOKEN",
     "forbidden": "Use a token that may do it.",
@@ -64,63 +64,68 @@ class ApiError(NerveError):
 
     def __init__(self, code: str, message: str, fix: str = "", details: dict[str, Any] | None = None) -> None:
         super().__init__(message)
-        self.code, self.message, self.fix, self.details = code, message, fix or FIXES[code], details or {}
+        self.code, self.message, self.fix, self.details = (
+            code,
+            message,
+            fix or DEFAULT_FIXES[code],
+            details or {},
+        )
 
     @property
     def status(self) -> int:
         """The HTTP status of this error."""
-        return STATUS[self.code]
+        return STATUS_BY_CODE[self.code]
 
     def to_dict(self) -> dict[str, Any]:
         """The error as it is sent: `code`, `message` and `fix`, with what else belongs to it."""
-        told: dict[str, Any] = {"code": self.code, "message": self.message, "fix": self.fix}
-        return told | ({"details": self.details} if self.details else {})
+        fields: dict[str, Any] = {"code": self.code, "message": self.message, "fix": self.fix}
+        return fields | ({"details": self.details} if self.details else {})
 
     @classmethod
-    def read(cls, data: dict[str, Any]) -> ApiError:
+    def from_dict(cls, data: dict[str, Any]) -> ApiError:
         """The error that another process told."""
         code = data.get("code", "internal")
         return cls(
-            code if code in STATUS else "internal",
+            code if code in STATUS_BY_CODE else "internal",
             str(data.get("message", "")),
             str(data.get("fix", "")),
             data.get("details"),
         )
 
 
-class NotTaken(ApiError):
+class InvalidRequest(ApiError):
     """What was asked for is not as it is taken; the fix names what is."""
 
-    def __init__(self, code: str, message: str, takes: Iterable[str]) -> None:
-        super().__init__(code, message, f"It takes: {', '.join(takes) or 'nothing'}.")
+    def __init__(self, code: str, message: str, accepted_names: Iterable[str]) -> None:
+        super().__init__(code, message, f"It takes: {', '.join(accepted_names) or 'nothing'}.")
 
 
-class RunAbsent(ApiError):
+class RunNotFound(ApiError):
     """No run goes by that name."""
 
     def __init__(self, name: str) -> None:
         super().__init__("not_found", f"Workflow run '{name}' not found", "See the list: nerve runs")
 
 
-def told(error: Exception) -> ApiError:
+def to_api_error(error: Exception) -> ApiError:
     """Any error as the api tells it; what nobody foresaw is internal, and says only its type."""
-    from nerve.agents.port import Unavailable
+    from nerve.agents.provider import Unavailable
     from nerve.dataspace import Lagged, NotAPattern, NotARecord
-    from nerve.spec.source import Unreadable
+    from nerve.text.source import InvalidDefinition
 
     match error:
         case ApiError():
             return error
-        case Unreadable():
+        case InvalidDefinition():
             return ApiError(
-                "refused", str(error), details={"problems": [each.to_dict() for each in error.problems]}
+                "refused", str(error), details={"problems": [problem.to_dict() for problem in error.problems]}
             )
         case WorkflowAbsent():
             files = " ".join(f"--with {file}" for file in error.modules or ["FILE"])
             return ApiError("refused", str(error), f"Name the file that has its code: {files}")
         case StoreFull():
             return ApiError("storage_full", str(error), "Free some space, then try again.")
-        case StoreBusy() | StoreLocked():
+        case StoreBusy() | StoreInUse():
             return ApiError("busy", str(error), "Try again in a moment.")
         case Conflict() | RunHeld() | Lagged():
             return ApiError("conflict", str(error))

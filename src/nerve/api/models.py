@@ -7,33 +7,33 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
-from nerve.api.callers import HERE, Caller
-from nerve.api.replies import Reply
-from nerve.core.event import OF_GATES, SHOWN_IN
-from nerve.written import NotationName
+from nerve.api.callers import LOCAL_CALLER, Caller
+from nerve.api.pending_reply import PendingReply
+from nerve.core.events import GATE_EVENTS, SHOWN_IN_KEY
+from nerve.core.notation_table import NotationName
 
 Text = Annotated[str, Field(max_length=1_000_000)]
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 Key = Annotated[str, Field(min_length=1, max_length=256)]
 
 
-class Asked(BaseModel):
+class ApiRequest(BaseModel):
     """What is asked for; what nobody knows is refused. Who asks is not among what can be said."""
 
     model_config = ConfigDict(extra="forbid")
-    keyed_by: ClassVar[str] = ""
+    key_field: ClassVar[str] = ""
     """The field with the key under which it counts once."""
 
-    _caller: Caller = PrivateAttr(default=HERE)
-    _reply: Reply | None = PrivateAttr(default=None)
+    _caller: Caller = PrivateAttr(default=LOCAL_CALLER)
+    _reply: PendingReply | None = PrivateAttr(default=None)
 
     @property
-    def once(self) -> str | None:
+    def request_key(self) -> str | None:
         """The key under which it counts once, if it has one."""
-        return getattr(self, self.keyed_by) if self.keyed_by else None
+        return getattr(self, self.key_field) if self.key_field else None
 
 
-class Told(BaseModel):
+class ApiResponse(BaseModel):
     """What is told; more may be told later."""
 
     model_config = ConfigDict(extra="allow")
@@ -42,23 +42,23 @@ class Told(BaseModel):
 # -- what is asked for ---------------------------------------------------------------------------------
 
 
-class Nothing(Asked):
+class EmptyRequest(ApiRequest):
     pass
 
 
-class WorkflowsAsked(Asked):
+class ListWorkflowsRequest(ApiRequest):
     all: bool = False
     """Also those that the project's configuration switches off."""
 
 
-class Command(Asked):
-    keyed_by: ClassVar[str] = "key"
+class CommandRequest(ApiRequest):
+    key_field: ClassVar[str] = "key"
 
     key: Key | None = None
     """The same command with the same key is done once, and told the same each time."""
 
 
-class Define(Command):
+class DefineRequest(CommandRequest):
     source: Text
     notation: NotationName | None = None
     file: Text | None = None
@@ -69,7 +69,7 @@ class Define(Command):
     """Whether its name means it from now on; if not, it is for runs that are started with its `hash`."""
 
 
-class Start(Command):
+class StartRequest(CommandRequest):
     workflow: Name
     """A workflow, a graph or a node by its name, or any unique beginning of it."""
     input: Any = None
@@ -86,20 +86,20 @@ class Start(Command):
     """Return when the run has ended, or waits for somebody."""
 
 
-class OneRun(Asked):
+class RunRequest(ApiRequest):
     run: Name
     """Its id, the beginning of it, or its label; of several that go by it, the one that is open."""
 
 
-class OneWorkflow(Asked):
+class WorkflowRequest(ApiRequest):
     workflow: Name
 
 
-class Pause(OneRun, Command):
+class PauseRequest(RunRequest, CommandRequest):
     pass
 
 
-class Answer(Command):
+class AnswerRequest(CommandRequest):
     run: Name | None = None
     gate: Name | None = None
     """The gate's id, path or node, or a beginning that no other has; not needed where only one is open."""
@@ -110,8 +110,8 @@ class Answer(Command):
     """Why; it is kept with the answer."""
 
 
-class SignalSent(Asked):
-    keyed_by: ClassVar[str] = "idempotency_key"
+class SignalRequest(ApiRequest):
+    key_field: ClassVar[str] = "idempotency_key"
 
     label: Name
     key: Name | None = None
@@ -121,32 +121,32 @@ class SignalSent(Asked):
     """The same signal with the same key is sent once."""
 
 
-class Facts(Command):
+class FactRequest(CommandRequest):
     fact: Any
     """A record or a pattern: its text, or its JSON form."""
 
 
-class Pattern(Asked):
+class ListFactsRequest(ApiRequest):
     pattern: Any = None
 
 
-class Resume(OneRun, Command):
+class ResumeRequest(RunRequest, CommandRequest):
     limits: dict[str, float | dict[str, float]] = {}
     """What is raised: limits of the run by their names, or those of a step under its path."""
     with_changes: bool = False
 
 
-class Steer(OneRun, Command):
+class SteerRequest(RunRequest, CommandRequest):
     text: Text
     path: str | None = None
     """The step; may be left out where only one agent listens."""
 
 
-class Stop(OneRun, Command):
+class StopRequest(RunRequest, CommandRequest):
     reason: Text = ""
 
 
-class Fork(OneRun, Command):
+class ForkRequest(RunRequest, CommandRequest):
     at: str | None = None
     input: Any = None
     """A new input; without it, the same as before."""
@@ -156,16 +156,16 @@ class Fork(OneRun, Command):
     """What is raised: limits of the run by their names, or those of a step under its path."""
 
 
-class Skip(OneRun, Command):
+class SkipRequest(RunRequest, CommandRequest):
     path: str = ""
     output: Any = None
 
 
-class Reload(Command):
+class ReloadRequest(CommandRequest):
     pass
 
 
-class Route(Command):
+class RouteRequest(CommandRequest):
     text: Text
     conversation: Name | None = None
     start: bool = False
@@ -173,7 +173,7 @@ class Route(Command):
     """The run that the user watches: while it waits for an answer, no text starts another run."""
 
 
-class Collect(Command):
+class DeleteRunsRequest(CommandRequest):
     older_than: Annotated[float, Field(ge=1, le=36_500)] = 30
     """Days since the end of a run; keys are good for a day at least."""
     output_older_than: Annotated[float, Field(ge=0, le=36_500)] | None = None
@@ -182,7 +182,7 @@ class Collect(Command):
     """Only say what would be deleted."""
 
 
-class RunsAsked(Asked):
+class ListRunsRequest(ApiRequest):
     workflow: Name | None = None
     state: Name | None = None
     label: Name | None = None
@@ -194,7 +194,7 @@ class RunsAsked(Asked):
     """Characters of a result, or of an error; larger ones are left out, and `left_out` of the run says so."""
 
 
-class EventsAsked(OneRun):
+class ListEventsRequest(RunRequest):
     after: Annotated[int, Field(ge=0, le=2**53)] = 0
     limit: Annotated[int, Field(ge=1, le=10_000)] = 1000
     whole: bool = False
@@ -204,7 +204,7 @@ class EventsAsked(OneRun):
 # -- what is told --------------------------------------------------------------------------------------
 
 
-class GateTold(Told):
+class GateResponse(ApiResponse):
     gate_id: str
     run_id: str
     workflow: str | None = None
@@ -223,7 +223,7 @@ class GateTold(Told):
     """A JSON Schema that the answer fits."""
 
 
-class RunTold(Told):
+class RunResponse(ApiResponse):
     run_id: str
     workflow: str
     state: str
@@ -233,13 +233,13 @@ class RunTold(Told):
     result: Any = None
     error: str | None = None
     held: dict[str, Any] | None = None
-    gates: list[GateTold] = []
+    gates: list[GateResponse] = []
     parent: str | None = None
     input_preview: str = ""
     """The first words of the input."""
 
 
-class NodeTold(Told):
+class NodeResponse(ApiResponse):
     path: str
     name: str
     state: str
@@ -251,20 +251,20 @@ class NodeTold(Told):
     held: str | None = None
     """Why it stands although it runs: `held: claude limit until 14:30`."""
     usage: dict[str, float] = {}
-    parts: list[NodeTold] = []
+    parts: list[NodeResponse] = []
 
 
-class RunDetail(RunTold):
+class RunDetailResponse(RunResponse):
     input: Any = None
     params: dict[str, Any] = {}
-    tree: list[NodeTold] = []
+    tree: list[NodeResponse] = []
     usage: dict[str, float] = {}
     models: dict[str, dict[str, float]] = {}
     """What was taken by each model; what nobody told is left out, and the turns without it are counted."""
     last_seq: int = 0
 
 
-class Answered(Told):
+class AnswerResponse(ApiResponse):
     """An answer as it was recorded: the same each time it is told."""
 
     run_id: str
@@ -284,7 +284,7 @@ class Answered(Told):
     key: str | None = None
 
 
-class EventTold(Told):
+class EventResponse(ApiResponse):
     seq: int
     run_id: str
     workflow_id: str
@@ -296,10 +296,10 @@ class EventTold(Told):
     @property
     def is_of_child(self) -> bool:
         """Whether it is an event of a child run, in the stream of a run around it."""
-        return self.event_type in OF_GATES and SHOWN_IN in self.data
+        return self.event_type in GATE_EVENTS and SHOWN_IN_KEY in self.data
 
 
-class InputTold(Told):
+class InputResponse(ApiResponse):
     name: str
     type: str
     required: bool = False
@@ -308,11 +308,11 @@ class InputTold(Told):
     choices: list[Any] | None = None
 
 
-class WorkflowTold(Told):
+class WorkflowResponse(ApiResponse):
     id: str
     kind: str
     description: str = ""
-    inputs: list[InputTold] = []
+    inputs: list[InputResponse] = []
     steps: list[str] = []
     hash: str = ""
     created_at: datetime | None = None
@@ -323,7 +323,7 @@ class WorkflowTold(Told):
     """Whether the project's configuration lets it be started."""
 
 
-class FactTold(Told):
+class FactResponse(ApiResponse):
     id: str
     record: list[Any]
     text: str
@@ -331,7 +331,7 @@ class FactTold(Told):
     at: float
 
 
-class UsageTold(Told):
+class UsageResponse(ApiResponse):
     today: dict[str, float] = {}
     models: dict[str, dict[str, float]] = {}
     """What was taken today, by model: the counts of tokens, and the cost by where it comes from."""
@@ -340,34 +340,34 @@ class UsageTold(Told):
     limited: dict[str, float] = {}
 
 
-class ThreadTold(Told):
+class ThreadResponse(ApiResponse):
     run_id: str
     agent: str
     thread: str
     provider: str
 
 
-class RouteTold(Told):
+class RouteResponse(ApiResponse):
     kind: Literal["workflow", "conversation", "question"]
     workflow: str | None = None
     inputs: dict[str, Any] = {}
     text: str = ""
     by: str = ""
     reason: str = ""
-    run: RunTold | None = None
+    run: RunResponse | None = None
 
 
-class Steered(Told):
+class SteerResponse(ApiResponse):
     run_id: str
     path: str
     text: str
 
 
-class Done(Told):
+class DoneResponse(ApiResponse):
     done: bool = True
 
 
-class Reloaded(Done):
+class ReloadResponse(DoneResponse):
     workflows: int = 0
     removed: list[str] = []
     """The workflows whose files are gone."""
@@ -376,14 +376,14 @@ class Reloaded(Done):
     problems: list[dict[str, Any]] = []
 
 
-class OldRun(Told):
+class DeletedRun(ApiResponse):
     run_id: str
     workflow: str
     state: str
     ended_at: datetime
 
 
-class Collected(Told):
+class DeleteRunsResponse(ApiResponse):
     """What was deleted; of a dry run, what would be."""
 
     dry_run: bool = True
@@ -397,11 +397,11 @@ class Collected(Told):
     chunk_bytes: int = 0
     replies: int = 0
     """Replies to commands with keys, which are not repeated any more."""
-    oldest: list[OldRun] = []
+    oldest: list[DeletedRun] = []
     """The first of the runs."""
 
 
-class DefinitionTold(Told):
+class DefinitionResponse(ApiResponse):
     """A workflow as runs were started from it."""
 
     hash: str
@@ -413,7 +413,7 @@ class DefinitionTold(Told):
     runs: int
 
 
-class SessionTold(Told):
+class SessionResponse(ApiResponse):
     """The names of one project in the store, and how many runs there are of them."""
 
     name: str
@@ -421,7 +421,7 @@ class SessionTold(Told):
     runs: dict[str, int]
 
 
-class Health(Told):
+class HealthResponse(ApiResponse):
     status: Literal["ok", "degraded"] = "ok"
     session: str = ""
     store: str = ""
@@ -439,42 +439,42 @@ class Health(Told):
     version: str = ""
 
 
-class Listed(Told):
+class PageResponse(ApiResponse):
     """A list, and whether there is more."""
 
     more: bool = False
 
 
-class Workflows(Listed):
-    workflows: list[WorkflowTold] = []
+class WorkflowPage(PageResponse):
+    workflows: list[WorkflowResponse] = []
     nodes: list[str] = []
     """The nodes that can be started by their names, too."""
     graphs: list[str] = []
 
 
-class Runs(Listed):
-    runs: list[RunTold] = []
+class RunPage(PageResponse):
+    runs: list[RunResponse] = []
 
 
-class Events(Listed):
-    events: list[EventTold] = []
+class EventPage(PageResponse):
+    events: list[EventResponse] = []
 
 
-class Gates(Listed):
-    gates: list[GateTold] = []
+class GatePage(PageResponse):
+    gates: list[GateResponse] = []
 
 
-class FactsTold(Listed):
-    facts: list[FactTold] = []
+class FactPage(PageResponse):
+    facts: list[FactResponse] = []
 
 
-class Definitions(Listed):
-    definitions: list[DefinitionTold] = []
+class DefinitionPage(PageResponse):
+    definitions: list[DefinitionResponse] = []
 
 
-class Sessions(Listed):
-    sessions: list[SessionTold] = []
+class SessionPage(PageResponse):
+    sessions: list[SessionResponse] = []
 
 
-class Threads(Listed):
-    threads: list[ThreadTold] = []
+class ThreadPage(PageResponse):
+    threads: list[ThreadResponse] = []

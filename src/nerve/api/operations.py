@@ -16,15 +16,15 @@ class Operation:
     """A command or a query: what it takes and gives, who may use it, and where it is over HTTP."""
 
     name: str
-    asks: type[models.Asked]
-    tells: type[models.Told]
+    request_model: type[models.ApiRequest]
+    response_model: type[models.ApiResponse]
     scope: Scope
     method: Method
     path: str
     summary: str
 
     @property
-    def changes(self) -> bool:
+    def is_command(self) -> bool:
         """Whether it changes anything, and does not only read."""
         return self.method == "POST"
 
@@ -33,62 +33,67 @@ OPERATIONS: dict[str, Operation] = {
     each.name: each
     for each in (
         # commands
-        Operation("define", models.Define, models.WorkflowTold, "admin", "POST", "/api/definitions",
+        Operation("define", models.DefineRequest, models.WorkflowResponse, "admin", "POST",
+                  "/api/definitions",
                   "Define a workflow from its text."),
-        Operation("start", models.Start, models.RunTold, "run", "POST", "/api/runs",
+        Operation("start", models.StartRequest, models.RunResponse, "run", "POST", "/api/runs",
                   "Start a run of a workflow, a graph or a node."),
-        Operation("answer", models.Answer, models.Answered, "answer", "POST", "/api/answers",
+        Operation("answer", models.AnswerRequest, models.AnswerResponse, "answer", "POST", "/api/answers",
                   "Answer an open gate."),
-        Operation("signal", models.SignalSent, models.Done, "run", "POST", "/api/signals",
+        Operation("signal", models.SignalRequest, models.DoneResponse, "run", "POST", "/api/signals",
                   "Assert a signal; every run that waits for it goes on."),
-        Operation("assert_fact", models.Facts, models.FactTold, "run", "POST", "/api/facts",
+        Operation("assert_fact", models.FactRequest, models.FactResponse, "run", "POST", "/api/facts",
                   "Assert a fact in the dataspace."),
-        Operation("retract", models.Facts, models.FactsTold, "run", "POST", "/api/facts/retract",
+        Operation("retract", models.FactRequest, models.FactPage, "run", "POST", "/api/facts/retract",
                   "Retract the facts that fit a pattern."),
-        Operation("pause", models.Pause, models.RunTold, "run", "POST", "/api/runs/{run}/pause",
+        Operation("pause", models.PauseRequest, models.RunResponse, "run", "POST", "/api/runs/{run}/pause",
                   "Let nothing new begin in a run."),
-        Operation("resume", models.Resume, models.RunTold, "run", "POST", "/api/runs/{run}/resume",
+        Operation("resume", models.ResumeRequest, models.RunResponse, "run", "POST", "/api/runs/{run}/resume",
                   "Go on with a paused or held run."),
-        Operation("steer", models.Steer, models.Steered, "run", "POST", "/api/runs/{run}/steer",
+        Operation("steer", models.SteerRequest, models.SteerResponse, "run", "POST", "/api/runs/{run}/steer",
                   "Say something to an agent at work."),
-        Operation("stop", models.Stop, models.RunTold, "run", "POST", "/api/runs/{run}/stop",
+        Operation("stop", models.StopRequest, models.RunResponse, "run", "POST", "/api/runs/{run}/stop",
                   "End a run, with everything it has started."),
-        Operation("fork", models.Fork, models.RunTold, "run", "POST", "/api/runs/{run}/fork",
+        Operation("fork", models.ForkRequest, models.RunResponse, "run", "POST", "/api/runs/{run}/fork",
                   "Start a run that takes over what another has settled."),
-        Operation("retry", models.Skip, models.RunTold, "run", "POST", "/api/runs/{run}/retry",
+        Operation("retry", models.SkipRequest, models.RunResponse, "run", "POST", "/api/runs/{run}/retry",
                   "Go on with a held run, or with a copy of a finished one from its first failure."),
-        Operation("skip", models.Skip, models.RunTold, "run", "POST", "/api/runs/{run}/skip",
+        Operation("skip", models.SkipRequest, models.RunResponse, "run", "POST", "/api/runs/{run}/skip",
                   "Settle the path a run is held at with a given output."),
-        Operation("route", models.Route, models.RouteTold, "run", "POST", "/api/route",
+        Operation("route", models.RouteRequest, models.RouteResponse, "run", "POST", "/api/route",
                   "Say which workflow a text asks for."),
-        Operation("reload", models.Reload, models.Reloaded, "admin", "POST", "/api/reload",
+        Operation("reload", models.ReloadRequest, models.ReloadResponse, "admin", "POST", "/api/reload",
                   "Read the definitions of the project again."),
-        Operation("collect", models.Collect, models.Collected, "admin", "POST", "/api/collect",
+        Operation("collect", models.DeleteRunsRequest, models.DeleteRunsResponse, "admin", "POST",
+                  "/api/collect",
                   "Delete runs that ended long ago; a dry run says which."),
         # queries
-        Operation("workflows", models.WorkflowsAsked, models.Workflows, "read", "GET", "/api/workflows",
+        Operation("workflows", models.ListWorkflowsRequest, models.WorkflowPage, "read", "GET",
+                  "/api/workflows",
                   "The workflows there are."),
-        Operation("workflow", models.OneWorkflow, models.WorkflowTold, "read", "GET",
+        Operation("workflow", models.WorkflowRequest, models.WorkflowResponse, "read", "GET",
                   "/api/workflows/{workflow}", "One workflow, with its source."),
-        Operation("definitions", models.Nothing, models.Definitions, "read", "GET", "/api/definitions",
+        Operation("definitions", models.EmptyRequest, models.DefinitionPage, "read", "GET",
+                  "/api/definitions",
                   "The workflows as runs were started from them."),
-        Operation("runs", models.RunsAsked, models.Runs, "read", "GET", "/api/runs",
+        Operation("runs", models.ListRunsRequest, models.RunPage, "read", "GET", "/api/runs",
                   "The runs, newest first."),
-        Operation("run", models.OneRun, models.RunDetail, "read", "GET", "/api/runs/{run}",
+        Operation("run", models.RunRequest, models.RunDetailResponse, "read", "GET", "/api/runs/{run}",
                   "One run: its state, its tree, its open gates."),
-        Operation("events", models.EventsAsked, models.Events, "read", "GET", "/api/runs/{run}/events",
+        Operation("events", models.ListEventsRequest, models.EventPage, "read", "GET", ("/api/runs/{run}"
+            "/events"),
                   "The events of a run, from a number on."),
-        Operation("gates", models.Nothing, models.Gates, "read", "GET", "/api/gates",
+        Operation("gates", models.EmptyRequest, models.GatePage, "read", "GET", "/api/gates",
                   "Every open gate."),
-        Operation("facts", models.Pattern, models.FactsTold, "read", "GET", "/api/facts",
+        Operation("facts", models.ListFactsRequest, models.FactPage, "read", "GET", "/api/facts",
                   "The facts that fit a pattern."),
-        Operation("usage", models.Nothing, models.UsageTold, "read", "GET", "/api/usage",
+        Operation("usage", models.EmptyRequest, models.UsageResponse, "read", "GET", "/api/usage",
                   "What was spent today, and by which runs."),
-        Operation("sessions", models.Nothing, models.Sessions, "read", "GET", "/api/sessions",
+        Operation("sessions", models.EmptyRequest, models.SessionPage, "read", "GET", "/api/sessions",
                   "The sessions that have runs in the store."),
-        Operation("threads", models.Nothing, models.Threads, "read", "GET", "/api/threads",
+        Operation("threads", models.EmptyRequest, models.ThreadPage, "read", "GET", "/api/threads",
                   "The conversations with agents."),
-        Operation("health", models.Nothing, models.Health, "read", "GET", "/api/health",
+        Operation("health", models.EmptyRequest, models.HealthResponse, "read", "GET", "/api/health",
                   "How the server, its store and its runs are."),
     )
 }  # fmt: skip

@@ -9,121 +9,133 @@ from typing import TYPE_CHECKING, TypeVar
 
 from nerve.api import models
 from nerve.api.errors import ApiError
-from nerve.api.hub import event_told
-from nerve.api.telling import (
-    fact_told,
-    found,
-    gate_told,
-    row_told,
-    run_detail,
-    shortened,
-    whole_name,
-    workflow_told,
+from nerve.api.event_hub import to_event_response
+from nerve.api.responses import (
+    complete_unique_name,
+    fact_response,
+    find_run,
+    gate_response,
+    omit_large_fields,
+    run_detail_response,
+    run_response_from_row,
+    workflow_response,
 )
-from nerve.core.values import decode
+from nerve.core.json_codec import decode_json
 from nerve.core.workflow import WorkflowState
-from nerve.core.workflow.state import FINAL
+from nerve.core.workflow.state import FINAL_STATES
 from nerve.errors import JournalBroken
 from nerve.store.port import RunRow
 
 if TYPE_CHECKING:
-    from nerve.core.session import Session
+    from nerve.session import Session
 
-TURN = 50
+RUNS_PER_LOOP_TURN = 50
 """Runs that are looked at in one turn of the loop; their journals may have to be read."""
-LONG = 0.01
+MAX_LOOP_TURN_S = 0.01
 """Seconds that such a turn may take: what came of a run may be large."""
-SLOW = 1.0
+SLOW_DISK_S = 1.0
 """Seconds that the disk may take for what is written."""
 T = TypeVar("T")
-OPEN = [state.value for state in WorkflowState if state not in FINAL]
+OPEN_STATES = [state.value for state in WorkflowState if state not in FINAL_STATES]
 
 
-async def workflows(session: Session, asked: models.WorkflowsAsked) -> models.Workflows:
+async def workflows(session: Session, request: models.ListWorkflowsRequest) -> models.WorkflowPage:
     """The workflows that may be started; with `all` also those that the configuration switches off."""
-    listed = [each for name in session.list_workflows() if (each := session.get_workflow(name)) is not None]
-    told = [workflow_told(each, enabled=not session.why_switched_off(each)) for each in listed]
-    return models.Workflows(
-        workflows=[each for each in told if each.enabled or asked.all],
+    registered = [
+        entry for name in session.list_workflows() if (entry := session.get_workflow(name)) is not None
+    ]
+    responses = [workflow_response(entry, enabled=not session.disabled_reason(entry)) for entry in registered]
+    return models.WorkflowPage(
+        workflows=[entry for entry in responses if entry.enabled or request.all],
         nodes=[name for name in session.nodes if not name.startswith("_")],
         graphs=[name for name in session.graphs if not name.startswith("_")],
     )
 
 
-async def workflow(session: Session, asked: models.OneWorkflow) -> models.WorkflowTold:
-    name = whole_name(asked.workflow, session.workflows)
-    one = session.get_workflow(name) if name is not None else None
-    if one is None:
+async def workflow(session: Session, request: models.WorkflowRequest) -> models.WorkflowResponse:
+    name = complete_unique_name(request.workflow, session.workflows)
+    match = session.get_workflow(name) if name is not None else None
+    if match is None:
         raise ApiError(
-            "not_found", f"Workflow '{asked.workflow}' not found", "See the list: nerve workflow list"
+            "not_found", f"Workflow '{request.workflow}' not found", "See the list: nerve workflow list"
         )
-    return workflow_told(one, source=True)
+    return workflow_response(match, source=True)
 
 
-async def definitions(session: Session, asked: models.Nothing) -> models.Definitions:
+async def definitions(session: Session, request: models.EmptyRequest) -> models.DefinitionPage:
     engine, names = session.engine, session.list_workflows()
-    now = {engine.definition(found).hash for name in names if (found := session.get_workflow(name))}
-    counted = engine.store.count_definitions(session.name)
-    kept = [(engine.store.definition(hash), runs) for hash, runs in counted.items()]
-    told = [
-        models.DefinitionTold(
-            hash=each.hash,
-            workflow=each.workflow,
-            notation=each.notation,
-            source=each.source,
-            current=each.hash in now,
+    current_hashes = {
+        engine.definition_of(registered).hash for name in names if (registered := session.get_workflow(name))
+    }
+    run_counts = engine.store.count_definitions(session.name)
+    stored = [(engine.store.definition(hash), runs) for hash, runs in run_counts.items()]
+    responses = [
+        models.DefinitionResponse(
+            hash=definition.hash,
+            workflow=definition.workflow,
+            notation=definition.notation,
+            source=definition.source,
+            current=definition.hash in current_hashes,
             runs=runs,
         )
-        for each, runs in kept
-        if each is not None
+        for definition, runs in stored
+        if definition is not None
     ]
-    return models.Definitions(definitions=told)
+    return models.DefinitionPage(definitions=responses)
 
 
-async def sessions(session: Session, asked: models.Nothing) -> models.Sessions:
+async def sessions(session: Session, request: models.EmptyRequest) -> models.SessionPage:
     store = session.engine.store
     names = dict.fromkeys([session.name, *store.sessions()])
-    return models.Sessions(
+    return models.SessionPage(
         sessions=[
-            models.SessionTold(name=name, current=name == session.name, runs=store.count_runs(name))
+            models.SessionResponse(name=name, current=name == session.name, runs=store.count_runs(name))
             for name in names
         ]
     )
 
 
-async def runs(session: Session, asked: models.RunsAsked) -> models.Runs:
-    rows = newest(session, asked, asked.limit + 1)
-    shown = rows[: asked.limit]
-    told = [shortened(row_told(session, row), asked.largest) async for row in in_turns(shown)]
-    return models.Runs(runs=told, more=len(rows) > asked.limit)
+async def runs(session: Session, request: models.ListRunsRequest) -> models.RunPage:
+    rows = newest_run_rows(session, request, request.limit + 1)
+    page_rows = rows[: request.limit]
+    responses = [
+        omit_large_fields(run_response_from_row(session, row), request.largest)
+        async for row in iterate_cooperatively(page_rows)
+    ]
+    return models.RunPage(runs=responses, more=len(rows) > request.limit)
 
 
-def newest(session: Session, asked: models.RunsAsked, number: int) -> list[RunRow]:
+def newest_run_rows(session: Session, request: models.ListRunsRequest, number: int) -> list[RunRow]:
     """So many of the runs that are asked for, newest first."""
     store = session.engine.store
     rows = store.runs(
         session=session.name,
-        workflow=None if asked.workflow is None else run_from(session, asked.workflow),
-        states=None if asked.state is None else [state_of(asked.state)],
-        conversation=asked.conversation,
-        label=asked.label,
-        before=store.run(found(session, asked.before).run_id) if asked.before is not None else None,
+        workflow=None if request.workflow is None else complete_workflow_name(session, request.workflow),
+        states=None if request.state is None else [parse_run_state(request.state)],
+        conversation=request.conversation,
+        label=request.label,
+        before=store.run(find_run(session, request.before).run_id) if request.before is not None else None,
         newest=number,
     )
     return rows[::-1]
 
 
-def run_from(session: Session, name: str) -> str:
+def complete_workflow_name(session: Session, name: str) -> str:
     """What runs are runs of, by the beginning of its name; it may be gone by now."""
     known = [*session.workflows, *session.graphs, *session.nodes]
     if name in known:
         return name
     store = session.engine.store
-    kept = (store.definition(hash) for hash in store.count_definitions(session.name))
-    return whole_name(name, [*known, *(each.workflow for each in kept if each is not None)]) or name
+    stored = (store.definition(hash) for hash in store.count_definitions(session.name))
+    return (
+        complete_unique_name(
+            name, [*known, *(definition.workflow for definition in stored if definition is not None)]
+        )
+        or name
+    )
 
 
-def state_of(name: str) -> str:
+def parse_run_state(name: str) -> str:
     try:
         return WorkflowState(name).value
     except ValueError:
@@ -131,101 +143,104 @@ def state_of(name: str) -> str:
         raise ApiError("bad_request", f"there is no state '{name}'", f"There are: {known}.") from None
 
 
-async def run(session: Session, asked: models.OneRun) -> models.RunDetail:
-    told = run_detail(found(session, asked.run))
-    row = session.engine.store.run(told.run_id)
-    return told.model_copy(update={"parent": row.parent if row is not None else None})
+async def run(session: Session, request: models.RunRequest) -> models.RunDetailResponse:
+    detail = run_detail_response(find_run(session, request.run))
+    row = session.engine.store.run(detail.run_id)
+    return detail.model_copy(update={"parent": row.parent if row is not None else None})
 
 
-async def events(session: Session, asked: models.EventsAsked) -> models.Events:
-    past = await found(session, asked.run).history(asked.after, asked.limit + 1, asked.whole)
-    return models.Events(
-        events=[event_told(event) for event in past[: asked.limit]], more=len(past) > asked.limit
+async def events(session: Session, request: models.ListEventsRequest) -> models.EventPage:
+    history = await find_run(session, request.run).history(request.after, request.limit + 1, request.whole)
+    return models.EventPage(
+        events=[to_event_response(event) for event in history[: request.limit]],
+        more=len(history) > request.limit,
     )
 
 
-async def gates(session: Session, asked: models.Nothing) -> models.Gates:
-    rows = session.engine.store.runs(session=session.name, states=OPEN)
-    return models.Gates(
+async def gates(session: Session, request: models.EmptyRequest) -> models.GatePage:
+    rows = session.engine.store.runs(session=session.name, states=OPEN_STATES)
+    return models.GatePage(
         gates=[
-            gate_told(row.run, row.workflow, gate)
-            async for row in in_turns(rows)
-            for gate in session.engine.gates(row).values()
+            gate_response(row.run, row.workflow, gate)
+            async for row in iterate_cooperatively(rows)
+            for gate in session.engine.gates_of_run(row).values()
         ]
     )
 
 
-async def in_turns(many: Iterable[T]) -> AsyncIterator[T]:
+async def iterate_cooperatively(items: Iterable[T]) -> AsyncIterator[T]:
     """Each of many, with turns of the loop in between: nobody waits until all have been looked at."""
     began = time.monotonic()
-    for number, each in enumerate(many, 1):
-        yield each
-        if number % TURN == 0 or time.monotonic() - began > LONG:
+    for number, item in enumerate(items, 1):
+        yield item
+        if number % RUNS_PER_LOOP_TURN == 0 or time.monotonic() - began > MAX_LOOP_TURN_S:
             await asyncio.sleep(0)
             began = time.monotonic()
 
 
-async def facts(session: Session, asked: models.Pattern) -> models.FactsTold:
-    return models.FactsTold(facts=[fact_told(fact) for fact in session.dataspace.facts(asked.pattern)])
+async def facts(session: Session, request: models.ListFactsRequest) -> models.FactPage:
+    return models.FactPage(facts=[fact_response(fact) for fact in session.dataspace.facts(request.pattern)])
 
 
-async def usage(session: Session, asked: models.Nothing) -> models.UsageTold:
-    engine, today = session.engine, await session.engine.today.read()
-    used = {run_id: spent_by(session, run_id) async for run_id in in_turns(today.runs)}
-    return models.UsageTold(
-        today=(engine.budgets.day or today).usage.to_dict(),
+async def usage(session: Session, request: models.EmptyRequest) -> models.UsageResponse:
+    engine, today = session.engine, await session.engine.daily_usage.load()
+    usage_by_run_id = {
+        run_id: run_usage(session, run_id) async for run_id in iterate_cooperatively(today.run_ids)
+    }
+    return models.UsageResponse(
+        today=(engine.budgets.daily_budget or today).usage.to_dict(),
         models=today.by_model(),
         budget=session.budget.to_dict() if session.budget is not None else None,
-        runs={run_id: each for run_id, each in used.items() if each},
-        limited=dict(session.accounts.limited),
+        runs={run_id: figures for run_id, figures in usage_by_run_id.items() if figures},
+        limited=dict(session.provider_slots.limited),
     )
 
 
-def spent_by(session: Session, run_id: str) -> dict[str, float]:
+def run_usage(session: Session, run_id: str) -> dict[str, float]:
     """What a run has taken; of one that cannot be read, or is gone, nothing is told."""
     row = session.engine.store.run(run_id)
     try:
-        return session.engine.handle(row).view.usage.to_dict() if row is not None else {}
+        return session.engine.run_handle(row).view.usage.to_dict() if row is not None else {}
     except JournalBroken:
         return {}
 
 
-async def threads(session: Session, asked: models.Nothing) -> models.Threads:
-    store, told = session.engine.store, []
-    async for row in in_turns(store.runs(session=session.name, states=OPEN)):
+async def threads(session: Session, request: models.EmptyRequest) -> models.ThreadPage:
+    store, responses = session.engine.store, []
+    async for row in iterate_cooperatively(store.runs(session=session.name, states=OPEN_STATES)):
         try:
-            last = store.last(row.run, "agent_thread")
-            past = store.events(row.run, limit=last.seq) if last is not None else []
+            last = store.last_event(row.run, "agent_thread")
+            rows = store.events(row.run, limit=last.seq) if last is not None else []
         except JournalBroken as error:
-            session.engine.note_unreadable(error)
+            session.engine.mark_unreadable(error)
             continue
-        for event in past:
+        for event in rows:
             if event.type == "agent_thread":
-                data = {"run_id": row.run, "agent": event.path, **decode(event.data)}
-                told.append(models.ThreadTold.model_validate(data))
-    return models.Threads(threads=told)
+                data = {"run_id": row.run, "agent": event.path, **decode_json(event.data)}
+                responses.append(models.ThreadResponse.model_validate(data))
+    return models.ThreadPage(threads=responses)
 
 
-async def health(session: Session, asked: models.Nothing) -> models.Health:
+async def health(session: Session, request: models.EmptyRequest) -> models.HealthResponse:
     from nerve import __version__
 
     engine = session.engine
-    held = {
-        row.run: str((engine.held(row) or {}).get("message", ""))
+    held_runs = {
+        row.run: str((engine.hold_data(row) or {}).get("message", ""))
         for row in engine.store.runs(session=session.name, states=[WorkflowState.HELD.value])
     }
-    held |= engine.unreadable
-    waits = engine.writer.waits
-    return models.Health(
-        status="degraded" if held or engine.store.loss or waits > SLOW else "ok",
+    held_runs |= engine.unreadable_runs
+    waits = engine.committer.disk_wait_s
+    return models.HealthResponse(
+        status="degraded" if held_runs or engine.store.loss or waits > SLOW_DISK_S else "ok",
         session=session.name,
         store=type(engine.store).__name__,
         runs=engine.store.count_runs(session.name),
-        held=held,
+        held=held_runs,
         loss=engine.store.loss,
         waits=round(waits, 3),
-        limited=dict(session.accounts.limited),
-        queue={"driven": len(engine.drives), "writing": engine.writer.queued},
-        providers=session.accounts.told(),
+        limited=dict(session.provider_slots.limited),
+        queue={"driven": len(engine.executors), "writing": engine.committer.queued_count},
+        providers=session.provider_slots.snapshot(),
         version=__version__,
     )

@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from nerve.cli.exits import COMPLETED, INTERRUPTED
-from nerve.cli.flags import Files, Flag
+from nerve.cli.errors import UsageError
+from nerve.cli.exit_codes import COMPLETED, INTERRUPTED
+from nerve.cli.parameters import FileList, Flag
 from nerve.cli.trust import require_trust
-from nerve.cli.usage import UsageError
-from nerve.client import about_server, server_of
-from nerve.places import Places
+from nerve.client.client import find_server, read_server_info
+from nerve.project.paths import ProjectPaths
 
 if TYPE_CHECKING:
     from nerve.commander.workflow_controller import WorkflowController
 
 
-def commander(*, plain: Flag = False, server: str | None = None, modules: Files = ()) -> int:
+def commander_command(*, plain: Flag = False, server: str | None = None, modules: FileList = ()) -> int:
     """Open the Commander: talk to agents and workflows, and see and steer all runs of this project.
 
     The server of the project is started in the background if none runs, and ends by itself when it is not
@@ -47,7 +47,7 @@ def commander(*, plain: Flag = False, server: str | None = None, modules: Files 
     elif urlsplit(server).scheme not in ("http", "https"):
         raise UsageError(f"--server {server} is no address: write http://127.0.0.1:7433.")
     try:
-        code, lines = asyncio.run(talk(plain or not capable(), server, modules))
+        code, lines = asyncio.run(run_commander(plain or not supports_full_screen(), server, modules))
     except KeyboardInterrupt:
         return INTERRUPTED
     for line in lines:
@@ -57,68 +57,70 @@ def commander(*, plain: Flag = False, server: str | None = None, modules: Files 
 
 def check_modules(modules: tuple[Path, ...]) -> None:
     """Refuse files that the server which runs was not given; where it has them, the Commander joins it."""
-    if not modules or server_of(Path()) is None:
+    if not modules or find_server(Path()) is None:
         return
-    there = (about_server(Places.of(Path())) or {}).get("modules") or []
-    if missing := [file for file in modules if str(file.absolute()) not in there]:
-        has = f"with {', '.join(there)}" if there else "without any file"
+    loaded = (read_server_info(ProjectPaths.of(Path())) or {}).get("modules") or []
+    if missing := [file for file in modules if str(file.absolute()) not in loaded]:
+        loaded_text = f"with {', '.join(loaded)}" if loaded else "without any file"
         files = " ".join(f"--with {shlex.quote(str(file))}" for file in modules)
         raise UsageError(
-            f"the server of this project runs {has}, and not with {missing[0]}."
+            f"the server of this project runs {loaded_text}, and not with {missing[0]}."
             f" Start it again: nerve server restart {files}."
         )
 
 
-def capable() -> bool:
+def supports_full_screen() -> bool:
     """Whether the terminal can show a full screen, and the person wants one."""
-    terminal = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
-    dumb = os.environ.get("TERM", "").lower() in ("", "dumb", "unknown")
-    return terminal and not dumb and not os.environ.get("NO_COLOR")
+    is_terminal = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
+    is_dumb = os.environ.get("TERM", "").lower() in ("", "dumb", "unknown")
+    return is_terminal and not is_dumb and not os.environ.get("NO_COLOR")
 
 
-async def talk(plain: bool, server: str | None, modules: tuple[Path, ...] = ()) -> tuple[int, list[str]]:
+async def run_commander(
+    plain: bool, server: str | None, modules: tuple[Path, ...] = ()
+) -> tuple[int, list[str]]:
     """The Commander until somebody leaves it: the exit code, and what is left in the terminal."""
-    from nerve.commander.files import files_of
+    from nerve.commander.path_completion import make_file_completer
 
-    controller = made(server, modules)
-    controller.desk.project = str(Path.cwd())
-    controller.files = files_of(Path.cwd())
+    controller = create_controller(server, modules)
+    controller.state.project = str(Path.cwd())
+    controller.file_completer = make_file_completer(Path.cwd())
     code = COMPLETED
     try:
-        after = "plain" if plain else "full"
-        while after != "quit":
-            if after == "plain":
-                from nerve.commander.plain.mode import run
+        next_mode = "plain" if plain else "full"
+        while next_mode != "quit":
+            if next_mode == "plain":
+                from nerve.commander.plain.app import run_plain_mode
 
-                after = await run(controller)
+                next_mode = await run_plain_mode(controller)
             else:
-                after, code = await full_screen(controller)
+                next_mode, code = await run_full_screen(controller)
     finally:
-        lines = controller.farewell()
+        lines = controller.exit_message()
         await controller.close()
         await controller.client.close()
     return code, lines
 
 
-def made(server: str | None, modules: tuple[Path, ...] = ()) -> WorkflowController:
+def create_controller(server: str | None, modules: tuple[Path, ...] = ()) -> WorkflowController:
     """The controller of the project's server, or of one elsewhere."""
-    from nerve.commander.home import Home, elsewhere
+    from nerve.commander.project_server import ProjectServer, client_for_url
     from nerve.commander.workflow_controller import WorkflowController
 
     if server is not None:
-        return WorkflowController(elsewhere(server))
-    home = Home(modules=modules)
-    return WorkflowController(home.client(), revive=home.ensure)
+        return WorkflowController(client_for_url(server))
+    home = ProjectServer(modules=modules)
+    return WorkflowController(home.client(), restart_server=home.start_if_needed)
 
 
-async def full_screen(controller: WorkflowController) -> tuple[str, int]:
+async def run_full_screen(controller: WorkflowController) -> tuple[str, int]:
     """What comes after the full screen, and its exit code."""
-    from nerve.commander.core.history import History
-    from nerve.commander.history_file import FILE, HistoryFile
+    from nerve.commander.core.history import InputHistory
+    from nerve.commander.history_file import HISTORY_PATH, HistoryFile
     from nerve.commander.tui.app import CommanderApp
 
     for name in ("COLUMNS", "LINES"):  # a size that was exported once is not the size of the window now
         os.environ.pop(name, None)
-    app = CommanderApp(controller, History(HistoryFile(Path(controller.desk.project) / FILE)))
-    after = await app.run_async()
-    return after or "quit", app.return_code or COMPLETED
+    app = CommanderApp(controller, InputHistory(HistoryFile(Path(controller.state.project) / HISTORY_PATH)))
+    next_mode = await app.run_async()
+    return next_mode or "quit", app.return_code or COMPLETED

@@ -15,12 +15,13 @@ MAX_RUNS = 50
 
 def complete_workflow(context: CompletionContext) -> dict[str, str]:
     """Return the workflows of the project, with their descriptions. No file is executed for that."""
-    from nerve.cli.project import Project
-    from nerve.spec.workflow import slug
+    from nerve.cli.targets import Project
+    from nerve.spec.defined_workflow import slugify
 
-    found = Project().found.workflows
+    workflows = Project().discovered.workflows
     return {
-        slug(each.name): " ".join(str(each.document.data.get("description", "")).split()) for each in found
+        slugify(workflow.name): " ".join(str(workflow.document.data.get("description", "")).split())
+        for workflow in workflows
     }
 
 
@@ -31,18 +32,20 @@ def complete_target(context: CompletionContext) -> dict[str, str]:
 
 def complete_run(context: CompletionContext) -> dict[str, str]:
     """Return the labels of the newest runs, or their ids, with workflow and state."""
-    from nerve.cli.runs import all_of
+    from nerve.cli.runs import fetch_run_summaries
 
-    newest = reversed(all_of(None, None)[-MAX_RUNS:])
+    newest = reversed(fetch_run_summaries(None, None)[-MAX_RUNS:])
     return {run["label"] or run["run_id"]: f"{run['workflow']}, {run['state']}" for run in newest}
 
 
 def complete_state(context: CompletionContext) -> list[str]:
     """Return the states in which a run can be."""
-    from nerve.cli.runs import STATES
+    from nerve.cli.runs import RUN_STATES
 
-    return STATES
+    return RUN_STATES
 
 
 WorkflowName = Annotated[str, Parameter(completer=complete_workflow)]
-RUN = Parameter(name="RUN", help="Its id, the beginning of it, or its label.", completer=complete_run)
+RUN_PARAMETER = Parameter(
+    name="RUN", help="Its id, the beginning of it, or its label.", completer=complete_run
+)

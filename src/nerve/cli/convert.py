@@ -6,21 +6,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from nerve.cli.exits import COMPLETED
-from nerve.cli.flags import Flag
-from nerve.cli.project import Code, Project
-from nerve.cli.telling import result
-from nerve.cli.usage import UsageError
-from nerve.commander.core.harmless import harmless, in_json
-from nerve.notations import contents, named, read
+from nerve.cli.errors import UsageError
+from nerve.cli.exit_codes import COMPLETED
+from nerve.cli.outcome_output import print_result_text
+from nerve.cli.parameters import Flag
+from nerve.cli.targets import Project, PythonTarget
+from nerve.core.notation_table import NotationName
+from nerve.notations import get_notation, read_document, read_notation_file
 from nerve.spec import models
-from nerve.spec.source import Unreadable
-from nerve.spec.validate import plain_form, validate
-from nerve.spec.walk import walk
-from nerve.written import NotationName
+from nerve.spec.validation import plain_form, validate_document
+from nerve.spec.walk import walk_spec
+from nerve.text.source import InvalidDefinition
+from nerve.ui.sanitize import dump_safe_json, sanitize_text
 
 
-def convert(
+def convert_command(
     file: str,
     /,
     *,
@@ -47,48 +47,50 @@ def convert(
         Do not say what the notation cannot say.
     """
     project = Project()
-    target = project.target(file)
-    if isinstance(target, Code):
+    target = project.resolve_target(file)
+    if isinstance(target, PythonTarget):
         raise UsageError(f"{file} is Python, which cannot be written in another notation.")
-    spec = spec_of(target.path)
-    text, remarks = written(plain_form(spec), to)
-    remarks += files_of(spec)
+    spec = load_file_spec(target.path)
+    text, remarks = render_notation(plain_form(spec), to)
+    remarks += prompt_file_remarks(spec)
     for remark in () if quiet else remarks:
-        print(harmless(f"nerve: {remark}"), file=sys.stderr)
+        print(sanitize_text(f"nerve: {remark}"), file=sys.stderr)
     if output is not None:
-        save(output, text)
+        write_output_file(output, text)
     if json:
-        told = {"notation": to, "text": text, "remarks": remarks}
-        print(in_json(told | ({"file": str(output)} if output else {})))
+        report = {"notation": to, "text": text, "remarks": remarks}
+        print(dump_safe_json(report | ({"file": str(output)} if output else {})))
     elif output is None:
-        result(text)
+        print_result_text(text)
     return COMPLETED
 
 
-def spec_of(path: Path) -> models.WorkflowSpec:
+def load_file_spec(path: Path) -> models.WorkflowSpec:
     """The spec of a file; its prompts stay in theirs."""
-    spec, problems = validate(read(contents(path), str(path)))
+    spec, problems = validate_document(read_document(read_notation_file(path), str(path)))
     if spec is None:
-        raise Unreadable(problems)
+        raise InvalidDefinition(problems)
     return spec
 
 
-def written(data: dict[str, Any], to: str) -> tuple[str, list[str]]:
+def render_notation(data: dict[str, Any], to: str) -> tuple[str, list[str]]:
     """The text, and what is to be said about it."""
     if to != "json":
-        return named(to).write(data), []
+        return get_notation(to).write(data), []
     from nerve.notations.json_steps import write_steps
 
-    text, cannot = write_steps(data)
-    if not cannot:
+    text, unsupported = write_steps(data)
+    if not unsupported:
         return text, []
-    told = [f"steps cannot say it: {what}" for what in cannot]
-    return named("json").write(data), [*told, "so it is written in the full form."]
+    remarks = [f"steps cannot say it: {what}" for what in unsupported]
+    return get_notation("json").write(data), [*remarks, "so it is written in the full form."]
 
 
-def files_of(spec: models.WorkflowSpec) -> list[str]:
+def prompt_file_remarks(spec: models.WorkflowSpec) -> list[str]:
     files = {
-        each.spec.file for each in walk(spec.body) if isinstance(each.spec, models.Prompt) and each.spec.file
+        step.spec.file
+        for step in walk_spec(spec.body)
+        if isinstance(step.spec, models.PromptSpec) and step.spec.file
     }
     if not files:
         return []
@@ -96,7 +98,7 @@ def files_of(spec: models.WorkflowSpec) -> list[str]:
     return [f"its prompts stay in their files ({names}): keep the new file beside the old one."]
 
 
-def save(output: Path, text: str) -> None:
+def write_output_file(output: Path, text: str) -> None:
     try:
         output.write_text(text, encoding="utf-8")
     except OSError as error:

@@ -12,12 +12,12 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nerve.cli.flags import Flag
-from nerve.cli.how import How
-from nerve.cli.screen import say
-from nerve.cli.usage import UsageError
-from nerve.demo.project import Project
-from nerve.demo.workflow import COACH, NAME, REVIEWER
+from nerve.cli.demo_options import DemoOptions
+from nerve.cli.errors import UsageError
+from nerve.cli.parameters import Flag
+from nerve.cli.run_display import print_sentence
+from nerve.demo.scratch_project import ScratchProject
+from nerve.demo.workflow import COACH_COMMAND, REVIEWER_COMMAND, WORKFLOW_NAME
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 
 
-def demo(
+def demo_command(
     *,
     yes: Flag = False,
     crash: Flag = False,
@@ -51,66 +51,73 @@ def demo(
     quiet
         Show nothing, and ask nothing.
     """
-    how = How(yes, quiet or json)
+    options = DemoOptions(yes, quiet or json)
     if resume is not None:
-        return resumed(resume, how, crash, json)
+        return resume_demo(resume, options, crash, json)
     folder = Path(tempfile.mkdtemp(prefix="nerve-demo-"))
-    console = how.console()
+    console = options.create_console()
     try:
-        introduce(console, folder, keep)
-        project = Project(folder).create()
-        code = crashing(console, project, how) if crash else alone(project, how)
-        tell(json, project, keep, code)
-        return close(console, folder, keep, code)
+        print_introduction(console, folder, keep)
+        project = ScratchProject(folder).create()
+        code = (
+            run_crashing_demo(console, project, options) if crash else run_demo_in_process(project, options)
+        )
+        print_demo_summary(json, project, keep, code)
+        return report_demo_end(console, folder, keep, code)
     finally:
         if not keep:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def tell(json: bool, project: Project, kept: bool, code: int) -> None:
+def print_demo_summary(json: bool, project: ScratchProject, keep: bool, code: int) -> None:
     """The end, for programs."""
     if json:
-        told = {"code": code, "merged": project.is_merged(), "folder": str(project.folder) if kept else None}
-        print(json_text.dumps(told))
+        summary = {
+            "code": code,
+            "merged": project.is_merged(),
+            "folder": str(project.folder) if keep else None,
+        }
+        print(json_text.dumps(summary))
 
 
-def introduce(console: Console, folder: Path, keep: bool) -> None:
-    say(console, f"{NAME} in {folder}{'' if keep else ' (removed at the end)'}")
-    for role, what in (("dev", "a scripted agent"), ("coach", COACH), ("reviewer", REVIEWER)):
-        say(console, f"  {role:<9} {what}")
+def print_introduction(console: Console, folder: Path, keep: bool) -> None:
+    print_sentence(console, f"{WORKFLOW_NAME} in {folder}{'' if keep else ' (removed at the end)'}")
+    for role, what in (("dev", "a scripted agent"), ("coach", COACH_COMMAND), ("reviewer", REVIEWER_COMMAND)):
+        print_sentence(console, f"  {role:<9} {what}")
 
 
-def alone(project: Project, how: How) -> int:
+def run_demo_in_process(project: ScratchProject, options: DemoOptions) -> int:
     """The whole run in this process."""
-    from nerve.cli.play import Play
+    from nerve.cli.demo_process import DemoProcess
 
     try:
-        return asyncio.run(Play(project, how).start())
+        return asyncio.run(DemoProcess(project, options).start())
     except KeyboardInterrupt:
         return INTERRUPTED
 
 
-def crashing(console: Console, project: Project, how: How) -> int:
+def run_crashing_demo(console: Console, project: ScratchProject, options: DemoOptions) -> int:
     """The run in a process that kills itself, then in another one that goes on."""
-    doomed = process("doomed", project, how)
-    code = wait_for(doomed)
+    doomed = start_demo_process("doomed", project, options)
+    code = wait_for_child(doomed)
     if code != -signal.SIGKILL:
         return code
     console.show_cursor()
-    written, wanted = project.lines_written()
-    say(
+    written_lines, total_lines = project.lines_written()
+    print_sentence(
         console,
-        f"✗ Process {doomed.pid} was killed by SIGKILL: {written} of {wanted} lines of slug.py are written.",
+        f"✗ Process {doomed.pid} was killed by SIGKILL: {written_lines} of {total_lines} lines of slug.py "
+        "are written.",
     )
-    return wait_for(process("heir", project, how))
+    return wait_for_child(start_demo_process("heir", project, options))
 
 
-def process(part: str, project: Project, how: How) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-P", "-m", "nerve.cli.play", part, str(project.folder)]
-    return subprocess.Popen([*command, *how.options()])
+def start_demo_process(role: str, project: ScratchProject, options: DemoOptions) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-P", "-m", "nerve.cli.demo_process", role, str(project.folder)]
+    return subprocess.Popen([*command, *options.to_arguments()])
 
 
-def wait_for(child: subprocess.Popen[bytes]) -> int:
+def wait_for_child(child: subprocess.Popen[bytes]) -> int:
     """How the child ended; Ctrl-C reaches it too, and it is given the time to end by itself."""
     try:
         return child.wait()
@@ -119,30 +126,34 @@ def wait_for(child: subprocess.Popen[bytes]) -> int:
         return INTERRUPTED
 
 
-def resumed(folder: Path, how: How, crash: bool, json: bool) -> int:
-    from nerve.cli.play import Play
+def resume_demo(folder: Path, options: DemoOptions, crash: bool, json: bool) -> int:
+    from nerve.cli.demo_process import DemoProcess
 
-    project = Project(folder)
+    project = ScratchProject(folder)
     if crash:
         raise UsageError("--resume goes on with a run and --crash starts one: use one of them.")
-    if not project.journal.is_file():
+    if not project.journal_file.is_file():
         raise UsageError(f"{folder} has no journal.db: name a folder that `nerve demo --keep` has made.")
     try:
-        code = asyncio.run(Play(project, how).recover())
+        code = asyncio.run(DemoProcess(project, options).recover())
     except KeyboardInterrupt:
         code = INTERRUPTED
-    tell(json, project, True, code)
-    return close(how.console(), folder, True, code)
+    print_demo_summary(json, project, True, code)
+    return report_demo_end(options.create_console(), folder, True, code)
 
 
-def close(console: Console, folder: Path, keep: bool, code: int) -> int:
+def report_demo_end(console: Console, folder: Path, keep: bool, code: int) -> int:
     """Say what becomes of the run and of its folder."""
     if code == INTERRUPTED:
-        say(console, "")
+        print_sentence(console, "")
         if keep:
-            say(console, f"Interrupted. Go on with: {sys.executable} -m nerve demo --resume {folder}")
+            print_sentence(
+                console, f"Interrupted. Go on with: {sys.executable} -m nerve demo --resume {folder}"
+            )
         else:
-            say(console, "Interrupted. The folder is removed and the run with it; --keep would keep both.")
+            print_sentence(
+                console, "Interrupted. The folder is removed and the run with it; --keep would keep both."
+            )
     elif keep:
-        say(console, f"Kept: {folder}")
+        print_sentence(console, f"Kept: {folder}")
     return code

@@ -15,41 +15,43 @@ from typing import Literal
 
 from nerve import __version__
 from nerve.agents import registry
-from nerve.agents.port import Unavailable
+from nerve.agents.provider import Unavailable
 from nerve.api import ApiError
-from nerve.cli.checking import providers_of, router_of
-from nerve.cli.common import Flag
-from nerve.cli.exits import COMPLETED, FAILED
-from nerve.cli.project import STORE, Project, store_of
-from nerve.cli.usage import UsageError, stopped
-from nerve.client import SERVER, Client, server_of
-from nerve.commander.core.harmless import harmless
+from nerve.cli.check import known_provider_names, unknown_router_warnings
+from nerve.cli.context import Flag
+from nerve.cli.errors import UsageError, with_full_stop
+from nerve.cli.exit_codes import COMPLETED, FAILED
+from nerve.cli.targets import STORE_FILE, Project, project_store_file
+from nerve.client.client import SERVER_FILE, Client, find_server
 from nerve.errors import NerveError, StoreError
-from nerve.notations.agents import FoundAgents, discover_agents
-from nerve.notations.config import Config
 from nerve.ownership import foreign_state, refusal_of
-from nerve.spec.source import Unreadable
+from nerve.project.agent_files import DiscoveredAgents, discover_agents
+from nerve.project.config import Config
+from nerve.text.source import InvalidDefinition
+from nerve.ui.sanitize import sanitize_text
 
-OURS = ("acp", "claude", "codex", "command", "llm", "scripted")
-State = Literal["ok", "missing", "wrong"]
-SYMBOLS = {"ok": "✓", "missing": "○", "wrong": "✗"}
-KEYS = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
+BUILTIN_PROVIDERS = ("acp", "claude", "codex", "command", "llm", "scripted")
+FindingState = Literal["ok", "missing", "wrong"]
+STATE_SYMBOLS = {"ok": "✓", "missing": "○", "wrong": "✗"}
+API_KEY_VARIABLES = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DoctorFinding:
     """One thing that was looked at. What is missing is not needed by everybody; what is wrong is."""
 
     name: str
-    state: State
+    state: FindingState
     told: str
     fix: str = ""
 
-    def line(self) -> str:
-        return f"{SYMBOLS[self.state]} {self.name}: {self.told}" + (f"  → {self.fix}" if self.fix else "")
+    def format_line(self) -> str:
+        return f"{STATE_SYMBOLS[self.state]} {self.name}: {self.told}" + (
+            f"  → {self.fix}" if self.fix else ""
+        )
 
 
-def doctor(*, deep: Flag = False, json: Flag = False, quiet: Flag = False) -> int:
+def doctor_command(*, deep: Flag = False, json: Flag = False, quiet: Flag = False) -> int:
     """Say what is there, what is missing and how to get it; exit code 1 if something is wrong.
 
     Parameters
@@ -61,165 +63,182 @@ def doctor(*, deep: Flag = False, json: Flag = False, quiet: Flag = False) -> in
     quiet
         Only what is wrong, or that nothing is.
     """
-    found = [*machine(), *project(), *trust(), *store(deep), *server(), *providers()]
-    wrong = any(each.state == "wrong" for each in found)
+    findings = [
+        *diagnose_machine(),
+        *diagnose_project(),
+        *diagnose_trust(),
+        *diagnose_store(deep),
+        *diagnose_server(),
+        *diagnose_providers(),
+    ]
+    has_errors = any(finding.state == "wrong" for finding in findings)
     if json:
-        print(json_text.dumps({"ok": not wrong, "findings": [asdict(each) for each in found]}))
+        print(json_text.dumps({"ok": not has_errors, "findings": [asdict(finding) for finding in findings]}))
     else:
-        for each in found:
-            if not quiet or each.state == "wrong":
-                print(harmless(each.line()))
-        if quiet and not wrong:
+        for finding in findings:
+            if not quiet or finding.state == "wrong":
+                print(sanitize_text(finding.format_line()))
+        if quiet and not has_errors:
             print("Nothing is wrong.")
-    return FAILED if wrong else COMPLETED
+    return FAILED if has_errors else COMPLETED
 
 
-def machine() -> Iterator[Finding]:
+def diagnose_machine() -> Iterator[DoctorFinding]:
     enough = sys.version_info >= (3, 11)
-    yield Finding(
+    yield DoctorFinding(
         "python", "ok" if enough else "wrong", platform.python_version(), "" if enough else "Use 3.11."
     )
-    yield Finding("nerve", "ok", __version__)
+    yield DoctorFinding("nerve", "ok", __version__)
 
 
-def project() -> Iterator[Finding]:
+def diagnose_project() -> Iterator[DoctorFinding]:
     if not Path(".nerve").is_dir():
-        yield Finding("project", "missing", "there is no folder .nerve", "nerve init")
-    here = Project()
+        yield DoctorFinding("project", "missing", "there is no folder .nerve", "nerve init")
+    current = Project()
     try:
-        config = here.config
-    except Unreadable as error:
+        config = current.config
+    except InvalidDefinition as error:
         for problem in error.problems:
-            yield Finding("configuration", "wrong", str(problem))
+            yield DoctorFinding("configuration", "wrong", str(problem))
         return
-    yield Finding(
+    yield DoctorFinding(
         "configuration", "ok", "as it should be" if Path(".nerve/config.json").is_file() else "none"
     )
-    found = here.found
-    for problem in found.problems:
-        yield Finding("workflows", "wrong", str(problem), "nerve check")
-    names = ", ".join(each.name for each in found.workflows)
-    yield Finding(
+    discovered = current.discovered
+    for problem in discovered.problems:
+        yield DoctorFinding("workflows", "wrong", str(problem), "nerve check")
+    names = ", ".join(workflow.name for workflow in discovered.workflows)
+    yield DoctorFinding(
         "workflows", "ok" if names else "missing", names or "none", "" if names else "nerve new NAME"
     )
-    yield from agents(config)
+    yield from diagnose_agents(config)
     for name, settings in config.providers.items():
         try:
-            registry.make(name, settings)
-            yield Finding(
+            registry.create_provider(name, settings)
+            yield DoctorFinding(
                 f"provider {name}", "ok", f"set up in the configuration, a {settings.get('kind', name)}"
             )
         except (NerveError, ValueError) as error:
-            yield Finding(f"provider {name}", "wrong", str(error), "Put it right in .nerve/config.json.")
+            yield DoctorFinding(
+                f"provider {name}", "wrong", str(error), "Put it right in .nerve/config.json."
+            )
 
 
-def agents(config: Config) -> Iterator[Finding]:
+def diagnose_agents(config: Config) -> Iterator[DoctorFinding]:
     """The agent files of the project, and what is wrong with them."""
-    found = discover_agents(Path())
-    for problem in found.problems:
-        yield Finding("agents", "wrong", str(problem))
-    for agent in found.agents:
-        for problem in agent.unknown(providers_of(config)):
-            yield Finding(f"agent {agent.name}", "missing", str(problem))
-    yield router(config, found)
-    if found.agents:
-        yield Finding("agents", "ok", ", ".join(agent.name for agent in found.agents))
+    discovered = discover_agents(Path())
+    for problem in discovered.problems:
+        yield DoctorFinding("agents", "wrong", str(problem))
+    for agent in discovered.agents:
+        for problem in agent.unknown_provider_problems(known_provider_names(config)):
+            yield DoctorFinding(f"agent {agent.name}", "missing", str(problem))
+    yield diagnose_router(config, discovered)
+    if discovered.agents:
+        yield DoctorFinding("agents", "ok", ", ".join(agent.name for agent in discovered.agents))
 
 
-def router(config: Config, agents: FoundAgents) -> Finding:
+def diagnose_router(config: Config, agents: DiscoveredAgents) -> DoctorFinding:
     """Who decides which workflow a text asks for."""
     if config.router is None:
         fix = 'Name one in .nerve/config.json: "router": "claude".'
-        return Finding("router", "missing", "the words of texts decide, no agent", fix)
-    if wrong := router_of(config, agents):
-        return Finding("router", "missing", str(replace(wrong[0], severity="error")))
-    return Finding("router", "ok", f"the agent '{config.router.name}' decides")
+        return DoctorFinding("router", "missing", "the words of texts decide, no agent", fix)
+    if warnings := unknown_router_warnings(config, agents):
+        return DoctorFinding("router", "missing", str(replace(warnings[0], severity="error")))
+    return DoctorFinding("router", "ok", f"the agent '{config.router.name}' decides")
 
 
-def trust() -> Iterator[Finding]:
+def diagnose_trust() -> Iterator[DoctorFinding]:
     """What this user did not make: nothing of it is used until it is trusted."""
     if brought := foreign_state(Path()):
-        yield Finding("trust", "missing", *refusal_of([*brought]))
+        yield DoctorFinding("trust", "missing", *refusal_of([*brought]))
 
 
-def store(deep: bool = False) -> Iterator[Finding]:
+def diagnose_store(deep: bool = False) -> Iterator[DoctorFinding]:
     try:
-        there = store_of().is_file()
+        store_exists = project_store_file().is_file()
     except UsageError as error:
-        yield Finding("store", "wrong", stopped(str(error)))
+        yield DoctorFinding("store", "wrong", with_full_stop(str(error)))
         return
-    needed = [each for each in (STORE, STORE.parent) if each.exists()] or [Path()]
-    if locked := [each for each in needed if not os.access(each, os.W_OK)]:
-        told = f"{locked[0].absolute()} may not be written to by this user"
-        yield Finding("store", "wrong", told, "Give this user the right to, or work in another folder.")
+    paths = [path for path in (STORE_FILE, STORE_FILE.parent) if path.exists()] or [Path()]
+    if locked := [path for path in paths if not os.access(path, os.W_OK)]:
+        message = f"{locked[0].absolute()} may not be written to by this user"
+        yield DoctorFinding(
+            "store", "wrong", message, "Give this user the right to, or work in another folder."
+        )
         return
-    if not there:
-        yield Finding("store", "missing", "no runs yet", "It is made by the first run.")
+    if not store_exists:
+        yield DoctorFinding("store", "missing", "no runs yet", "It is made by the first run.")
         return
     import apsw
 
-    from nerve.store.migrations import MIGRATIONS, check
+    from nerve.store.migrations import MIGRATIONS, check_store_version
 
     try:
-        with apsw.Connection(str(STORE), flags=apsw.SQLITE_OPEN_READONLY) as db:
-            check(db, STORE)
+        with apsw.Connection(str(STORE_FILE), flags=apsw.SQLITE_OPEN_READONLY) as db:
+            check_store_version(db, STORE_FILE)
             version = int(db.pragma("user_version"))
     except apsw.Error as error:
-        yield Finding("store", "wrong", f"{STORE} cannot be read: {error}", "Put a copy of it in its place.")
+        yield DoctorFinding(
+            "store", "wrong", f"{STORE_FILE} cannot be read: {error}", "Put a copy of it in its place."
+        )
     except StoreError as error:
-        yield Finding("store", "wrong", str(error))
+        yield DoctorFinding("store", "wrong", str(error))
     else:
-        size = STORE.stat().st_size / 2**20
-        yield Finding("store", "ok", f"{STORE}, version {version} of {len(MIGRATIONS)}, {size:.1f} MB")
-        yield from find_losses()
+        size = STORE_FILE.stat().st_size / 2**20
+        yield DoctorFinding(
+            "store", "ok", f"{STORE_FILE}, version {version} of {len(MIGRATIONS)}, {size:.1f} MB"
+        )
+        yield from find_store_losses()
         if deep and version < len(MIGRATIONS):
-            told = f"the layout of version {version} cannot be checked in depth"
-            yield Finding("store in depth", "missing", told, "Bring it to the newest version: nerve runs")
+            message = f"the layout of version {version} cannot be checked in depth"
+            yield DoctorFinding(
+                "store in depth", "missing", message, "Bring it to the newest version: nerve runs"
+            )
         elif deep:
-            yield from check_store()
+            yield from check_store_in_depth()
 
 
-def find_losses() -> Iterator[Finding]:
+def find_store_losses() -> Iterator[DoctorFinding]:
     """What earlier starts found missing from the store."""
-    from nerve.store.mark import losses_of, read_losses
+    from nerve.store.commit_mark import losses_file, read_losses
 
-    fix = f"Check the runs, then remove {losses_of(STORE)}."
-    for loss in read_losses(STORE):
-        yield Finding("store", "wrong", str(loss["message"]), fix)
+    fix = f"Check the runs, then remove {losses_file(STORE_FILE)}."
+    for loss in read_losses(STORE_FILE):
+        yield DoctorFinding("store", "wrong", str(loss["message"]), fix)
 
 
-def check_store() -> Iterator[Finding]:
+def check_store_in_depth() -> Iterator[DoctorFinding]:
     """Everything in the store, event by event; a server may be at work meanwhile."""
-    from nerve.engine.records import compare_row
-    from nerve.store.inspection import Inspection
+    from nerve.journal.events import compare_run_row
+    from nerve.store.inspection import StoreInspection
 
-    inspection, damaged = Inspection(STORE, compare_row), False
+    inspection, damaged = StoreInspection(STORE_FILE, compare_run_row), False
     for damage in inspection.find_damage():
         damaged = True
         name = "store in depth" if damage.run is None else f"run {damage.run}"
-        yield Finding(name, "wrong", damage.message, damage.fix)
+        yield DoctorFinding(name, "wrong", damage.message, damage.fix)
     if not damaged:
-        told = f"{inspection.runs} runs with {inspection.events} events are as they were written"
-        yield Finding("store in depth", "ok", told)
+        message = f"{inspection.run_count} runs with {inspection.event_count} events are as they were written"
+        yield DoctorFinding("store in depth", "ok", message)
 
 
-def server() -> Iterator[Finding]:
-    where = server_of(Path())
-    if where is None:
-        left = " (it ended without saying so)" if SERVER.is_file() else ""
-        yield Finding("server", "missing", f"not running{left}", "nerve serve")
+def diagnose_server() -> Iterator[DoctorFinding]:
+    endpoint = find_server(Path())
+    if endpoint is None:
+        suffix = " (it ended without saying so)" if SERVER_FILE.is_file() else ""
+        yield DoctorFinding("server", "missing", f"not running{suffix}", "nerve serve")
         return
     try:
-        health = asyncio.run(asked())
+        health = asyncio.run(fetch_held_runs())
     except ApiError as error:
-        yield Finding("server", "wrong", error.message, error.fix)
+        yield DoctorFinding("server", "wrong", error.message, error.fix)
     else:
-        for run, why in health.items():
-            yield Finding("runs", "wrong", f"{run} is held: {why}", f"nerve status {run}")
-        yield Finding("server", "ok", f"listens on {where.socket}")
+        for run, reason in health.items():
+            yield DoctorFinding("runs", "wrong", f"{run} is held: {reason}", f"nerve status {run}")
+        yield DoctorFinding("server", "ok", f"listens on {endpoint.socket}")
 
 
-async def asked() -> dict[str, str]:
+async def fetch_held_runs() -> dict[str, str]:
     client = Client.of_project(timeout=5)
     if client is None:
         raise ApiError("busy", "it has ended just now", "nerve serve")
@@ -227,30 +246,35 @@ async def asked() -> dict[str, str]:
         return (await client.health()).held
 
 
-def providers() -> Iterator[Finding]:
+def diagnose_providers() -> Iterator[DoctorFinding]:
     """The agents that can be had, and the programs and libraries they need."""
     from nerve.agents.claude import provider as claude
-    from nerve.agents.codex import program as codex
+    from nerve.agents.codex import executable as codex
 
     path = claude.find_program()
-    yield Finding(
-        "claude", "ok" if path else "missing", path or "not installed", "" if path else claude.MISSING
+    yield DoctorFinding(
+        "claude", "ok" if path else "missing", path or "not installed", "" if path else claude.NOT_INSTALLED
     )
     try:
-        yield Finding("codex", "ok", codex.found(None))
+        yield DoctorFinding("codex", "ok", codex.find_executable(None))
     except Unavailable as error:
-        yield Finding("codex", "missing", "not installed", str(error))
+        yield DoctorFinding("codex", "missing", "not installed", str(error))
     for name, library in (("acp", "acp"), ("llm", "pydantic_ai")):
-        there = find_spec(library) is not None
-        fix = "" if there else f"pip install 'nerve[{name}]'"
-        yield Finding(name, "ok" if there else "missing", "installed" if there else "not installed", fix)
-    for vendor, variable in KEYS.items():
-        there = bool(os.environ.get(variable))
-        told = "set" if there else "not set"
-        yield Finding(
-            variable, "ok" if there else "missing", told, "" if there else f"needed for llm with {vendor}"
+        is_present = find_spec(library) is not None
+        fix = "" if is_present else f"pip install 'nerve[{name}]'"
+        yield DoctorFinding(
+            name, "ok" if is_present else "missing", "installed" if is_present else "not installed", fix
         )
-    for name in registry.names():
-        if name in OURS:
+    for vendor, variable in API_KEY_VARIABLES.items():
+        is_present = bool(os.environ.get(variable))
+        status = "set" if is_present else "not set"
+        yield DoctorFinding(
+            variable,
+            "ok" if is_present else "missing",
+            status,
+            "" if is_present else f"needed for llm with {vendor}",
+        )
+    for name in registry.installed_provider_names():
+        if name in BUILTIN_PROVIDERS:
             continue
-        yield Finding(name, "ok", "offered by an installed package")
+        yield DoctorFinding(name, "ok", "offered by an installed package")

@@ -7,54 +7,56 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from nerve.cli.answers import Answers
-from nerve.cli.exits import code_of
-from nerve.cli.inputs import Given, params
-from nerve.cli.project import Code, File, Project
-from nerve.cli.providing import load
-from nerve.cli.rehearse import Rehearsal, RehearsalSession, StubBuilder
-from nerve.cli.run import check_answers
-from nerve.cli.usage import UsageError
-from nerve.commander.core.harmless import harmless, in_json
+from nerve.cli.dry_run_builder import DryRun, DryRunBuilder, DryRunSession
+from nerve.cli.errors import UsageError
+from nerve.cli.exit_codes import exit_code_for_state
+from nerve.cli.gate_answers import PresetAnswers
+from nerve.cli.run import check_preset_answers
+from nerve.cli.session_setup import load_target_workflow
+from nerve.cli.targets import FileTarget, Project, PythonTarget
+from nerve.cli.workflow_inputs import ParsedArguments, parse_workflow_params
 from nerve.core.workflow import WorkflowEvent, WorkflowRun
-from nerve.spec.workflow import DefinedWorkflow
+from nerve.spec.defined_workflow import DefinedWorkflow
 from nerve.testing.trace import trace
+from nerve.ui.sanitize import dump_safe_json, sanitize_text
 
 
-def walk_through(told: Given, answers: Iterable[str], as_json: bool, quiet: bool = False) -> int:
+def execute_dry_run(
+    arguments: ParsedArguments, answers: Iterable[str], as_json: bool, quiet: bool = False
+) -> int:
     """Walk, and print the trace: one line of JSON an entry, or one object with everything."""
     project = Project()
-    target = project.target(told.target)
-    if isinstance(target, Code):
-        raise UsageError(f"{told.target} is Python, which would have to be executed: it has no dry run.")
-    rehearsal = Rehearsal(Answers(answers))
-    run, entries = asyncio.run(walked(project, target, told, rehearsal))
+    target = project.resolve_target(arguments.target)
+    if isinstance(target, PythonTarget):
+        raise UsageError(f"{arguments.target} is Python, which would have to be executed: it has no dry run.")
+    dry_run = DryRun(PresetAnswers(answers))
+    run, entries = asyncio.run(trace_dry_run(project, target, arguments, dry_run))
     state = run.state.value
     if as_json:
-        walk = {"workflow": run.workflow_id, "state": state, "trace": entries, "notes": rehearsal.notes}
-        print(in_json(walk))
+        summary = {"workflow": run.workflow_id, "state": state, "trace": entries, "notes": dry_run.notes}
+        print(dump_safe_json(summary))
     else:
         for entry in entries:
-            print(in_json(entry))
-    for note in [*([] if quiet else rehearsal.notes), *ending(run)]:
-        print(harmless(f"dry run: {note}"), file=sys.stderr)
-    return code_of(state)
+            print(dump_safe_json(entry))
+    for note in [*([] if quiet else dry_run.notes), *describe_dry_run_end(run)]:
+        print(sanitize_text(f"dry run: {note}"), file=sys.stderr)
+    return exit_code_for_state(state)
 
 
-async def walked(
-    project: Project, target: File, told: Given, rehearsal: Rehearsal
+async def trace_dry_run(
+    project: Project, target: FileTarget, arguments: ParsedArguments, dry_run: DryRun
 ) -> tuple[WorkflowRun, list[dict[str, Any]]]:
     """The run in memory, and its trace with those of its children in their places."""
-    async with RehearsalSession(rehearsal, project.folder) as session:
-        workflow = load(session, project, target)
-        check_answers(session, workflow, rehearsal.answers)
-        given = workflow.check_params(params(workflow, told.pairs))
-        for each in session.workflows.values():
-            if isinstance(each, DefinedWorkflow):
-                each.builder, each.logged = StubBuilder, False
-        run = WorkflowRun(workflow, told.input, given, run_id="dry-run")
+    async with DryRunSession(dry_run, project.folder) as session:
+        workflow = load_target_workflow(session, project, target)
+        check_preset_answers(session, workflow, dry_run.answers)
+        checked_params = workflow.check_params(parse_workflow_params(workflow, arguments.pairs))
+        for definition in session.workflows.values():
+            if isinstance(definition, DefinedWorkflow):
+                definition.builder_class, definition.has_log = DryRunBuilder, False
+        run = WorkflowRun(workflow, arguments.input, checked_params, run_id="dry-run")
         await run.start()
-        await asyncio.wait([asyncio.ensure_future(run._ended())])
+        await asyncio.wait([asyncio.ensure_future(run._wait_until_ended())])
 
         def events_of(run_id: str) -> list[WorkflowEvent]:
             child = session.get_workflow_run(run_id)
@@ -63,10 +65,10 @@ async def walked(
         return run, trace(run.events, events_of)
 
 
-def ending(run: WorkflowRun) -> list[str]:
+def describe_dry_run_end(run: WorkflowRun) -> list[str]:
     """How the walk ended, if it did not get to the end."""
     info = run.to_info()
     if info.state.value == "completed":
         return []
-    why = f": {info.error.splitlines()[0]}" if info.error else ""
-    return [f"the walk ends as {info.state.value}{why}"]
+    reason = f": {info.error.splitlines()[0]}" if info.error else ""
+    return [f"the walk ends as {info.state.value}{reason}"]

@@ -6,67 +6,83 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from nerve.cli.commanding import Key
-from nerve.cli.common import DEFAULT, Common, Door, answering
-from nerve.cli.exits import COMPLETED
-from nerve.cli.inputs import anything
+from nerve.cli.context import DEFAULT_OPTIONS, CliContext, CommonOptions, run_with_api
+from nerve.cli.exit_codes import COMPLETED
+from nerve.cli.run_control import KeyOption
+from nerve.cli.workflow_inputs import parse_json_or_text
 
-PATTERN = Parameter(name="PATTERN", help="A record with _ for anything and ?name for what is to be told.")
-Fact = Annotated[
+PATTERN_PARAMETER = Parameter(
+    name="PATTERN", help="A record with _ for anything and ?name for what is to be told."
+)
+FactArgument = Annotated[
     str, Parameter(name="FACT", help="A record: (label field … :name value …).", allow_leading_hyphen=True)
 ]
-ALONE = "No server is running: what waits for this goes on with `nerve resume RUN`, or `nerve serve`."
+NO_SERVER_NOTICE = (
+    "No server is running: what waits for this goes on with `nerve resume RUN`, or `nerve serve`."
+)
 
 
-def facts(pattern: Annotated[str | None, PATTERN] = None, /, *, common: Common = DEFAULT) -> int:
+def facts_command(
+    pattern: Annotated[str | None, PATTERN_PARAMETER] = None, /, *, common: CommonOptions = DEFAULT_OPTIONS
+) -> int:
     """List the facts that fit a pattern; without one, all.
 
     PATTERN is an S-expression, such as '(review _ :by ?who)', its JSON form, or a label.
     """
 
-    async def do(door: Door) -> int:
-        found = (await door.client.facts(pattern=None if pattern is None else read(pattern))).facts
-        told = [fact.model_dump(mode="json") for fact in found]
-        door.tell(told, [fact.text for fact in found] or "No facts.")
+    async def do(context: CliContext) -> int:
+        matches = (
+            await context.client.facts(pattern=None if pattern is None else parse_fact_argument(pattern))
+        ).facts
+        payload = [fact.model_dump(mode="json") for fact in matches]
+        context.print_result(payload, [fact.text for fact in matches] or "No facts.")
         return COMPLETED
 
-    return answering(common, do, looks=True)
+    return run_with_api(common, do, read_only=True)
 
 
-def assert_(fact: Fact, /, *, key: Key = None, common: Common = DEFAULT) -> int:
+def assert_command(
+    fact: FactArgument, /, *, key: KeyOption = None, common: CommonOptions = DEFAULT_OPTIONS
+) -> int:
     """Assert a fact in the dataspace; every run that waits for it goes on.
 
     FACT is an S-expression, such as '(review "main.py" :by "ann")', or its JSON form.
     """
 
-    async def do(door: Door) -> int:
-        told = await door.client.assert_fact(fact=read(fact), key=key)
-        door.tell(told, told.text)
-        return await settled(door)
+    async def do(context: CliContext) -> int:
+        response = await context.client.assert_fact(fact=parse_fact_argument(fact), key=key)
+        context.print_result(response, response.text)
+        return await wait_for_started_runs(context)
 
-    return answering(common, do, writes=True)
+    return run_with_api(common, do, writes=True)
 
 
-def retract(pattern: Annotated[str, PATTERN], /, *, key: Key = None, common: Common = DEFAULT) -> int:
+def retract_command(
+    pattern: Annotated[str, PATTERN_PARAMETER],
+    /,
+    *,
+    key: KeyOption = None,
+    common: CommonOptions = DEFAULT_OPTIONS,
+) -> int:
     """Retract the facts that fit a pattern, and print them."""
 
-    async def do(door: Door) -> int:
-        found = (await door.client.retract(fact=read(pattern), key=key)).facts
-        told = [fact.model_dump(mode="json") for fact in found]
-        door.tell(told, [fact.text for fact in found] or "No facts fit.")
+    async def do(context: CliContext) -> int:
+        retracted = (await context.client.retract(fact=parse_fact_argument(pattern), key=key)).facts
+        payload = [fact.model_dump(mode="json") for fact in retracted]
+        context.print_result(payload, [fact.text for fact in retracted] or "No facts fit.")
         return COMPLETED
 
-    return answering(common, do)
+    return run_with_api(common, do)
 
 
-def signal(
-    label: Annotated[str, Parameter(name="LABEL", help="What the signal is called.")],
+def signal_command(
+    label: Annotated[str, Parameter(name="LABEL", help="What the signal_command is called.")],
     value: Annotated[str | None, Parameter(name="VALUE", help="JSON, or a text.")] = None,
     /,
     *,
     key: str | None = None,
-    idempotency_key: Key = None,
-    common: Common = DEFAULT,
+    idempotency_key: KeyOption = None,
+    common: CommonOptions = DEFAULT_OPTIONS,
 ) -> int:
     """Send a signal; every run that waits for it goes on.
 
@@ -78,24 +94,26 @@ def signal(
         The key of the signal, such as the label of one run.
     """
 
-    async def do(door: Door) -> int:
-        given = None if value is None else anything(value)
-        told = await door.client.signal(label=label, key=key, value=given, idempotency_key=idempotency_key)
-        door.tell(told, f"signal {label} sent")
-        return await settled(door)
+    async def do(context: CliContext) -> int:
+        parsed_value = None if value is None else parse_json_or_text(value)
+        response = await context.client.signal(
+            label=label, key=key, value=parsed_value, idempotency_key=idempotency_key
+        )
+        context.print_result(response, f"signal {label} sent")
+        return await wait_for_started_runs(context)
 
-    return answering(common, do, writes=True)
+    return run_with_api(common, do, writes=True)
 
 
-async def settled(door: Door) -> int:
+async def wait_for_started_runs(context: CliContext) -> int:
     """In this process, wait for the runs that were begun by this."""
-    if door.session is not None:
-        for drive in list(door.session.engine.drives.values()):
-            await door.rests(drive.run)
-        door.say(ALONE)
+    if context.session is not None:
+        for drive in list(context.session.engine.executors.values()):
+            await context.wait_until_idle(drive.run)
+        context.info(NO_SERVER_NOTICE)
     return COMPLETED
 
 
-def read(text: str) -> Any:
+def parse_fact_argument(text: str) -> Any:
     """A fact or a pattern: JSON if it looks like it, else its text."""
-    return anything(text) if text.lstrip().startswith("[") else text
+    return parse_json_or_text(text) if text.lstrip().startswith("[") else text

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from nerve.cli.exits import code_of
+from nerve.cli.exit_codes import exit_code_for_state
 
 PARKED = "parked"
 """The state of a run that was running when its process ended; nobody drives it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunOutcome:
     """How a run was left."""
 
     run_id: str
@@ -27,33 +27,33 @@ class Outcome:
     """The signals and facts it waits for."""
 
     @property
-    def code(self) -> int:
-        return code_of(self.state)
+    def exit_code(self) -> int:
+        return exit_code_for_state(self.state)
 
     def to_dict(self) -> dict[str, Any]:
-        told: dict[str, Any] = {"run_id": self.run_id, "workflow": self.workflow, "state": self.state}
+        payload: dict[str, Any] = {"run_id": self.run_id, "workflow": self.workflow, "state": self.state}
         if self.state == "completed":
-            told["result"] = self.result
+            payload["result"] = self.result
         if self.error is not None or self.held is not None:
-            told["error"] = self.error if self.held is None else self.held["message"]
-        told["gates"] = self.gates
+            payload["error"] = self.error if self.held is None else self.held["message"]
+        payload["gates"] = self.gates
         if self.waits:
-            told["waits"] = self.waits
-        return told
+            payload["waits"] = self.waits
+        return payload
 
 
-def awaited(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def iter_wait_conditions(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """What a wait would be over with: signals by their names, and other facts by their patterns."""
     if "patterns" not in data:
-        yield named_signal(data["label"], data.get("key"))
+        yield signal_condition(data["label"], data.get("key"))
         return
     for pattern in data["patterns"].values():
         match pattern:
             case ["signal", str(label), dict(named)]:
-                yield named_signal(label, named.get("key"))
+                yield signal_condition(label, named.get("key"))
             case _:
                 yield {"fact": pattern}
 
 
-def named_signal(label: str, key: Any) -> dict[str, Any]:
+def signal_condition(label: str, key: Any) -> dict[str, Any]:
     return {"signal": label} | ({"key": key} if key is not None else {})

@@ -15,33 +15,33 @@ from rich.table import Table
 from rich.text import Text
 
 from nerve.api import ApiError
-from nerve.api.telling import gate_told as told_by_api
-from nerve.api.telling import whole_name
-from nerve.cli.answers import name_of
-from nerve.cli.common import Common, refused
+from nerve.api.responses import complete_unique_name
+from nerve.api.responses import gate_response as told_by_api
 from nerve.cli.completion import WorkflowName, complete_state
-from nerve.cli.flags import Flag
+from nerve.cli.context import CommonOptions, report_api_error
+from nerve.cli.errors import UsageError, with_full_stop
+from nerve.cli.gate_answers import gate_display_name
 from nerve.cli.outcome import PARKED
-from nerve.cli.project import plain, store_of
-from nerve.cli.usage import UsageError, stopped
-from nerve.client import server_of
-from nerve.commander.core.harmless import harmless, in_json
-from nerve.commander.core.lines import SYMBOLS
-from nerve.core.session import Session
-from nerve.core.suggest import suggest
+from nerve.cli.parameters import Flag
+from nerve.cli.targets import project_store_file, require_store_file
+from nerve.client import find_server
+from nerve.core.suggest import did_you_mean_hint
 from nerve.core.workflow import GateInfo, WorkflowState
-from nerve.engine.local import UNREADABLE
+from nerve.engine.local_engine import UNREADABLE_REASON
+from nerve.session import Session
 from nerve.store.port import RunRow
+from nerve.ui.event_lines import STATE_SYMBOLS
+from nerve.ui.sanitize import dump_safe_json, sanitize_text
 
-STATES = [*(state.value for state in WorkflowState), PARKED]
-SHORT = 13
+RUN_STATES = [*(state.value for state in WorkflowState), PARKED]
+SHORT_ID_CHARS = 13
 """Characters of an id that are shown: the millisecond of the start."""
-HEADINGS = ("run", "workflow", "state", "started", "took", "")
-NARROW = 64
+TABLE_HEADINGS = ("run", "workflow", "state", "started", "took", "")
+NARROW_COLUMNS = 64
 """Columns of a terminal that has no room for more than the first three."""
 
 
-def runs(
+def runs_command(
     *,
     state: Annotated[str | None, Parameter(completer=complete_state)] = None,
     workflow: WorkflowName | None = None,
@@ -64,51 +64,54 @@ def runs(
     store
         The file of the store, instead of .nerve/nerve.db.
     """
-    if state is not None and state not in STATES:
-        close = stopped(f"there is no state '{state}'{suggest(state, STATES)}")
-        raise UsageError(f"{close} States: {', '.join(STATES)}.")
+    if state is not None and state not in RUN_STATES:
+        message = with_full_stop(f"there is no state '{state}'{did_you_mean_hint(state, RUN_STATES)}")
+        raise UsageError(f"{message} States: {', '.join(RUN_STATES)}.")
     try:
-        found = [run for run in all_of(store, workflow) if state in (None, run["state"])]
+        summaries = [run for run in fetch_run_summaries(store, workflow) if state in (None, run["state"])]
     except ApiError as error:
-        return refused(error, Common(json=json))
+        return report_api_error(error, CommonOptions(json=json))
     if json:
-        print(in_json(found))
-    elif found:
-        show(found)
+        print(dump_safe_json(summaries))
+    elif summaries:
+        print_runs_table(summaries)
     elif not quiet:
         print("No runs." if state or workflow else "No runs yet. Start one with: nerve run TARGET")
     return 0
 
 
-def all_of(store: Path | None, workflow: str | None) -> list[dict[str, Any]]:
+def fetch_run_summaries(store: Path | None, workflow: str | None) -> list[dict[str, Any]]:
     """The runs that the server tells of, or else those of the file."""
-    if store is None and server_of(Path()) is not None:
-        from nerve.cli.served import listed as listed_by_server
+    if store is None and find_server(Path()) is not None:
+        from nerve.cli.remote_runs import list_server_runs as listed_by_server
 
         return asyncio.run(listed_by_server(workflow))
-    file = store_of() if store is None else plain(store)
-    return asyncio.run(listed(file, workflow)) if file.is_file() else []
+    file = project_store_file() if store is None else require_store_file(store)
+    return asyncio.run(read_stored_runs(file, workflow)) if file.is_file() else []
 
 
-async def listed(file: Path, workflow: str | None) -> list[dict[str, Any]]:
+async def read_stored_runs(file: Path, workflow: str | None) -> list[dict[str, Any]]:
     """What is told of every run; nothing is recovered by looking."""
     async with Session(store=file) as session:
         engine = session.engine
         rows = engine.store.runs(session=session.name)
-        told = {row.run: told_of(row, engine.gates(row) if row.ended is None else {}) for row in rows}
-        for run_id, why in engine.unreadable.items():
-            told[run_id] |= {"state": "held", "held": {"reason": UNREADABLE, "message": why}}
+        summaries = {
+            row.run: summarize_run_row(row, engine.gates_of_run(row) if row.ended is None else {})
+            for row in rows
+        }
+        for run_id, reason in engine.unreadable_runs.items():
+            summaries[run_id] |= {"state": "held", "held": {"reason": UNREADABLE_REASON, "message": reason}}
     for row in reversed(rows):
-        if row.parent in told and told[row.run]["state"] in ("waiting", "held"):
-            parent = told[row.parent]
-            parent["state"] = told[row.run]["state"] if parent["state"] == PARKED else parent["state"]
-            parent["gates"] += [{**gate, "run_id": row.parent} for gate in told[row.run]["gates"]]
+        if row.parent in summaries and summaries[row.run]["state"] in ("waiting", "held"):
+            parent = summaries[row.parent]
+            parent["state"] = summaries[row.run]["state"] if parent["state"] == PARKED else parent["state"]
+            parent["gates"] += [{**gate, "run_id": row.parent} for gate in summaries[row.run]["gates"]]
     if workflow is not None:
-        workflow = whole_name(workflow, [row.workflow for row in rows]) or workflow
-    return [told[row.run] for row in rows if row.parent is None and workflow in (None, row.workflow)]
+        workflow = complete_unique_name(workflow, [row.workflow for row in rows]) or workflow
+    return [summaries[row.run] for row in rows if row.parent is None and workflow in (None, row.workflow)]
 
 
-def told_of(row: RunRow, gates: dict[str, GateInfo]) -> dict[str, Any]:
+def summarize_run_row(row: RunRow, gates: dict[str, GateInfo]) -> dict[str, Any]:
     return {
         "run_id": row.run,
         "workflow": row.workflow,
@@ -117,56 +120,59 @@ def told_of(row: RunRow, gates: dict[str, GateInfo]) -> dict[str, Any]:
         "ended_at": datetime.fromtimestamp(row.ended, UTC).isoformat() if row.ended else None,
         "label": row.label,
         "held": None,
-        "gates": [gate_told(row, gate) for gate in gates.values()],
+        "gates": [summarize_run_gate(row, gate) for gate in gates.values()],
     }
 
 
-def gate_told(row: RunRow, gate: GateInfo) -> dict[str, Any]:
+def summarize_run_gate(row: RunRow, gate: GateInfo) -> dict[str, Any]:
     """An open gate, as a server tells it."""
-    return {"name": name_of(gate), **told_by_api(row.run, row.workflow, gate).model_dump(mode="json")}
+    return {
+        "name": gate_display_name(gate),
+        **told_by_api(row.run, row.workflow, gate).model_dump(mode="json"),
+    }
 
 
-def show(found: list[dict[str, Any]]) -> None:
+def print_runs_table(summaries: list[dict[str, Any]]) -> None:
     """The table; in a pipe it is as wide as it must be, and a narrow terminal is shown less."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 1000
-    headings = HEADINGS if console.width >= NARROW else HEADINGS[:3]
-    rows = [row[: len(headings)] for row in rows_of(found)]
+    headings = TABLE_HEADINGS if console.width >= NARROW_COLUMNS else TABLE_HEADINGS[:3]
+    rows = [row[: len(headings)] for row in runs_table_rows(summaries)]
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column, heading in enumerate(headings):
-        whole = max(cell_len(str(row[column])) for row in rows) if heading in ("run", "state") else None
-        table.add_column(heading, no_wrap=heading != "", overflow="ellipsis", min_width=whole)
+        min_width = max(cell_len(str(row[column])) for row in rows) if heading in ("run", "state") else None
+        table.add_column(heading, no_wrap=heading != "", overflow="ellipsis", min_width=min_width)
     for row in rows:
         table.add_row(*row)
-    with console.capture() as drawn:
+    with console.capture() as capture:
         console.print(table)
-    print("\n".join(line.rstrip() for line in drawn.get().splitlines()))
+    print("\n".join(line.rstrip() for line in capture.get().splitlines()))
 
 
-def rows_of(found: list[dict[str, Any]]) -> Iterator[tuple[str | Text, ...]]:
-    short = [run["run_id"][:SHORT] for run in found]
-    for run, prefix in zip(found, short, strict=True):
-        symbol, style = SYMBOLS.get(run["state"], ("⏸", "yellow"))
+def runs_table_rows(summaries: list[dict[str, Any]]) -> Iterator[tuple[str | Text, ...]]:
+    prefixes = [run["run_id"][:SHORT_ID_CHARS] for run in summaries]
+    for run, prefix in zip(summaries, prefixes, strict=True):
+        symbol, style = STATE_SYMBOLS.get(run["state"], ("⏸", "yellow"))
         started = datetime.fromisoformat(run["started_at"])
         yield (
-            run["run_id"] if short.count(prefix) > 1 else prefix,
-            Text(harmless(run["workflow"])),
+            run["run_id"] if prefixes.count(prefix) > 1 else prefix,
+            Text(sanitize_text(run["workflow"])),
             Text(f"{symbol} {run['state']}", style),
             f"{started.astimezone():%Y-%m-%d %H:%M:%S}",
-            took(started, run["ended_at"]),
-            Text(harmless(asked(run))),
+            format_run_duration(started, run["ended_at"]),
+            Text(sanitize_text(waiting_reason(run))),
         )
 
 
-def asked(run: dict[str, Any]) -> str:
+def waiting_reason(run: dict[str, Any]) -> str:
     """Why a run is held, or what it waits for, in one line."""
-    if held := run["held"]:
-        return " ".join(f"{held['reason']}: {held['message']}".split())
+    if hold := run["held"]:
+        return " ".join(f"{hold['reason']}: {hold['message']}".split())
     return " ".join("; ".join(f"{gate['name']}: {gate['prompt']}" for gate in run["gates"]).split())
 
 
-def took(started: datetime, ended: str | None) -> str:
+def format_run_duration(started: datetime, ended: str | None) -> str:
     if ended is None:
         return ""
     seconds = (datetime.fromisoformat(ended) - started).total_seconds()

@@ -11,21 +11,21 @@ from cyclopts import Parameter
 
 from nerve import ownership
 from nerve.api import ApiError
-from nerve.cli.exits import COMPLETED
-from nerve.cli.flags import Flag
-from nerve.cli.project import store_of
-from nerve.cli.usage import UsageError
-from nerve.commander.core.harmless import harmless, in_json
-from nerve.places import Places
+from nerve.cli.errors import UsageError
+from nerve.cli.exit_codes import COMPLETED
+from nerve.cli.parameters import Flag
+from nerve.cli.targets import project_store_file
+from nerve.project.paths import ProjectPaths
+from nerve.ui.sanitize import dump_safe_json, sanitize_text
 
-RISK = (
+TRUST_RISK = (
     "Trusting it lets Nerve continue these runs and use this configuration. Both can execute commands on"
     " this machine: look at the folder first if it came from elsewhere."
 )
-UNWRITTEN = "Set XDG_STATE_HOME to a folder that this user can write to."
+TRUST_WRITE_FIX = "Set XDG_STATE_HOME to a folder that this user can write to."
 
 
-def trust(
+def trust_command(
     folder: Annotated[
         Path, Parameter(name="FOLDER", help="Or the file of a store; this one without it.")
     ] = Path(),
@@ -53,17 +53,17 @@ def trust(
         Say nothing but errors.
     """
     if list:
-        return show_list(json, quiet)
+        return print_trusted_folders(json, quiet)
     if not folder.exists():
         raise UsageError(f"there is no folder {folder}.")
     try:
-        said, told = revoke_trust(folder) if revoke else add_trust(folder)
+        message, payload = revoke_path_trust(folder) if revoke else add_trust(folder)
     except OSError as error:
-        raise unwritten(error) from None
+        raise trust_write_error(error) from None
     if json:
-        print(in_json(told))
+        print(dump_safe_json(payload))
     elif not quiet:
-        print(harmless(said))
+        print(sanitize_text(message))
     return COMPLETED
 
 
@@ -73,43 +73,47 @@ def add_trust(folder: Path) -> tuple[str, dict[str, object]]:
     if folder.is_file():
         ownership.sign_store(folder)
         return f"Trusted: {path}", {"path": str(path), "trusted": True, "brought": ["runs"]}
-    store_of(folder)  # a link is refused
+    project_store_file(folder)  # a link is refused
     brought = ownership.trust_folder(folder)
     with_ = f", with its own {ownership.join_words(brought)}" if brought else ""
     return f"Trusted: {path}{with_}", {"path": str(path), "trusted": True, "brought": brought}
 
 
-def revoke_trust(folder: Path) -> tuple[str, dict[str, object]]:
+def revoke_path_trust(folder: Path) -> tuple[str, dict[str, object]]:
     path = folder.resolve()
     if folder.is_file():
         signature = ownership.signature_file(path)
-        was = signature.exists()
+        was_trusted = signature.exists()
         signature.unlink(missing_ok=True)
     else:
-        was = ownership.revoke_trust(folder)
-    said = f"No longer trusted: {path}" if was else f"It was not trusted: {path}"
-    return said, {"path": str(path), "trusted": False, "was_trusted": was}
+        was_trusted = ownership.revoke_folder_trust(folder)
+    message = f"No longer trusted: {path}" if was_trusted else f"It was not trusted: {path}"
+    return message, {"path": str(path), "trusted": False, "was_trusted": was_trusted}
 
 
-def show_list(json: bool, quiet: bool) -> int:
+def print_trusted_folders(json: bool, quiet: bool) -> int:
     try:
-        found = ownership.list_trusted()
+        trusted = ownership.list_trusted()
     except OSError as error:
-        raise unwritten(error) from None
+        raise trust_write_error(error) from None
     if json:
-        told = [{"path": str(each.path), "at": each.at, "is_there": each.is_there} for each in found]
-        print(in_json(told))
-    for each in [] if json else found:
-        gone = "" if each.is_there else "  (gone, or another folder)"
-        print(harmless(f"{datetime.fromtimestamp(each.at):%Y-%m-%d %H:%M}  {each.path}{gone}"))
-    if not (json or quiet or found):
+        payload = [
+            {"path": str(entry.path), "at": entry.at, "is_there": entry.is_unchanged} for entry in trusted
+        ]
+        print(dump_safe_json(payload))
+    for entry in [] if json else trusted:
+        suffix = "" if entry.is_unchanged else "  (gone, or another folder)"
+        print(sanitize_text(f"{datetime.fromtimestamp(entry.at):%Y-%m-%d %H:%M}  {entry.path}{suffix}"))
+    if not (json or quiet or trusted):
         print("No folder was trusted.")
     return COMPLETED
 
 
-def unwritten(error: OSError) -> ApiError:
-    where = error.filename or "the state folder of this user"
-    return ApiError("refused", f"trust cannot be written down: {where}: {error.strerror or error}", UNWRITTEN)
+def trust_write_error(error: OSError) -> ApiError:
+    path = error.filename or "the state folder of this user"
+    return ApiError(
+        "refused", f"trust cannot be written down: {path}: {error.strerror or error}", TRUST_WRITE_FIX
+    )
 
 
 def require_trust(store: Path | None = None, *, opening: bool = False) -> None:
@@ -122,40 +126,40 @@ def require_trust(store: Path | None = None, *, opening: bool = False) -> None:
     folder = Path()
     if store is not None:
         brought = {} if ownership.is_own_store(store) else {"runs": store}
-    elif Places.of(folder).links:
+    elif ProjectPaths.of(folder).symlinks:
         return  # which are refused by what opens them
     else:
         brought = ownership.foreign_state(folder)
         programs = ownership.config_names_programs(folder) and not ownership.is_trusted(folder)
-        if programs and (brought or opening or at_terminal()):
-            brought["configuration"] = Places.of(folder).folder / "config.json"
+        if programs and (brought or opening or is_at_terminal()):
+            brought["configuration"] = ProjectPaths.of(folder).folder / "config.json"
     if not brought:
         return
     what = ownership.join_words([*brought])
-    if not (at_terminal() and is_accepted(store or folder, brought, what)):
-        said, fix = ownership.refusal_of([*brought], store)
-        raise ApiError("refused", said, fix)
+    if not (is_at_terminal() and ask_for_trust(store or folder, brought, what)):
+        message, fix = ownership.refusal_of([*brought], store)
+        raise ApiError("refused", message, fix)
     try:
         add_trust(store or folder)
     except OSError as error:
-        raise unwritten(error) from None
+        raise trust_write_error(error) from None
 
 
-def at_terminal() -> bool:
+def is_at_terminal() -> bool:
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 
-def is_accepted(path: Path, brought: dict[str, Path], what: str) -> bool:
+def ask_for_trust(path: Path, brought: dict[str, Path], what: str) -> bool:
     """Ask a person whether to trust something; anything but a yes is a no."""
-    from nerve.cli.asking import forget_typed
+    from nerve.cli.gate_prompt import flush_typeahead
 
-    files = ", ".join(str(each) for each in brought.values())
+    files = ", ".join(str(file) for file in brought.values())
     lines = [
         f"This {'file' if path.is_file() else 'folder'} brings its own {what}: {path.resolve()}",
         f"You did not make this on this machine: {files}",
-        RISK,
+        TRUST_RISK,
     ]
-    print(harmless("\n".join(lines)), file=sys.stderr)
-    forget_typed()
+    print(sanitize_text("\n".join(lines)), file=sys.stderr)
+    flush_typeahead()
     print(f"Trust this {'file' if path.is_file() else 'folder'}? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -5,18 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nerve.commander.core.input import InputType as InputType
-    from nerve.commander.core.input import ParsedInput as ParsedInput
-    from nerve.commander.core.input import parse_input as parse_input
+    from nerve.commander.core.input_parser import InputType, ParsedInput, parse_input
     from nerve.commander.renderer import WorkflowRenderer as WorkflowRenderer
     from nerve.commander.workflow_controller import WorkflowController as WorkflowController
 
-_HOMES = {
-    "InputType": "nerve.commander.core.input",
-    "ParsedInput": "nerve.commander.core.input",
+_EXPORT_MODULES = {
+    "InputType": "nerve.commander.core.input_parser",
+    "ParsedInput": "nerve.commander.core.input_parser",
     "WorkflowController": "nerve.commander.workflow_controller",
     "WorkflowRenderer": "nerve.commander.renderer",
-    "parse_input": "nerve.commander.core.input",
+    "parse_input": "nerve.commander.core.input_parser",
 }
 __all__ = ["InputType", "ParsedInput", "WorkflowController", "WorkflowRenderer", "parse_input"]
 
@@ -24,9 +22,9 @@ __all__ = ["InputType", "ParsedInput", "WorkflowController", "WorkflowRenderer",
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    if name not in _HOMES:
+    if name not in _EXPORT_MODULES:
         raise AttributeError(f"module 'nerve.commander' has no attribute '{name}'")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_EXPORT_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -9,42 +9,44 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from nerve.commander.core.history import MOST
-from nerve.places import opened
+from nerve.commander.core.history import MAX_HISTORY_ENTRIES
+from nerve.project.paths import open_private_file
 
-FILE = Path(".nerve/commander_history")
+HISTORY_PATH = Path(".nerve/commander_history")
 
 
 class HistoryFile:
     """Several Commanders may write it at once. One that cannot be written is no reason to fail."""
 
-    def __init__(self, path: str | os.PathLike[str] = FILE) -> None:
+    def __init__(self, path: str | os.PathLike[str] = HISTORY_PATH) -> None:
         self.path = Path(path)
 
     def load(self) -> list[str]:
         try:
-            with os.fdopen(opened(self.path, os.O_RDONLY), "rb") as file:
-                entries = entries_in(file.read())
+            with os.fdopen(open_private_file(self.path, os.O_RDONLY), "rb") as file:
+                entries = parse_history_entries(file.read())
         except OSError:
             return []
-        if len(entries) > 2 * MOST:
-            self._shorten()
-        return entries[-MOST:]
+        if len(entries) > 2 * MAX_HISTORY_ENTRIES:
+            self._truncate()
+        return entries[-MAX_HISTORY_ENTRIES:]
 
     def append(self, entry: str) -> None:
-        with contextlib.suppress(OSError), self._locked() as file:
+        with contextlib.suppress(OSError), self._open_locked() as file:
             # In one write, so that what others write at the same time is not mixed with it.
-            os.write(file, written(entry))
+            os.write(file, encode_history_entry(entry))
 
-    def _shorten(self) -> None:
-        with contextlib.suppress(OSError), self._locked() as file:
-            kept = entries_in(os.pread(file, os.fstat(file).st_size, 0))[-MOST:]
+    def _truncate(self) -> None:
+        with contextlib.suppress(OSError), self._open_locked() as file:
+            newest_entries = parse_history_entries(os.pread(file, os.fstat(file).st_size, 0))[
+                -MAX_HISTORY_ENTRIES:
+            ]
             os.truncate(file, 0)
-            os.write(file, b"".join(map(written, kept)))
+            os.write(file, b"".join(map(encode_history_entry, newest_entries)))
 
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[int]:
-        file = opened(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+    def _open_locked(self) -> Iterator[int]:
+        file = open_private_file(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
             os.fchmod(file, 0o600)
@@ -53,16 +55,16 @@ class HistoryFile:
             os.close(file)
 
 
-def entries_in(text: bytes) -> list[str]:
+def parse_history_entries(text: bytes) -> list[str]:
     lines = text.decode("utf-8", "replace").split("\n")
-    return [entry for line in lines if (entry := read(line)) is not None]
+    return [entry for line in lines if (entry := decode_history_entry(line)) is not None]
 
 
-def written(entry: str) -> bytes:
+def encode_history_entry(entry: str) -> bytes:
     return (json.dumps(entry) + "\n").encode()
 
 
-def read(line: str) -> str | None:
+def decode_history_entry(line: str) -> str | None:
     """An entry; None for a line that is none, as a machine that went down may leave one."""
     try:
         entry = json.loads(line)

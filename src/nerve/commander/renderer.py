@@ -12,17 +12,17 @@ from rich.panel import Panel
 from rich.text import Text
 from rich.tree import Tree
 
-from nerve.commander.core.forms import lines
-from nerve.commander.core.gates import preview_of
-from nerve.commander.core.harmless import harmless
-from nerve.commander.core.lines import SYMBOLS
+from nerve.ui.event_lines import STATE_SYMBOLS
+from nerve.ui.gate_names import gate_preview
+from nerve.ui.json_forms import form_field_lines
+from nerve.ui.sanitize import sanitize_text
 
-FRAMES = 4
+FRAMES_PER_SECOND = 4
 """Frames a second."""
 
 
 @dataclass(slots=True)
-class Step:
+class StepRow:
     """One line of the tree."""
 
     name: str
@@ -32,7 +32,7 @@ class Step:
     rounds: str = ""
 
     def label(self) -> Text:
-        symbol, style = SYMBOLS.get(self.status, ("●", "yellow"))
+        symbol, style = STATE_SYMBOLS.get(self.status, ("●", "yellow"))
         text = Text(f"{symbol} ", style)
         text.append(f"{self.name}{self.rounds}", style)
         if self.seconds is not None:
@@ -48,10 +48,10 @@ class WorkflowRenderer:
         self.live: Live | None = None
         self.tree: Tree | None = None
         self.step_nodes: dict[str, Tree] = {}
-        self._steps: dict[str, Step] = {}
+        self._steps: dict[str, StepRow] = {}
 
     @property
-    def lively(self) -> bool:
+    def is_interactive(self) -> bool:
         """Whether what was drawn can be drawn again."""
         return self.console.is_terminal and not self.console.is_dumb_terminal
 
@@ -59,142 +59,146 @@ class WorkflowRenderer:
 
     def show_started(self, data: Mapping[str, Any]) -> None:
         """Draw the tree of a run that begins; `data` has `workflow_id`, and `steps` if they are known."""
-        name = harmless(str(data["workflow_id"]))
-        self.rest()
+        name = sanitize_text(str(data["workflow_id"]))
+        self.stop()
         self.tree = Tree(Text(f"🔄 {name}", "bold blue"), guide_style="dim")
         self.step_nodes, self._steps = {}, {}
         for step in data.get("steps") or []:
-            self._step(str(step))
-        if self.lively:
-            self._draw()
+            self._step_row(str(step))
+        if self.is_interactive:
+            self._start_live()
         else:
-            self.say(f"[workflow] {name} started")
+            self.print_line(f"[workflow] {name} started")
 
     def update_step(
         self, step_id: str, status: str, duration: float | None = None, note: str = "", error: str = ""
     ) -> None:
         """`duration` is in milliseconds; `note` is what the step does now."""
-        step = self._step(step_id)
+        step = self._step_row(step_id)
         step.status = status
         step.seconds = duration / 1000 if duration is not None else None
         step.node.label = step.label()
         step.node.children.clear()
-        if said := harmless(note or error).split("\n")[0]:
-            step.node.add(Text(said, "red" if error else "dim"))
-        if self.lively:
-            self._draw()
+        if note_line := sanitize_text(note or error).split("\n")[0]:
+            step.node.add(Text(note_line, "red" if error else "dim"))
+        if self.is_interactive:
+            self._start_live()
         elif status != "pending":
-            self.say(Text(f"[{step_id}] ") + step.label() + Text(f" {said}".rstrip()))
+            self.print_line(Text(f"[{step_id}] ") + step.label() + Text(f" {note_line}".rstrip()))
 
     def show_iteration(self, loop_id: str, iteration: int, max_iter: int | None = None) -> None:
         """Show that a loop begins its iteration number `iteration`, of at most `max_iter`."""
         of = f"/{max_iter}" if max_iter else ""
-        step = self._step(loop_id)
+        step = self._step_row(loop_id)
         step.rounds = f" [{iteration}{of}]"
         step.node.label = step.label()
-        self.say(Text("  ↻ ", "dim") + Text(f"{harmless(loop_id)} iteration {iteration}{of}"))
+        self.print_line(Text("  ↻ ", "dim") + Text(f"{sanitize_text(loop_id)} iteration {iteration}{of}"))
 
     def show_gate_prompt(self, data: Mapping[str, Any]) -> None:
         """What is asked; the tree waits meanwhile."""
-        self.rest()
+        self.stop()
         self.console.print()
-        self.console.print(gate_panel(data, numbered=bool(data.get("choices"))))
+        self.console.print(render_gate_panel(data, numbered=bool(data.get("choices"))))
         self.console.print()
 
     def hide_gate_prompt(self) -> None:
         """The gate is settled: go on drawing."""
-        if self.lively and self.tree is not None:
-            self._draw()
+        if self.is_interactive and self.tree is not None:
+            self._start_live()
 
     def show_completed(self, data: Mapping[str, Any]) -> None:
         """Show that the run has completed; `data` has `duration_s` or `duration_ms`."""
-        self.rest()
-        took = data.get("duration_s")
-        took = data.get("duration_ms", 0) / 1000 if took is None else took
-        self._end(f"✓ Completed in {took:.1f}s", "Workflow Complete", "green")
+        self.stop()
+        duration_s = data.get("duration_s")
+        duration_s = data.get("duration_ms", 0) / 1000 if duration_s is None else duration_s
+        self._show_end_panel(f"✓ Completed in {duration_s:.1f}s", "Workflow Complete", "green")
 
     def show_failed(self, error: str) -> None:
         """Show that the run has failed, and why."""
-        self.rest()
-        self._end(f"✗ {harmless(str(error))}", "Workflow Failed", "red")
+        self.stop()
+        self._show_end_panel(f"✗ {sanitize_text(str(error))}", "Workflow Failed", "red")
 
     def show_cancelled(self, reason: str = "") -> None:
         """Show that the run was stopped, and why."""
-        self.rest()
-        self._end(f"✗ {harmless(reason) or 'stopped'}", "Workflow Cancelled", "yellow")
+        self.stop()
+        self._show_end_panel(f"✗ {sanitize_text(reason) or 'stopped'}", "Workflow Cancelled", "yellow")
 
     def show_result(self, result: Any) -> None:
         """What a run gave: a text as Markdown."""
-        from nerve.commander.prose import prose
+        from nerve.ui.markdown import render_markdown
 
-        self.rest()
-        self.say(Text("Result:", "bold"))
-        self.console.print(prose(result) if isinstance(result, str) else Text(harmless(str(result))))
+        self.stop()
+        self.print_line(Text("Result:", "bold"))
+        self.console.print(
+            render_markdown(result) if isinstance(result, str) else Text(sanitize_text(str(result)))
+        )
 
     def show_error(self, error: str) -> None:
         """Show why something was not done."""
-        self.say(Text(f"Error: {harmless(str(error))}", "red"))
+        self.print_line(Text(f"Error: {sanitize_text(str(error))}", "red"))
 
-    def rest(self) -> None:
+    def stop(self) -> None:
         """Let go of the terminal; what was drawn stays."""
         if self.live is not None:
             self.live.stop()
             self.live = None
 
-    def say(self, text: str | Text) -> None:
+    def print_line(self, text: str | Text) -> None:
         """A line, above what is drawn; in a pipe, whole."""
         line = Text(text) if isinstance(text, str) else text
         self.console.print(line, soft_wrap=not self.console.is_terminal)
 
     # -- inside ------------------------------------------------------------------------------------------
 
-    def _step(self, name: str) -> Step:
+    def _step_row(self, name: str) -> StepRow:
         if name not in self._steps:
             if self.tree is None:
                 self.tree = Tree(Text("🔄 workflow", "bold blue"), guide_style="dim")
-            step = Step(harmless(name), self.tree.add(""))
+            step = StepRow(sanitize_text(name), self.tree.add(""))
             step.node.label = step.label()
             self._steps[name], self.step_nodes[name] = step, step.node
         return self._steps[name]
 
-    def _draw(self) -> None:
+    def _start_live(self) -> None:
         if self.live is None:
-            self.live = Live(console=self.console, refresh_per_second=FRAMES, get_renderable=self._panel)
+            self.live = Live(
+                console=self.console, refresh_per_second=FRAMES_PER_SECOND, get_renderable=self._render_panel
+            )
             self.live.start()
 
-    def _panel(self) -> RenderableType:
+    def _render_panel(self) -> RenderableType:
         return Panel(self.tree or "", title="Workflow Progress", border_style="blue")
 
-    def _end(self, text: str, title: str, style: str) -> None:
-        if not self.lively:
-            self.say(text)
+    def _show_end_panel(self, text: str, title: str, style: str) -> None:
+        if not self.is_interactive:
+            self.print_line(text)
             return
         self.console.print()
         self.console.print(Panel(Text(text), title=Text(title, f"bold {style}"), border_style=style))
 
 
-def gate_panel(
+def render_gate_panel(
     gate: Mapping[str, Any], name: str = "", numbered: bool = True, hint: str = "", more: Text | None = None
 ) -> Panel:
     """A question with what can be answered: choices by their numbers, options as they are, fields."""
     answers = list(gate.get("choices") or gate.get("options") or [])
-    prompt, line, rest = harmless(str(gate.get("prompt") or "")).partition("\n")
+    prompt, line, rest = sanitize_text(str(gate.get("prompt") or "")).partition("\n")
     text = Text(prompt, "bold").append(line + rest, "none")
     if note := gate.get("note"):
-        text.append(f"\n{harmless(str(note))}", "dim")
-    if preview := preview_of(gate.get("input_preview")):
-        text.append(f"\n\n{harmless(preview)}", "none")
+        text.append(f"\n{sanitize_text(str(note))}", "dim")
+    if preview := gate_preview(gate.get("input_preview")):
+        text.append(f"\n\n{sanitize_text(preview)}", "none")
     if more is not None:
         text = text.append("\n\n").append(more)
-    if fields := lines(gate.get("form") or {}):
+    if fields := form_field_lines(gate.get("form") or {}):
         text.append("\n\nFields:", "none")
     for field in fields:
         text.append(f"\n  {field}", "none")
     if answers:
         text.append("\n\nOptions:", "none")
     for number, answer in enumerate(answers, start=1):
-        text.append(f"\n  {number if numbered else '•'} {harmless(str(answer))}", "none")
+        text.append(f"\n  {number if numbered else '•'} {sanitize_text(str(answer))}", "none")
     if hint:
         text.append(f"\n\n{hint}", "dim")
-    title = "⏸ Waiting for Input" + (f": {harmless(name)}" if name else "")
+    title = "⏸ Waiting for Input" + (f": {sanitize_text(name)}" if name else "")
     return Panel(text, title=Text(title, "bold yellow"), border_style="yellow", expand=False)

@@ -9,38 +9,38 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nerve.api import OPERATIONS, ApiError
-from nerve.api.models import GateTold, RouteTold, RunTold, WorkflowTold
-from nerve.commander.console import AtConsole
-from nerve.commander.core.cards import PREFIXES
-from nerve.commander.core.desk import Desk, Target, text_of
-from nerve.commander.core.farewell import farewell
-from nerve.commander.core.gates import chosen, name_of
-from nerve.commander.core.input import InputType, ParsedInput, parse_input, write_input
-from nerve.commander.core.naming import Unknown, run_named, startable
-from nerve.commander.core.options import typed
-from nerve.commander.core.references import resolve, resolve_input
-from nerve.commander.listening import Listening
-from nerve.commander.sentences import sentence, why
+from nerve.api.models import GateResponse, RouteResponse, RunResponse, WorkflowResponse
+from nerve.commander.core.exit_message import exit_message_lines
+from nerve.commander.core.input_parser import InputType, ParsedInput, format_input, parse_input
+from nerve.commander.core.name_resolution import CommanderInputError, find_run_by_name, resolve_startable_name
+from nerve.commander.core.references import resolve_input, resolve_references
+from nerve.commander.core.run_cards import TARGET_PREFIXES
+from nerve.commander.core.state import CommanderState, InputTarget, result_text
+from nerve.commander.event_sync import EventSync
+from nerve.commander.legacy_console import ConsoleMixin
+from nerve.ui.error_text import api_error_sentence, format_any_error
+from nerve.ui.gate_names import gate_display_name, resolve_typed_choice
+from nerve.ui.typed_options import parse_workflow_options
 
 if TYPE_CHECKING:
     from nerve.client import Client
     from nerve.commander.core.completion import Completion
 
-PATIENCE = 30.0
+RETRY_TIMEOUT_S = 30.0
 """Seconds for which something is tried again that a server was not there for."""
-AGAIN = 0.1
-AGAIN_SHOWN = 60
+RETRY_INTERVAL_S = 0.1
+MAX_REPEATED_CHARS = 60
 """Letters of a text that are told again."""
-ROUTER = Target()
-BY_ITSELF = ("help", "quit", "theme", "tui", "export")
+ROUTER_TARGET = InputTarget()
+OFFLINE_COMMANDS = ("help", "quit", "theme", "tui", "export")
 """Commands that need no server; the others wait for one that is being started."""
-STARTED = (InputType.NODE, InputType.GRAPH, InputType.WORKFLOW)
-STOPPED = "stopped in the Commander"
-OPENED_NOW = "\0now"
+START_INPUT_TYPES = (InputType.NODE, InputType.GRAPH, InputType.WORKFLOW)
+STOP_REASON = "stopped in the Commander"
+CURRENT_GATE = "\0now"
 """Stands for the gate that the prompt is for at the time."""
 
 
-class WorkflowController(AtConsole):
+class WorkflowController(ConsoleMixin):
     """What both screens are made of. Nothing in it waits for a run, and no error leaves it."""
 
     def __init__(
@@ -49,8 +49,8 @@ class WorkflowController(AtConsole):
         renderer: Any = None,
         *,
         console: Any = None,
-        desk: Desk | None = None,
-        revive: Callable[[], Awaitable[None]] | None = None,
+        state: CommanderState | None = None,
+        restart_server: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """`renderer` or `console`: a WorkflowRenderer, or a rich Console; none where a screen draws the desk.
 
@@ -58,41 +58,41 @@ class WorkflowController(AtConsole):
         """
         renderer = console if renderer is None else renderer
         self.client, self.renderer = client, renderer
-        self.desk = desk or Desk()
-        self.wants: dict[str, str] = {}
+        self.state = state or CommanderState()
+        self.screen_requests: dict[str, str] = {}
         """What a command asks of the screen: `quit`, `theme`, `tui`. The desk's flag `wants` tells of it."""
-        self.files: Callable[[str], Iterable[str]] | None = None
+        self.file_completer: Callable[[str], Iterable[str]] | None = None
         self.themes: Sequence[str] = ()
         """What is offered while it is typed; a screen may set them."""
-        self.conversation = f"commander-{secrets.token_hex(4)}"
-        self._listening = Listening(client, self.desk, self._heard, revive)
-        self._turn: tuple[Target, str | None] | None = None
+        self.conversation_id = f"commander-{secrets.token_hex(4)}"
+        self._event_sync = EventSync(client, self.state, self._on_update, restart_server)
+        self._last_turn: tuple[InputTarget, str | None] | None = None
         """Where the last plain text went, and the run that came of it."""
-        self._queued: list[tuple[str, Any]] = []
+        self._queued_values: list[tuple[str, Any]] = []
         """What the queued texts stand for: references mean what they meant when they were entered."""
-        self._sending: asyncio.Task[None] | None = None
-        self._opened = False
-        self._news = asyncio.Event()
+        self._send_task: asyncio.Task[None] | None = None
+        self._is_open = False
+        self._change_event = asyncio.Event()
         if renderer is not None:
-            self.show_with(renderer)
+            self.attach_renderer(renderer)
 
     async def open(self) -> None:
         """Load workflows, runs and gates, and listen from then on."""
-        if not self._opened:
-            self._opened = True
-            await self._listening.open()
+        if not self._is_open:
+            self._is_open = True
+            await self._event_sync.open()
 
     async def close(self) -> None:
         """Stop listening; runs go on."""
-        if self._sending is not None:
-            self._sending.cancel()
-            await asyncio.gather(self._sending, return_exceptions=True)
-        await self._listening.close()
-        self._opened = False
+        if self._send_task is not None:
+            self._send_task.cancel()
+            await asyncio.gather(self._send_task, return_exceptions=True)
+        await self._event_sync.close()
+        self._is_open = False
 
     # -- what is typed -----------------------------------------------------------------------------------
 
-    async def enter(self, text: str, opened: str | None = OPENED_NOW) -> None:
+    async def submit(self, text: str, open_gate_id: str | None = CURRENT_GATE) -> None:
         """Do what was typed; what is wrong becomes an error block before anything starts.
 
         `opened` is the id of the gate that the prompt was for when the line was entered, None for no gate;
@@ -101,271 +101,288 @@ class WorkflowController(AtConsole):
         if not text.strip():
             return
         parsed = parse_input(text)
-        gate_id = self.desk.opened if opened is OPENED_NOW else opened
+        gate_id = self.state.open_gate_id if open_gate_id is CURRENT_GATE else open_gate_id
         try:
             if parsed.type is InputType.COMMAND:
-                self.desk.say("input", text)
-                await self._command(parsed)
-            elif parsed.type in STARTED:
-                self.desk.say("input", text)
-                await self._started(parsed, self.desk.gate(gate_id))
+                self.state.add_block("input", text)
+                await self._run_command(parsed)
+            elif parsed.type in START_INPUT_TYPES:
+                self.state.add_block("input", text)
+                await self._start_named(parsed, self.state.find_gate(gate_id))
             elif gate_id is not None:
-                await self._typed_answer(gate_id, parsed, text)
+                await self._answer_open_gate(gate_id, parsed, text)
             elif parsed.type is InputType.DIRECT:
-                await self._plain(text)
+                await self._submit_plain_text(text)
             else:
-                self.desk.say("input", text)
-                await self._prefixed(parsed)
+                self.state.add_block("input", text)
+                await self._run_prefixed(parsed)
         except Exception as error:
-            self.desk.say("error", why(error))
+            self.state.add_block("error", format_any_error(error))
 
-    async def _command(self, parsed: ParsedInput) -> None:
-        from nerve.commander.core.commands import find, unknown
-        from nerve.commander.doing import DOES
+    async def _run_command(self, parsed: ParsedInput) -> None:
+        from nerve.commander.command_handlers import COMMAND_HANDLERS
+        from nerve.commander.core.command_table import find_command, unknown_command_message
 
         if parsed.problem:
-            raise Unknown(parsed.problem)
-        command = find(parsed.target)
-        if command is None or command.name not in DOES:
-            raise Unknown(unknown(parsed.target))
-        if command.name not in BY_ITSELF:
-            await self._listening.ready()
-        await DOES[command.name](self, parsed.text.strip())
+            raise CommanderInputError(parsed.problem)
+        command = find_command(parsed.target)
+        if command is None or command.name not in COMMAND_HANDLERS:
+            raise CommanderInputError(unknown_command_message(parsed.target))
+        if command.name not in OFFLINE_COMMANDS:
+            await self._event_sync.wait_loaded()
+        await COMMAND_HANDLERS[command.name](self, parsed.text.strip())
 
-    async def _prefixed(self, parsed: ParsedInput) -> None:
+    async def _run_prefixed(self, parsed: ParsedInput) -> None:
         if parsed.problem:
-            raise Unknown(parsed.problem)
-        parsed, value = resolve_input(parsed, self.desk.blocks)
+            raise CommanderInputError(parsed.problem)
+        parsed, value = resolve_input(parsed, self.state.blocks)
         if parsed.type is InputType.REFERENCE:
-            self.desk.say("text", parsed.text, value=value)
+            self.state.add_block("text", parsed.text, value=value)
             return
-        await self._listening.ready()
+        await self._event_sync.wait_loaded()
         kind = parsed.type.value
-        name, workflow = await self.meant(kind, parsed.target)
-        params = typed(parsed.options, workflow) if workflow is not None else {}
-        nothing = workflow is not None and value == ""
-        await self.begin(name, None if nothing else value, params)
+        name, workflow = await self.resolve_target(kind, parsed.target)
+        params = parse_workflow_options(parsed.options, workflow) if workflow is not None else {}
+        has_no_input = workflow is not None and value == ""
+        await self.start_run(name, None if has_no_input else value, params)
 
-    async def _started(self, parsed: ParsedInput, gate: GateTold | None) -> None:
+    async def _start_named(self, parsed: ParsedInput, gate: GateResponse | None) -> None:
         """Start what a line names; where it could have been an answer, an unknown name says how."""
         try:
-            await self._prefixed(parsed)
-        except Unknown as error:
+            await self._run_prefixed(parsed)
+        except CommanderInputError as error:
             if gate is None:
                 raise
-            line = write_input(parsed)
-            raise Unknown(f"{error} To answer '{name_of(gate)}' with this line, write \\{line}") from None
+            line = format_input(parsed)
+            raise CommanderInputError(
+                f"{error} To answer '{gate_display_name(gate)}' with this line, write \\{line}"
+            ) from None
 
-    async def _typed_answer(self, gate_id: str, parsed: ParsedInput, text: str) -> None:
-        self.desk.say("input", text)
-        gate = self.desk.gate(gate_id)
+    async def _answer_open_gate(self, gate_id: str, parsed: ParsedInput, text: str) -> None:
+        self.state.add_block("input", text)
+        gate = self.state.find_gate(gate_id)
         if gate is None:
-            self.desk.attend_gate()
-            name = self.desk.gate_name(gate_id)
-            raise Unknown(f"Gate '{name}' is not open any more: the line was not sent.")
-        said = parsed.text if parsed.type is InputType.DIRECT else text.strip()
-        if refused := await self.answer(gate, resolve(said, self.desk.blocks)):
-            self.desk.say("error", refused)
+            self.state.select_prompt_gate()
+            name = self.state.gate_name(gate_id)
+            raise CommanderInputError(f"Gate '{name}' is not open any more: the line was not sent.")
+        answer_text = parsed.text if parsed.type is InputType.DIRECT else text.strip()
+        if problem := await self.answer_gate(gate, resolve_references(answer_text, self.state.blocks)):
+            self.state.add_block("error", problem)
 
     # -- plain text --------------------------------------------------------------------------------------
 
-    async def _plain(self, text: str) -> None:
+    async def _submit_plain_text(self, text: str) -> None:
         """Plain text is for the target; what comes while a turn runs waits for its end."""
         try:
-            said, value = resolve_input(parse_input(text), self.desk.blocks)
+            resolved, value = resolve_input(parse_input(text), self.state.blocks)
         except ValueError:
-            self.desk.say("input", text)
+            self.state.add_block("input", text)
             raise
-        if self._is_turning():
-            self.desk.queue.append(text)
-            self._queued.append((said.text, value))
-            self.desk.flag("queue")
+        if self._has_active_turn():
+            self.state.queue.append(text)
+            self._queued_values.append((resolved.text, value))
+            self.state.raise_flags("queue")
         else:
-            await self._send(text, said.text, value)
+            await self._send_text(text, resolved.text, value)
 
-    def _is_turning(self) -> bool:
-        if self._turn is None or self._turn[0] != (self.desk.target or ROUTER):
+    def _has_active_turn(self) -> bool:
+        if self._last_turn is None or self._last_turn[0] != (self.state.target or ROUTER_TARGET):
             return False
-        if self.desk.queue or self._turn[1] is None:
+        if self.state.queue or self._last_turn[1] is None:
             return True
-        card = self.desk.runs.get(self._turn[1])
-        return card is not None and card.moves and card.run_id == self.desk.focus
+        card = self.state.runs.get(self._last_turn[1])
+        return card is not None and card.is_active and card.run_id == self.state.focused_run_id
 
-    async def _send(self, text: str, said: str, value: Any) -> None:
+    async def _send_text(self, text: str, resolved_text: str, value: Any) -> None:
         """Send what was typed, with what it referred to when it was."""
-        self.desk.say("input", text)
-        target = self.desk.target or ROUTER
-        self._turn = (target, None)
+        self.state.add_block("input", text)
+        target = self.state.target or ROUTER_TARGET
+        self._last_turn = (target, None)
         run_id = None
         try:
-            await self._listening.ready()
+            await self._event_sync.wait_loaded()
             if target.kind == "router":
-                run_id = await self._route(said)
+                run_id = await self._route_text(resolved_text)
             else:
-                name, workflow = await self.meant(target.kind, target.name)
-                params = typed({}, workflow) if workflow is not None else {}
-                run_id = await self.begin(name, value, params)
+                name, workflow = await self.resolve_target(target.kind, target.name)
+                params = parse_workflow_options({}, workflow) if workflow is not None else {}
+                run_id = await self.start_run(name, value, params)
         finally:
-            self._turn = (target, run_id) if run_id is not None else None
-            asyncio.get_running_loop().call_soon(self._heard)
+            self._last_turn = (target, run_id) if run_id is not None else None
+            asyncio.get_running_loop().call_soon(self._on_update)
 
-    async def _route(self, text: str) -> str | None:
-        given = {"text": text, "conversation": self.conversation, "watching": self.desk.focus}
-        told: RouteTold = await self.do("route", **given, start=True)
-        extra = told.model_extra or {}
+    async def _route_text(self, text: str) -> str | None:
+        arguments = {
+            "text": text,
+            "conversation": self.conversation_id,
+            "watching": self.state.focused_run_id,
+        }
+        route: RouteResponse = await self.perform_operation("route", **arguments, start=True)
+        extra = route.model_extra or {}
         for warning in extra.get("warnings") or ():
-            self.desk.say("note", f"Router: {warning}", name="router")
-        if told.run is not None:
-            if told.by == "words":
-                self.desk.say("note", f"Router: {told.reason}", name="router")
-            await self.began(told.run, routed=True)
-            return told.run.run_id
-        said = str(extra.get("reply") or extra.get("question") or told.reason)
-        known = {flow.id for flow in self.desk.workflows}
-        meant = [name for name in extra.get("candidates") or () if name in known]
-        if told.kind == "question" and meant:
-            again = text if len(text) <= AGAIN_SHOWN and "\n" not in text else "…"
-            said += f"\n\nStart it with `%{meant[0]} {again}`"
-        self.desk.say("text", said, name="router")
+            self.state.add_block("note", f"Router: {warning}", name="router")
+        if route.run is not None:
+            if route.by == "words":
+                self.state.add_block("note", f"Router: {route.reason}", name="router")
+            await self.show_started_run(route.run, routed=True)
+            return route.run.run_id
+        reply = str(extra.get("reply") or extra.get("question") or route.reason)
+        known = {flow.id for flow in self.state.workflows}
+        candidates = [name for name in extra.get("candidates") or () if name in known]
+        if route.kind == "question" and candidates:
+            repeated_text = text if len(text) <= MAX_REPEATED_CHARS and "\n" not in text else "…"
+            reply += f"\n\nStart it with `%{candidates[0]} {repeated_text}`"
+        self.state.add_block("text", reply, name="router")
         return None
 
     def unqueue(self) -> str:
         """Take the last queued text back, to be edited; "" if there is none."""
-        if not self.desk.queue:
+        if not self.state.queue:
             return ""
-        self.desk.flag("queue")
-        self._queued.pop()
-        return self.desk.queue.pop()
+        self.state.raise_flags("queue")
+        self._queued_values.pop()
+        return self.state.queue.pop()
 
-    def _heard(self) -> None:
+    def _on_update(self) -> None:
         """Something was taken in: the next text goes when the turn before it is over."""
-        self._news.set()
-        if not self.desk.queue or (self._sending is not None and not self._sending.done()):
+        self._change_event.set()
+        if not self.state.queue or (self._send_task is not None and not self._send_task.done()):
             return
-        run_id = self._turn[1] if self._turn is not None else None
-        card = self.desk.runs.get(run_id or "")
-        if self._turn is None or (card is not None and card.ended):
-            self._sending = asyncio.create_task(self._next())
+        run_id = self._last_turn[1] if self._last_turn is not None else None
+        card = self.state.runs.get(run_id or "")
+        if self._last_turn is None or (card is not None and card.has_ended):
+            self._send_task = asyncio.create_task(self._send_next_queued())
 
-    async def _next(self) -> None:
-        text, resolved = self.desk.queue.pop(0), self._queued.pop(0)
-        self.desk.flag("queue")
+    async def _send_next_queued(self) -> None:
+        text, resolved = self.state.queue.pop(0), self._queued_values.pop(0)
+        self.state.raise_flags("queue")
         try:
-            await self._send(text, *resolved)
+            await self._send_text(text, *resolved)
         except Exception as error:
-            self.desk.say("error", why(error))
+            self.state.add_block("error", format_any_error(error))
 
     # -- runs --------------------------------------------------------------------------------------------
 
-    async def do(self, operation: str, **given: Any) -> Any:
+    async def perform_operation(self, operation: str, **arguments: Any) -> Any:
         """Do a command of the api once, however often it is sent: a server that is gone may come back."""
-        given[OPERATIONS[operation].asks.keyed_by] = secrets.token_hex(8)
+        arguments[OPERATIONS[operation].request_model.key_field] = secrets.token_hex(8)
         loop = asyncio.get_running_loop()
-        end = loop.time() + PATIENCE
+        end = loop.time() + RETRY_TIMEOUT_S
         while True:
             try:
-                return await self.client.perform(operation, given)
+                return await self.client.perform(operation, arguments)
             except ApiError as error:
                 if error.code != "busy" or loop.time() > end:
                     raise
-            await asyncio.sleep(AGAIN)
+            await asyncio.sleep(RETRY_INTERVAL_S)
 
-    async def begin(self, name: str, value: Any, params: dict[str, Any] | None = None) -> str:
+    async def start_run(self, name: str, value: Any, params: dict[str, Any] | None = None) -> str:
         """Start a run and follow it; its id."""
-        given = {"workflow": name, "input": value, "params": params or {}, "conversation": self.conversation}
-        run: RunTold = await self.do("start", **given)
-        await self.began(run)
+        arguments = {
+            "workflow": name,
+            "input": value,
+            "params": params or {},
+            "conversation": self.conversation_id,
+        }
+        run: RunResponse = await self.perform_operation("start", **arguments)
+        await self.show_started_run(run)
         return run.run_id
 
-    async def began(self, run: RunTold, routed: bool = False) -> None:
+    async def show_started_run(self, run: RunResponse, routed: bool = False) -> None:
         """List a run that has begun, look at it, and follow it."""
-        self.desk.list_runs([run])
-        self.desk.look_at(run.run_id)
+        self.state.merge_runs([run])
+        self.state.focus_run(run.run_id)
         try:
-            await self._listening.follow(run.run_id, routed)
+            await self._event_sync.follow(run.run_id, routed)
         except ApiError as error:
             if error.code != "busy":  # it is caught up with when the server is back
                 raise
 
     async def follow(self, run: str) -> None:
         """Show a run in the conversation and put the focus on it."""
-        run_id = await self._listening.look(run)
-        self.desk.look_at(run_id)
-        await self._listening.follow(run_id)
+        run_id = await self._event_sync.load_run(run)
+        self.state.focus_run(run_id)
+        await self._event_sync.follow(run_id)
 
-    async def reload(self) -> None:
+    async def reload_workflows(self) -> None:
         """Ask again for the names of what can be started."""
-        await self._listening.reload()
+        await self._event_sync.reload_workflows()
 
-    async def meant(self, kind: str, name: str) -> tuple[str, WorkflowTold | None]:
+    async def resolve_target(self, kind: str, name: str) -> tuple[str, WorkflowResponse | None]:
         """What a name means now: files come and change while the Commander is open."""
         with contextlib.suppress(ApiError):  # while the server is away, what was known will do
-            await self.reload()
-        return startable(self.desk, kind, name)
+            await self.reload_workflows()
+        return resolve_startable_name(self.state, kind, name)
 
-    async def named(self, run: str) -> str:
+    async def resolve_run(self, run: str) -> str:
         """The id of the run of that name; of the one in focus if there is none."""
         if run:
-            told = await self.client.run(run=run_named(self.desk, run) or run)
-            return str(told.run_id)
-        if (card := self.desk.focused) is None:
-            raise Unknown("No run is in focus. Name one; /runs lists them.")
+            loaded_run = await self.client.run(run=find_run_by_name(self.state, run) or run)
+            return str(loaded_run.run_id)
+        if (card := self.state.focused_run) is None:
+            raise CommanderInputError("No run is in focus. Name one; /runs lists them.")
         return card.run_id
 
-    async def interrupt(self, run_id: str | None = None) -> None:
+    async def stop_run(self, run_id: str | None = None) -> None:
         """Stop a run: the one in focus, if none is named."""
-        card = self.desk.runs.get(run_id) if run_id else self.desk.focused
-        if card is None or card.ended:
+        card = self.state.runs.get(run_id) if run_id else self.state.focused_run
+        if card is None or card.has_ended:
             return
         try:
-            await self.do("stop", run=card.run_id, reason=STOPPED)
+            await self.perform_operation("stop", run=card.run_id, reason=STOP_REASON)
         except ApiError as error:
-            self.desk.say("error", sentence(error))
+            self.state.add_block("error", api_error_sentence(error))
 
-    async def answer(self, gate: GateTold, text: Any, reason: str = "") -> str:
+    async def answer_gate(self, gate: GateResponse, text: Any, reason: str = "") -> str:
         """Answer a gate; "" or why not, and then it stays open. A number is that choice or option."""
         known = gate.choices or gate.options or []
-        answer = chosen(text, known) if isinstance(text, str) else text
-        desk, was_opened = self.desk, self.desk.opened == gate.gate_id
-        desk.answering.add(gate.gate_id)  # its event may be here before the reply is
-        if was_opened and not desk.typing:
-            desk.open_gate(None)  # what is typed from now on is another line
+        answer = resolve_typed_choice(text, known) if isinstance(text, str) else text
+        state, was_opened = self.state, self.state.open_gate_id == gate.gate_id
+        state.answering_gate_ids.add(gate.gate_id)  # its event may be here before the reply is
+        if was_opened and not state.is_typing:
+            state.open_gate(None)  # what is typed from now on is another line
         try:
-            await self.do("answer", run=gate.run_id, gate=gate.gate_id, answer=answer, reason=reason)
-            desk.answered(gate, answer)
+            await self.perform_operation(
+                "answer", run=gate.run_id, gate=gate.gate_id, answer=answer, reason=reason
+            )
+            state.close_answered_gate(gate, answer)
         except ApiError as error:
-            if was_opened and not desk.typing and desk.gate(gate.gate_id) is not None:
-                desk.open_gate(gate.gate_id)
-            return sentence(error)
+            if was_opened and not state.is_typing and state.find_gate(gate.gate_id) is not None:
+                state.open_gate(gate.gate_id)
+            return api_error_sentence(error)
         finally:
-            desk.answering.discard(gate.gate_id)
-            desk.attend_gate()
-        root = desk.root_of(gate.run_id)
-        if desk.block_of(root) is None and (card := desk.runs.get(root)) is not None:
-            desk.say("note", f"'{name_of(gate)}' of {card.name} ({card.short_id}): {text_of(answer)}")
+            state.answering_gate_ids.discard(gate.gate_id)
+            state.select_prompt_gate()
+        root = state.root_of(gate.run_id)
+        if state.block_of_run(root) is None and (card := state.runs.get(root)) is not None:
+            state.add_block(
+                "note", f"'{gate_display_name(gate)}' of {card.name} ({card.short_id}): {result_text(answer)}"
+            )
         return ""
 
-    async def news(self) -> None:
+    async def wait_for_change(self) -> None:
         """Return when something was taken in."""
-        self._news.clear()
-        await self._news.wait()
+        self._change_event.clear()
+        await self._change_event.wait()
 
     # -- what a screen asks ------------------------------------------------------------------------------
 
     def complete(self, text: str, cursor: int) -> list[Completion]:
         """What can be written at the cursor."""
-        from nerve.commander.core.completion import complete
-        from nerve.commander.core.naming import names
+        from nerve.commander.core.completion import find_completions
+        from nerve.commander.core.name_resolution import collect_completion_names
 
-        if text in PREFIXES:
-            self._listening.look_again()
-        return complete(text, cursor, names(self.desk, self.themes, self.files))
+        if text in TARGET_PREFIXES:
+            self._event_sync.reload_in_background()
+        return find_completions(
+            text, cursor, collect_completion_names(self.state, self.themes, self.file_completer)
+        )
 
-    def farewell(self) -> list[str]:
+    def exit_message(self) -> list[str]:
         """The lines that are left in the terminal: what runs or waits, the cost, and how to come back."""
-        return farewell(self.desk)
+        return exit_message_lines(self.state)
 
-    def ask(self, what: str, value: str = "") -> None:
+    def request_screen(self, request: str, value: str = "") -> None:
         """Ask something of the screen."""
-        self.wants[what] = value
-        self.desk.flag("wants")
+        self.screen_requests[request] = value
+        self.state.raise_flags("wants")

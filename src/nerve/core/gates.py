@@ -7,10 +7,10 @@ from hashlib import sha256
 from json import JSONDecodeError
 from typing import Any
 
-from nerve.core.checks import a_mapping, a_time, texts, told
-from nerve.core.runtime import Gate
-from nerve.core.schemas import flaw_of, problem_of
-from nerve.core.values import beyond, inexact, read_json
+from nerve.core.json_codec import find_unsafe_integer, parse_strict_json, unsafe_integer_message
+from nerve.core.json_schema import find_schema_error, find_validation_error
+from nerve.core.runtime import GateWait
+from nerve.core.validation import describe_value, require_mapping, require_seconds, require_str_list
 
 
 def gate_id(run_id: str, path: str, length: int = 8) -> str:
@@ -18,7 +18,7 @@ def gate_id(run_id: str, path: str, length: int = 8) -> str:
     return sha256(f"{run_id}{path}".encode()).hexdigest()[:length]
 
 
-def waiting(gate: Gate, identity: str, deadline: float | None) -> dict[str, Any]:
+def gate_waiting_data(gate: GateWait, identity: str, deadline: float | None) -> dict[str, Any]:
     """The data of `gate_waiting`."""
     data: dict[str, Any] = {
         "gate_id": identity,
@@ -38,15 +38,15 @@ def waiting(gate: Gate, identity: str, deadline: float | None) -> dict[str, Any]
     return data | {name: value for name, value in optional.items() if value is not None}
 
 
-def check_gate(of: str, timeout: Any, options: Any, choices: Any, form: Any) -> None:
+def check_gate_settings(of: str, timeout: Any, options: Any, choices: Any, form: Any) -> None:
     """Raise ValueError for what a gate cannot have, and say what is wrong `of` which."""
     if timeout is not None:
-        a_time(f"timeout of {of}", timeout)
-    for name, given in (("options", options), ("choices", choices)):
-        if given is not None and given not in ([], ""):  # that there are none is said of choices below
-            texts(f"{name} of {of}", given)
+        require_seconds(f"timeout of {of}", timeout)
+    for name, setting in (("options", options), ("choices", choices)):
+        if setting is not None and setting not in ([], ""):  # that there are none is said of choices below
+            require_str_list(f"{name} of {of}", setting)
     if form is not None:
-        a_mapping(f"form of {of}", form)
+        require_mapping(f"form of {of}", form)
     check_choices(choices, form)
 
 
@@ -58,37 +58,38 @@ def check_choices(choices: object, form: Mapping[str, Any] | None = None) -> Non
         return
     if choices is not None:
         raise ValueError("a gate has choices or a form, not both")
-    if flaw := flaw_of(form):
+    if flaw := find_schema_error(form):
         raise ValueError(f"form must be a JSON Schema: {flaw}")
 
 
-def taken(answer: Any, choices: list[str] | None, form: Mapping[str, Any] | None = None) -> Any:
+def validate_answer(answer: Any, choices: list[str] | None, form: Mapping[str, Any] | None = None) -> Any:
     """The answer as a gate takes it; ValueError says why it does not. A form takes JSON as text, too."""
     if choices and answer not in choices:
         raise ValueError(f"Invalid choice '{answer}'. Must be one of: {choices}")
     if form is None and not isinstance(answer, str):
         raise ValueError(
-            f"Invalid answer: a gate without a form takes text, not {told(answer)}. Answer with a text, or"
+            f"Invalid answer: a gate without a form takes text, not {describe_value(answer)}. Answer with "
+            "a text, or"
             " give the gate a form"
         )
-    if (number := inexact(answer)) is not None:
-        raise ValueError(f"Invalid answer: {beyond(number)}")
-    if form is None or not (problem := problem_of(answer, form)):
+    if (number := find_unsafe_integer(answer)) is not None:
+        raise ValueError(f"Invalid answer: {unsafe_integer_message(number)}")
+    if form is None or not (problem := find_validation_error(answer, form)):
         return answer
     if isinstance(answer, str):
         try:
-            answer = read_json(answer)
+            answer = parse_strict_json(answer)
         except JSONDecodeError:
-            raise ValueError(f"Invalid answer: {asked_for(form)}") from None
+            raise ValueError(f"Invalid answer: {describe_expected(form)}") from None
         except ValueError as error:
             raise ValueError(f"Invalid answer: {error}") from None
-        problem = problem_of(answer, form)
+        problem = find_validation_error(answer, form)
     if problem:
         raise ValueError(f"Invalid answer: {problem}")
     return answer
 
 
-def asked_for(form: Mapping[str, Any]) -> str:
+def describe_expected(form: Mapping[str, Any]) -> str:
     """What a form wants, in a sentence."""
     fields = form.get("properties")
     if not isinstance(fields, Mapping) or not fields:

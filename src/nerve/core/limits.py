@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from nerve.core.checks import told
-from nerve.core.ledger import read_amount
-from nerve.written import LIMIT_FORMS
+from nerve.core.notation_table import LIMIT_FORMS
+from nerve.core.usage_ledger import read_amount
+from nerve.core.validation import describe_value
 
-DEPTH = 16
-BUDGETS = ("tokens", "cost", "turns", "agents")
+DEFAULT_MAX_DEPTH = 16
+BUDGET_FIELDS = ("tokens", "cost", "turns", "agents")
 """What is spent: a run whose budget is used up is held, and goes on when it is raised."""
-OF_STEP = ("tokens", "cost", "turns")
+STEP_BUDGET_FIELDS = ("tokens", "cost", "turns")
 """The budgets that a single step can have."""
-BROKEN = ("wall_time", "cost")
+FRACTIONAL_LIMITS = ("wall_time", "cost")
 """The limits that need not be whole numbers."""
 _UNBOUNDED = (None,) * 7
 
@@ -30,7 +30,7 @@ class Limits:
     errors: int | None = None
     wall_time: float | None = None
     """Seconds, without the time the run waits or is not driven by anybody."""
-    depth: int = DEPTH
+    depth: int = DEFAULT_MAX_DEPTH
     """How deep workflows may call workflows."""
     tokens: int | None = None
     cost: float | None = None
@@ -48,90 +48,93 @@ class Limits:
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
                 none = "" if name == "depth" else "; None is no limit"
                 raise ValueError(
-                    f"the limit {name} must be a number that is not negative, not {told(value)}{none}"
+                    f"the limit {name} must be a number that is not negative, not "
+                    f"{describe_value(value)}{none}"
                 )
-            if name not in BROKEN and value != int(value):
-                raise ValueError(f"the limit {name} must be a whole number, not {told(value)}")
+            if name not in FRACTIONAL_LIMITS and value != int(value):
+                raise ValueError(f"the limit {name} must be a whole number, not {describe_value(value)}")
 
     @classmethod
-    def of(cls, given: Limits | Mapping[str, Any] | None) -> Limits:
+    def of(cls, limits: Limits | Mapping[str, Any] | None) -> Limits:
         """Limits as people give them: as they are, as a mapping, or none."""
-        if given is None or isinstance(given, Limits):
-            return given or cls()
-        a_limit(given)
-        if unknown := [name for name in given if name not in cls.__slots__]:
+        if limits is None or isinstance(limits, Limits):
+            return limits or cls()
+        require_limits(limits)
+        if unknown := [name for name in limits if name not in cls.__slots__]:
             raise ValueError(f"there is no limit '{unknown[0]}'. There are: {', '.join(cls.__slots__)}")
-        return cls(**given)
+        return cls(**limits)
 
     @classmethod
-    def read(cls, data: Mapping[str, Any] | None) -> Limits:
+    def from_recorded(cls, data: Mapping[str, Any] | None) -> Limits:
         """Limits from recorded data; names that are unknown here are left out."""
         known = {field.name for field in fields(cls)}
         return cls(**{name: value for name, value in (data or {}).items() if name in known})
 
     @property
-    def counted(self) -> bool:
+    def has_counted_limits(self) -> bool:
         """Whether anything that calls are counted against is bounded."""
         bounds = self.steps, self.iterations, self.errors, self.tokens, self.cost, self.turns, self.agents
         return bounds != _UNBOUNDED
 
     @property
-    def budgeted(self) -> bool:
+    def has_budgets(self) -> bool:
         """Whether anything that is spent is bounded."""
         return (self.tokens, self.cost, self.turns, self.agents) != _UNBOUNDED[:4]
 
-    def raised(self, by: Limits | Mapping[str, Any]) -> Limits:
+    def with_raised(self, by: Limits | Mapping[str, Any]) -> Limits:
         """These limits with those of `by` where they are set."""
-        given = by.to_dict() if isinstance(by, Limits) else by
-        Limits.of(given)
-        return replace(self, **given)
+        changes = by.to_dict() if isinstance(by, Limits) else by
+        Limits.of(changes)
+        return replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
         """The limits that are set, as plain data."""
         return {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
 
 
-def a_limit(given: Any) -> None:
+def require_limits(limits: Any) -> None:
     """Raise ValueError for what has no limits by their names."""
-    if not isinstance(given, Mapping):
-        raise ValueError(f"limits are Limits(…) or a dict such as {{'steps': 100}}, not {told(given)}")
+    if not isinstance(limits, Mapping):
+        raise ValueError(
+            f"limits are Limits(…) or a dict such as {{'steps': 100}}, not {describe_value(limits)}"
+        )
 
 
-def of_step(given: Limits | Mapping[str, Any] | None) -> Limits | None:
+def parse_step_limits(raw: Limits | Mapping[str, Any] | None) -> Limits | None:
     """The budget of one step as people give it; ValueError for what a step cannot have."""
-    if given is None:
+    if raw is None:
         return None
-    limits = Limits.of(given)
-    names = [name for name in limits.to_dict() if name != "depth"] if isinstance(given, Limits) else given
-    if wrong := [name for name in names if name not in OF_STEP]:
-        raise ValueError(f"a step has no limit '{wrong[0]}'. It has: {', '.join(OF_STEP)}")
+    limits = Limits.of(raw)
+    names = [name for name in limits.to_dict() if name != "depth"] if isinstance(raw, Limits) else raw
+    if wrong := [name for name in names if name not in STEP_BUDGET_FIELDS]:
+        raise ValueError(f"a step has no limit '{wrong[0]}'. It has: {', '.join(STEP_BUDGET_FIELDS)}")
     return limits
 
 
-def to_raise(given: Limits | Mapping[str, Any] | None) -> Mapping[str, Any]:
+def validate_raise(raw: Limits | Mapping[str, Any] | None) -> Mapping[str, Any]:
     """Limits that are to be raised as people give them, of a run or by the paths of steps, checked."""
-    limits = given.to_dict() if isinstance(given, Limits) else {} if given is None else given
-    raised(limits)
+    limits = raw.to_dict() if isinstance(raw, Limits) else {} if raw is None else raw
+    split_step_limits(limits)
     return limits
 
 
-def raised(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+def split_step_limits(limits: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """What is to be raised, checked: the limits of a run, and those of its steps by their paths."""
-    a_limit(given)
-    steps = {name: value for name, value in given.items() if str(name).startswith("/")}
+    require_limits(limits)
+    steps = {name: value for name, value in limits.items() if str(name).startswith("/")}
     for path, value in steps.items():
         if not isinstance(value, Mapping):
             raise ValueError(
                 f"the limits of step {path} are an object such as {{'tokens': 5000}}, not {value!r}"
             )
-        of_step(value)
-    run = {name: value for name, value in given.items() if name not in steps}
+        parse_step_limits(value)
+    run = {name: value for name, value in limits.items() if name not in steps}
     Limits.of(run)
     return run, {path: dict(value) for path, value in steps.items()}
 
 
 @dataclass(slots=True)
-class Usage:
+class RunUsage:
     """What a run has used so far, counted from its results."""
 
     steps: int = 0
@@ -154,12 +157,12 @@ class Usage:
         self.turns += int(read_amount(usage.get("turns")) or 0)
         self.agents += int(read_amount(usage.get("agents")) or 0)
 
-    def add(self, other: Usage) -> None:
+    def add(self, other: RunUsage) -> None:
         """Add what somebody else has spent."""
-        for name in BUDGETS:
+        for name in BUDGET_FIELDS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
-    def reached(self, limits: Limits) -> str | None:
+    def exceeded_limit(self, limits: Limits) -> str | None:
         """The name of the counting limit that the next step would go beyond."""
         if limits.steps is not None and self.steps > limits.steps:
             return "steps"
@@ -169,9 +172,9 @@ class Usage:
             return "errors"
         return None
 
-    def spent(self, limits: Limits) -> str | None:
+    def exhausted_budget(self, limits: Limits) -> str | None:
         """The name of the budget that is used up."""
-        for name in BUDGETS:
+        for name in BUDGET_FIELDS:
             bound = getattr(limits, name)
             if bound is not None and getattr(self, name) >= bound:
                 return name
@@ -179,10 +182,10 @@ class Usage:
 
     def to_dict(self) -> dict[str, float]:
         """What counts against budgets."""
-        return {name: value for name in BUDGETS if (value := getattr(self, name))}
+        return {name: value for name in BUDGET_FIELDS if (value := getattr(self, name))}
 
 
-TOLD = {
+LIMIT_MESSAGES = {
     "steps": "Workflow exceeded max steps: {}.",
     "iterations": "Workflow exceeded max iterations: {}. This usually indicates an infinite loop."
     " Check your workflow routing logic.",
@@ -192,22 +195,22 @@ TOLD = {
     " Consider breaking into smaller workflows.",
 }
 """What it means to reach a limit."""
-OF_STEPS = {"iterations": "max_iterations", "wall_time": "max_duration_ms"}
+FILE_LIMIT_NAMES = {"iterations": "max_iterations", "wall_time": "max_duration_ms"}
 """What a limit is called in a file of steps."""
 
 
-def message(name: str, limits: Limits, path: str, elapsed: float = 0.0, kind: str = "") -> str:
+def limit_message(name: str, limits: Limits, path: str, elapsed: float = 0.0, kind: str = "") -> str:
     """The message for a limit that is reached; `elapsed` are the seconds of running, without waits.
 
     `kind` is that of the workflow, by which its file calls the limit.
     """
     value = getattr(limits, name)
-    shown = value * 1000 if name == "wall_time" else value
-    said = TOLD[name].format(f"{shown:g}", f"{elapsed * 1000:.0f}")
-    written = f"{OF_STEPS[name]} in the file, " if name in OF_STEPS else ""
+    display_value = value * 1000 if name == "wall_time" else value
+    reason = LIMIT_MESSAGES[name].format(f"{display_value:g}", f"{elapsed * 1000:.0f}")
+    file_hint = f"{FILE_LIMIT_NAMES[name]} in the file, " if name in FILE_LIMIT_NAMES else ""
     if form := LIMIT_FORMS.get(kind, ""):
-        written = f"{form.format(name.replace('_', '-'))} in the file, "
+        file_hint = f"{form.format(name.replace('_', '-'))} in the file, "
     return (
-        f"{said} The run reached its limit {name}={value:g} at {path or '/'}; raise it with"
-        f" {written}Limits({name}=…) on the workflow, session.start(limits=…), or session.fork(limits=…)"
+        f"{reason} The run reached its limit {name}={value:g} at {path or '/'}; raise it with"
+        f" {file_hint}Limits({name}=…) on the workflow, session.start(limits=…), or session.fork(limits=…)"
     )

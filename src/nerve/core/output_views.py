@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from nerve.core.result import Result, output_of
+from nerve.core.result import Result, result_output
 
 
 class _ResultKeys:
@@ -93,7 +93,7 @@ def view_output(value: Any) -> Any:
 
     None, true and false are only themselves: nothing can be added to them.
     """
-    output = output_of(value)
+    output = result_output(value)
     make = _VIEWS.get(type(output))
     if make is None:
         return output
@@ -102,7 +102,7 @@ def view_output(value: Any) -> Any:
     return view
 
 
-def original_of(value: Any) -> Any:
+def unwrap_view(value: Any) -> Any:
     """What a view was made of; anything else is itself."""
     return value._source if isinstance(value, _ResultKeys) else value
 
@@ -112,22 +112,24 @@ def as_result(value: Any) -> Result:
     return value if isinstance(value, Result) else Result.ok(value)
 
 
-def on_output(fn: Callable[[Any], Any], put: Callable[[Any], Any] | None = None) -> Callable[[Any], Any]:
+def wrap_output_function(
+    fn: Callable[[Any], Any], make_argument: Callable[[Any], Any] | None = None
+) -> Callable[[Any], Any]:
     """A user's function of an output, as a function of the value or Result that a control node was given.
 
     `put` makes the argument of what is seen. None, true and false cannot answer as a Result does, so a
     function that asks one of them as if it were a Result is given the Result.
     """
 
-    def ask(seen: Any) -> Any:
-        return fn(seen if put is None else put(seen))
+    def ask(argument: Any) -> Any:
+        return fn(argument if make_argument is None else make_argument(argument))
 
     def asked(value: Any) -> Any:
-        seen = view_output(value)
+        argument = view_output(value)
         try:
-            return ask(seen)
+            return ask(argument)
         except (AttributeError, TypeError) as error:
-            if seen is not None and not isinstance(seen, bool):
+            if argument is not None and not isinstance(argument, bool):
                 raise
             try:
                 return ask(as_result(value))

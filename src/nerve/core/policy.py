@@ -8,10 +8,17 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from nerve.core.checks import a_count, a_decision, a_number, a_time, at_once, is_node
-from nerve.core.limits import Limits, of_step
-from nerve.core.misfits import readable
+from nerve.core.json_diagnostics import truncate_error_text
+from nerve.core.limits import Limits, parse_step_limits
 from nerve.core.result import Result, is_rejected
+from nerve.core.validation import (
+    is_node,
+    reject_awaitable,
+    require_int,
+    require_non_negative,
+    require_seconds,
+    require_sync_callable,
+)
 
 if TYPE_CHECKING:
     from nerve.core.nodes.base import Node
@@ -37,39 +44,42 @@ class Retry:
     on: tuple[str, ...] | Callable[[Result], bool] = ()
 
     def __post_init__(self) -> None:
-        a_count("Retry.attempts, the number of tries,", self.attempts, 1)
-        a_number("Retry.cap", self.cap)
+        require_int("Retry.attempts, the number of tries,", self.attempts, 1)
+        require_non_negative("Retry.cap", self.cap)
         for name in ("delay", "factor", "jitter"):
-            if a_number(f"Retry.{name}", getattr(self, name)) == math.inf:
+            if require_non_negative(f"Retry.{name}", getattr(self, name)) == math.inf:
                 raise ValueError(f"Retry.{name} must be finite, got inf")
-        named = isinstance(self.on, Collection) and all(isinstance(name, str) for name in self.on)
-        if isinstance(self.on, str | type) or not (callable(self.on) or named):
+        has_only_names = isinstance(self.on, Collection) and all(isinstance(name, str) for name in self.on)
+        if isinstance(self.on, str | type) or not (callable(self.on) or has_only_names):
             raise ValueError(
                 f"Retry.on is a tuple of names such as ('TimeoutError',), or a function of the failed result,"
                 f" not {self.on!r}"
             )
         if callable(self.on):
-            a_decision("Retry.on", self.on)
+            require_sync_callable("Retry.on", self.on)
 
-    def again(self, result: Result, attempt: int) -> bool:
+    def should_retry(self, result: Result, attempt: int) -> bool:
         """Whether a failed `attempt` (counted from 1) is followed by another."""
         if result.success or attempt >= self.attempts or is_rejected(result):
             return False
         if callable(self.on):
-            return bool(at_once(self.on(result)))
+            return bool(reject_awaitable(self.on(result)))
         return not self.on or result.error_type in self.on
 
-    def judge(self, result: Result, attempt: int) -> tuple[Result, bool]:
+    def decide(self, result: Result, attempt: int) -> tuple[Result, bool]:
         """How an `attempt` ended, and whether another follows it; what `on` raises ends the step, too."""
         try:
-            return result, self.again(result, attempt)
+            return result, self.should_retry(result, attempt)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            why = f"{result.error}; Retry.on, {placed(self.on)}, raised {type(error).__name__}: {error}"
-            return Result({**result, "error": readable(why)}).ended_as(result), False
+            why = (
+                f"{result.error}; Retry.on, {function_location(self.on)}, raised {type(error).__name__}: "
+                f"{error}"
+            )
+            return Result({**result, "error": truncate_error_text(why)}).with_settlement(result), False
 
-    def pause(self, attempt: int, chance: float) -> float:
+    def backoff_seconds(self, attempt: int, chance: float) -> float:
         """Seconds between `attempt` and the next; `chance` is a number from 0 to 1."""
         try:
             grown = self.delay * self.factor ** (attempt - 1)
@@ -78,11 +88,11 @@ class Retry:
         return min(self.cap, grown) * (1 + self.jitter * chance)
 
 
-ONE_TRY = Retry(attempts=1)
+NO_RETRY = Retry(attempts=1)
 """What holds where nothing is said."""
 
 
-def placed(function: Any) -> str:
+def function_location(function: Any) -> str:
     """The name of a function, and where it stands."""
     code = getattr(function, "__code__", None)
     where = f" ({os.path.basename(code.co_filename)}:{code.co_firstlineno})" if code is not None else ""
@@ -116,7 +126,7 @@ class Policy:
         """The settings that are given, checked."""
         if (retry, timeout, idle_timeout, on_error, effect, limits, None) == _UNSET:
             return NO_POLICY
-        policy = cls(retry, timeout, idle_timeout, on_error, effect, of_step(limits))
+        policy = cls(retry, timeout, idle_timeout, on_error, effect, parse_step_limits(limits))
         policy._check()
         return policy
 
@@ -125,24 +135,24 @@ class Policy:
             raise ValueError(f"retry is a Retry, such as Retry(attempts=3), not {self.retry!r}")
         for name in ("timeout", "idle_timeout"):
             if (value := getattr(self, name)) is not None:
-                a_time(name, value)
+                require_seconds(name, value)
         if self.on_error not in (None, "fail", "skip") and not is_node(self.on_error):
             raise ValueError(f"on_error is 'fail', 'skip' or a node, not {self.on_error!r}")
         if self.effect not in (None, "repeat", "once"):
             raise ValueError(f"effect is 'repeat' or 'once', not {self.effect!r}")
 
-    def instead_of(self, failure: Result) -> OnError | Node | None:
+    def fallback_for(self, failure: Result) -> OnError | Node | None:
         """What is to be taken instead of a failure; None and 'fail' leave it as it is."""
-        is_late = failure.settled == "timeout" and self.on_timeout is not None
+        is_late = failure.settlement == "timeout" and self.on_timeout is not None
         return self.on_timeout if is_late else self.on_error
 
-    def over(self, default: Policy) -> Policy:
+    def with_defaults(self, defaults: Policy) -> Policy:
         """These settings, with those of `default` where nothing is set here."""
-        if default is NO_POLICY or self is default:
+        if defaults is NO_POLICY or self is defaults:
             return self
         if self is NO_POLICY:
-            return default
-        missing = {name: getattr(default, name) for name in self.__slots__ if getattr(self, name) is None}
+            return defaults
+        missing = {name: getattr(defaults, name) for name in self.__slots__ if getattr(self, name) is None}
         return replace(self, **missing)
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
+from nerve.core.agent_threads import AgentThreads
 from nerve.core.policy import NO_POLICY, Policy
 from nerve.core.result import Result
-from nerve.core.threads import Threads
 
 if TYPE_CHECKING:
     from nerve.core.nodes.base import Node
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Call:
+class NodeCall:
     """A node to be executed at a path."""
 
     path: str
@@ -27,7 +27,7 @@ class Call:
     node_id: str
     input: Any
     policy: Policy = NO_POLICY
-    step: bool = False
+    is_graph_step: bool = False
     """Whether this is a step of a graph; its events are then named for steps."""
     context: ExecutionContext | None = None
     params: dict[str, Any] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class Call:
 
 
 @dataclass(slots=True)
-class Gate:
+class GateWait:
     """A wait that a person settles."""
 
     path: str
@@ -47,7 +47,7 @@ class Gate:
     input_preview: str | None = None
     note: str | None = None
     """Why the last answer was not good enough, when the gate asks again."""
-    auto: str | None = None
+    auto_answer: str | None = None
     """The answer the gate gives itself at once."""
     receivers: list[Any] | None = None
     """Where a context without a run leaves the future that `receive_input` settles."""
@@ -58,7 +58,7 @@ class Gate:
 
 
 @dataclass(slots=True)
-class Timer:
+class TimerWait:
     """A wait that the clock settles; a `guard` only bounds other work and keeps nobody waiting."""
 
     path: str
@@ -69,7 +69,7 @@ class Timer:
 
 
 @dataclass(slots=True)
-class Signal:
+class SignalWait:
     """A wait that a fact settles: a signal with this label and key, or the first that fits a pattern."""
 
     path: str
@@ -80,58 +80,58 @@ class Signal:
     """By the names under which the outcome says which it was; the label does not count then."""
 
 
-Wait = Gate | Timer | Signal
+Wait = GateWait | TimerWait | SignalWait
 
-Words = asyncio.Queue[str]
+SteeringQueue = asyncio.Queue[str]
 
 
 class Runtime(Protocol):
     """What a context needs of the engine that drives its run."""
 
-    def call(self, call: Call) -> Awaitable[Result]:
+    def call(self, call: NodeCall) -> Awaitable[Result]:
         """Execute a node; settled once, the journal answers from then on."""
 
     def wait(self, wait: Wait) -> Awaitable[Any]:
         """The value the wait was settled with; `TimeoutError` when its time ran out."""
 
-    def cut_off(self, place: str) -> str | None:
+    def interrupted_step(self, path: str) -> str | None:
         """The path of a step at a place or in there that must happen once, was begun, and was given up."""
 
-    def emit(self, place: str, type: str, data: dict[str, Any]) -> None:
+    def emit(self, path: str, type: str, data: dict[str, Any]) -> None:
         """A fact for watchers."""
 
-    def now(self, place: str) -> datetime: ...
+    def now(self, path: str) -> datetime: ...
 
-    def random(self, place: str) -> float: ...
+    def random(self, path: str) -> float: ...
 
-    def new_id(self, place: str) -> str: ...
+    def new_id(self, path: str) -> str: ...
 
 
-class LeafSide(Protocol):
+class LeafServices(Protocol):
     """What a leaf may ask of the engine while it is executed."""
 
-    again: bool
+    is_restarted: bool
     """Whether it had begun in an earlier process, and did not end."""
 
-    words: Words | None
+    steering: SteeringQueue | None
     """What people say to it meanwhile, while it listens."""
 
     @property
-    def threads(self) -> Threads: ...
+    def threads(self) -> AgentThreads: ...
 
-    async def record(self, place: str, type: str, data: dict[str, Any]) -> None:
+    async def record(self, path: str, type: str, data: dict[str, Any]) -> None:
         """Tell watchers something, and wait until it is on disk."""
 
-    def recorded(self, type: str) -> dict[str, Any] | None:
+    def last_recorded(self, type: str) -> dict[str, Any] | None:
         """What it told last under that name, also in an earlier process."""
 
-    def said(self) -> list[str]:
+    def steering_so_far(self) -> list[str]:
         """What people said to it so far, also in an earlier process."""
 
-    async def ask(self, gate: Gate) -> Any:
+    async def ask(self, gate: GateWait) -> Any:
         """Ask a person, in the middle of what it does."""
 
-    async def afford(self, used: Mapping[str, Any]) -> None:
+    async def wait_for_budget(self, used: Mapping[str, Any]) -> None:
         """Return when there is room for a turn; `used` is what the step has taken so far."""
 
     def begin_turn(self, used: Mapping[str, Any]) -> bool:
@@ -140,5 +140,5 @@ class LeafSide(Protocol):
     def end_turn(self, used: Mapping[str, Any]) -> None:
         """The turn is over; `used` is what the step has taken with it."""
 
-    def unhurried(self, place: str) -> AbstractContextManager[None]:
+    def timers_paused(self, path: str) -> AbstractContextManager[None]:
         """Time that does not count for the step: it waits for a person, a budget, or a limit to end."""

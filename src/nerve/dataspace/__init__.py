@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from nerve.dataspace.errors import Lagged, NotAPattern, NotARecord, OutOfDate
+from nerve.dataspace.dataspace import Dataspace
+from nerve.dataspace.errors import Lagged, NotAPattern, NotARecord, VersionConflict
 from nerve.dataspace.facts import Change, Fact
+from nerve.dataspace.matchers import literal
 from nerve.dataspace.pattern import Pattern, exactly, match
 from nerve.dataspace.record import Record
-from nerve.dataspace.shapes import literal
-from nerve.dataspace.space import Dataspace
 
 __all__ = [
     "Change",
@@ -16,9 +16,9 @@ __all__ = [
     "Lagged",
     "NotAPattern",
     "NotARecord",
-    "OutOfDate",
     "Pattern",
     "Record",
+    "VersionConflict",
     "exactly",
     "literal",
     "match",

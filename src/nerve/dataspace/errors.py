@@ -20,7 +20,7 @@ class NotAPattern(NerveError, ValueError):
     """A value that is no pattern; says what is wrong with it."""
 
 
-class OutOfDate(NerveError):
+class VersionConflict(NerveError):
     """A change was proposed for a state of the space that is gone. Propose it again."""
 
     def __init__(self, proposed: int, expected: int) -> None:

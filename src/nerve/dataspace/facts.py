@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from nerve.dataspace.plain import Json
+from nerve.dataspace.canonical_json import Json
 from nerve.dataspace.record import Record
 
 

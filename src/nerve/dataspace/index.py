@@ -9,22 +9,22 @@ T = TypeVar("T")
 Key = tuple[str, ...]
 
 
-class Index(Generic[T]):
+class KeyIndex(Generic[T]):
     """Things in the order in which they were put in, each under some keys."""
 
     def __init__(self) -> None:
-        self._under: dict[Key, dict[str, T]] = {}
+        self._values_by_key: dict[Key, dict[str, T]] = {}
 
-    def put(self, keys: Iterable[Key], name: str, thing: T) -> None:
+    def put(self, keys: Iterable[Key], name: str, value: T) -> None:
         for key in keys:
-            self._under.setdefault(key, {})[name] = thing
+            self._values_by_key.setdefault(key, {})[name] = value
 
     def drop(self, keys: Iterable[Key], name: str) -> None:
         for key in keys:
-            things = self._under[key]
-            del things[name]
-            if not things:
-                del self._under[key]
+            values = self._values_by_key[key]
+            del values[name]
+            if not values:
+                del self._values_by_key[key]
 
-    def under(self, key: Key) -> Iterator[T]:
-        return iter(self._under.get(key, {}).values())
+    def values_under(self, key: Key) -> Iterator[T]:
+        return iter(self._values_by_key.get(key, {}).values())

@@ -13,35 +13,35 @@ from typing import Any
 
 from nerve.dataspace.errors import Lagged
 from nerve.dataspace.facts import Change
-from nerve.dataspace.index import Index
+from nerve.dataspace.index import KeyIndex
 from nerve.dataspace.pattern import Pattern
 
 log = logging.getLogger(__name__)
 
 
-class Watcher:
+class Observer:
     """A pattern, and whom to call with what concerns it."""
 
     def __init__(
         self,
         pattern: Pattern,
         since: int,
-        tell: Callable[[Change], Any],
-        end: Callable[[], None] = lambda: None,
+        callback: Callable[[Change], Any],
+        on_close: Callable[[], None] = lambda: None,
     ) -> None:
-        self.pattern, self.since, self._tell, self.end = pattern, since, tell, end
-        self.ended = False
+        self.pattern, self.since, self._callback, self.on_close = pattern, since, callback, on_close
+        self.is_ended = False
 
-    def say(self, change: Change) -> None:
+    def notify(self, change: Change) -> None:
         """A watcher that fails harms neither the change nor the other watchers."""
         try:
-            self._tell(change)
+            self._callback(change)
         except Exception:
             log.exception("observer of %s failed", self.pattern.canonical)
 
-    def seen(self, change: Change) -> Change | None:
+    def matching_change(self, change: Change) -> Change | None:
         """The change as it concerns the pattern: a fact that no longer fits is gone."""
-        if self.ended or change.version <= self.since:
+        if self.is_ended or change.version <= self.since:
             return None
         captures = self.pattern.match(change.fact.record)
         if captures is not None:
@@ -60,35 +60,37 @@ class Observers:
     """All watchers of a space, found by what they can fit."""
 
     def __init__(self) -> None:
-        self._index: Index[Watcher] = Index()
-        self._all: dict[str, Watcher] = {}
-        self._names = itertools.count()
+        self._index: KeyIndex[Observer] = KeyIndex()
+        self._observers: dict[str, Observer] = {}
+        self._ids = itertools.count()
 
-    def add(self, watcher: Watcher) -> Callable[[], None]:
+    def add(self, observer: Observer) -> Callable[[], None]:
         """From now on the watcher is told; the answer ends it."""
-        name, key = str(next(self._names)), watcher.pattern.key()
-        self._all[name] = watcher
-        self._index.put([key], name, watcher)
+        name, key = str(next(self._ids)), observer.pattern.index_key()
+        self._observers[name] = observer
+        self._index.put([key], name, observer)
 
         def end() -> None:
-            if not watcher.ended:
-                watcher.ended = True
-                del self._all[name]
+            if not observer.is_ended:
+                observer.is_ended = True
+                del self._observers[name]
                 self._index.drop([key], name)
 
         return end
 
-    def tell(self, change: Change, since: int = 0) -> None:
+    def notify_all(self, change: Change, since: int = 0) -> None:
         """Tell of a change all who watch, or only those who began at a version or later."""
         records = [change.fact.record, *([change.replaced.record] if change.replaced else [])]
-        places = dict.fromkeys(key for record in records for key in record.keys)
-        for watcher in [watcher for place in places for watcher in self._index.under(place)]:
-            if watcher.since >= since and (seen := watcher.seen(change)) is not None:
-                watcher.say(seen)
+        index_keys = dict.fromkeys(key for record in records for key in record.index_keys)
+        for observer in [
+            observer for index_key in index_keys for observer in self._index.values_under(index_key)
+        ]:
+            if observer.since >= since and (matching := observer.matching_change(change)) is not None:
+                observer.notify(matching)
 
     def close(self) -> None:
-        for watcher in list(self._all.values()):
-            watcher.end()
+        for observer in list(self._observers.values()):
+            observer.on_close()
 
 
 class Observation:
@@ -102,30 +104,32 @@ class Observation:
         self.pattern, self._buffer = pattern, buffer
         self._present = deque(present)
         self._changes: deque[Change] = deque()
-        self._lagged = self._closed = False
-        self._news = asyncio.Event()
+        self._is_lagging = self._is_closed = False
+        self._wakeup = asyncio.Event()
         # The space knows it weakly: an observation that nobody holds any more ends by itself.
         push, end = weakref.WeakMethod(self._push), weakref.WeakMethod(self.close)
-        watcher = Watcher(pattern, since, lambda change: _call(push, change), lambda: _call(end))
-        self._end = weakref.finalize(self, observers.add(watcher))
+        observer = Observer(
+            pattern, since, lambda change: _call_if_alive(push, change), lambda: _call_if_alive(end)
+        )
+        self._end = weakref.finalize(self, observers.add(observer))
         self._end.atexit = False
 
     def _push(self, change: Change) -> None:
         if len(self._changes) >= self._buffer:
-            self._lagged = True
+            self._is_lagging = True
             self._end()
         else:
             self._changes.append(change)
-        self._news.set()
+        self._wakeup.set()
 
     def __aiter__(self) -> Observation:
         return self
 
     async def __anext__(self) -> Change:
-        while not (self._closed or self._lagged or self._present or self._changes):
-            self._news.clear()
-            await self._news.wait()
-        if self._closed:
+        while not (self._is_closed or self._is_lagging or self._present or self._changes):
+            self._wakeup.clear()
+            await self._wakeup.wait()
+        if self._is_closed:
             raise StopAsyncIteration
         if self._present:
             return self._present.popleft()
@@ -136,11 +140,11 @@ class Observation:
 
     def close(self) -> None:
         """End it; what was not read yet is dropped."""
-        self._closed = True
+        self._is_closed = True
         self._end()
         self._present.clear()
         self._changes.clear()
-        self._news.set()
+        self._wakeup.set()
 
     async def __aenter__(self) -> Observation:
         return self
@@ -149,6 +153,6 @@ class Observation:
         self.close()
 
 
-def _call(method: weakref.WeakMethod[Callable[..., None]], *arguments: Any) -> None:
+def _call_if_alive(method: weakref.WeakMethod[Callable[..., None]], *arguments: Any) -> None:
     if (alive := method()) is not None:
         alive(*arguments)

@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from nerve.dataspace.canonical_json import Json, encode_canonical, normalize_json
 from nerve.dataspace.errors import NotAPattern
-from nerve.dataspace.identity import Field, first_field, identity_fields, spelled
-from nerve.dataspace.plain import Json, canonical, plain
-from nerve.dataspace.record import Record, identity_id, joined, parts
-from nerve.dataspace.shapes import (
+from nerve.dataspace.matchers import (
     ESCAPE,
     MORE,
-    NOTHING,
-    Items,
-    Object,
-    Shape,
-    escaped,
-    items_of,
+    NO_LITERAL,
+    ListMatcher,
+    Matcher,
+    ObjectMatcher,
+    compile_list_matcher,
+    compile_matcher,
+    compile_object_matcher,
+    escape_pattern_text,
     literal,
-    object_of,
-    shape_of,
 )
+from nerve.dataspace.record import Record, hash_identity, join_record, split_record
+from nerve.dataspace.record_identity import Field, first_field, identity_fields, normalize_spelling
 
-SHAPE = 'A pattern is a list with a label first: ["agent-response", {"request-id": "?id"}].'
+PATTERN_SYNTAX = 'A pattern is a list with a label first: ["agent-response", {"request-id": "?id"}].'
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,23 +35,25 @@ class Pattern:
 
     json: tuple[Json, ...]
     canonical: str = field(init=False, repr=False)
-    label: Shape = field(init=False, repr=False)
-    fields: Items = field(init=False, repr=False)
-    named: Object = field(init=False, repr=False)
+    label: Matcher = field(init=False, repr=False)
+    fields: ListMatcher = field(init=False, repr=False)
+    named: ObjectMatcher = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.json, list | tuple) or not self.json:
-            raise NotAPattern(f"{self.json!r} is no pattern. {SHAPE}")
-        label, fields, named = parts(plain(self.json))
+            raise NotAPattern(f"{self.json!r} is no pattern. {PATTERN_SYNTAX}")
+        label, fields, named_fields = split_record(normalize_json(self.json))
         if not isinstance(label, str) or label in ("", ESCAPE, MORE):
-            raise NotAPattern(f'the label of a pattern must be text, "?name" or "_", not {label!r}. {SHAPE}')
-        label, named = spelled(label, named)
-        put = object.__setattr__
-        put(self, "json", tuple(joined(label, fields, named)))
-        put(self, "canonical", canonical(list(self.json)))
-        put(self, "label", shape_of(label))
-        put(self, "fields", items_of(fields))
-        put(self, "named", object_of(named))
+            raise NotAPattern(
+                f'the label of a pattern must be text, "?name" or "_", not {label!r}. {PATTERN_SYNTAX}'
+            )
+        label, named_fields = normalize_spelling(label, named_fields)
+        set_field = object.__setattr__
+        set_field(self, "json", tuple(join_record(label, fields, named_fields)))
+        set_field(self, "canonical", encode_canonical(list(self.json)))
+        set_field(self, "label", compile_matcher(label))
+        set_field(self, "fields", compile_list_matcher(fields))
+        set_field(self, "named", compile_object_matcher(named_fields))
 
     @classmethod
     def of(cls, source: Pattern | Record | str | Sequence[Json]) -> Pattern:
@@ -63,13 +65,13 @@ class Pattern:
         if isinstance(source, str):
             return cls.parse(source)
         if not isinstance(source, list | tuple):
-            raise NotAPattern(f"{source!r} is no pattern. {SHAPE}")
+            raise NotAPattern(f"{source!r} is no pattern. {PATTERN_SYNTAX}")
         return cls(tuple(source))
 
     @classmethod
     def parse(cls, text: str, file: str = "<pattern>") -> Pattern:
         """The pattern of an S-expression, or of a label alone."""
-        from nerve.dataspace.text import read_pattern
+        from nerve.dataspace.sexpr_syntax import read_pattern
 
         return read_pattern(text, file)
 
@@ -78,51 +80,57 @@ class Pattern:
         return list(self.json)
 
     def __str__(self) -> str:
-        from nerve.dataspace.text import print_pattern
+        from nerve.dataspace.sexpr_syntax import print_pattern
 
         return print_pattern(self)
 
     def match(self, record: Record) -> dict[str, Json] | None:
         """What is captured of a record that fits; None if it does not."""
         captures: dict[str, Json] = {}
-        fits = (
-            self.label.fits(record.label, captures)
-            and self.fields.fits(record.fields, captures)
-            and self.named.fits(record.named, captures)
+        is_match = (
+            self.label.matches(record.label, captures)
+            and self.fields.matches(record.fields, captures)
+            and self.named.matches(record.named, captures)
         )
         # Observers share the record: what one does to its captures is no business of the others.
-        return {name: plain(value) for name, value in captures.items()} if fits else None
+        return {name: normalize_json(value) for name, value in captures.items()} if is_match else None
 
-    def only(self, place: Field) -> Json:
+    def field_literal(self, field_name: Field) -> Json:
         """The one value that a field must have, or NOTHING if that cannot be said."""
-        if isinstance(place, str):
-            shape = self.named.shapes.get(place)
+        if isinstance(field_name, str):
+            matcher = self.named.matchers.get(field_name)
         else:
-            shape = self.fields.shapes[place] if place < len(self.fields.shapes) else None
-        return NOTHING if shape is None else shape.only()
+            matcher = self.fields.matchers[field_name] if field_name < len(self.fields.matchers) else None
+        return NO_LITERAL if matcher is None else matcher.literal_value()
 
-    def key(self) -> tuple[str, ...]:
+    def index_key(self) -> tuple[str, ...]:
         """The narrowest of the `keys` of a record that every record that fits has."""
-        label = self.label.only()
-        if label is NOTHING:
+        label = self.label.literal_value()
+        if label is NO_LITERAL:
             return ()
-        if (found := self._id(label)) is not None:
-            return label, "id", found
-        first = self.only(first_field(label))
-        return (label,) if first is NOTHING else (label, "first", canonical(first))
+        if (record_id := self._literal_id(label)) is not None:
+            return label, "id", record_id
+        first = self.field_literal(first_field(label))
+        return (label,) if first is NO_LITERAL else (label, "first", encode_canonical(first))
 
-    def _id(self, label: str) -> str | None:
+    def _literal_id(self, label: str) -> str | None:
         """The id that every record that fits has, if there is only one."""
-        if (whole := self._whole(label)) is not None:
-            return whole.id
-        known = {key: shape.only() for key, shape in self.named.shapes.items()}
-        places = identity_fields(label, {key: value for key, value in known.items() if value is not NOTHING})
-        values = [self.only(place) for place in places or ()]
-        return identity_id([label, *values]) if values and NOTHING not in values else None
+        if (record := self._literal_record(label)) is not None:
+            return record.id
+        literals = {key: matcher.literal_value() for key, matcher in self.named.matchers.items()}
+        field_names = identity_fields(
+            label, {key: value for key, value in literals.items() if value is not NO_LITERAL}
+        )
+        values = [self.field_literal(field_name) for field_name in field_names or ()]
+        return hash_identity([label, *values]) if values and NO_LITERAL not in values else None
 
-    def _whole(self, label: str) -> Record | None:
-        fields, named = self.fields.only(), self.named.only()
-        return None if fields is NOTHING or named is NOTHING else Record(label, tuple(fields), named)
+    def _literal_record(self, label: str) -> Record | None:
+        fields, named_fields = self.fields.literal_value(), self.named.literal_value()
+        return (
+            None
+            if fields is NO_LITERAL or named_fields is NO_LITERAL
+            else Record(label, tuple(fields), named_fields)
+        )
 
     def __eq__(self, other: object) -> bool:
         return self.canonical == other.canonical if isinstance(other, Pattern) else NotImplemented
@@ -133,8 +141,8 @@ class Pattern:
 
 def exactly(record: Record) -> Pattern:
     """The pattern that this record fits and no other."""
-    named = literal(record.named)
-    return Pattern((escaped(record.label), *map(literal, record.fields), named))
+    named_fields = literal(record.named)
+    return Pattern((escape_pattern_text(record.label), *map(literal, record.fields), named_fields))
 
 
 def match(pattern: Pattern | Record | str | Sequence[Json], record: Record) -> dict[str, Json] | None:

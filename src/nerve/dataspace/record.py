@@ -8,12 +8,18 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from nerve.core.values import digest
+from nerve.core.json_codec import short_sha256
+from nerve.dataspace.canonical_json import Json, encode_canonical, normalize_json
 from nerve.dataspace.errors import NotARecord
-from nerve.dataspace.identity import DEFAULTS, Field, first_field, identity_fields, spelled
-from nerve.dataspace.plain import Json, canonical, plain
+from nerve.dataspace.record_identity import (
+    DEFAULT_FIELDS,
+    Field,
+    first_field,
+    identity_fields,
+    normalize_spelling,
+)
 
-SHAPE = 'A record is a list with a label first: ["agent-response", {"request-id": "r", "text": "t"}].'
+RECORD_SYNTAX = 'A record is a list with a label first: ["agent-response", {"request-id": "r", "text": "t"}].'
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,13 +32,13 @@ class Record:
 
     def __post_init__(self) -> None:
         if not isinstance(self.label, str) or not self.label:
-            raise NotARecord(f"the label of a record must be text, not {self.label!r}. {SHAPE}")
-        label, fields, named = parts(plain([self.label, *self.fields, self.named]))
-        label, named = spelled(label, named)
-        put = object.__setattr__
-        put(self, "label", label)
-        put(self, "fields", fields)
-        put(self, "named", MappingProxyType({**DEFAULTS.get(label, {}), **named}))
+            raise NotARecord(f"the label of a record must be text, not {self.label!r}. {RECORD_SYNTAX}")
+        label, fields, named_fields = split_record(normalize_json([self.label, *self.fields, self.named]))
+        label, named_fields = normalize_spelling(label, named_fields)
+        set_field = object.__setattr__
+        set_field(self, "label", label)
+        set_field(self, "fields", fields)
+        set_field(self, "named", MappingProxyType({**DEFAULT_FIELDS.get(label, {}), **named_fields}))
 
     @classmethod
     def of(cls, source: Record | str | Sequence[Json]) -> Record:
@@ -45,52 +51,52 @@ class Record:
     def from_json(cls, value: Sequence[Json]) -> Record:
         """The record of a list; an object at its end holds the named fields."""
         if not isinstance(value, list | tuple) or not value:
-            raise NotARecord(f"{value!r} is no record. {SHAPE}")
-        label, fields, named = parts(value)
-        return cls(label, fields, named)
+            raise NotARecord(f"{value!r} is no record. {RECORD_SYNTAX}")
+        label, fields, named_fields = split_record(value)
+        return cls(label, fields, named_fields)
 
     def to_json(self) -> list[Json]:
         """The list; it ends in an object if there are named fields, or if it would seem so."""
-        return joined(self.label, self.fields, self.named)
+        return join_record(self.label, self.fields, self.named)
 
     @classmethod
     def parse(cls, text: str, file: str = "<fact>") -> Record:
         """The record of an S-expression."""
-        from nerve.dataspace.text import read_record
+        from nerve.dataspace.sexpr_syntax import read_record
 
         return read_record(text, file)
 
     def __str__(self) -> str:
-        from nerve.dataspace.text import print_record
+        from nerve.dataspace.sexpr_syntax import print_record
 
         return print_record(self)
 
-    def get(self, place: Field) -> Json:
+    def get(self, field_name: Field) -> Json:
         """A named or positional field; None if there is none."""
-        if isinstance(place, str):
-            return self.named.get(place)
-        return self.fields[place] if place < len(self.fields) else None
+        if isinstance(field_name, str):
+            return self.named.get(field_name)
+        return self.fields[field_name] if field_name < len(self.fields) else None
 
     def identity(self) -> list[Json]:
         """The part by which a newer record replaces an older one."""
-        places = identity_fields(self.label, self.named)
-        return self.to_json() if places is None else [self.label, *map(self.get, places)]
+        field_names = identity_fields(self.label, self.named)
+        return self.to_json() if field_names is None else [self.label, *map(self.get, field_names)]
 
     @cached_property
     def canonical(self) -> str:
         """The JSON text that is the same for equal records."""
-        return canonical(self.to_json())
+        return encode_canonical(self.to_json())
 
     @cached_property
     def id(self) -> str:
         """The hash of the identity."""
-        return identity_id(self.identity())
+        return hash_identity(self.identity())
 
     @cached_property
-    def keys(self) -> tuple[tuple[str, ...], ...]:
+    def index_keys(self) -> tuple[tuple[str, ...], ...]:
         """Where it can be looked up: everywhere, by its label, by its first field, by its identity."""
         label = self.label
-        first = canonical(self.get(first_field(label)))
+        first = encode_canonical(self.get(first_field(label)))
         return (), (label,), (label, "first", first), (label, "id", self.id)
 
     def __eq__(self, other: object) -> bool:
@@ -103,18 +109,18 @@ class Record:
         return Record, (self.label, self.fields, dict(self.named))
 
 
-def parts(value: Sequence[Json]) -> tuple[Any, tuple[Json, ...], Mapping[str, Json]]:
+def split_record(value: Sequence[Json]) -> tuple[Any, tuple[Json, ...], Mapping[str, Json]]:
     """Label, positional and named fields of the JSON form of a record or a pattern."""
     label, *rest = value
-    named = rest.pop() if rest and isinstance(rest[-1], Mapping) else {}
-    return label, tuple(rest), named
+    named_fields = rest.pop() if rest and isinstance(rest[-1], Mapping) else {}
+    return label, tuple(rest), named_fields
 
 
-def joined(label: Json, fields: Sequence[Json], named: Mapping[str, Json]) -> list[Json]:
+def join_record(label: Json, fields: Sequence[Json], named_fields: Mapping[str, Json]) -> list[Json]:
     """The JSON form: a last field that is an object is followed by the object of the named ones."""
     ambiguous = bool(fields) and isinstance(fields[-1], Mapping)
-    return [label, *fields, *([dict(named)] if named or ambiguous else [])]
+    return [label, *fields, *([dict(named_fields)] if named_fields or ambiguous else [])]
 
 
-def identity_id(identity: list[Json]) -> str:
-    return digest(canonical(identity))
+def hash_identity(identity: list[Json]) -> str:
+    return short_sha256(encode_canonical(identity))

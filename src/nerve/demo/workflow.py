@@ -8,15 +8,15 @@ import sys
 from typing import Any
 
 from nerve.core.nodes import BashNode, ExecutionContext
-from nerve.core.session import Session
 from nerve.core.workflow import Workflow, WorkflowContext
-from nerve.demo.project import VERSIONS, Project
+from nerve.demo.scratch_project import VERSIONS, ScratchProject
+from nerve.session import Session
 
-NAME = "dev_coach_review"
-COACH = "python -B -m unittest"
-REVIEWER = "python -W error -m py_compile"
+WORKFLOW_NAME = "dev_coach_review"
+COACH_COMMAND = "python -B -m unittest"
+REVIEWER_COMMAND = "python -W error -m py_compile"
 MAX_ROUNDS = 5
-CUT_IN_VERSION = 3
+CRASH_IN_VERSION = 3
 
 
 async def dev_coach_review(ctx: WorkflowContext) -> dict[str, Any]:
@@ -46,53 +46,61 @@ async def dev_coach_review(ctx: WorkflowContext) -> dict[str, Any]:
     return {"success": False, "reason": "max_rounds", "rounds": MAX_ROUNDS}
 
 
-class Cut:
+class CrashPoint:
     """Where the demonstration is to be killed: the agent stops half-way through a file and waits for it."""
 
     def __init__(self) -> None:
         self.reached = asyncio.Event()
 
-    async def here(self) -> None:
+    async def reach(self) -> None:
         self.reached.set()
         await asyncio.Event().wait()
 
 
-def register(session: Session, project: Project, pace: float = 0.0, cut: Cut | None = None) -> None:
+def register_demo(
+    session: Session,
+    project: ScratchProject,
+    line_delay_s: float = 0.0,
+    crash_point: CrashPoint | None = None,
+) -> None:
     """The nodes and the workflow. `pace` is how long the scripted agent takes for a line, in seconds."""
 
     @session.node
     async def dev(context: ExecutionContext) -> str:
-        project.note("dev", context.idempotency_key)
+        project.log_effect("dev", context.idempotency_key)
         number = context.input["version"]
         what, text = VERSIONS[number - 1]
         lines = text.splitlines(keepends=True)
-        with (project.work / "slug.py").open("w") as file:
+        with (project.work_folder / "slug.py").open("w") as file:
             for index, line in enumerate(lines):
-                if cut is not None and number == CUT_IN_VERSION and index == len(lines) // 2:
-                    await cut.here()
+                if crash_point is not None and number == CRASH_IN_VERSION and index == len(lines) // 2:
+                    await crash_point.reach()
                 file.write(line)
                 file.flush()
-                await asyncio.sleep(pace)
+                await asyncio.sleep(line_delay_s)
         return f"version {number}: {what}"
 
     @session.node
     async def merge(context: ExecutionContext) -> str:
-        project.note("merge", context.idempotency_key)
-        shutil.copy(project.work / "slug.py", project.merged / "slug.py")
+        project.log_effect("merge", context.idempotency_key)
+        shutil.copy(project.work_folder / "slug.py", project.merged_folder / "slug.py")
         return "slug.py copied into the project"
 
-    for name, command in (("coach", COACH), ("reviewer", f"{REVIEWER} slug.py && echo no warnings")):
+    for name, command in (
+        ("coach", COACH_COMMAND),
+        ("reviewer", f"{REVIEWER_COMMAND} slug.py && echo no warnings"),
+    ):
         BashNode(
             name,
             session,
-            shell(name, command),
-            cwd=project.work,
-            env={"EFFECTS": str(project.effects), "PYTHON": sys.executable},
+            logged_shell_command(name, command),
+            cwd=project.work_folder,
+            env={"EFFECTS": str(project.effects_log), "PYTHON": sys.executable},
         )
-    Workflow(id=NAME, session=session, fn=dev_coach_review)
+    Workflow(id=WORKFLOW_NAME, session=session, fn=dev_coach_review)
 
 
-def shell(name: str, command: str) -> str:
+def logged_shell_command(name: str, command: str) -> str:
     """The command run by this very Python, after a line in the log of effects."""
     command = command.replace("python", '"$PYTHON"', 1)
     return f'echo "{name} $NERVE_IDEMPOTENCY_KEY" >> "$EFFECTS"; {{ {command}; }} 2>&1'

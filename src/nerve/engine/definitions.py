@@ -2,56 +2,58 @@
 
 from __future__ import annotations
 
-from nerve.core.nodes.base import Names
-from nerve.core.values import decode
-from nerve.core.workflow.standing import Absent
+from nerve.core.json_codec import decode_json
+from nerve.core.nodes.base import NodeRegistry
+from nerve.core.workflow.special_workflows import MissingWorkflow
 from nerve.core.workflow.workflow import Workflow
 from nerve.errors import WorkflowAbsent
 from nerve.store.port import Definition, RunRow, Store
 
 
-class Definitions:
+class DefinitionCache:
     """A workflow that was written down is kept in the store; Python code is the session's."""
 
-    def __init__(self, store: Store, session: Names) -> None:
+    def __init__(self, store: Store, session: NodeRegistry) -> None:
         self._store, self._session = store, session
-        self._pinned: dict[str, Workflow | None] = {}
+        self._workflows_by_hash: dict[str, Workflow | None] = {}
 
-    def of(self, workflow: Workflow) -> Definition:
+    def definition_of(self, workflow: Workflow) -> Definition:
         hashed, source, canonical = workflow.definition()
         return Definition(hashed, workflow.name, workflow.kind, source, canonical)
 
-    def workflow(self, row: RunRow) -> Workflow:
+    def workflow_of(self, row: RunRow) -> Workflow:
         """What a run was started from: a workflow that was written down, as it was then."""
-        found: Workflow | None = self._session.startable(row.workflow)
-        if row.definition is not None and (found is None or found.definition()[0] != row.definition):
-            found = self._kept(row.definition) or found
-        if found is None:
+        workflow: Workflow | None = self._session.find_startable(row.workflow)
+        if row.definition is not None and (workflow is None or workflow.definition()[0] != row.definition):
+            workflow = self._pinned_workflow(row.definition) or workflow
+        if workflow is None:
             raise WorkflowAbsent(row.workflow, row.run, self.modules_of(row))
-        return found
+        return workflow
 
     def modules_of(self, row: RunRow) -> list[str]:
         """Return the files that registered the code of a run, as they were named when it was started."""
         while row.parent is not None and (parent := self._store.run(row.parent)) is not None:
             row = parent
-        modules: list[str] = decode(self._store.events(row.run, limit=1)[0].data).get("modules", [])
+        modules: list[str] = decode_json(self._store.events(row.run, limit=1)[0].data).get("modules", [])
         return modules
 
-    def shown(self, row: RunRow) -> Workflow:
+    def workflow_or_placeholder(self, row: RunRow) -> Workflow:
         """What a run was started from, or something that says whose run it is."""
         try:
-            return self.workflow(row)
+            return self.workflow_of(row)
         except ValueError:
-            return Absent(row.workflow, self._session)
+            return MissingWorkflow(row.workflow, self._session)
 
-    def has(self, row: RunRow) -> bool:
+    def has_workflow(self, row: RunRow) -> bool:
         try:
-            return bool(self.workflow(row))
+            return bool(self.workflow_of(row))
         except ValueError:
             return False
 
-    def _kept(self, hash: str) -> Workflow | None:
-        if hash not in self._pinned:
+    def _pinned_workflow(self, hash: str) -> Workflow | None:
+        if hash not in self._workflows_by_hash:
             definition = self._store.definition(hash)
-            self._pinned[hash] = self._session.pinned(definition) if definition is not None else None
-        return self._pinned[hash]
+            self._workflows_by_hash[hash] = (
+                self._session.workflow_from_definition(definition) if definition is not None else None
+            )
+        return self._workflows_by_hash[hash]

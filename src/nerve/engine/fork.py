@@ -10,39 +10,50 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from nerve.core.limits import raised
-from nerve.core.values import AROUND, decode, encode
-from nerve.core.workflow.replay import Row as AnyRow
-from nerve.core.workflow.replay import (
-    is_child,
-    unclear,
-)
+from nerve.core.json_codec import MAX_EVENT_DEPTH, decode_json, encode_json
+from nerve.core.limits import split_step_limits
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import WorkflowState
-from nerve.engine.children import attempts, child_id
-from nerve.engine.commands import ignore
-from nerve.engine.cuts import Cut, kept
-from nerve.engine.failures import failures
-from nerve.engine.journal import Journal
-from nerve.engine.records import ABOUT, call_key, ids_of, limits_of, raised_for_steps, resets_in, step_of
-from nerve.store.port import ReplyRow, Row, RunRow
+from nerve.engine.child_runs import child_id, find_child_attempts
+from nerve.engine.journal_writer import JournalWriter
+from nerve.engine.run_commands import ignore_write_error
+from nerve.journal.events import (
+    START_METADATA,
+    call_key,
+    find_resets,
+    limits_of_run,
+    origin_ids,
+    raised_step_limits,
+    step_of_attempt,
+)
+from nerve.journal.failures import find_failures
+from nerve.journal.fork_point import ForkPoint, copied_rows
+from nerve.journal.replay import JournalRow as AnyRow
+from nerve.journal.replay import is_child_start, unknown_outcomes
+from nerve.store.port import EventRow, ReplyRow, RunRow
 
 if TYPE_CHECKING:
-    from nerve.engine.local import LocalEngine
+    from nerve.engine.local_engine import LocalEngine
 
-UNCHANGED: Any = ...
+UNCHANGED_INPUT: Any = ...
 
 
-def checked(overrides: Any) -> dict[str, dict[str, Any]]:
+def validate_overrides(overrides: Any) -> dict[str, dict[str, Any]]:
     """Overrides as they are given to a fork, if they have the shape of some."""
-    given: dict[Any, Any] = dict(overrides) if isinstance(overrides, Mapping) else {None: overrides}
-    if not all(isinstance(path, str) and isinstance(fields, Mapping) for path, fields in given.items()):
-        such = "{'/build': {'command': 'make'}}"
-        raise ValueError(f"overrides are settings of steps by their paths, such as {such}, not {overrides!r}")
-    return {path: dict(fields) for path, fields in given.items()}
+    overrides_by_path: dict[Any, Any] = (
+        dict(overrides) if isinstance(overrides, Mapping) else {None: overrides}
+    )
+    if not all(
+        isinstance(path, str) and isinstance(fields, Mapping) for path, fields in overrides_by_path.items()
+    ):
+        example = "{'/build': {'command': 'make'}}"
+        raise ValueError(
+            f"overrides are settings of steps by their paths, such as {example}, not {overrides!r}"
+        )
+    return {path: dict(fields) for path, fields in overrides_by_path.items()}
 
 
-async def fork(
+async def fork_run(
     engine: LocalEngine,
     source: str,
     at: str | None,
@@ -53,57 +64,59 @@ async def fork(
     reply: ReplyRow | None = None,
 ) -> WorkflowRun:
     """Start a run that takes over what `source` has settled, and goes its own way from the path `at` on."""
-    row, past = found(engine, source)
-    start = decode(past[0].data)
-    changed = checked(overrides)
-    if input is not UNCHANGED and at is not None:
-        changed.setdefault(at, {})["input"] = input
-    given = input if input is not UNCHANGED and at is None else start["input"]
-    anew = encode(given, canonical=True) != encode(start["input"], canonical=True)
-    paths = list(dict.fromkeys([*([at] if at is not None else []), *changed]))
-    cut = Cut.at(paths, past, engine.child_asked, anew)
-    run = WorkflowRun(engine.workflow(row), given, start["params"], about=about_of(start))
-    new = {"at": at, "overrides": {**start.get("overrides", {}), **changed}} | keyed(key)
-    return await begin(engine, copies(engine, row, past, run, cut, new, limits), reply)
+    row, rows = load_fork_source(engine, source)
+    start = decode_json(rows[0].data)
+    changes = validate_overrides(overrides)
+    if input is not UNCHANGED_INPUT and at is not None:
+        changes.setdefault(at, {})["input"] = input
+    new_input = input if input is not UNCHANGED_INPUT and at is None else start["input"]
+    is_input_changed = encode_json(new_input, canonical=True) != encode_json(start["input"], canonical=True)
+    paths = list(dict.fromkeys([*([at] if at is not None else []), *changes]))
+    fork_point = ForkPoint.at_paths(paths, rows, engine.has_asked_person, is_input_changed)
+    run = WorkflowRun(engine.workflow_of(row), new_input, start["params"], about=fork_metadata(start))
+    new = {"at": at, "overrides": {**start.get("overrides", {}), **changes}} | key_fields(key)
+    return await start_fork(engine, copy_run_tree(engine, row, rows, run, fork_point, new, limits), reply)
 
 
-async def retry(
+async def retry_failed_run(
     engine: LocalEngine, source: str, key: str | None = None, reply: ReplyRow | None = None
 ) -> WorkflowRun:
     """Start a run that takes over what `source` has settled, and runs again what failed, in children too."""
-    row, past = found(engine, source)
-    start = decode(past[0].data)
-    failed = failures(past)
-    cut = Cut.again(past, failed, engine.child_asked)
-    run = WorkflowRun(engine.workflow(row), start["input"], start["params"], about=about_of(start))
-    new = {"at": next(iter(failed), None)} | keyed(key)
-    return await begin(engine, copies(engine, row, past, run, cut, new), reply)
+    row, rows = load_fork_source(engine, source)
+    start = decode_json(rows[0].data)
+    failed = find_failures(rows)
+    fork_point = ForkPoint.at_failures(rows, failed, engine.has_asked_person)
+    run = WorkflowRun(engine.workflow_of(row), start["input"], start["params"], about=fork_metadata(start))
+    new = {"at": next(iter(failed), None)} | key_fields(key)
+    return await start_fork(engine, copy_run_tree(engine, row, rows, run, fork_point, new), reply)
 
 
-def found(engine: LocalEngine, source: str) -> tuple[RunRow, list[Row]]:
+def load_fork_source(engine: LocalEngine, source: str) -> tuple[RunRow, list[EventRow]]:
     """A run that is to be forked, and what has happened to it."""
     row = engine.store.run(source)
-    past = engine.store.events(source)
-    if row is None or not past:
+    rows = engine.store.events(source)
+    if row is None or not rows:
         raise ValueError(f"Workflow run '{source}' not found")
     if not engine.owns(row):
-        ours = f"not to '{engine._name}': fork it, or try it again, there"
-        raise ValueError(f"run '{source}' belongs to session '{row.session}', and {ours}")
-    return row, past
+        hint = f"not to '{engine._session_name}': fork it, or try it again, there"
+        raise ValueError(f"run '{source}' belongs to session '{row.session}', and {hint}")
+    return row, rows
 
 
-def keyed(key: str | None) -> dict[str, str]:
+def key_fields(key: str | None) -> dict[str, str]:
     return {} if key is None else {"key": key}
 
 
-async def begin(engine: LocalEngine, made: Sequence[Copy], reply: ReplyRow | None) -> WorkflowRun:
+async def start_fork(engine: LocalEngine, copies: Sequence[RunCopy], reply: ReplyRow | None) -> WorkflowRun:
     """Write a fork, which is the last of these, and the child runs that go on with it, and drive it."""
-    for each in made:
-        if (folder := each.run.workflow.artifacts) is not None:
-            await asyncio.to_thread(copy_artifacts, folder, each.source, each.run.run_id)
-    run = made[-1].run
-    await asyncio.gather(*(write(engine, each, reply if each.run is run else None) for each in made))
-    engine.revive(run)
+    for run_copy in copies:
+        if (folder := run_copy.run.workflow.artifacts) is not None:
+            await asyncio.to_thread(copy_artifacts, folder, run_copy.source_id, run_copy.run.run_id)
+    run = copies[-1].run
+    await asyncio.gather(
+        *(write_copy(engine, run_copy, reply if run_copy.run is run else None) for run_copy in copies)
+    )
+    engine.rebuild_run(run)
     return run
 
 
@@ -119,43 +132,43 @@ def copy_artifacts(folder: Path, source: str, run: str) -> None:
         raise ValueError(f"the files in {folder / source} cannot be copied for a fork: {error}") from error
 
 
-def forked_from(engine: LocalEngine, run: str) -> str | None:
+def fork_source_of(engine: LocalEngine, run: str) -> str | None:
     """The run that a run was forked from."""
-    start = decode(engine.store.events(run, limit=1)[0].data)
-    found: str | None = start.get("forked_from", {}).get("run")
-    return found
+    start = decode_json(engine.store.events(run, limit=1)[0].data)
+    source_id: str | None = start.get("forked_from", {}).get("run")
+    return source_id
 
 
-def check_source(engine: LocalEngine, key: str, run: str, source: str) -> None:
+def check_fork_source(engine: LocalEngine, key: str, run: str, source: str) -> None:
     """Raise ValueError for a key that is of another run than a fork of this one."""
-    if forked_from(engine, run) != source:
+    if fork_source_of(engine, run) != source:
         raise ValueError(f"key '{key}' is that of run '{run}', which is no fork of '{source}'")
 
 
 @dataclass(slots=True)
-class Copy:
+class RunCopy:
     """A run that is about to begin with what another has settled."""
 
-    source: str
+    source_id: str
     run: WorkflowRun
-    start: dict[str, Any]
-    rows: list[Row]
+    start_data: dict[str, Any]
+    rows: list[EventRow]
 
 
-def copies(
+def copy_run_tree(
     engine: LocalEngine,
     row: RunRow,
-    past: list[Row],
+    journal_rows: list[EventRow],
     run: WorkflowRun,
-    cut: Cut,
+    fork_point: ForkPoint,
     new: dict[str, Any],
     limits: Mapping[str, Any] = MappingProxyType({}),
-) -> list[Copy]:
+) -> list[RunCopy]:
     """A fork, after the child runs that it has yet to hear from."""
-    rows, resets = kept(past, cut), resets_in(past)
-    before = decode(past[0].data)
+    rows, resets = copied_rows(journal_rows, fork_point), find_resets(journal_rows)
+    source_start = decode_json(journal_rows[0].data)
     start = {
-        **{name: value for name, value in before.items() if name not in ("key", "parent")},
+        **{name: value for name, value in source_start.items() if name not in ("key", "parent")},
         "run_id": run.run_id,
         "input": run._input,
         "definition": run.workflow.definition()[0],
@@ -163,88 +176,98 @@ def copies(
             "run": row.run,
             "at": new.pop("at", None),
             "copied": len(rows) + 1,
-            "origins": ids_of(before) or [row.run],
-            **doubts(past, cut),
+            "origins": origin_ids(source_start) or [row.run],
+            **unknown_outcome_fields(journal_rows, fork_point),
         },
-        **bounds(past, limits),
+        **fork_limits(journal_rows, limits),
         **new,
     }
-    made: list[Copy] = []
-    for number, taken in enumerate(rows):
-        if is_child(taken) and (source := open_child(taken, rows)) is not None:
-            rows[number] = renamed(taken, source, child_id(run.run_id, taken.path))
-            if tried := attempts(engine.store, row.run, call_key(taken.path, resets)):
-                made += child_copies(engine, tried[-1], run.run_id, taken.path, cut)
-    return [*made, Copy(row.run, run, start, rows)]
+    child_run_copies: list[RunCopy] = []
+    for number, copied_row in enumerate(rows):
+        if is_child_start(copied_row) and (source := open_child_id(copied_row, rows)) is not None:
+            rows[number] = with_child_id(copied_row, source, child_id(run.run_id, copied_row.path))
+            if attempt_rows := find_child_attempts(engine.store, row.run, call_key(copied_row.path, resets)):
+                child_run_copies += copy_child_runs(
+                    engine, attempt_rows[-1], run.run_id, copied_row.path, fork_point
+                )
+    return [*child_run_copies, RunCopy(row.run, run, start, rows)]
 
 
-def child_copies(engine: LocalEngine, row: RunRow, parent: str, path: str, around: Cut) -> list[Copy]:
-    past = engine.store.events(row.run)
-    if not past or not engine.has_workflow(row):
+def copy_child_runs(
+    engine: LocalEngine, row: RunRow, parent: str, path: str, parent_fork_point: ForkPoint
+) -> list[RunCopy]:
+    rows = engine.store.events(row.run)
+    if not rows or not engine.has_workflow(row):
         return []
-    start = decode(past[0].data)
+    start = decode_json(rows[0].data)
     child = WorkflowRun(
-        engine.workflow(row),
+        engine.workflow_of(row),
         start["input"],
         start["params"],
         run_id=child_id(parent, path),
-        about=about_of(start),
+        about=fork_metadata(start),
     )
-    asked, anew = engine.child_asked, path in around.outdated
-    retried = path in around.retried
-    cut = Cut.again(past, failures(past), asked, anew) if retried else Cut.at((), past, asked, anew)
-    return copies(engine, row, past, child, cut, {"parent": parent})
+    has_asked_person, is_input_changed = engine.has_asked_person, path in parent_fork_point.outdated_paths
+    is_retried = path in parent_fork_point.retried_calls
+    fork_point = (
+        ForkPoint.at_failures(rows, find_failures(rows), has_asked_person, is_input_changed)
+        if is_retried
+        else ForkPoint.at_paths((), rows, has_asked_person, is_input_changed)
+    )
+    return copy_run_tree(engine, row, rows, child, fork_point, {"parent": parent})
 
 
-def write(engine: LocalEngine, made: Copy, reply: ReplyRow | None) -> asyncio.Future[None]:
+def write_copy(engine: LocalEngine, run_copy: RunCopy, reply: ReplyRow | None) -> asyncio.Future[None]:
     """Note the journal of a run with what it takes over; done when that is on disk."""
-    run, start = made.run, made.start
+    run, start = run_copy.run, run_copy.start_data
     run._state, run._started_at = WorkflowState.RUNNING, datetime.now(UTC)
-    engine.listened(run)
-    journal = Journal(
+    engine.attach_sinks(run)
+    journal = JournalWriter(
         run.run_id,
         0,
-        engine.writer,
-        lambda at: engine.row(run, WorkflowState.RUNNING, None, start, at),
-        lambda rows: engine.show(run, rows),
-        ignore,
+        engine.committer,
+        lambda at: engine.run_row(run, WorkflowState.RUNNING, None, start, at),
+        lambda rows: engine.publish(run, rows),
+        ignore_write_error,
     )
-    journal.pin(engine.definition(run.workflow))
-    journal.row_changed()
-    journal.note("workflow_started", "", encode(start, deep=AROUND))
-    journal.keep(reply)
-    for taken in made.rows:
-        journal.note(taken.type, taken.path, taken.data, taken.settles)
-    return journal.written_upto(journal.seq)
+    journal.attach_definition(engine.definition_of(run.workflow))
+    journal.mark_row_dirty()
+    journal.append("workflow_started", "", encode_json(start, max_depth=MAX_EVENT_DEPTH))
+    journal.attach_reply(reply)
+    for copied_row in run_copy.rows:
+        journal.append(copied_row.type, copied_row.path, copied_row.data, copied_row.settles)
+    return journal.wait_durable(journal.seq)
 
 
-def doubts(past: Iterable[AnyRow], cut: Cut) -> dict[str, list[str]]:
+def unknown_outcome_fields(rows: Iterable[AnyRow], fork_point: ForkPoint) -> dict[str, list[str]]:
     """The leaves of which nobody knows whether they happened; to name one is to say that it is run again."""
-    found = sorted(path for path in unclear(past) if step_of(path) not in cut.paths)
-    return {"unclear": found} if found else {}
+    unknown_paths = sorted(
+        path for path in unknown_outcomes(rows) if step_of_attempt(path) not in fork_point.paths
+    )
+    return {"unclear": unknown_paths} if unknown_paths else {}
 
 
-def bounds(past: list[Row], limits: Mapping[str, Any]) -> dict[str, Any]:
+def fork_limits(rows: list[EventRow], limits: Mapping[str, Any]) -> dict[str, Any]:
     """The limits of a run and of its steps, as they were raised last, and as they are raised now."""
-    own, steps = raised(limits)
-    of_steps = raised_for_steps(past)
+    run_limits, steps = split_step_limits(limits)
+    limits_by_step = raised_step_limits(rows)
     for path, more in steps.items():
-        of_steps[path] = {**of_steps.get(path, {}), **more}
-    made: dict[str, Any] = {"limits": limits_of(past).raised(own).to_dict()}
-    return made | ({"raised": of_steps} if of_steps else {})
+        limits_by_step[path] = {**limits_by_step.get(path, {}), **more}
+    fields: dict[str, Any] = {"limits": limits_of_run(rows).with_raised(run_limits).to_dict()}
+    return fields | ({"raised": limits_by_step} if limits_by_step else {})
 
 
-def about_of(start: Mapping[str, Any]) -> dict[str, Any]:
+def fork_metadata(start: Mapping[str, Any]) -> dict[str, Any]:
     """A fork is found by the same names, and hears the same signals."""
-    return {name: start[name] for name in ABOUT if name in start}
+    return {name: start[name] for name in START_METADATA if name in start}
 
 
-def open_child(row: Row, rows: Iterable[Row]) -> str | None:
+def open_child_id(row: EventRow, rows: Iterable[EventRow]) -> str | None:
     """The child run that a row has started, if it has not been heard from."""
     settled = any(other.settles and other.path == row.path for other in rows)
-    return None if settled else str(decode(row.data)["child"])
+    return None if settled else str(decode_json(row.data)["child"])
 
 
-def renamed(row: Row, before: str, now: str) -> Row:
+def with_child_id(row: EventRow, before: str, now: str) -> EventRow:
     """The start of a child run that goes on under an id of its own."""
     return row._replace(data=row.data.replace(f'"child":"{before}"', f'"child":"{now}"', 1))

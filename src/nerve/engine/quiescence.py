@@ -12,58 +12,58 @@ from collections.abc import Collection
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
-from nerve.engine.tasks import OWNER, Owner, outside
+from nerve.engine.task_tracking import TASK_OWNER, TaskOwner, detached_context
 
 
-class Body(Owner, Protocol):
+class IdleObserver(TaskOwner, Protocol):
     """What is notified whether it has come to rest."""
 
     @property
     def tasks(self) -> Collection[asyncio.Future[Any]]: ...
-    def observe_rest(self, at_rest: bool | None) -> None: ...
+    def on_idle_check(self, is_idle: bool | None) -> None: ...
 
 
-class Quiescence:
+class QuiescenceMonitor:
     """Looks at the ready queue of a loop once in a turn, for all bodies that ask for it."""
 
     def __init__(self) -> None:
-        self._context = outside()
-        self._asking: dict[Body, None] = {}
+        self._context = detached_context()
+        self._observers: dict[IdleObserver, None] = {}
 
-    def look_next_turn(self, body: Body) -> None:
+    def check_next_turn(self, observer: IdleObserver) -> None:
         """Tell the body in the next turn of the loop whether it is at rest; None if that cannot be seen."""
-        if not self._asking:
-            asyncio.get_running_loop().call_soon(self._look, context=self._context)
-        self._asking[body] = None
+        if not self._observers:
+            asyncio.get_running_loop().call_soon(self._notify_observers, context=self._context)
+        self._observers[observer] = None
 
-    def _look(self) -> None:
-        asking, self._asking = self._asking, {}
+    def _notify_observers(self) -> None:
+        observers, self._observers = self._observers, {}
         active = active_owners(asyncio.get_running_loop())
-        for body in asking:
-            body.observe_rest(body not in active if active is not None else None)
+        for observer in observers:
+            observer.on_idle_check(observer not in active if active is not None else None)
 
 
-_of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, Quiescence] = WeakKeyDictionary()
+_monitors_by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, QuiescenceMonitor] = WeakKeyDictionary()
 
 
-def quiescence_of(loop: asyncio.AbstractEventLoop) -> Quiescence:
+def quiescence_monitor_of(loop: asyncio.AbstractEventLoop) -> QuiescenceMonitor:
     """The one that looks at a loop."""
-    made = _of_loops.get(loop)
-    if made is None:
-        made = _of_loops[loop] = Quiescence()
-    return made
+    monitor = _monitors_by_loop.get(loop)
+    if monitor is None:
+        monitor = _monitors_by_loop[loop] = QuiescenceMonitor()
+    return monitor
 
 
-def active_owners(loop: asyncio.AbstractEventLoop) -> set[Owner | None] | None:
+def active_owners(loop: asyncio.AbstractEventLoop) -> set[TaskOwner | None] | None:
     """The owners of what is ready to run; None of a loop that does not show it, as uvloop's does not."""
     ready = getattr(loop, "_ready", None)
     if ready is None:
         return None
     # A list is made without letting other threads run, which may add to the queue.
-    return {handle._context.get(OWNER) for handle in list(ready) if not handle._cancelled}
+    return {handle._context.get(TASK_OWNER) for handle in list(ready) if not handle._cancelled}
 
 
-def is_woken(task: asyncio.Future[Any]) -> bool:
+def is_task_scheduled(task: asyncio.Future[Any]) -> bool:
     """Whether a task is about to run; asyncio has no public way to ask."""
     awaited: asyncio.Future[Any] | None = getattr(task, "_fut_waiter", None)
     return awaited is None or awaited.done()

@@ -2,7 +2,15 @@
 
 from nerve.expr.errors import EvalError, ExprError
 from nerve.expr.expression import Expression, compile
-from nerve.expr.limits import Limits
+from nerve.expr.limits import EvaluationLimits
 from nerve.expr.template import Template, compile_template
 
-__all__ = ["EvalError", "ExprError", "Expression", "Limits", "Template", "compile", "compile_template"]
+__all__ = [
+    "EvalError",
+    "EvaluationLimits",
+    "ExprError",
+    "Expression",
+    "Template",
+    "compile",
+    "compile_template",
+]

@@ -4,72 +4,72 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nerve.expr import nodes
+from nerve.expr import ast
 
-Path = tuple[str, ...]
+NamePath = tuple[str, ...]
 
-COSTS: dict[type, int] = {
-    nodes.ArrayLiteral: 5,
-    nodes.ObjectLiteral: 6,
-    nodes.TemplateLiteral: 3,
-    nodes.Arrow: 3,
-    nodes.Method: 4,
-    nodes.Call: 4,
+STEPS_BY_NODE_TYPE: dict[type, int] = {
+    ast.ArrayLiteral: 5,
+    ast.ObjectLiteral: 6,
+    ast.TemplateLiteral: 3,
+    ast.Arrow: 3,
+    ast.MethodCall: 4,
+    ast.FunctionCall: 4,
 }
 """Steps of the nodes that take more than one."""
 
 
-def walk(node: nodes.AnyNode) -> Iterator[nodes.AnyNode]:
+def walk_expression(node: ast.AnyNode) -> Iterator[ast.AnyNode]:
     """A node and everything in it, without recursion."""
     waiting = [node]
     while waiting:
         current = waiting.pop()
         yield current
-        waiting.extend(nodes.children(current))
+        waiting.extend(ast.child_nodes(current))
 
 
-def cost(node: nodes.AnyNode) -> int:
+def evaluation_cost(node: ast.AnyNode) -> int:
     """How many steps one evaluation takes, the bodies of arrow functions aside."""
     waiting, count = [node], 0
     while waiting:
         current = waiting.pop()
-        count += COSTS.get(type(current), 1)
-        if not isinstance(current, nodes.Arrow):
-            waiting.extend(nodes.children(current))
+        count += STEPS_BY_NODE_TYPE.get(type(current), 1)
+        if not isinstance(current, ast.Arrow):
+            waiting.extend(ast.child_nodes(current))
     return count
 
 
-def depth(node: nodes.AnyNode) -> int:
+def tree_depth(node: ast.AnyNode) -> int:
     """How deep the tree is."""
-    level: list[nodes.AnyNode] = [node]
+    level: list[ast.AnyNode] = [node]
     count = 0
     while level:
         count += 1
-        level = [child for current in level for child in nodes.children(current)]
+        level = [child for current in level for child in ast.child_nodes(current)]
     return count
 
 
-def names(node: nodes.AnyNode) -> frozenset[str]:
+def free_names(node: ast.AnyNode) -> frozenset[str]:
     """The free names."""
-    return frozenset(found.name for found in walk(node) if isinstance(found, nodes.Name))
+    return frozenset(child.name for child in walk_expression(node) if isinstance(child, ast.Name))
 
 
-def paths(node: nodes.AnyNode) -> frozenset[Path]:
+def free_name_paths(node: ast.AnyNode) -> frozenset[NamePath]:
     """For every use of a free name, how far it is read by keys that are written down."""
-    in_chains: dict[int, Path] = {}
-    found: set[Path] = set()
-    for current in walk(node):
-        if isinstance(current, nodes.Chain) and isinstance(current.base, nodes.Name):
+    in_chains: dict[int, NamePath] = {}
+    result: set[NamePath] = set()
+    for current in walk_expression(node):
+        if isinstance(current, ast.Chain) and isinstance(current.base, ast.Name):
             in_chains[id(current.base)] = (current.base.name, *static_keys(current.links))
-        elif isinstance(current, nodes.Name):
-            found.add(in_chains.get(id(current), (current.name,)))
-    return frozenset(found)
+        elif isinstance(current, ast.Name):
+            result.add(in_chains.get(id(current), (current.name,)))
+    return frozenset(result)
 
 
-def static_keys(links: tuple[nodes.Link, ...]) -> Iterator[str]:
+def static_keys(links: tuple[ast.Link, ...]) -> Iterator[str]:
     for link in links:
         match link:
-            case nodes.Property(name=key) | nodes.Index(key=nodes.Literal(value=str() as key)):
+            case ast.PropertyAccess(name=key) | ast.IndexAccess(key=ast.Literal(value=str() as key)):
                 yield key
             case _:
                 return

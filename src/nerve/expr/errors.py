@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from nerve.errors import NerveError
 
-WIDTH = 100
+MAX_EXCERPT_CHARS = 100
 
 
-class Pointing(NerveError):
+class SourceError(NerveError):
     """An error at a place of an expression's text."""
 
     def __init__(self, message: str, source: str, offset: int = 0, length: int = 1) -> None:
@@ -28,31 +28,31 @@ class Pointing(NerveError):
         return self.offset - self.source.rfind("\n", 0, self.offset)
 
     def __str__(self) -> str:
-        return f"{self.message}\n{pointed(self.source, self.offset, self.length)}"
+        return f"{self.message}\n{line_with_caret(self.source, self.offset, self.length)}"
 
 
-class ExprError(Pointing, ValueError):
+class ExprError(SourceError, ValueError):
     """An expression that cannot be compiled; the message names the thing and the fix."""
 
 
-class EvalError(Pointing, RuntimeError):
+class EvalError(SourceError, RuntimeError):
     """An expression that could not be evaluated with the values it was given."""
 
 
-class Refused(Exception):
+class EvaluationRefused(Exception):
     """Why an operation on values is refused; becomes an EvalError where the place is known."""
 
 
-def pointed(source: str, offset: int, length: int) -> str:
+def line_with_caret(source: str, offset: int, length: int) -> str:
     """The line at `offset` and a caret under it; of a long line only what is around."""
     start = source.rfind("\n", 0, offset) + 1
     end = source.find("\n", offset)
     line = source[start : end if end >= 0 else len(source)]
     at = offset - start
-    cut = max(0, at - WIDTH // 2) if len(line) > WIDTH else 0
-    shown = line[cut : cut + WIDTH]
-    before = "".join(character if character == "\t" else " " for character in shown[: at - cut])
-    return f"    {shown}\n    {before}{'^' * max(1, min(length, len(shown) - (at - cut)))}"
+    cut = max(0, at - MAX_EXCERPT_CHARS // 2) if len(line) > MAX_EXCERPT_CHARS else 0
+    excerpt = line[cut : cut + MAX_EXCERPT_CHARS]
+    before = "".join(character if character == "\t" else " " for character in excerpt[: at - cut])
+    return f"    {excerpt}\n    {before}{'^' * max(1, min(length, len(excerpt) - (at - cut)))}"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

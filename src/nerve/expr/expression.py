@@ -6,19 +6,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from nerve.expr import analysis, nodes
-from nerve.expr.analysis import Path
-from nerve.expr.closures import Compiler
-from nerve.expr.errors import EvalError, ExprError, Refused
-from nerve.expr.export import exported
+from nerve.expr import analysis, ast
+from nerve.expr.analysis import NamePath
+from nerve.expr.compiler import Compiler
+from nerve.expr.errors import EvalError, EvaluationRefused, ExprError
 from nerve.expr.frame import Frame
+from nerve.expr.json_export import to_json
 from nerve.expr.lexer import Lexer, Token
-from nerve.expr.limits import DEFAULT, Limits
+from nerve.expr.limits import DEFAULT_LIMITS, EvaluationLimits
 from nerve.expr.parser import Parser
 from nerve.expr.values import Value
 
-TOO_DEEP = "nested too deeply for this stack"
-DEEPEST = 200
+TOO_DEEP_MESSAGE = "nested too deeply for this stack"
+MAX_TREE_DEPTH = 200
 """Levels of the tree; more than that and Python's stack would be the limit."""
 
 
@@ -30,19 +30,21 @@ class Expression:
         *("_fuel", "_limits", "_run", "_slots", "_text"),
     )
 
-    def __init__(self, text: str, start: int, end: int, tree: nodes.Node, slots: int, limits: Limits) -> None:
+    def __init__(
+        self, text: str, start: int, end: int, tree: ast.Node, slots: int, limits: EvaluationLimits
+    ) -> None:
         self.source = text[start:end]
         """The expression's own text."""
         self.offset = start
         """Where it begins in the template it is part of, else 0."""
-        self.names: frozenset[str] = analysis.names(tree)
+        self.names: frozenset[str] = analysis.free_names(tree)
         """The free names it uses."""
-        self.paths: frozenset[Path] = analysis.paths(tree)
+        self.paths: frozenset[NamePath] = analysis.free_name_paths(tree)
         """How far each use of a free name is read by keys that are written down."""
         self.opaque_names = frozenset(path[0] for path in self.paths if len(path) == 1)
         """The names that are used whole, or read by a computed key."""
         self._text, self._limits, self._slots = text, limits, slots
-        self.cost = analysis.cost(tree)
+        self.cost = analysis.evaluation_cost(tree)
         """The steps that it takes in any case."""
         self._fuel = limits.fuel - self.cost
         self._run = Compiler(text).compile(tree)
@@ -53,8 +55,8 @@ class Expression:
         try:
             value = self.evaluate(frame) if self._slots else self._run(frame)
         except RecursionError:
-            raise self.error(TOO_DEEP) from None
-        return value if value is True or value is False else self.leave(frame, value)
+            raise self.error(TOO_DEEP_MESSAGE) from None
+        return value if value is True or value is False else self.value_to_json(frame, value)
 
     def evaluate(self, frame: Frame) -> Value:
         """The value inside an evaluation, where undefined and NaN are still there."""
@@ -62,17 +64,17 @@ class Expression:
         try:
             return self._run(frame)
         except RecursionError:
-            raise self.error(TOO_DEEP) from None
+            raise self.error(TOO_DEEP_MESSAGE) from None
 
     def error(self, message: str) -> EvalError:
         """An error of the whole expression, at its place in the text."""
         return EvalError(message, self._text, self.offset, len(self.source))
 
-    def leave(self, frame: Frame, value: Value) -> Any:
+    def value_to_json(self, frame: Frame, value: Value) -> Any:
         """A value of an evaluation as JSON."""
         try:
-            return exported(frame, value)
-        except Refused as error:
+            return to_json(frame, value)
+        except EvaluationRefused as error:
             raise self.error(str(error)) from None
 
     def __repr__(self) -> str:
@@ -84,35 +86,42 @@ def compile(
     names: Iterable[str] | None = None,
     *,
     hyphens: Iterable[str] = (),
-    limits: Limits = DEFAULT,
+    limits: EvaluationLimits = DEFAULT_LIMITS,
 ) -> Expression:
     """Compile an expression.
 
     `names` are the free names in sight, None for any; `hyphens` are ids with hyphens known after a dot.
     """
-    return _compiled(source, None if names is None else frozenset(names), frozenset(hyphens), limits)
+    return _compile_expression(
+        source, None if names is None else frozenset(names), frozenset(hyphens), limits
+    )
 
 
 @lru_cache(maxsize=1024)
-def _compiled(
-    source: str, names: frozenset[str] | None, hyphens: frozenset[str], limits: Limits
+def _compile_expression(
+    source: str, names: frozenset[str] | None, hyphens: frozenset[str], limits: EvaluationLimits
 ) -> Expression:
     if len(source) > limits.source:
         message = f"an expression has at most {limits.source:,} characters, and this has {len(source):,}"
         raise ExprError(message, source)
     tokens = Lexer(source, limits=limits, hyphens=hyphens).tokens_to_end()
-    return build(source, tokens, 0, len(source), names, limits)
+    return build_expression(source, tokens, 0, len(source), names, limits)
 
 
-def build(
-    text: str, tokens: Sequence[Token], start: int, end: int, names: frozenset[str] | None, limits: Limits
+def build_expression(
+    text: str,
+    tokens: Sequence[Token],
+    start: int,
+    end: int,
+    names: frozenset[str] | None,
+    limits: EvaluationLimits,
 ) -> Expression:
     """The expression of some tokens, which stand in `text` from `start` to `end`."""
     try:
         parser = Parser(text, tokens, names, limits)
         tree = parser.parse()
-        if analysis.depth(tree) > DEEPEST:
-            raise ExprError(f"more than {DEEPEST} operators within each other", text, start)
+        if analysis.tree_depth(tree) > MAX_TREE_DEPTH:
+            raise ExprError(f"more than {MAX_TREE_DEPTH} operators within each other", text, start)
         return Expression(text, start, end, tree, parser.slots, limits)
     except RecursionError:
-        raise ExprError(TOO_DEEP, text, start) from None
+        raise ExprError(TOO_DEEP_MESSAGE, text, start) from None

@@ -9,27 +9,27 @@ from typing import Literal, NoReturn
 
 from nerve.expr import numbers, utf16
 from nerve.expr.errors import ExprError
-from nerve.expr.limits import Limits
+from nerve.expr.limits import EvaluationLimits
 from nerve.expr.values import Value
 
 TokenKind = Literal["number", "string", "template", "name", "operator", "end"]
 
-SPACES = re.compile(f"[{numbers.SPACE}]+")
-NAME = re.compile(r"[^\W\d]\w*(?:\$\w*)*|\$[\w$]*")
-NUMBER = re.compile(
+WHITESPACE_PATTERN = re.compile(f"[{numbers.WHITESPACE_CHARS}]+")
+NAME_PATTERN = re.compile(r"[^\W\d]\w*(?:\$\w*)*|\$[\w$]*")
+NUMBER_PATTERN = re.compile(
     r"0[xX][0-9a-fA-F]+(?:_[0-9a-fA-F]+)*|0[oO][0-7]+(?:_[0-7]+)*|0[bB][01]+(?:_[01]+)*"
     r"|(?:(?:0|[1-9][0-9]*(?:_[0-9]+)*)(?:\.(?:[0-9]+(?:_[0-9]+)*)?)?|\.[0-9]+(?:_[0-9]+)*)"
     r"(?:[eE][+-]?[0-9]+(?:_[0-9]+)*)?"
 )
-OPERATOR = re.compile(
+OPERATOR_PATTERN = re.compile(
     r">>>=|\.\.\.|===|!==|\*\*=|<<=|>>=|>>>|&&=|\|\|=|\?\?=|=>|==|!=|<=|>=|&&|\|\||\?\?|\?\.(?![0-9])"
     r"|\+\+|--|\+=|-=|\*=|/=|%=|&=|\|=|\^=|<<|>>|\*\*|[{}()\[\].;,<>+\-*/%&|^!~?:=]"
 )
 PLAIN_IN_STRING = {quote: re.compile(rf"[^{quote}\\\n\r]+") for quote in "'\""}
 PLAIN_IN_TEMPLATE = re.compile(r"[^`\\$\r]+")
 ESCAPES = {"n": "\n", "t": "\t", "b": "\b", "r": "\r", "f": "\f", "v": "\v"}
-CODE = re.compile(r"x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|u\{0*([0-9a-fA-F]{1,6})\}")
-NOT_CLOSED = {
+CODE_POINT_PATTERN = re.compile(r"x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|u\{0*([0-9a-fA-F]{1,6})\}")
+UNCLOSED_MESSAGES = {
     "}}": "`{{` is not closed; add `}}`, or write `\\{{` for the braces themselves",
     "}": "`${` is not closed; add `}`",
 }
@@ -54,7 +54,7 @@ class Lexer:
         source: str,
         offset: int = 0,
         *,
-        limits: Limits,
+        limits: EvaluationLimits,
         hyphens: Collection[str] = (),
         closing: str = "",
         nesting: int = 0,
@@ -71,7 +71,7 @@ class Lexer:
             self.check_length()
             if self.offset == len(self.source):
                 if self.closing:
-                    self.fail(NOT_CLOSED[self.closing], self.start - 2, 2)
+                    self.fail(UNCLOSED_MESSAGES[self.closing], self.start - 2, 2)
                 break
             token = self.token()
             if token.kind == "operator":
@@ -84,8 +84,8 @@ class Lexer:
         return self.tokens
 
     def skip_space(self) -> None:
-        if found := SPACES.match(self.source, self.offset):
-            self.offset = found.end()
+        if match := WHITESPACE_PATTERN.match(self.source, self.offset):
+            self.offset = match.end()
 
     def check_length(self) -> None:
         if self.offset - self.start > self.limits.source:
@@ -98,56 +98,58 @@ class Lexer:
             return self.string(character)
         if character == "`":
             return self.template()
-        if self.after_dot() and (known := self.hyphenated(offset)):
-            return self.taken("name", known)
-        if found := NAME.match(source, offset):
-            return self.name(found[0])
+        if self.is_after_dot() and (known := self.hyphenated_name_at(offset)):
+            return self.make_token("name", known)
+        if match := NAME_PATTERN.match(source, offset):
+            return self.name(match[0])
         if character.isdigit() or (character == "." and source[offset + 1 : offset + 2].isdigit()):
             return self.dot_or_number()
-        if found := OPERATOR.match(source, offset):
-            return self.operator(found[0])
+        if match := OPERATOR_PATTERN.match(source, offset):
+            return self.operator(match[0])
         return self.fail(f"unexpected character {character!r}", offset)
 
-    def taken(self, kind: TokenKind, text: str, value: Value = None) -> Token:
+    def make_token(self, kind: TokenKind, text: str, value: Value = None) -> Token:
         token = Token(kind, text, self.offset, value)
         self.offset += len(text)
         return token
 
-    def after_dot(self) -> bool:
+    def is_after_dot(self) -> bool:
         return (
             bool(self.tokens) and self.tokens[-1].text in (".", "?.") and self.tokens[-1].kind == "operator"
         )
 
-    def hyphenated(self, offset: int) -> str:
+    def hyphenated_name_at(self, offset: int) -> str:
         """The longest known id with hyphens that stands at `offset`."""
-        fitting = [known for known in self.hyphens if self.source.startswith(known, offset)]
-        fitting = [
-            known for known in fitting if not NAME.match("a" + self.source[offset + len(known) :][:1], 1)
+        candidates = [known for known in self.hyphens if self.source.startswith(known, offset)]
+        candidates = [
+            known
+            for known in candidates
+            if not NAME_PATTERN.match("a" + self.source[offset + len(known) :][:1], 1)
         ]
-        fitting = [known for known in fitting if not self.source[offset + len(known) :][:1].isdigit()]
-        return max(fitting, key=len, default="")
+        candidates = [known for known in candidates if not self.source[offset + len(known) :][:1].isdigit()]
+        return max(candidates, key=len, default="")
 
     def name(self, text: str) -> Token:
         if not text.replace("$", "_").isidentifier():
             self.fail(f"`{text}` is not a name", self.offset)
-        return self.taken("name", text)
+        return self.make_token("name", text)
 
     def operator(self, text: str) -> Token:
         if text == "/" and self.source[self.offset + 1 : self.offset + 2] in ("/", "*"):
             self.fail("comments are not part of the language", self.offset, 2)
-        return self.taken("operator", text)
+        return self.make_token("operator", text)
 
     def dot_or_number(self) -> Token:
         """A number; or the dot before an id that begins with a digit."""
-        behind_operand = bool(self.tokens) and self.ends_operand(self.tokens[-1])
-        if self.source[self.offset] == "." and behind_operand and self.hyphenated(self.offset + 1):
-            return self.taken("operator", ".")
-        found = NUMBER.match(self.source, self.offset)
-        if not found:
+        follows_operand = bool(self.tokens) and self.ends_operand(self.tokens[-1])
+        if self.source[self.offset] == "." and follows_operand and self.hyphenated_name_at(self.offset + 1):
+            return self.make_token("operator", ".")
+        match = NUMBER_PATTERN.match(self.source, self.offset)
+        if not match:
             self.fail(f"unexpected character {self.source[self.offset]!r}", self.offset)
-        self.check_end_of_number(found[0], found.end())
-        text = found[0].replace("_", "")
-        return self.taken("number", found[0], numbers.read(text))
+        self.check_end_of_number(match[0], match.end())
+        text = match[0].replace("_", "")
+        return self.make_token("number", match[0], numbers.parse_number(text))
 
     def ends_operand(self, token: Token) -> bool:
         return token.kind in ("name", "string", "template") or token.text in OPERAND_ENDS
@@ -165,14 +167,14 @@ class Lexer:
         start, pieces = self.offset, []
         self.offset += 1
         while True:
-            if found := PLAIN_IN_STRING[quote].match(self.source, self.offset):
-                pieces.append(found[0])
-                self.offset = found.end()
+            if match := PLAIN_IN_STRING[quote].match(self.source, self.offset):
+                pieces.append(match[0])
+                self.offset = match.end()
             following = self.source[self.offset : self.offset + 1]
             if following == quote:
                 self.offset += 1
                 text = self.source[start : self.offset]
-                return Token("string", text, start, utf16.whole("".join(pieces)))
+                return Token("string", text, start, utf16.join_surrogates("".join(pieces)))
             if following != "\\":
                 self.fail(f"the string is not closed; add {quote}", start)
             pieces.append(self.escape())
@@ -181,9 +183,9 @@ class Lexer:
         """What the escape at `offset` stands for."""
         start = self.offset
         following = self.source[start + 1 : start + 2]
-        if found := CODE.match(self.source, start + 1):
-            self.offset = found.end()
-            return self.code_point(int(found[1] or found[2] or found[3], 16), start)
+        if match := CODE_POINT_PATTERN.match(self.source, start + 1):
+            self.offset = match.end()
+            return self.code_point(int(match[1] or match[2] or match[3], 16), start)
         if following in ("x", "u"):
             self.fail("an escape is written \\x41, \\u0041 or \\u{41}", start, 2)
         if following.isdigit() and (following != "0" or self.source[start + 2 : start + 3].isdigit()):
@@ -205,18 +207,18 @@ class Lexer:
         text = ""
         self.offset += 1
         while True:
-            if found := PLAIN_IN_TEMPLATE.match(self.source, self.offset):
-                text += found[0]
-                self.offset = found.end()
+            if match := PLAIN_IN_TEMPLATE.match(self.source, self.offset):
+                text += match[0]
+                self.offset = match.end()
             following = self.source[self.offset : self.offset + 1]
             if following == "`":
                 self.offset += 1
-                parts.append(utf16.whole(text))
+                parts.append(utf16.join_surrogates(text))
                 return Token("template", self.source[start : self.offset], start, parts)
             if not following:
                 self.fail("the template literal is not closed; add `", start)
             if self.source.startswith("${", self.offset):
-                parts += [utf16.whole(text), self.inner_tokens()]
+                parts += [utf16.join_surrogates(text), self.inner_tokens()]
                 text = ""
             else:
                 text += self.template_character(following)

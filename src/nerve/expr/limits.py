@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Limits:
+class EvaluationLimits:
     """The bounds of an expression's text and of one evaluation."""
 
     source: int = 4_096
@@ -23,4 +23,4 @@ class Limits:
     """Elements of an array an evaluation makes."""
 
 
-DEFAULT = Limits()
+DEFAULT_LIMITS = EvaluationLimits()

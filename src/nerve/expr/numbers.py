@@ -5,21 +5,21 @@ from __future__ import annotations
 import math
 import re
 
-from nerve.expr.values import LARGEST
+from nerve.expr.values import MAX_EXACT_INTEGER
 
 Number = int | float
 
 NAN, INFINITY = math.nan, math.inf
-SPACE = (
+WHITESPACE_CHARS = (
     "\t\n\v\f\r \xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006"
     "\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
 )
-DECIMAL = re.compile(r"[+-]?(?:Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)", re.ASCII)
-PREFIXED = re.compile(r"0(?:[xX][0-9a-fA-F]+|[oO][0-7]+|[bB][01]+)", re.ASCII)
-BASES = {"x": 16, "o": 8, "b": 2}
+DECIMAL_PATTERN = re.compile(r"[+-]?(?:Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)", re.ASCII)
+PREFIXED_PATTERN = re.compile(r"0(?:[xX][0-9a-fA-F]+|[oO][0-7]+|[bB][01]+)", re.ASCII)
+BASE_BY_PREFIX = {"x": 16, "o": 8, "b": 2}
 
 
-def written(number: Number) -> str:
+def number_to_text(number: Number) -> str:
     """The number as `String(number)` writes it."""
     if type(number) is int:
         return str(number)
@@ -27,10 +27,10 @@ def written(number: Number) -> str:
         return "NaN"
     if number in (INFINITY, -INFINITY):
         return "Infinity" if number > 0 else "-Infinity"
-    if number == int(number) and abs(number) <= LARGEST:
+    if number == int(number) and abs(number) <= MAX_EXACT_INTEGER:
         return str(int(number))
     sign, digits, point = decimal_digits(repr(number))
-    return sign + positioned(digits, point)
+    return sign + place_decimal_point(digits, point)
 
 
 def decimal_digits(shortest: str) -> tuple[str, str, int]:
@@ -44,7 +44,7 @@ def decimal_digits(shortest: str) -> tuple[str, str, int]:
     return sign, stripped.rstrip("0"), point - (len(digits) - len(stripped))
 
 
-def positioned(digits: str, point: int) -> str:
+def place_decimal_point(digits: str, point: int) -> str:
     count = len(digits)
     if count <= point <= 21:
         return digits + "0" * (point - count)
@@ -56,15 +56,15 @@ def positioned(digits: str, point: int) -> str:
     return (digits if count == 1 else f"{digits[0]}.{digits[1:]}") + exponent
 
 
-def read(text: str) -> Number:
+def parse_number(text: str) -> Number:
     """What `Number(text)` says."""
-    text = text.strip(SPACE)
+    text = text.strip(WHITESPACE_CHARS)
     if not text:
         return 0
-    if PREFIXED.fullmatch(text):
-        return settled(big_to_float(int(text[2:], BASES[text[1].lower()])))
-    if DECIMAL.fullmatch(text):
-        return settled(float(text))
+    if PREFIXED_PATTERN.fullmatch(text):
+        return int_if_safe(big_to_float(int(text[2:], BASE_BY_PREFIX[text[1].lower()])))
+    if DECIMAL_PATTERN.fullmatch(text):
+        return int_if_safe(float(text))
     return NAN
 
 
@@ -75,9 +75,13 @@ def big_to_float(number: int) -> float:
         return INFINITY
 
 
-def settled(number: float) -> Number:
+def int_if_safe(number: float) -> Number:
     """An int where the number is a safe one, and not negative zero."""
-    if number.is_integer() and -LARGEST <= number <= LARGEST and (number or math.copysign(1, number) > 0):
+    if (
+        number.is_integer()
+        and -MAX_EXACT_INTEGER <= number <= MAX_EXACT_INTEGER
+        and (number or math.copysign(1, number) > 0)
+    ):
         return int(number)
     return number
 
@@ -85,43 +89,43 @@ def settled(number: float) -> Number:
 def remainder(left: Number, right: Number) -> Number:
     if not right or math.isnan(left) or math.isnan(right) or math.isinf(left):
         return NAN
-    return settled(math.fmod(left, right))
+    return int_if_safe(math.fmod(left, right))
 
 
 def quotient(left: Number, right: Number) -> Number:
     if right:
-        return settled(left / right)
+        return int_if_safe(left / right)
     if not left or left != left:
         return NAN
     return math.copysign(INFINITY, math.copysign(1, left) * math.copysign(1, right))
 
 
 def product(left: Number, right: Number) -> Number:
-    return settled(float(left) * float(right))
+    return int_if_safe(float(left) * float(right))
 
 
-def power(base: Number, exponent: Number) -> Number:
+def raise_to_power(base: Number, exponent: Number) -> Number:
     if exponent != exponent or (abs(base) == 1 and math.isinf(exponent)):
         return NAN
     try:
-        return settled(math.pow(base, exponent))
+        return int_if_safe(math.pow(base, exponent))
     except OverflowError:
-        return -INFINITY if base < 0 and odd(exponent) else INFINITY
+        return -INFINITY if base < 0 and is_odd(exponent) else INFINITY
     except ValueError:
         if base:
             return NAN
-        return -INFINITY if math.copysign(1, base) < 0 and odd(exponent) else INFINITY
+        return -INFINITY if math.copysign(1, base) < 0 and is_odd(exponent) else INFINITY
 
 
-def odd(number: Number) -> bool:
+def is_odd(number: Number) -> bool:
     return math.fmod(number, 2) in (1, -1)
 
 
-def negative(number: Number) -> Number:
+def negate_number(number: Number) -> Number:
     return -number if number else -float(number)
 
 
-def whole_number(number: Number) -> Number:
+def integer_part(number: Number) -> Number:
     """What an index argument means: the integer part, 0 for NaN, infinities kept."""
     if type(number) is int:
         return number

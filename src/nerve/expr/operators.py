@@ -7,89 +7,96 @@ from functools import partial
 from typing import Final
 
 from nerve.expr import numbers, utf16
-from nerve.expr.access import has
-from nerve.expr.convert import less, loosely_equal, strict_equal, to_number, to_primitive, to_string
+from nerve.expr.coercion import (
+    compare_values,
+    loosely_equal,
+    strict_equal,
+    to_number,
+    to_primitive,
+    to_string,
+)
 from nerve.expr.frame import Frame
 from nerve.expr.numbers import Number
-from nerve.expr.values import LARGEST, Value, truthy, typeof
+from nerve.expr.property_access import has_property
+from nerve.expr.values import MAX_EXACT_INTEGER, Value, is_truthy, typeof
 
-Operator = Callable[[Frame, Value, Value], Value]
+BinaryOperator = Callable[[Frame, Value, Value], Value]
 
 
-def add(frame: Frame, left: Value, right: Value) -> Value:
+def add_values(frame: Frame, left: Value, right: Value) -> Value:
     """`+`: a sum, or one string after the other."""
     if type(left) is int and type(right) is int:
-        return exact(left + right, left, right)
+        return exact_sum(left + right, left, right)
     left, right = to_primitive(frame, left), to_primitive(frame, right)
     if type(left) is str or type(right) is str:
-        return utf16.joined(frame, [to_string(frame, left), to_string(frame, right)])
-    return numbers.settled(float(to_number(frame, left)) + float(to_number(frame, right)))
+        return utf16.join_pieces(frame, [to_string(frame, left), to_string(frame, right)])
+    return numbers.int_if_safe(float(to_number(frame, left)) + float(to_number(frame, right)))
 
 
-def exact(result: int, left: int, right: int) -> Number:
+def exact_sum(result: int, left: int, right: int) -> Number:
     """The sum of integers as a float where it is not exact any more."""
-    return result if -LARGEST <= result <= LARGEST else float(left) + float(right)
+    return result if -MAX_EXACT_INTEGER <= result <= MAX_EXACT_INTEGER else float(left) + float(right)
 
 
-def subtract(frame: Frame, left: Value, right: Value) -> Number:
+def subtract_values(frame: Frame, left: Value, right: Value) -> Number:
     first, second = to_number(frame, left), to_number(frame, right)
-    return numbers.settled(float(first) - float(second))
+    return numbers.int_if_safe(float(first) - float(second))
 
 
-def multiply(frame: Frame, left: Value, right: Value) -> Number:
+def multiply_values(frame: Frame, left: Value, right: Value) -> Number:
     return numbers.product(to_number(frame, left), to_number(frame, right))
 
 
-def divide(frame: Frame, left: Value, right: Value) -> Number:
+def divide_values(frame: Frame, left: Value, right: Value) -> Number:
     return numbers.quotient(to_number(frame, left), to_number(frame, right))
 
 
-def modulo(frame: Frame, left: Value, right: Value) -> Number:
+def modulo_values(frame: Frame, left: Value, right: Value) -> Number:
     return numbers.remainder(to_number(frame, left), to_number(frame, right))
 
 
-def power(frame: Frame, left: Value, right: Value) -> Number:
-    return numbers.power(to_number(frame, left), to_number(frame, right))
+def power_values(frame: Frame, left: Value, right: Value) -> Number:
+    return numbers.raise_to_power(to_number(frame, left), to_number(frame, right))
 
 
-def strictly_different(frame: Frame, left: Value, right: Value) -> bool:
+def is_strictly_different(frame: Frame, left: Value, right: Value) -> bool:
     return not strict_equal(frame, left, right)
 
 
-def loosely_different(frame: Frame, left: Value, right: Value) -> bool:
+def is_loosely_different(frame: Frame, left: Value, right: Value) -> bool:
     return not loosely_equal(frame, left, right)
 
 
-def is_in(frame: Frame, left: Value, right: Value) -> bool:
-    return has(frame, right, left)
+def is_key_in(frame: Frame, left: Value, right: Value) -> bool:
+    return has_property(frame, right, left)
 
 
-BINARY: Final[dict[str, Operator]] = {
-    "+": add,
-    "-": subtract,
-    "*": multiply,
-    "/": divide,
-    "%": modulo,
-    "**": power,
+BINARY_OPERATORS: Final[dict[str, BinaryOperator]] = {
+    "+": add_values,
+    "-": subtract_values,
+    "*": multiply_values,
+    "/": divide_values,
+    "%": modulo_values,
+    "**": power_values,
     "===": strict_equal,
-    "!==": strictly_different,
+    "!==": is_strictly_different,
     "==": loosely_equal,
-    "!=": loosely_different,
-    "<": partial(less, operator="<"),
-    ">": partial(less, operator=">"),
-    "<=": partial(less, operator="<="),
-    ">=": partial(less, operator=">="),
-    "in": is_in,
+    "!=": is_loosely_different,
+    "<": partial(compare_values, operator="<"),
+    ">": partial(compare_values, operator=">"),
+    "<=": partial(compare_values, operator="<="),
+    ">=": partial(compare_values, operator=">="),
+    "in": is_key_in,
 }
 
 
-def negate(frame: Frame, value: Value) -> Number:
-    return numbers.negative(to_number(frame, value))
+def negate_value(frame: Frame, value: Value) -> Number:
+    return numbers.negate_number(to_number(frame, value))
 
 
-UNARY: Final[dict[str, Callable[[Frame, Value], Value]]] = {
-    "!": lambda frame, value: not truthy(value),
-    "-": negate,
+UNARY_OPERATORS: Final[dict[str, Callable[[Frame, Value], Value]]] = {
+    "!": lambda frame, value: not is_truthy(value),
+    "-": negate_value,
     "+": to_number,
     "typeof": lambda frame, value: typeof(value),
 }

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from nerve.expr import nodes, words
-from nerve.expr.cursor import Cursor
+from nerve.expr import ast, reserved_names
 from nerve.expr.errors import ExprError, did_you_mean
 from nerve.expr.lexer import Token
-from nerve.expr.library import CONSTANTS, FUNCTIONS, METHODS, NAMESPACES, Entry
-from nerve.expr.limits import Limits
+from nerve.expr.library import CONSTANTS, FUNCTIONS, METHODS, NAMESPACES, LibraryFunction
+from nerve.expr.limits import EvaluationLimits
+from nerve.expr.token_cursor import TokenCursor
 
-STRENGTH = {
+PRECEDENCE = {
     "??": 1,
     "||": 2,
     "&&": 3,
@@ -30,15 +30,15 @@ STRENGTH = {
     "/": 7,
     "%": 7,
 }
-LOGICAL = frozenset({"&&", "||", "??"})
-UNARY = frozenset({"!", "-", "+", "typeof"})
+LOGICAL_OPERATORS = frozenset({"&&", "||", "??"})
+UNARY_OPERATOR_NAMES = frozenset({"!", "-", "+", "typeof"})
 
 
-class Parser(Cursor):
+class Parser(TokenCursor):
     """Parses the tokens of one expression; `names` are the free names in sight, None for any."""
 
     def __init__(
-        self, source: str, tokens: Sequence[Token], names: Collection[str] | None, limits: Limits
+        self, source: str, tokens: Sequence[Token], names: Collection[str] | None, limits: EvaluationLimits
     ) -> None:
         super().__init__(source, tokens, limits)
         self.names = names
@@ -46,152 +46,161 @@ class Parser(Cursor):
         self.locals: dict[str, int] = {}
         self.in_parentheses: set[int] = set()
 
-    def parse(self) -> nodes.Node:
+    def parse(self) -> ast.Node:
         """The whole expression."""
-        if self.ended():
+        if self.is_at_end():
             self.fail("an expression is expected here")
         node = self.expression()
-        if not self.ended():
+        if not self.is_at_end():
             self.fail_unexpected()
         return node
 
     # Operators
 
-    def expression(self) -> nodes.Node:
-        with self.nested():
+    def expression(self) -> ast.Node:
+        with self.enter_nesting():
             test = self.binary(1)
-            if not self.operator("?"):
+            if not self.is_operator("?"):
                 return test
-            offset = self.take().offset
+            offset = self.advance().offset
             then = self.expression()
             self.expect(":")
-            return nodes.Conditional(test, then, self.expression(), offset)
+            return ast.Conditional(test, then, self.expression(), offset)
 
-    def binary(self, weakest: int) -> nodes.Node:
+    def binary(self, min_precedence: int) -> ast.Node:
         left = self.unary()
-        while (strength := self.strength()) >= weakest:
-            token = self.take()
-            right = self.binary(strength + 1)
-            if token.text in LOGICAL:
+        while (precedence := self.precedence()) >= min_precedence:
+            token = self.advance()
+            right = self.binary(precedence + 1)
+            if token.text in LOGICAL_OPERATORS:
                 self.check_mixture(token, left, right)
-                left = nodes.Logical(token.text, left, right, token.offset)
+                left = ast.Logical(token.text, left, right, token.offset)
             else:
-                left = nodes.Binary(token.text, left, right, token.offset)
+                left = ast.Binary(token.text, left, right, token.offset)
         return left
 
-    def strength(self) -> int:
+    def precedence(self) -> int:
         token = self.token
-        return STRENGTH.get(token.text, 0) if token.kind == "operator" or token.text == "in" else 0
+        return PRECEDENCE.get(token.text, 0) if token.kind == "operator" or token.text == "in" else 0
 
-    def check_mixture(self, token: Token, *sides: nodes.Node) -> None:
+    def check_mixture(self, token: Token, *sides: ast.Node) -> None:
         for side in sides:
-            if not isinstance(side, nodes.Logical) or id(side) in self.in_parentheses:
+            if not isinstance(side, ast.Logical) or id(side) in self.in_parentheses:
                 continue
             if (side.operator == "??") != (token.text == "??"):
                 self.fail("`??` beside `||` or `&&` needs parentheses", token)
 
-    def unary(self) -> nodes.Node:
+    def unary(self) -> ast.Node:
         token = self.token
-        if token.kind not in ("operator", "name") or token.text not in UNARY:
+        if token.kind not in ("operator", "name") or token.text not in UNARY_OPERATOR_NAMES:
             return self.power()
-        self.take()
-        with self.nested():
+        self.advance()
+        with self.enter_nesting():
             operand = self.unary()
-        if isinstance(operand, nodes.Binary) and id(operand) not in self.in_parentheses:
+        if isinstance(operand, ast.Binary) and id(operand) not in self.in_parentheses:
             self.fail(f"put parentheses around `{token.text}…` or around the power", token)
-        return nodes.Unary(token.text, operand, token.offset)
+        return ast.Unary(token.text, operand, token.offset)
 
-    def power(self) -> nodes.Node:
+    def power(self) -> ast.Node:
         base = self.chain()
-        if not self.operator("**"):
+        if not self.is_operator("**"):
             return base
-        offset = self.take().offset
-        with self.nested():
-            return nodes.Binary("**", base, self.unary(), offset)
+        offset = self.advance().offset
+        with self.enter_nesting():
+            return ast.Binary("**", base, self.unary(), offset)
 
     # Chains
 
-    def chain(self) -> nodes.Node:
+    def chain(self) -> ast.Node:
         start = self.token.offset
         base = self.primary()
-        links: list[nodes.Link] = []
-        while self.operator(".", "?.", "[", "("):
+        links: list[ast.Link] = []
+        while self.is_operator(".", "?.", "[", "("):
             links.append(self.link(base, links))
         if self.token.kind == "template":
             self.fail("tagged templates are not supported")
-        return nodes.Chain(base, tuple(links), start) if links else base
+        return ast.Chain(base, tuple(links), start) if links else base
 
-    def link(self, base: nodes.Node, links: list[nodes.Link]) -> nodes.Link:
-        token = self.take()
+    def link(self, base: ast.Node, links: list[ast.Link]) -> ast.Link:
+        token = self.advance()
         optional = token.text == "?."
-        if token.text == "(" or (optional and self.operator("(")):
+        if token.text == "(" or (optional and self.is_operator("(")):
             self.fail("only the functions and methods of the language can be called", token)
-        if token.text == "[" or (optional and self.took("[")):
+        if token.text == "[" or (optional and self.accept("[")):
             return self.index(optional, token.offset)
         name = self.property_name()
-        if not self.operator("(", "?."):
-            return nodes.Property(name.text, optional, token.offset)
-        if self.operator("?."):
-            if self.ahead(1).text == "(":
+        if not self.is_operator("(", "?."):
+            return ast.PropertyAccess(name.text, optional, token.offset)
+        if self.is_operator("?."):
+            if self.peek(1).text == "(":
                 self.fail("`?.(` is not supported; a method is either there or not")
-            return nodes.Property(name.text, optional, token.offset)
+            return ast.PropertyAccess(name.text, optional, token.offset)
         return self.method(name, base, links, optional)
 
-    def index(self, optional: bool, offset: int) -> nodes.Index:
+    def index(self, optional: bool, offset: int) -> ast.IndexAccess:
         key = self.expression()
         self.expect("]")
-        if isinstance(key, nodes.Literal) and key.value in words.NEVER_READ:
-            raise ExprError(words.no_property(key.value), self.source, key.offset, len(key.value) + 2)
-        return nodes.Index(key, optional, offset)
+        if isinstance(key, ast.Literal) and key.value in reserved_names.FORBIDDEN_PROPERTIES:
+            raise ExprError(
+                reserved_names.forbidden_property_message(key.value),
+                self.source,
+                key.offset,
+                len(key.value) + 2,
+            )
+        return ast.IndexAccess(key, optional, offset)
 
     def property_name(self) -> Token:
         if self.token.kind != "name":
             self.fail_unexpected("a property's name is expected after the dot")
-        token = self.take()
-        if token.text in words.NEVER_READ:
-            self.fail(words.no_property(token.text), token)
+        token = self.advance()
+        if token.text in reserved_names.FORBIDDEN_PROPERTIES:
+            self.fail(reserved_names.forbidden_property_message(token.text), token)
         return token
 
-    def method(self, name: Token, base: nodes.Node, links: list[nodes.Link], optional: bool) -> nodes.Method:
+    def method(self, name: Token, base: ast.Node, links: list[ast.Link], optional: bool) -> ast.MethodCall:
         if name.text not in METHODS:
-            hint = words.METHOD_HINTS.get(name.text) or did_you_mean(name.text, METHODS)
+            hint = reserved_names.METHOD_HINTS.get(name.text) or did_you_mean(name.text, METHODS)
             self.fail(f"there is no method `{name.text}`{hint}", name)
-        if name.text in words.IN_PLACE and not is_fresh(base, links):
-            self.fail(f"`{name.text}` changes its array in place; use `{words.IN_PLACE[name.text]}`", name)
+        if name.text in reserved_names.COPYING_METHOD_BY_NAME and not is_fresh_array(base, links):
+            self.fail(
+                f"`{name.text}` changes its array in place; use "
+                f"`{reserved_names.COPYING_METHOD_BY_NAME[name.text]}`",
+                name,
+            )
         arguments = self.arguments(METHODS[name.text], name)
-        return nodes.Method(name.text, arguments, optional, name.offset)
+        return ast.MethodCall(name.text, arguments, optional, name.offset)
 
-    def arguments(self, entry: Entry, name: Token) -> tuple[nodes.Argument, ...]:
+    def arguments(self, entry: LibraryFunction, name: Token) -> tuple[ast.Argument, ...]:
         """What stands between the parentheses, with an arrow function where the entry has one."""
         self.expect("(")
-        found: list[nodes.Argument] = []
-        while not self.operator(")"):
-            if entry.callback == len(found):
-                found.append(self.callback(name))
+        arguments: list[ast.Argument] = []
+        while not self.is_operator(")"):
+            if entry.callback_position == len(arguments):
+                arguments.append(self.callback(name))
             else:
-                found.append(self.spread() if self.operator("...") else self.argument())
-            if not self.took(","):
+                arguments.append(self.spread() if self.is_operator("...") else self.argument())
+            if not self.accept(","):
                 break
         self.expect(")")
-        if len(found) < entry.required:
+        if len(arguments) < entry.required_arguments:
             self.fail(f"`{name.text}` takes an arrow function, such as `x => x.name`", name)
-        return tuple(found)
+        return tuple(arguments)
 
-    def argument(self) -> nodes.Node:
-        if self.at_arrow():
+    def argument(self) -> ast.Node:
+        if self.is_at_arrow():
             self.fail("an arrow function can only be given to a method like `map` or `filter`")
         return self.expression()
 
-    def spread(self) -> nodes.Spread:
+    def spread(self) -> ast.Spread:
         offset = self.expect("...").offset
-        return nodes.Spread(self.expression(), offset)
+        return ast.Spread(self.expression(), offset)
 
-    def callback(self, name: Token) -> nodes.Argument:
-        if self.at_arrow():
+    def callback(self, name: Token) -> ast.Argument:
+        if self.is_at_arrow():
             return self.arrow()
         token = self.token
         if function := self.function_name():
-            return nodes.FunctionName(function, token.offset)
+            return ast.FunctionName(function, token.offset)
         return self.fail(f"`{name.text}` takes an arrow function here, such as `x => x.name`", token)
 
     def function_name(self) -> str:
@@ -200,82 +209,90 @@ class Parser(Cursor):
         name, length = token.text, 1
         if token.kind != "name" or not self.is_global(name):
             return ""
-        if name in NAMESPACES and self.ahead(1).text == ".":
-            name, length = f"{name}.{self.ahead(2).text}", 3
-        following = self.ahead(length)
-        if name not in FUNCTIONS or FUNCTIONS[name].callback is not None or following.text not in (")", ","):
+        if name in NAMESPACES and self.peek(1).text == ".":
+            name, length = f"{name}.{self.peek(2).text}", 3
+        following = self.peek(length)
+        if (
+            name not in FUNCTIONS
+            or FUNCTIONS[name].callback_position is not None
+            or following.text not in (")", ",")
+        ):
             return ""
-        self.at += length
+        self.position += length
         return name
 
     # Arrow functions
 
-    def at_arrow(self) -> bool:
+    def is_at_arrow(self) -> bool:
         token = self.token
         if token.kind == "name":
-            return self.ahead(1).text == "=>"
+            return self.peek(1).text == "=>"
         if token.kind != "operator" or token.text != "(":
             return False
         depth = 0
-        for place in range(self.at, len(self.tokens)):
-            other = self.tokens[place]
+        for index in range(self.position, len(self.tokens)):
+            other = self.tokens[index]
             if other.kind == "operator":
                 depth += (other.text in "([{") - (other.text in ")]}")
                 if depth == 0:
-                    return self.tokens[place + 1].text == "=>"
+                    return self.tokens[index + 1].text == "=>"
         return False
 
-    def arrow(self) -> nodes.Arrow:
+    def arrow(self) -> ast.Arrow:
         start = self.token.offset
         outer = dict(self.locals)
         names: set[str] = set()
         parameters = self.parameters(names)
         self.expect("=>")
-        if self.operator("{"):
+        if self.is_operator("{"):
             self.fail("an arrow function has one expression and no statements; for an object write `({…})`")
         body = self.expression()
         self.locals = outer
-        return nodes.Arrow(parameters, body, start)
+        return ast.Arrow(parameters, body, start)
 
-    def parameters(self, names: set[str]) -> tuple[nodes.Parameter, ...]:
+    def parameters(self, names: set[str]) -> tuple[ast.Parameter, ...]:
         if self.token.kind == "name":
-            return (self.bind(names),)
+            return (self.bind_name(names),)
         self.expect("(")
-        found: list[nodes.Parameter] = []
-        while not self.operator(")"):
-            found.append(self.parameter(names))
-            if not self.took(","):
+        parameters: list[ast.Parameter] = []
+        while not self.is_operator(")"):
+            parameters.append(self.parameter(names))
+            if not self.accept(","):
                 break
         self.expect(")")
-        return tuple(found)
+        return tuple(parameters)
 
-    def parameter(self, names: set[str]) -> nodes.Parameter:
-        if self.took("["):
-            return nodes.Elements(tuple(slot for _, slot in self.bindings("]", names)))
-        if self.took("{"):
-            return nodes.Fields(tuple(self.bindings("}", names)))
-        return self.bind(names)
+    def parameter(self, names: set[str]) -> ast.Parameter:
+        if self.accept("["):
+            return ast.Elements(tuple(slot for _, slot in self.bindings("]", names)))
+        if self.accept("{"):
+            return ast.Fields(tuple(self.bindings("}", names)))
+        return self.bind_name(names)
 
     def bindings(self, closing: str, names: set[str]) -> list[tuple[str, int]]:
-        found = []
-        while not self.operator(closing):
+        bindings = []
+        while not self.is_operator(closing):
             key = self.token.text
-            if closing == "}" and self.ahead(1).text == ":":
+            if closing == "}" and self.peek(1).text == ":":
                 self.property_name()
                 self.expect(":")
-            found.append((key, self.bind(names)))
-            if not self.took(","):
+            bindings.append((key, self.bind_name(names)))
+            if not self.accept(","):
                 break
         self.expect(closing)
-        return found
+        return bindings
 
-    def bind(self, names: set[str]) -> int:
+    def bind_name(self, names: set[str]) -> int:
         """A new slot for the parameter whose name stands here."""
-        token = self.take()
+        token = self.advance()
         if token.kind != "name":
-            self.at -= 1
+            self.position -= 1
             self.fail_unexpected("a parameter's name is expected here; defaults and `...` are not supported")
-        if token.text in words.KEYWORDS or token.text in words.FORBIDDEN or token.text in words.VALUES:
+        if (
+            token.text in reserved_names.KEYWORD_MESSAGES
+            or token.text in reserved_names.FORBIDDEN_GLOBALS
+            or token.text in reserved_names.LITERAL_VALUES
+        ):
             self.fail(f"`{token.text}` cannot be a parameter's name", token)
         if token.text in names:
             self.fail(f"the parameter `{token.text}` is there twice", token)
@@ -286,17 +303,17 @@ class Parser(Cursor):
 
     # Operands
 
-    def primary(self) -> nodes.Node:
+    def primary(self) -> ast.Node:
         token = self.token
         if token.kind in ("number", "string"):
-            self.take()
-            return nodes.Literal(token.value, token.offset)
+            self.advance()
+            return ast.Literal(token.value, token.offset)
         if token.kind == "template":
-            return self.template(self.take())
+            return self.template(self.advance())
         if token.kind == "name":
             return self.name()
         if token.text == "(":
-            return self.parenthesised()
+            return self.parenthesised_expression()
         if token.text == "[":
             return self.array()
         if token.text == "{":
@@ -305,138 +322,138 @@ class Parser(Cursor):
             self.fail("regular expressions are not supported; use `includes`, `startsWith` or `split`")
         return self.fail_unexpected()
 
-    def parenthesised(self) -> nodes.Node:
-        if self.at_arrow():
+    def parenthesised_expression(self) -> ast.Node:
+        if self.is_at_arrow():
             self.fail("an arrow function can only be given to a method like `map` or `filter`")
-        self.take()
+        self.advance()
         node = self.expression()
         self.expect(")")
         self.in_parentheses.add(id(node))
         return node
 
-    def template(self, token: Token) -> nodes.Node:
-        parts: list[nodes.Node] = []
+    def template(self, token: Token) -> ast.Node:
+        parts: list[ast.Node] = []
         for part in token.value:
             if isinstance(part, str):
-                parts.append(nodes.Literal(part, token.offset))
+                parts.append(ast.Literal(part, token.offset))
             else:
                 parts.append(self.inner(part))
-        return nodes.TemplateLiteral(tuple(parts), token.offset)
+        return ast.TemplateLiteral(tuple(parts), token.offset)
 
-    def inner(self, tokens: list[Token]) -> nodes.Node:
+    def inner(self, tokens: list[Token]) -> ast.Node:
         """The expression inside `${ }`, with the same names in sight."""
-        outer, at = self.tokens, self.at
-        self.tokens, self.at = tokens, 0
-        with self.nested():
+        outer, position = self.tokens, self.position
+        self.tokens, self.position = tokens, 0
+        with self.enter_nesting():
             node = self.parse()
-        self.tokens, self.at = outer, at
+        self.tokens, self.position = outer, position
         return node
 
-    def array(self) -> nodes.Node:
-        offset = self.take().offset
-        items: list[nodes.Node | nodes.Spread] = []
-        while not self.operator("]"):
-            if self.operator(","):
+    def array(self) -> ast.Node:
+        offset = self.advance().offset
+        items: list[ast.Node | ast.Spread] = []
+        while not self.is_operator("]"):
+            if self.is_operator(","):
                 self.fail("an array without a value between two commas; write `null` or `undefined`")
-            items.append(self.spread() if self.operator("...") else self.argument())
-            if not self.took(","):
+            items.append(self.spread() if self.is_operator("...") else self.argument())
+            if not self.accept(","):
                 break
         self.expect("]")
-        return nodes.ArrayLiteral(tuple(items), offset)
+        return ast.ArrayLiteral(tuple(items), offset)
 
-    def object(self) -> nodes.Node:
-        offset = self.take().offset
-        entries: list[nodes.Entry | nodes.Spread] = []
-        while not self.operator("}"):
-            entries.append(self.spread() if self.operator("...") else self.entry())
-            if not self.took(","):
+    def object(self) -> ast.Node:
+        offset = self.advance().offset
+        entries: list[ast.ObjectEntry | ast.Spread] = []
+        while not self.is_operator("}"):
+            entries.append(self.spread() if self.is_operator("...") else self.entry())
+            if not self.accept(","):
                 break
         self.expect("}")
-        return nodes.ObjectLiteral(tuple(entries), offset)
+        return ast.ObjectLiteral(tuple(entries), offset)
 
-    def entry(self) -> nodes.Entry:
+    def entry(self) -> ast.ObjectEntry:
         token = self.token
-        if self.took("["):
+        if self.accept("["):
             key = self.expression()
             self.expect("]")
         elif token.kind == "name":
-            self.take()
-            key = nodes.Literal(token.text, token.offset)
-            if self.operator(",", "}") and token.text not in ("true", "false", "null"):
-                self.at -= 1
-                return nodes.Entry(key, self.name(), token.offset)
+            self.advance()
+            key = ast.Literal(token.text, token.offset)
+            if self.is_operator(",", "}") and token.text not in ("true", "false", "null"):
+                self.position -= 1
+                return ast.ObjectEntry(key, self.name(), token.offset)
         elif token.kind in ("string", "number"):
-            self.take()
-            key = nodes.Literal(token.value, token.offset)
-        elif self.operator("{"):
+            self.advance()
+            key = ast.Literal(token.value, token.offset)
+        elif self.is_operator("{"):
             self.fail("`{{` inside an expression; write it without the braces")
         else:
             self.fail_unexpected("a key is expected here")
-        if isinstance(key, nodes.Literal) and key.value == "__proto__":
-            self.fail(words.no_property("__proto__"), token)
-        if self.operator("("):
+        if isinstance(key, ast.Literal) and key.value == "__proto__":
+            self.fail(reserved_names.forbidden_property_message("__proto__"), token)
+        if self.is_operator("("):
             self.fail("an object's values are data; it cannot have methods")
         self.expect(":")
-        return nodes.Entry(key, self.argument(), token.offset)
+        return ast.ObjectEntry(key, self.argument(), token.offset)
 
     # Names
 
-    def name(self) -> nodes.Node:
-        token = self.take()
+    def name(self) -> ast.Node:
+        token = self.advance()
         name = token.text
         if name in self.locals:
-            return nodes.Local(self.locals[name], token.offset)
-        if name in words.VALUES:
-            return nodes.Literal(words.VALUES[name], token.offset)
-        if name in words.KEYWORDS:
-            self.fail(words.KEYWORDS[name], token)
+            return ast.Local(self.locals[name], token.offset)
+        if name in reserved_names.LITERAL_VALUES:
+            return ast.Literal(reserved_names.LITERAL_VALUES[name], token.offset)
+        if name in reserved_names.KEYWORD_MESSAGES:
+            self.fail(reserved_names.KEYWORD_MESSAGES[name], token)
         if self.is_global(name):
             return self.from_library(token)
-        if self.operator("("):
-            hint = words.FUNCTION_HINTS.get(name) or did_you_mean(name, FUNCTIONS)
+        if self.is_operator("("):
+            hint = reserved_names.FUNCTION_HINTS.get(name) or did_you_mean(name, FUNCTIONS)
             self.fail(f"there is no function `{name}`{hint}", token)
-        return self.free(token)
+        return self.free_name(token)
 
     def is_global(self, name: str) -> bool:
         if name in self.locals or (self.names is not None and name in self.names):
             return False
         return name in NAMESPACES or name in FUNCTIONS
 
-    def free(self, token: Token) -> nodes.Name:
+    def free_name(self, token: Token) -> ast.Name:
         name = token.text
-        if self.operator("=>"):
+        if self.is_operator("=>"):
             self.fail("an arrow function can only be given to a method like `map` or `filter`", token)
-        if self.names is not None and name in self.names and name not in words.NEVER_NAMES:
-            return nodes.Name(name, token.offset)
-        if name in words.FORBIDDEN:
+        if self.names is not None and name in self.names and name not in reserved_names.FORBIDDEN_VARIABLES:
+            return ast.Name(name, token.offset)
+        if name in reserved_names.FORBIDDEN_GLOBALS:
             self.fail(f"`{name}` is not part of the language", token)
         if self.names is not None:
             known = set(self.names) | set(self.locals) | NAMESPACES
-            hint = words.ELSEWHERE.get(name) or did_you_mean(name, known)
+            hint = reserved_names.OTHER_LANGUAGE_HINTS.get(name) or did_you_mean(name, known)
             self.fail(f"there is no `{name}` here{hint}", token)
-        return nodes.Name(name, token.offset)
+        return ast.Name(name, token.offset)
 
-    def from_library(self, token: Token) -> nodes.Node:
+    def from_library(self, token: Token) -> ast.Node:
         name = token.text
-        if name in NAMESPACES and self.operator("."):
-            self.take()
+        if name in NAMESPACES and self.is_operator("."):
+            self.advance()
             member = self.property_name()
             name = f"{name}.{member.text}"
-            if name in CONSTANTS and not self.operator("("):
-                return nodes.Literal(CONSTANTS[name], token.offset)
+            if name in CONSTANTS and not self.is_operator("("):
+                return ast.Literal(CONSTANTS[name], token.offset)
             if name not in FUNCTIONS:
                 self.fail(f"there is no `{name}`{did_you_mean(name, [*FUNCTIONS, *CONSTANTS])}", member)
-        if name not in FUNCTIONS or not self.operator("("):
-            self.fail(f"`{name}` can only be called, as in `{example(name)}`", token)
+        if name not in FUNCTIONS or not self.is_operator("("):
+            self.fail(f"`{name}` can only be called, as in `{call_example(name)}`", token)
         arguments = self.arguments(FUNCTIONS[name], token)
-        if name == "Object.assign" and not (arguments and isinstance(arguments[0], nodes.ObjectLiteral)):
+        if name == "Object.assign" and not (arguments and isinstance(arguments[0], ast.ObjectLiteral)):
             self.fail(
                 "`Object.assign` changes its first argument; begin with `{}` or write `{...a, ...b}`", token
             )
-        return nodes.Call(name, arguments, token.offset)
+        return ast.FunctionCall(name, arguments, token.offset)
 
 
-def example(name: str) -> str:
+def call_example(name: str) -> str:
     return (
         f"{name}(…)"
         if name in FUNCTIONS
@@ -444,16 +461,16 @@ def example(name: str) -> str:
     )
 
 
-def is_fresh(base: nodes.Node, links: Sequence[nodes.Link]) -> bool:
+def is_fresh_array(base: ast.Node, links: Sequence[ast.Link]) -> bool:
     """Whether nobody else can see the array that a chain has made so far."""
     if links:
-        return isinstance(links[-1], nodes.Method) and links[-1].name in words.FRESH_METHODS
+        return isinstance(links[-1], ast.MethodCall) and links[-1].name in reserved_names.FRESH_METHODS
     match base:
-        case nodes.ArrayLiteral():
+        case ast.ArrayLiteral():
             return True
-        case nodes.Call(function=function):
-            return function in words.FRESH_FUNCTIONS
-        case nodes.Chain(inner, inner_links):
-            return is_fresh(inner, inner_links)
+        case ast.FunctionCall(function=function):
+            return function in reserved_names.FRESH_FUNCTIONS
+        case ast.Chain(inner, inner_links):
+            return is_fresh_array(inner, inner_links)
         case _:
             return False

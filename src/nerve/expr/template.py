@@ -8,16 +8,16 @@ from functools import lru_cache
 from typing import Any
 
 from nerve.expr import utf16
-from nerve.expr.analysis import Path
-from nerve.expr.errors import ExprError, Refused
-from nerve.expr.expression import Expression, build
+from nerve.expr.analysis import NamePath
+from nerve.expr.errors import EvaluationRefused, ExprError
+from nerve.expr.expression import Expression, build_expression
 from nerve.expr.frame import Frame
 from nerve.expr.lexer import Lexer
-from nerve.expr.library.json_text import stringify
-from nerve.expr.limits import DEFAULT, Limits
+from nerve.expr.library.json_functions import json_stringify
+from nerve.expr.limits import DEFAULT_LIMITS, EvaluationLimits
 from nerve.expr.values import UNDEFINED, Value
 
-OPENING = re.compile(r"\\?\{\{")
+OPENING_PATTERN = re.compile(r"\\?\{\{")
 
 
 class Template:
@@ -25,17 +25,19 @@ class Template:
 
     __slots__ = ("_limits", "names", "opaque_names", "parts", "paths", "source")
 
-    def __init__(self, source: str, parts: list[str | Expression], limits: Limits) -> None:
+    def __init__(self, source: str, parts: list[str | Expression], limits: EvaluationLimits) -> None:
         self.source, self.parts, self._limits = source, parts, limits
         expressions = [part for part in parts if isinstance(part, Expression)]
-        self.names: frozenset[str] = frozenset().union(*(each.names for each in expressions))
-        self.paths: frozenset[Path] = frozenset().union(*(each.paths for each in expressions))
-        self.opaque_names: frozenset[str] = frozenset().union(*(each.opaque_names for each in expressions))
+        self.names: frozenset[str] = frozenset().union(*(expression.names for expression in expressions))
+        self.paths: frozenset[NamePath] = frozenset().union(*(expression.paths for expression in expressions))
+        self.opaque_names: frozenset[str] = frozenset().union(
+            *(expression.opaque_names for expression in expressions)
+        )
 
     def __call__(self, scope: Mapping[str, Any]) -> str:
         """The text: strings as they are, null and undefined as nothing, anything else as JSON."""
         frame = Frame(scope, self._limits, self._limits.fuel)
-        pieces = [part if isinstance(part, str) else written(frame, part) for part in self.parts]
+        pieces = [part if isinstance(part, str) else render_expression(frame, part) for part in self.parts]
         return "".join(pieces)
 
     def value(self, scope: Mapping[str, Any]) -> Any:
@@ -48,22 +50,22 @@ class Template:
         return f"Template({self.source!r})"
 
 
-def written(frame: Frame, expression: Expression) -> str:
+def render_expression(frame: Frame, expression: Expression) -> str:
     """What stands in the text for an expression."""
     try:
-        frame.spend(expression.cost)
-        return text_of(frame, expression.evaluate(frame))
-    except Refused as error:
+        frame.charge(expression.cost)
+        return value_as_text(frame, expression.evaluate(frame))
+    except EvaluationRefused as error:
         raise expression.error(str(error)) from None
 
 
-def text_of(frame: Frame, value: Value) -> str:
+def value_as_text(frame: Frame, value: Value) -> str:
     if value is None or value is UNDEFINED or (type(value) is float and value - value != 0):
         return ""
     if type(value) is str:
-        frame.make_text(len(value))
-        return utf16.checked(value)
-    return str(stringify(frame, value))
+        frame.charge_text(len(value))
+        return utf16.require_whole_characters(value)
+    return str(json_stringify(frame, value))
 
 
 def compile_template(
@@ -71,34 +73,36 @@ def compile_template(
     names: Iterable[str] | None = None,
     *,
     hyphens: Iterable[str] = (),
-    limits: Limits = DEFAULT,
+    limits: EvaluationLimits = DEFAULT_LIMITS,
 ) -> Template:
     """Compile a text with `{{ expressions }}`; `names` and `hyphens` are those of `compile`."""
-    return _compiled(source, None if names is None else frozenset(names), frozenset(hyphens), limits)
+    return _compile_template(source, None if names is None else frozenset(names), frozenset(hyphens), limits)
 
 
 @lru_cache(maxsize=256)
-def _compiled(source: str, names: frozenset[str] | None, hyphens: frozenset[str], limits: Limits) -> Template:
+def _compile_template(
+    source: str, names: frozenset[str] | None, hyphens: frozenset[str], limits: EvaluationLimits
+) -> Template:
     if len(source) > limits.template:
         raise ExprError(f"a template has at most {limits.template:,} characters", source[:100])
     parts: list[str | Expression] = []
     text, offset = "", 0
-    while found := OPENING.search(source, offset):
-        text += source[offset : found.start()]
-        if found[0][0] == "\\":
-            text, offset = text + "{{", found.end()
+    while match := OPENING_PATTERN.search(source, offset):
+        text += source[offset : match.start()]
+        if match[0][0] == "\\":
+            text, offset = text + "{{", match.end()
             continue
         if text:
             parts.append(text)
             text = ""
-        expression, offset = inside(source, found.end(), names, hyphens, limits)
+        expression, offset = parse_embedded_expression(source, match.end(), names, hyphens, limits)
         parts.append(expression)
     text += source[offset:]
     return Template(source, [*parts, text] if text else parts, limits)
 
 
-def inside(
-    source: str, start: int, names: frozenset[str] | None, hyphens: frozenset[str], limits: Limits
+def parse_embedded_expression(
+    source: str, start: int, names: frozenset[str] | None, hyphens: frozenset[str], limits: EvaluationLimits
 ) -> tuple[Expression, int]:
     """The expression that begins at `start`, and where the text goes on."""
     lexer = Lexer(source, start, limits=limits, hyphens=hyphens, closing="}}")
@@ -107,4 +111,6 @@ def inside(
     first, last = tokens[0], tokens[-2] if len(tokens) > 1 else tokens[-1]
     if first is tokens[-1]:
         raise ExprError("nothing stands between `{{` and `}}`", source, start - 2, end + 2 - start + 2)
-    return build(source, tokens, first.offset, last.offset + len(last.text), names, limits), end + 2
+    return build_expression(
+        source, tokens, first.offset, last.offset + len(last.text), names, limits
+    ), end + 2

@@ -8,14 +8,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from nerve.spec.source import Document, Place, Problem, Unreadable
-from nerve.written import BY_BEGINNING, TABLE, Written
+from nerve.core.notation_table import NOTATION_BY_FIRST_CHARACTER, TABLE, NotationInfo
+from nerve.text.source import Document, InvalidDefinition, Position, Problem
 
-LARGEST = 1024 * 1024
+MAX_FILE_BYTES = 1024 * 1024
 """Bytes of a file that is read at all."""
 
 
-class Notation(Written):
+class Notation(NotationInfo):
     """A notation and what its module does; that is imported when it is needed."""
 
     __slots__ = ()
@@ -24,8 +24,8 @@ class Notation(Written):
         reader: Callable[[str, str], Document] = import_module(self.module).read
         try:
             return reader(text, file)
-        except Unreadable:
-            refuse_other(self, text, file)
+        except InvalidDefinition:
+            raise_if_other_notation(self, text, file)
             raise
 
     def write(self, data: Mapping[str, Any]) -> str:
@@ -33,94 +33,100 @@ class Notation(Written):
         writer: Callable[[Mapping[str, Any]], str] = import_module(self.module).write
         return writer(data)
 
-    def beginning(self, name: str) -> str:
+    def starter_text(self, name: str) -> str:
         """A small workflow of this name to begin with."""
         text: str = import_module(self.module).BEGINNING
         return text.replace("NAME", name)
 
 
 NOTATIONS: dict[str, Notation] = {
-    each.name: Notation(each.name, each.suffixes, each.begins, each.module) for each in TABLE
+    each.name: Notation(each.name, each.suffixes, each.first_characters, each.module) for each in TABLE
 }
 SUFFIXES = {suffix: notation for notation in NOTATIONS.values() for suffix in notation.suffixes}
 
 
-def named(notation: str) -> Notation:
+def get_notation(notation: str) -> Notation:
     if notation not in NOTATIONS:
         raise ValueError(f"there is no notation '{notation}'. There are: {', '.join(NOTATIONS)}")
     return NOTATIONS[notation]
 
 
-def read(text: str, file: str = "<text>", notation: str | None = None) -> Document:
+def read_document(text: str, file: str = "<text>", notation: str | None = None) -> Document:
     """Read a workflow; without a notation, by the ending of the file or the look of the text."""
-    return (named(notation) if notation else recognised(text, file)).read(text, file)
+    return (get_notation(notation) if notation else detect_notation(text, file)).read(text, file)
 
 
-def recognised(text: str, file: str) -> Notation:
-    return SUFFIXES.get(Path(file).suffix.lower()) or looks_like(text) or NOTATIONS["yaml"]
+def detect_notation(text: str, file: str) -> Notation:
+    return SUFFIXES.get(Path(file).suffix.lower()) or sniff_notation(text) or NOTATIONS["yaml"]
 
 
-def looks_like(text: str) -> Notation | None:
+def sniff_notation(text: str) -> Notation | None:
     """The notation that a text is in by its first character; None if that does not tell."""
-    name = BY_BEGINNING.get(text.lstrip("\ufeff \t\r\n")[:1])
+    name = NOTATION_BY_FIRST_CHARACTER.get(text.lstrip("\ufeff \t\r\n")[:1])
     return NOTATIONS[name] if name else None
 
 
-def refuse_other(notation: Notation, text: str, file: str) -> None:
+def raise_if_other_notation(notation: Notation, text: str, file: str) -> None:
     """Say of a text that cannot be read that it looks like one in another notation, if it does."""
-    other = looks_like(text)
+    other = sniff_notation(text)
     if other is None or other is notation or (other.name, notation.name) == ("json", "yaml"):
         return
     message = f"this looks like {other.name}, and is read as {notation.name}"
     fix = f"Give the file the ending {other.suffixes[0]}, or mend its beginning."
-    raise Unreadable([Problem(file, Place(), message, fix)]) from None
+    raise InvalidDefinition([Problem(file, Position(), message, fix)]) from None
 
 
 def open_document(
-    given: str | os.PathLike[str], project: Path, notation: str | None = None
+    source: str | os.PathLike[str], project: Path, notation: str | None = None
 ) -> tuple[Document, str]:
     """Read a file, or a text, with the prompts it names; and the folder of the project it belongs to."""
-    from nerve.notations.discovery import FOLDERS
-    from nerve.notations.prompts import attach_prompts
+    from nerve.notations.yaml_prompts import attach_prompts
+    from nerve.project.discovery import PROJECT_FOLDER_NAMES
 
-    path = as_path(given)
+    path = as_path(source)
     if path is None:
-        document = read(str(given), notation=notation)
-        document.notes += attach_prompts(document, project, project)
+        document = read_document(str(source), notation=notation)
+        document.warnings += attach_prompts(document, project, project)
         return document, ""
-    document = read(contents(path), str(path), notation)
-    document.notes += attach_prompts(document)
-    folder = next((part for part in reversed(path.absolute().parts) if part in FOLDERS), "")
+    document = read_document(read_notation_file(path), str(path), notation)
+    document.warnings += attach_prompts(document)
+    folder = next((part for part in reversed(path.absolute().parts) if part in PROJECT_FOLDER_NAMES), "")
     return document, folder
 
 
 def definition_in(path: Path) -> dict[str, Any]:
     """What is told of a workflow in a file to define it elsewhere: its text, and those of its prompts."""
-    from nerve.notations.prompts import prompt_texts
+    from nerve.notations.yaml_prompts import prompt_texts
 
     document, _ = open_document(path, Path())
-    told = {"source": document.text, "notation": document.notation, "file": str(path)}
-    return {**told, "prompts": prompt_texts(document)}
+    definition = {"source": document.text, "notation": document.notation, "file": str(path)}
+    return {**definition, "prompts": prompt_texts(document)}
 
 
-def as_path(given: str | os.PathLike[str]) -> Path | None:
+def as_path(source: str | os.PathLike[str]) -> Path | None:
     """The file that is meant, or None when it is the text of a workflow."""
-    if not isinstance(given, str):
-        return Path(given)
-    looks = "\n" not in given and len(given) < 4096 and given.lstrip()[:1] not in BY_BEGINNING
+    if not isinstance(source, str):
+        return Path(source)
+    looks_like_path = (
+        "\n" not in source and len(source) < 4096 and source.lstrip()[:1] not in NOTATION_BY_FIRST_CHARACTER
+    )
     return (
-        Path(given) if looks and (Path(given).suffix.lower() in SUFFIXES or os.path.exists(given)) else None
+        Path(source)
+        if looks_like_path and (Path(source).suffix.lower() in SUFFIXES or os.path.exists(source))
+        else None
     )
 
 
-def contents(path: Path) -> str:
+def read_notation_file(path: Path) -> str:
     """The text of a file, or one problem that says why there is none."""
-    from nerve.notations.discovery import unopened
-    from nerve.notations.files import Refused, read_source
+    from nerve.project.discovery import explain_open_error
+    from nerve.project.safe_files import FileRefused, read_user_file
 
     try:
-        return read_source(path, LARGEST)
+        return read_user_file(path, MAX_FILE_BYTES)
     except FileNotFoundError:
-        raise Unreadable([Problem(str(path), Place(), "there is no such file", "Mend the path.")]) from None
-    except (OSError, Refused) as error:
-        raise Unreadable([unopened(path, error)]) from None
+        raise InvalidDefinition(
+            [Problem(str(path), Position(), "there is no such file", "Mend the path.")]
+        ) from None
+    except (OSError, FileRefused) as error:
+        raise InvalidDefinition([explain_open_error(path, error)]) from None

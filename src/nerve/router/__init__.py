@@ -3,31 +3,44 @@
 Everything it decides by is passed in: the workflows of one project, and the agent that is asked, if any.
 """
 
-from nerve.router.commands import answer_command
-from nerve.router.decision import Chosen, Conversation, Decision, Offered, Question
-from nerve.router.lines import Listener, parse_router_response
-from nerve.router.messages import Messages, messages_of
-from nerve.router.names import Ambiguous, match_name
+from nerve.router.chat_commands import answer_command
+from nerve.router.decision import (
+    Candidate,
+    ConversationDecision,
+    Decision,
+    QuestionDecision,
+    WorkflowDecision,
+)
+from nerve.router.name_matching import AmbiguousMatch, match_name
+from nerve.router.project_routing import (
+    Router,
+    candidates_of,
+    offers_in,
+    project_router,
+    session_router,
+    start,
+)
 from nerve.router.prompt import build_router_prompt
 from nerve.router.routing import route, stream
-from nerve.router.session import Router, offers_in, offers_of, project_router, session_router, start
+from nerve.router.run_messages import RunMessages, messages_of
+from nerve.router.workflow_marker import MarkerScanner, parse_router_response
 
 __all__ = [
-    "Ambiguous",
-    "Chosen",
-    "Conversation",
+    "AmbiguousMatch",
+    "Candidate",
+    "ConversationDecision",
     "Decision",
-    "Listener",
-    "Messages",
-    "Offered",
-    "Question",
+    "MarkerScanner",
+    "QuestionDecision",
     "Router",
+    "RunMessages",
+    "WorkflowDecision",
     "answer_command",
     "build_router_prompt",
+    "candidates_of",
     "match_name",
     "messages_of",
     "offers_in",
-    "offers_of",
     "parse_router_response",
     "project_router",
     "route",

@@ -6,20 +6,20 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, is_dataclass
 from typing import Any, ClassVar, Literal
 
-from nerve.agents.port import Usage
-from nerve.spec.models import Input
+from nerve.agents.provider import TurnUsage
+from nerve.spec.models import InputSpec
 
-By = Literal["agent", "words"]
+DecidedBy = Literal["agent", "words"]
 """Who decided: an agent, or the words of the text and of the workflows, offline."""
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
+class Candidate:
     """A workflow that a text may be about."""
 
     name: str
     description: str = ""
-    inputs: Mapping[str, Input] = field(default_factory=dict)
+    inputs: Mapping[str, InputSpec] = field(default_factory=dict)
     """The inputs it declares; without any it takes what it is given."""
     steps: tuple[str, ...] = ()
     """The steps that are known before it runs."""
@@ -30,29 +30,29 @@ class Offered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decided:
+class RoutingDecision:
     """What every decision says of itself."""
 
     kind: ClassVar[str] = ""
     text: str = ""
     """What the user wrote."""
-    by: By = "agent"
+    by: DecidedBy = "agent"
     reason: str = ""
     """Why, where the router can say it."""
     warnings: tuple[str, ...] = ()
     thread: str = ""
     """The agent's conversation, by which the next text can go on with it."""
-    usage: Usage | Mapping[str, Any] | None = None
+    usage: TurnUsage | Mapping[str, Any] | None = None
     """What asking the agent took."""
 
     def to_dict(self) -> dict[str, Any]:
-        told = {"kind": self.kind, **asdict(self)}
-        told["usage"] = asdict(self.usage) if is_dataclass(self.usage) else self.usage
-        return told
+        payload = {"kind": self.kind, **asdict(self)}
+        payload["usage"] = asdict(self.usage) if is_dataclass(self.usage) else self.usage
+        return payload
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen(Decided):
+class WorkflowDecision(RoutingDecision):
     """A workflow is to be started; the intent is what its run is told."""
 
     kind: ClassVar[str] = "workflow"
@@ -62,7 +62,7 @@ class Chosen(Decided):
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation(Decided):
+class ConversationDecision(RoutingDecision):
     """No workflow is meant; this is the answer."""
 
     kind: ClassVar[str] = "conversation"
@@ -70,7 +70,7 @@ class Conversation(Decided):
 
 
 @dataclass(frozen=True, slots=True)
-class Question(Decided):
+class QuestionDecision(RoutingDecision):
     """Something must be known first: which of the candidates is meant, or what its inputs are."""
 
     kind: ClassVar[str] = "question"
@@ -81,9 +81,9 @@ class Question(Decided):
     """The inputs that are known to be right, when only inputs are missing."""
 
 
-Decision = Chosen | Conversation | Question
+Decision = WorkflowDecision | ConversationDecision | QuestionDecision
 
 
-def listed(names: tuple[str, ...] | list[str], limit: int = 20) -> str:
+def join_quoted_names(names: tuple[str, ...] | list[str], limit: int = 20) -> str:
     """Names as a sentence has them."""
     return ", ".join(f"'{name}'" for name in names[:limit]) + (", …" if len(names) > limit else "")

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from nerve.router.decision import Offered
-from nerve.spec.models import Input
+from nerve.router.decision import Candidate
+from nerve.spec.models import InputSpec
 
-ROUTER = """\
+ROUTER_TEMPLATE = """\
 # Router
 
 You route user requests to the appropriate workflow.
@@ -27,7 +27,7 @@ You route user requests to the appropriate workflow.
 
 {instructions}"""
 
-BY_LINE = """\
+MARKER_INSTRUCTIONS = """\
 Analyze the user's request carefully.
 
 If a workflow matches:
@@ -41,7 +41,7 @@ If no workflow matches:
 IMPORTANT: Only output "WORKFLOW: name" if you're confident the request matches a workflow.
 The workflow name must exactly match one from the Available Workflows list."""
 
-BY_FORM = """\
+SCHEMA_INSTRUCTIONS = """\
 Fill in the fields of the answer:
 - workflow: the name of the workflow to start, exactly as in the list, and only if you are confident that it
   is meant; else null
@@ -55,43 +55,50 @@ JSON_TYPES = {"string": "string", "number": "number", "integer": "integer", "boo
 """The types that a form has; other values are written as JSON text."""
 
 
-def build_router_prompt(text: str, workflows: Iterable[Offered], form: bool = False) -> str:
+def build_router_prompt(text: str, workflows: Iterable[Candidate], form: bool = False) -> str:
     """What an agent is asked; without workflows, just what the user wrote.
 
     With `form` the answer is to have the fields of `answer_schema`, else its first line says the workflow.
     """
-    offered = list(workflows)
-    if not offered:
+    candidates = list(workflows)
+    if not candidates:
         return text
-    lines = "\n".join(line for each in offered for line in described(each, form))
+    lines = "\n".join(line for workflow in candidates for line in describe_candidate(workflow, form))
     # In one pass: a text or a description that has braces in it stays what it is.
-    parts = {"{workflows}": lines, "{text}": text, "{instructions}": BY_FORM if form else BY_LINE}
-    return "".join(parts.get(piece, piece) for piece in PIECES)
+    parts = {
+        "{workflows}": lines,
+        "{text}": text,
+        "{instructions}": SCHEMA_INSTRUCTIONS if form else MARKER_INSTRUCTIONS,
+    }
+    return "".join(parts.get(piece, piece) for piece in TEMPLATE_PIECES)
 
 
-PIECES = re.split(r"(\{[a-z]+\})", ROUTER)
+TEMPLATE_PIECES = re.split(r"(\{[a-z]+\})", ROUTER_TEMPLATE)
 
 
-def described(offered: Offered, inputs: bool) -> Iterable[str]:
-    yield f"- **{offered.name}**: {' '.join(offered.description.split())}".rstrip()
+def describe_candidate(candidate: Candidate, inputs: bool) -> Iterable[str]:
+    yield f"- **{candidate.name}**: {' '.join(candidate.description.split())}".rstrip()
     if inputs:
-        yield from (told(name, declared) for name, declared in offered.inputs.items())
+        yield from (describe_declared_input(name, declared) for name, declared in candidate.inputs.items())
 
 
-def told(name: str, declared: Input) -> str:
+def describe_declared_input(name: str, declared: InputSpec) -> str:
     needed = ", required" if declared.required else ""
     among = f", one of {json.dumps(declared.choices, ensure_ascii=False)}" if declared.choices else ""
     about = " ".join(declared.description.split())
     return f"  - input `{name}` ({declared.type}{needed}{among}){f': {about}' if about else ''}"
 
 
-def answer_schema(workflows: Sequence[Offered]) -> dict[str, Any]:
+def answer_schema(workflows: Sequence[Candidate]) -> dict[str, Any]:
     """The JSON Schema of an answer: closed and with every key required, as the strictest APIs want it."""
     text = {"type": "string"}
-    return closed(
+    return closed_object_schema(
         {
-            "workflow": {"type": ["string", "null"], "enum": [*(each.name for each in workflows), None]},
-            "inputs": closed(inputs_of(workflows)),
+            "workflow": {
+                "type": ["string", "null"],
+                "enum": [*(workflow.name for workflow in workflows), None],
+            },
+            "inputs": closed_object_schema(input_properties(workflows)),
             "intent": text,
             "reply": text,
             "question": text,
@@ -99,18 +106,18 @@ def answer_schema(workflows: Sequence[Offered]) -> dict[str, Any]:
     )
 
 
-def inputs_of(workflows: Sequence[Offered]) -> dict[str, Any]:
+def input_properties(workflows: Sequence[Candidate]) -> dict[str, Any]:
     """Every input that any of them declares; null where it is not given."""
     types: dict[str, list[str]] = {}
-    for each in workflows:
-        for name, declared in each.inputs.items():
+    for workflow in workflows:
+        for name, declared in workflow.inputs.items():
             known = types.setdefault(name, [])
             if (type := JSON_TYPES.get(declared.type, "string")) not in known:
                 known.append(type)
     return {name: {"type": [*known, "null"]} for name, known in types.items()}
 
 
-def closed(properties: Mapping[str, Any]) -> dict[str, Any]:
+def closed_object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "type": "object",
         "properties": dict(properties),

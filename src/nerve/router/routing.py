@@ -7,26 +7,26 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 
-from nerve.agents.port import Chunk, Options, Provider
-from nerve.router.decision import Conversation, Decision, Offered, Question
-from nerve.router.form import held_to_inputs
-from nerve.router.hearing import Hearing
+from nerve.agents.provider import Chunk, Provider, QueryOptions
+from nerve.router.answer_parsing import validate_decision_inputs
+from nerve.router.decision import Candidate, ConversationDecision, Decision, QuestionDecision
+from nerve.router.keyword_router import choose_by_prefix, route_by_keywords
 from nerve.router.prompt import answer_schema, build_router_prompt
-from nerve.router.words import choose_by_prefix, decide_by_words
+from nerve.router.response_reader import ResponseReader
 
-OPTIONS = Options(tools=())
+ROUTING_OPTIONS = QueryOptions(tools=())
 """Deciding needs no tools."""
-COMMAND = re.compile(r"/[a-z][\w-]*(?=\s|$)", re.IGNORECASE)
+COMMAND_PATTERN = re.compile(r"/[a-z][\w-]*(?=\s|$)", re.IGNORECASE)
 
 
 async def route(
     text: str,
-    workflows: Iterable[Offered],
+    workflows: Iterable[Candidate],
     provider: Provider | None = None,
     *,
     cwd: str | None = None,
     resume: str | None = None,
-    options: Options = OPTIONS,
+    options: QueryOptions = ROUTING_OPTIONS,
 ) -> Decision:
     """What is to be done about a text; without a provider it is decided offline.
 
@@ -41,67 +41,67 @@ async def route(
 
 async def stream(
     text: str,
-    workflows: Iterable[Offered],
+    workflows: Iterable[Candidate],
     provider: Provider | None = None,
     *,
     cwd: str | None = None,
     resume: str | None = None,
-    options: Options = OPTIONS,
+    options: QueryOptions = ROUTING_OPTIONS,
 ) -> AsyncGenerator[str | Decision, None]:
     """The same while it happens: what may be shown to the user, piece by piece, and last the decision.
 
     Put together, the pieces are the reply of a conversation.
     """
-    offered = list(workflows)
-    if (command := COMMAND.match(text)) is not None:
-        yield not_routed(text, command[0])
+    candidates = list(workflows)
+    if (command := COMMAND_PATTERN.match(text)) is not None:
+        yield unknown_command_question(text, command[0])
         return
-    if (named := choose_by_prefix(text, offered)) is not None:
-        yield held_to_inputs(named, offered)
+    if (prefixed_decision := choose_by_prefix(text, candidates)) is not None:
+        yield validate_decision_inputs(prefixed_decision, candidates)
         return
     if provider is None:
-        decision = held_to_inputs(decide_by_words(text, offered), offered)
-        if isinstance(decision, Conversation):
+        decision = validate_decision_inputs(route_by_keywords(text, candidates), candidates)
+        if isinstance(decision, ConversationDecision):
             yield decision.reply
         yield decision
         return
-    async with aclosing(asked(text, offered, provider, cwd, resume, options)) as parts:
+    async with aclosing(ask_routing_agent(text, candidates, provider, cwd, resume, options)) as parts:
         async for part in parts:
             yield part
 
 
-async def asked(
+async def ask_routing_agent(
     text: str,
-    offered: Sequence[Offered],
+    candidates: Sequence[Candidate],
     provider: Provider,
     cwd: str | None,
     resume: str | None,
-    options: Options,
+    options: QueryOptions,
 ) -> AsyncGenerator[str | Decision, None]:
     """What the agent says, and decides."""
-    hearing = Hearing(offered, form=bool(offered) and provider.capabilities.schema)
-    if hearing.form:
-        options = replace(options, schema=answer_schema(offered))
-    prompt = build_router_prompt(text, offered, hearing.form)
+    reader = ResponseReader(candidates, expects_form=bool(candidates) and provider.capabilities.schema)
+    if reader.expects_form:
+        options = replace(options, schema=answer_schema(candidates))
+    prompt = build_router_prompt(text, candidates, reader.expects_form)
     try:
-        async with closing(provider.query(prompt, cwd, resume, options)) as chunks:
+        async with closing_chunks(provider.query(prompt, cwd, resume, options)) as chunks:
             async for chunk in chunks:
-                if piece := hearing.take(chunk):
+                if piece := reader.feed(chunk):
                     yield piece
-                if hearing.done is not None:
+                if reader.done is not None:
                     break
     except Exception as error:
-        hearing.failed = f"{type(error).__name__}: {error}"
-    if piece := hearing.end():
+        reader.error = f"{type(error).__name__}: {error}"
+    if piece := reader.finish():
         yield piece
-    decision = hearing.decide(text, provider.name)
-    if isinstance(decision, Conversation) and not hearing.shown:
+    decision = reader.decide(text, provider.name)
+    if isinstance(decision, ConversationDecision) and not reader.shown_text:
         yield decision.reply
     yield decision
 
 
 @asynccontextmanager
-async def closing(chunks: AsyncIterator[Chunk]) -> AsyncIterator[AsyncIterator[Chunk]]:
+async def closing_chunks(chunks: AsyncIterator[Chunk]) -> AsyncIterator[AsyncIterator[Chunk]]:
     """Whatever happens, the agent is not left running."""
     try:
         yield chunks
@@ -110,7 +110,7 @@ async def closing(chunks: AsyncIterator[Chunk]) -> AsyncIterator[AsyncIterator[C
             await close()
 
 
-def not_routed(text: str, command: str) -> Question:
+def unknown_command_question(text: str, command: str) -> QuestionDecision:
     """Commands are the user's own and are never decided by an agent."""
-    asked = f"'{command}' is a command, and is not known here. Which workflow is meant?"
-    return Question(asked, text=text, by="words", reason="a text that begins with / is a command")
+    question = f"'{command}' is a command, and is not known here. Which workflow is meant?"
+    return QuestionDecision(question, text=text, by="words", reason="a text that begins with / is a command")

@@ -14,124 +14,128 @@ from starlette.websockets import WebSocket
 
 from nerve.api import Api, ApiError
 from nerve.server.auth import Auth
-from nerve.server.lines import Lines
-from nerve.server.protocol import STOPPING
-from nerve.server.routes import ways
-from nerve.server.seed_routes import seed_ways
-from nerve.server.stream import HEARTBEAT, Streams
-from nerve.server.talking import Sockets
-from nerve.server.way import Way
+from nerve.server.guarded_route import GuardedRoute
+from nerve.server.http_connection import STOPPING_ERROR
+from nerve.server.jsonl_socket import JsonlSocket
+from nerve.server.legacy_routes import build_legacy_routes
+from nerve.server.routes import build_routes
+from nerve.server.sse import HEARTBEAT_S, SseEndpoints
+from nerve.server.websocket import WebSocketEndpoint
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-HEADERS = {
+SECURITY_HEADERS = {
     "cache-control": "no-store",
     "content-security-policy": "default-src 'self'",
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
-SOCKET = "/ws"
-ROUTES = "See the routes: GET /api/openapi.json"
-HTTP_CODES = {404: "not_found", 405: "not_allowed"}
+WEBSOCKET_PATH = "/ws"
+ROUTES_FIX = "See the routes: GET /api/openapi.json"
+CODE_BY_HTTP_STATUS = {404: "not_found", 405: "not_allowed"}
 
 
-def app(api: Api, auth: Auth, heartbeat: float = HEARTBEAT) -> App:
+def make_app(api: Api, auth: Auth, heartbeat: float = HEARTBEAT_S) -> ServerApp:
     """The api over HTTP, as an ASGI application. `heartbeat` is in seconds."""
-    return App(api, auth, heartbeat)
+    return ServerApp(api, auth, heartbeat)
 
 
-class App:
+class ServerApp:
     """Looks at the place and the token of all that comes; only then is it routed, and its body read."""
 
     def __init__(self, api: Api, auth: Auth, heartbeat: float) -> None:
         self.auth = auth
         self.closing = asyncio.Event()
         """Set when the server stops: streams end, so that it can."""
-        streams = Streams(api, self.closing, heartbeat)
-        self.ways: list[Way] = [*ways(api, auth, streams), *seed_ways(api)]
-        self.open = {way.path for way in self.ways if way.access == "open"}
-        self.lines = Lines(api, auth)
-        self._routed = routed(self.ways, Sockets(api, auth))
+        streams = SseEndpoints(api, self.closing, heartbeat)
+        self.routes: list[GuardedRoute] = [*build_routes(api, auth, streams), *build_legacy_routes(api)]
+        self.open_paths = {route.path for route in self.routes if route.access == "open"}
+        self.lines = JsonlSocket(api, auth)
+        self._router = build_router(self.routes, WebSocketEndpoint(api, auth))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await self._routed(scope, receive, send)
+            await self._router(scope, receive, send)
             return
         # A name in the path may have any character; what was quoted stays quoted until it is a name.
         scope["path"] = scope["raw_path"].decode("ascii", "replace")
         try:
-            self.auth.check_place(scope)
-            scope["nerve.caller"] = self._caller(scope)
+            self.auth.check_origin(scope)
+            scope["nerve.caller"] = self._identify_caller(scope)
         except ApiError as error:
-            await deny(error, scope, receive, send)
+            await send_denial(error, scope, receive, send)
             return
         try:
-            await self._routed(scope, receive, with_headers(scope, send))
+            await self._router(scope, receive, with_security_headers(scope, send))
         except asyncio.CancelledError:
             # The server stops and has waited for us as long as it can.
             if not self.closing.is_set() or scope["type"] != "http" or "nerve.answered" in scope:
                 raise
-            await refusal(STOPPING)(scope, receive, send)
+            await error_response(STOPPING_ERROR)(scope, receive, send)
 
-    def _caller(self, scope: Scope) -> str | None:
+    def _identify_caller(self, scope: Scope) -> str | None:
         """Who asks; None where that need not be known, or not yet."""
-        if scope["type"] == "websocket" and scope["path"] == SOCKET:
-            return self.auth.socket_caller(scope)
-        if scope["type"] == "http" and scope["path"] in self.open:
+        if scope["type"] == "websocket" and scope["path"] == WEBSOCKET_PATH:
+            return self.auth.authenticate_websocket(scope)
+        if scope["type"] == "http" and scope["path"] in self.open_paths:
             return None
-        return self.auth.caller(scope)
+        return self.auth.authenticate(scope)
 
 
-def routed(ways: list[Way], sockets: Sockets) -> ASGIApp:
+def build_router(routes: list[GuardedRoute], sockets: WebSocketEndpoint) -> ASGIApp:
     inner = Starlette(
-        routes=[*(way.route() for way in ways), WebSocketRoute(SOCKET, sockets.talk)],
-        exception_handlers={ApiError: tell, HTTPException: tell_http, Exception: tell_bug},
+        routes=[*(route.to_starlette() for route in routes), WebSocketRoute(WEBSOCKET_PATH, sockets.handle)],
+        exception_handlers={
+            ApiError: handle_api_error,
+            HTTPException: handle_http_error,
+            Exception: handle_internal_error,
+        },
     )
     inner.router.redirect_slashes = False
     return inner
 
 
-async def deny(error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:
+async def send_denial(error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:
     if scope["type"] == "websocket":
-        await WebSocket(scope, receive, send).send_denial_response(refusal(error))
+        await WebSocket(scope, receive, send).send_denial_response(error_response(error))
     else:
-        await refusal(error)(scope, receive, send)
+        await error_response(error)(scope, receive, send)
 
 
-async def tell(request: Request, error: Exception) -> Response:
+async def handle_api_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError)
-    return refusal(error)
+    return error_response(error)
 
 
-async def tell_http(request: Request, error: Exception) -> Response:
+async def handle_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    code = HTTP_CODES.get(error.status_code, "bad_request")
+    code = CODE_BY_HTTP_STATUS.get(error.status_code, "bad_request")
     allowed = (error.headers or {}).get("Allow")
-    fix = f"Use: {allowed}" if allowed else ROUTES
-    return refusal(ApiError(code, f"{request.method} {request.url.path}: {error.detail.lower()}", fix))
+    fix = f"Use: {allowed}" if allowed else ROUTES_FIX
+    return error_response(ApiError(code, f"{request.method} {request.url.path}: {error.detail.lower()}", fix))
 
 
-async def tell_bug(request: Request, error: Exception) -> Response:
-    return refusal(ApiError("internal", f"something went wrong inside ({type(error).__name__})"))
+async def handle_internal_error(request: Request, error: Exception) -> Response:
+    return error_response(ApiError("internal", f"something went wrong inside ({type(error).__name__})"))
 
 
-def refusal(error: ApiError) -> Response:
+def error_response(error: ApiError) -> Response:
     """An error as JSON."""
-    headers = HEADERS | ({"www-authenticate": "Bearer"} if error.code == "unauthorized" else {})
+    headers = SECURITY_HEADERS | ({"www-authenticate": "Bearer"} if error.code == "unauthorized" else {})
     body = json.dumps(error.to_dict())
     return Response(body, error.status, headers, media_type="application/json")
 
 
-def with_headers(scope: Scope, send: Send) -> Send:
-    added = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+def with_security_headers(scope: Scope, send: Send) -> Send:
+    added = [(name.encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
 
-    async def sent(message: Message) -> None:
+    async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             scope["nerve.answered"] = True
             present = {name for name, _ in message["headers"]}
             message["headers"] = [*message["headers"], *(pair for pair in added if pair[0] not in present)]
         await send(message)
 
-    return sent
+    return send_with_headers

@@ -9,15 +9,15 @@ from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from nerve import __version__
 from nerve.api import OPERATIONS, Operation
-from nerve.api.errors import STATUS
-from nerve.api.models import Told
+from nerve.api.errors import STATUS_BY_CODE
+from nerve.api.models import ApiResponse
 
-REF = "#/components/schemas/{model}"
-ERROR: dict[str, Any] = {
+SCHEMA_REF = "#/components/schemas/{model}"
+ERROR_SCHEMA: dict[str, Any] = {
     "type": "object",
     "required": ["code", "message"],
     "properties": {
-        "code": {"type": "string", "enum": list(STATUS)},
+        "code": {"type": "string", "enum": list(STATUS_BY_CODE)},
         "message": {"type": "string", "description": "One sentence that says what is wrong."},
         "fix": {"type": "string", "description": "What to do about it."},
         "details": {"type": "object"},
@@ -25,61 +25,63 @@ ERROR: dict[str, Any] = {
 }
 
 
-def document() -> dict[str, Any]:
+def openapi_document() -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     for operation in OPERATIONS.values():
-        paths.setdefault(operation.path, {})[operation.method.lower()] = described(operation)
+        paths.setdefault(operation.path, {})[operation.method.lower()] = operation_schema(operation)
     return {
         "openapi": "3.1.0",
         "info": {"title": "nerve", "version": __version__},
         "security": [{"token": []}],
         "paths": paths,
         "components": {
-            "schemas": {**told(), "Error": ERROR},
+            "schemas": {**response_schemas(), "Error": ERROR_SCHEMA},
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
             "responses": {
                 "Error": {
                     "description": "Why it was not done.",
-                    "content": {"application/json": {"schema": {"$ref": REF.format(model="Error")}}},
+                    "content": {"application/json": {"schema": {"$ref": SCHEMA_REF.format(model="Error")}}},
                 }
             },
         },
     }
 
 
-def told() -> dict[str, Any]:
+def response_schemas() -> dict[str, Any]:
     mode: JsonSchemaMode = "serialization"
-    models: list[tuple[type[Told], JsonSchemaMode]] = [(each.tells, mode) for each in OPERATIONS.values()]
-    _, schemas = models_json_schema(list(dict.fromkeys(models)), ref_template=REF)
-    found: dict[str, Any] = schemas["$defs"]
-    return found
+    models: list[tuple[type[ApiResponse], JsonSchemaMode]] = [
+        (operation.response_model, mode) for operation in OPERATIONS.values()
+    ]
+    _, schemas = models_json_schema(list(dict.fromkeys(models)), ref_template=SCHEMA_REF)
+    definitions: dict[str, Any] = schemas["$defs"]
+    return definitions
 
 
-def described(operation: Operation) -> dict[str, Any]:
-    asks = operation.asks.model_json_schema(ref_template=REF)
+def operation_schema(operation: Operation) -> dict[str, Any]:
+    request_schema = operation.request_model.model_json_schema(ref_template=SCHEMA_REF)
     in_path = re.findall(r"{(\w+)}", operation.path)
-    properties: dict[str, Any] = asks.get("properties", {})
-    required = asks.get("required", [])
-    parameters = [parameter(name, "path", properties.pop(name), True) for name in in_path]
-    told: dict[str, Any] = {
+    properties: dict[str, Any] = request_schema.get("properties", {})
+    required = request_schema.get("required", [])
+    parameters = [parameter_schema(name, "path", properties.pop(name), True) for name in in_path]
+    fields: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
         "description": f"Needs a token for `{operation.scope}`.",
     }
-    if not operation.changes:
+    if not operation.is_command:
         parameters += [
-            parameter(name, "query", without_null(schema), name in required)
+            parameter_schema(name, "query", without_null(schema), name in required)
             for name, schema in properties.items()
         ]
     else:
-        asks["required"] = [name for name in required if name not in in_path]
-        told["requestBody"] = {
-            "required": bool(asks["required"]),
-            "content": {"application/json": {"schema": asks}},
+        request_schema["required"] = [name for name in required if name not in in_path]
+        fields["requestBody"] = {
+            "required": bool(request_schema["required"]),
+            "content": {"application/json": {"schema": request_schema}},
         }
-        if operation.asks.keyed_by:
-            parameters.append(parameter("Idempotency-Key", "header", {"type": "string"}, False))
-    return told | {"parameters": parameters, "responses": responses(operation)}
+        if operation.request_model.key_field:
+            parameters.append(parameter_schema("Idempotency-Key", "header", {"type": "string"}, False))
+    return fields | {"parameters": parameters, "responses": operation_responses(operation)}
 
 
 def without_null(schema: dict[str, Any]) -> dict[str, Any]:
@@ -89,11 +91,11 @@ def without_null(schema: dict[str, Any]) -> dict[str, Any]:
     return rest | kinds[0] if len(kinds) == 1 else schema
 
 
-def parameter(name: str, place: str, schema: dict[str, Any], required: bool) -> dict[str, Any]:
-    return {"name": name, "in": place, "required": required, "schema": schema}
+def parameter_schema(name: str, location: str, schema: dict[str, Any], required: bool) -> dict[str, Any]:
+    return {"name": name, "in": location, "required": required, "schema": schema}
 
 
-def responses(operation: Operation) -> dict[str, Any]:
-    schema = {"$ref": REF.format(model=operation.tells.__name__)}
+def operation_responses(operation: Operation) -> dict[str, Any]:
+    schema = {"$ref": SCHEMA_REF.format(model=operation.response_model.__name__)}
     done = {"description": "Done.", "content": {"application/json": {"schema": schema}}}
     return {"200": done, "default": {"$ref": "#/components/responses/Error"}}

@@ -9,31 +9,31 @@ from urllib.parse import unquote
 from starlette.responses import JSONResponse, Response
 
 from nerve.api import OPERATIONS, Api, ApiError, Operation
-from nerve.api.scopes import scope_of
-from nerve.server.auth import Auth, need
-from nerve.server.body import add_key, read_body
-from nerve.server.callers import asking
-from nerve.server.openapi import document
-from nerve.server.stream import Streams
-from nerve.server.way import Endpoint, Way
+from nerve.api.scopes import required_scope
+from nerve.server.auth import Auth, require_scope
+from nerve.server.guarded_route import Endpoint, GuardedRoute
+from nerve.server.openapi import openapi_document
+from nerve.server.request_body import add_idempotency_key, read_body
+from nerve.server.request_caller import caller_of_request
+from nerve.server.sse import SseEndpoints
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
 
-def ways(api: Api, auth: Auth, streams: Streams) -> list[Way]:
+def build_routes(api: Api, auth: Auth, streams: SseEndpoints) -> list[GuardedRoute]:
     """Every route of HTTP."""
-    described = document()
+    schema = openapi_document()
 
     async def openapi(request: Request) -> Response:
-        return JSONResponse(described)
+        return JSONResponse(schema)
 
     async def alive(request: Request) -> Response:
         return JSONResponse({"status": "ok"})
 
     async def launch_code(request: Request) -> Response:
         await read_body(request)
-        return JSONResponse({"code": auth.launch_code()})
+        return JSONResponse({"code": auth.create_launch_code()})
 
     async def sign_in(request: Request) -> Response:
         if request.headers.get("x-nerve") != "1":
@@ -43,61 +43,70 @@ def ways(api: Api, auth: Auth, streams: Streams) -> list[Way]:
         return JSONResponse({"done": True}, headers={"set-cookie": cookie})
 
     return [
-        Way("GET", "/", "open", static("index.html", "text/html")),
-        Way("GET", "/nerve.js", "open", static("nerve.js", "text/javascript")),
-        Way("GET", "/healthz", "open", alive),
-        Way("POST", "/api/sign-in", "open", sign_in),
-        Way("POST", "/api/launch-codes", "admin", launch_code),
-        Way("GET", "/api/openapi.json", "read", openapi),
-        Way("GET", "/events", "read", streams.all),
-        Way("GET", "/events/workflow/{run_id}", "read", streams.run),
-        *(Way(each.method, each.path, each.scope, endpoint(api, each)) for each in OPERATIONS.values()),
+        GuardedRoute("GET", "/", "open", static_file_endpoint("index.html", "text/html")),
+        GuardedRoute("GET", "/nerve.js", "open", static_file_endpoint("nerve.js", "text/javascript")),
+        GuardedRoute("GET", "/healthz", "open", alive),
+        GuardedRoute("POST", "/api/sign-in", "open", sign_in),
+        GuardedRoute("POST", "/api/launch-codes", "admin", launch_code),
+        GuardedRoute("GET", "/api/openapi.json", "read", openapi),
+        GuardedRoute("GET", "/events", "read", streams.all_events),
+        GuardedRoute("GET", "/events/workflow/{run_id}", "read", streams.run_events),
+        *(
+            GuardedRoute(
+                operation.method, operation.path, operation.scope, operation_endpoint(api, operation)
+            )
+            for operation in OPERATIONS.values()
+        ),
     ]
 
 
-def static(name: str, kind: str) -> Endpoint:
+def static_file_endpoint(name: str, kind: str) -> Endpoint:
     """A file that says nothing about the project, so that anybody may have it."""
     text = (Path(__file__).parent / "static" / name).read_bytes()
 
-    async def told(request: Request) -> Response:
+    async def serve_file(request: Request) -> Response:
         return Response(text, media_type=kind)
 
-    return told
+    return serve_file
 
 
-def endpoint(api: Api, operation: Operation) -> Endpoint:
+def operation_endpoint(api: Api, operation: Operation) -> Endpoint:
     async def perform(request: Request) -> Response:
-        given = await (asked_in_body(request, operation) if operation.changes else asked_in_query(request))
-        need(request.scope["nerve.caller"], scope_of(operation, given))
-        told = await api.asked_by(asking(request.scope)).perform(operation.name, given)
-        return Response(told.model_dump_json(), media_type="application/json")
+        arguments = await (
+            read_body_arguments(request, operation) if operation.is_command else read_query_arguments(request)
+        )
+        require_scope(request.scope["nerve.caller"], required_scope(operation, arguments))
+        response = await api.as_caller(caller_of_request(request.scope)).perform(operation.name, arguments)
+        return Response(response.model_dump_json(), media_type="application/json")
 
     return perform
 
 
-async def asked_in_query(request: Request) -> dict[str, Any]:
+async def read_query_arguments(request: Request) -> dict[str, Any]:
     pairs = request.query_params.multi_items()
-    given = dict(pairs)
-    if len(given) < len(pairs):
+    arguments = dict(pairs)
+    if len(arguments) < len(pairs):
         raise ApiError("bad_request", "a parameter is given twice")
-    return with_path(request, given)
+    return with_path_arguments(request, arguments)
 
 
-async def asked_in_body(request: Request, operation: Operation) -> dict[str, Any]:
+async def read_body_arguments(request: Request, operation: Operation) -> dict[str, Any]:
     if request.query_params:
         raise ApiError("bad_request", "a command takes no parameters in the address", "Put them in the body.")
-    given = with_path(request, await read_body(request))
-    if operation.asks.keyed_by:
-        add_key(given, operation.asks.keyed_by, request.headers.get("idempotency-key"))
-    return given
+    arguments = with_path_arguments(request, await read_body(request))
+    if operation.request_model.key_field:
+        add_idempotency_key(
+            arguments, operation.request_model.key_field, request.headers.get("idempotency-key")
+        )
+    return arguments
 
 
-def with_path(request: Request, given: dict[str, Any]) -> dict[str, Any]:
+def with_path_arguments(request: Request, arguments: dict[str, Any]) -> dict[str, Any]:
     """What the path names is given, and nothing else may say otherwise."""
     for name, quoted in request.path_params.items():
         value = unquote(quoted)
-        if given.setdefault(name, value) != value:
+        if arguments.setdefault(name, value) != value:
             raise ApiError(
                 "bad_request", f"'{name}' is given twice, and not the same", "Give it in the path."
             )
-    return given
+    return arguments

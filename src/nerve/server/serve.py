@@ -18,27 +18,27 @@ from typing import Any
 
 from nerve import __version__
 from nerve.api import Api
-from nerve.core.session import Session
 from nerve.ownership import foreign_state, refusal_of, sign_server, write_private
-from nerve.places import Places
-from nerve.server.app import app
+from nerve.project.paths import ProjectPaths
+from nerve.server.app import make_app
 from nerve.server.auth import Auth
-from nerve.server.idle import idle
-from nerve.server.listening import Unsafe, bind_tcp, bind_unix, is_loopback
-from nerve.server.reloading import load_all, reloading
-from nerve.server.running import running
-from nerve.server.tokens import tokens
+from nerve.server.bind import UnsafeServerSetup, bind_tcp, bind_unix, is_loopback
+from nerve.server.hot_reload import load_definitions, reload_on_change
+from nerve.server.idle_shutdown import wait_until_server_idle
+from nerve.server.tokens import load_tokens
+from nerve.server.uvicorn_server import run_server
+from nerve.session import Session
 
 log = logging.getLogger("nerve")
 
-PORT = 7433
+DEFAULT_PORT = 7433
 """Where a server listens if nobody says so and nobody else does; any free port otherwise."""
-LAST = 14.0
+FORCED_EXIT_S = 14.0
 """Seconds after which a server that was told to stop is gone, whatever its steps are doing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Serving:
+class RunningServer:
     """A server that is ready: what its owner may want to print."""
 
     url: str
@@ -52,7 +52,7 @@ class Serving:
     @property
     def launch_url(self) -> str:
         """An address that signs in one browser; the code is behind the #, so that it is sent to nobody."""
-        return f"{self.url}/#code={self.auth.launch_code()}"
+        return f"{self.url}/#code={self.auth.create_launch_code()}"
 
 
 def serve(
@@ -65,7 +65,7 @@ def serve(
     idle: float | None = None,
     modules: Iterable[Path] = (),
     prepare: Callable[[Session], None] | None = None,
-    ready: Callable[[Serving], None] | None = None,
+    ready: Callable[[RunningServer], None] | None = None,
 ) -> int:
     """Serve a project until SIGTERM or Ctrl-C. Unsafe says why it cannot.
 
@@ -74,13 +74,13 @@ def serve(
     registers what is written in Python, which `modules` has; `ready` is called when it listens.
     """
     code = tuple(str(file.absolute()) for file in modules)
-    where = Listening(host, port, tuple(hosts), wide, idle, code)
-    asyncio.run(_serve(Places.of(project), where, prepare, ready))
+    options = ListenOptions(host, port, tuple(hosts), wide, idle, code)
+    asyncio.run(_serve_project(ProjectPaths.of(project), options, prepare, ready))
     return 0
 
 
 @dataclass(frozen=True, slots=True)
-class Listening:
+class ListenOptions:
     """Where a server is to listen, under which names, and for how long if nobody comes."""
 
     host: str
@@ -93,8 +93,8 @@ class Listening:
 
     def bind(self) -> socket.socket:
         if self.port is None:
-            with contextlib.suppress(Unsafe):
-                return bind_tcp(self.host, PORT, self.wide)
+            with contextlib.suppress(UnsafeServerSetup):
+                return bind_tcp(self.host, DEFAULT_PORT, self.wide)
         return bind_tcp(self.host, self.port or 0, self.wide)
 
     def address(self, bound: socket.socket) -> str:
@@ -102,59 +102,69 @@ class Listening:
         host = "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host
         return f"{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}"
 
-    def names(self, address: str) -> tuple[str, ...]:
+    def host_names(self, address: str) -> tuple[str, ...]:
         return self.hosts if is_loopback(address.rpartition(":")[0]) else (address, *self.hosts)
 
 
-async def _serve(
-    places: Places,
-    where: Listening,
+async def _serve_project(
+    places: ProjectPaths,
+    options: ListenOptions,
     prepare: Callable[[Session], None] | None,
-    ready: Callable[[Serving], None] | None,
+    ready: Callable[[RunningServer], None] | None,
 ) -> None:
-    if places.elsewhere:
-        wrong, _, fix = places.elsewhere.rpartition(". ")
-        raise Unsafe(wrong, fix)
+    if places.symlink_problem:
+        wrong, _, fix = places.symlink_problem.rpartition(". ")
+        raise UnsafeServerSetup(wrong, fix)
     if foreign := foreign_state(places.folder.parent):
-        raise Unsafe(*refusal_of([*foreign]))
-    path = places.socket
-    with stopping() as stop, contextlib.ExitStack() as bound:
-        tcp = bound.enter_context(where.bind())
-        known = tokens(places.private)
-        unix = bound.enter_context(bind_unix(path))
-        bound.callback(path.unlink, missing_ok=True)
-        address = where.address(tcp)
-        auth = Auth(known, where.names(address))
+        raise UnsafeServerSetup(*refusal_of([*foreign]))
+    socket_path = places.socket
+    with stop_on_signals() as stop, contextlib.ExitStack() as bound:
+        tcp = bound.enter_context(options.bind())
+        scope_tokens = load_tokens(places.private)
+        unix = bound.enter_context(bind_unix(socket_path))
+        bound.callback(socket_path.unlink, missing_ok=True)
+        address = options.address(tcp)
+        auth = Auth(scope_tokens, options.host_names(address))
         about = {
             "url": f"http://{address}",
-            "socket": str(path),
+            "socket": str(socket_path),
             "token_file": str(places.token),
         }
         async with (
-            opened(places, prepare) as (api, problems, recovered),
-            running(app(api, auth), [tcp, unix]) as server,
-            reloading(api),
+            open_project_session(places, prepare) as (api, problems, recovered),
+            run_server(make_app(api, auth), [tcp, unix]) as server,
+            reload_on_change(api),
         ):
-            settle()
-            with told(places.server, {**about, "modules": where.modules, "idle": where.idle}):
+            freeze_gc()
+            with publish_server_info(
+                places.server, {**about, "modules": options.modules, "idle": options.idle}
+            ):
                 if ready is not None:
-                    found = len(api.session.list_workflows())
+                    workflow_count = len(api.session.list_workflows())
                     ready(
-                        Serving(**about, workflows=found, recovered=recovered, problems=problems, auth=auth)
+                        RunningServer(
+                            **about,
+                            workflows=workflow_count,
+                            recovered=recovered,
+                            problems=problems,
+                            auth=auth,
+                        )
                     )
-                if where.idle is None:
+                if options.idle is None:
                     await stop.wait()
                 else:
-                    await needed(stop, idle(where.idle, api.session, server.has_connections))
+                    await wait_until_stopped_or_idle(
+                        stop, wait_until_server_idle(options.idle, api.session, server.has_connections)
+                    )
 
 
-def settle() -> None:
+def freeze_gc() -> None:
     """What is there for good is not looked through for garbage again and again, while everybody waits."""
     gc.collect()
     gc.freeze()
 
 
-async def needed(stop: asyncio.Event, idle: Awaitable[None]) -> None:
+async def wait_until_stopped_or_idle(stop: asyncio.Event, idle: Awaitable[None]) -> None:
     """Return when a server was told to stop, or is not needed any more."""
     waits = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(idle)]
     try:
@@ -162,54 +172,54 @@ async def needed(stop: asyncio.Event, idle: Awaitable[None]) -> None:
         if waits[1].done():
             waits[1].result()
     finally:
-        for each in waits:
-            each.cancel()
+        for task in waits:
+            task.cancel()
         await asyncio.gather(*waits, return_exceptions=True)
 
 
 @contextlib.asynccontextmanager
-async def opened(
-    places: Places, prepare: Callable[[Session], None] | None
+async def open_project_session(
+    places: ProjectPaths, prepare: Callable[[Session], None] | None
 ) -> AsyncIterator[tuple[Api, list[dict[str, Any]], int]]:
     """The project's session with all its definitions, going on with the runs that were open."""
     async with Session(store=places.store, project=places.folder.parent) as session:
         if prepare is not None:
             prepare(session)
         api = Api(session)
-        problems = await load_all(api)
+        problems = await load_definitions(api)
         recovered = await session.recover()
-        for left in session.engine.left_alone:
-            log.warning("run %s of '%s' is left alone: %s", left.run, left.workflow, left.reason)
+        for skipped in session.engine.left_alone:
+            log.warning("run %s of '%s' is left alone: %s", skipped.run, skipped.workflow, skipped.reason)
         yield api, problems, len(recovered)
 
 
 @contextlib.contextmanager
-def stopping() -> Iterator[asyncio.Event]:
+def stop_on_signals() -> Iterator[asyncio.Event]:
     """An event that SIGTERM and Ctrl-C set. From then on there is only so much time."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    last = threading.Timer(LAST, os._exit, [1])
+    last = threading.Timer(FORCED_EXIT_S, os._exit, [1])
     last.daemon = True
 
-    def asked() -> None:
+    def request_stop() -> None:
         if not stop.is_set():
             stop.set()
             last.start()
 
-    for each in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(each, asked)
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signal_number, request_stop)
     try:
         yield stop
     finally:
         last.cancel()
-        for each in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(each)
+        for signal_number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(signal_number)
 
 
 @contextlib.contextmanager
-def told(path: Path, about: dict[str, Any]) -> Iterator[None]:
+def publish_server_info(path: Path, info: dict[str, Any]) -> Iterator[None]:
     """Write where the server is, for those who may read it, as long as it is there."""
-    about = {**about, "pid": os.getpid(), "version": __version__}
-    write_private(path, json.dumps(sign_server(path, about)))
+    info = {**info, "pid": os.getpid(), "version": __version__}
+    write_private(path, json.dumps(sign_server(path, info)))
     try:
         yield
     finally:

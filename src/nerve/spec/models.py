@@ -22,11 +22,11 @@ Seconds = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
 
 
-class Model(BaseModel):
+class SpecModel(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class RetrySpec(Model):
+class RetrySpec(SpecModel):
     """Try up to `attempts` times in all."""
 
     attempts: Count = 3
@@ -40,7 +40,7 @@ class RetrySpec(Model):
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", UserWarning)  # `schema` is a method of pydantic that nobody uses
 
-    class Expect(Model):
+    class ExpectSpec(SpecModel):
         """A check that the engine makes itself before it believes that a step is done; one of the four."""
 
         file: Text | None = None
@@ -53,7 +53,7 @@ with warnings.catch_warnings():
         """A JSON Schema that the output must fit; beside a file, the JSON in it."""
 
 
-class PermissionsSpec(Model):
+class PermissionsSpec(SpecModel):
     """What the agent may do: patterns of tools, as `Read` or `Bash(git *)`, and what of all others."""
 
     allow: list[Pattern] | None = None
@@ -62,7 +62,7 @@ class PermissionsSpec(Model):
     otherwise: Literal["allow", "ask", "deny"] | None = None
 
 
-class StepLimits(Model):
+class StepLimitsSpec(SpecModel):
     """What a step may spend, in all its attempts; then the run is held until it is raised."""
 
     tokens: Annotated[int, Field(ge=0)] | None = None
@@ -72,7 +72,7 @@ class StepLimits(Model):
     """How often agents are asked."""
 
 
-class NodeBase(Model):
+class NodeBase(SpecModel):
     """What every node may carry."""
 
     id: Name | None = None
@@ -88,10 +88,10 @@ class NodeBase(Model):
     on_error: Literal["fail", "skip"] | Node | None = None
     """What a failure comes to: the failure of what is around it, nothing, or another node instead."""
     effect: Literal["repeat", "once"] | None = None
-    expect: list[Expect] = []
+    expect: list[ExpectSpec] = []
 
 
-class Call(NodeBase):
+class CallSpec(NodeBase):
     """A node, graph, workflow or agent by its name."""
 
     kind: Literal["call"]
@@ -100,10 +100,10 @@ class Call(NodeBase):
     cwd: Text | None = None
     output_schema: dict[str, Any] | None = None
     """The JSON Schema of the answer, which is the output then."""
-    limits: StepLimits | None = None
+    limits: StepLimitsSpec | None = None
 
 
-class Prompt(NodeBase):
+class PromptSpec(NodeBase):
     """A prompt for an agent. It has a `text`, or a `file` whose text is read when the workflow is loaded."""
 
     kind: Literal["prompt"]
@@ -129,14 +129,14 @@ class Prompt(NodeBase):
     """How often the agent may ask its model in one turn, where the provider can bound that."""
     fallback: Name | None = None
     """The provider to ask while the first is limited."""
-    limits: StepLimits | None = None
+    limits: StepLimitsSpec | None = None
     tag: Name | None = None
     """The request id under which the answer is asserted as a fact."""
     detach: bool = False
     """Go on without the answer; a wait for the tag, or the end of the state, joins it."""
 
 
-class Bash(NodeBase):
+class BashSpec(NodeBase):
     """A shell command. Values get in as environment variables, never by being pasted."""
 
     kind: Literal["bash"]
@@ -146,7 +146,7 @@ class Bash(NodeBase):
     env: dict[str, Text] = {}
 
 
-class Gate(NodeBase):
+class GateSpec(NodeBase):
     """A question to a person."""
 
     kind: Literal["gate"]
@@ -163,7 +163,7 @@ class Gate(NodeBase):
     """What it gives: the answer, or an object whose `approved` says whether that was a yes."""
 
 
-class Condition(Model):
+class ConditionSpec(SpecModel):
     """Something in the dataspace to wait for or to test: a signal, the answer to a request, or a fact."""
 
     name: Name | None = None
@@ -176,28 +176,28 @@ class Condition(Model):
     """A pattern: a record in which `?name` captures and `_` matches anything."""
 
 
-class Wait(NodeBase):
+class WaitSpec(NodeBase):
     """A wait for the first of several conditions, or for some seconds.
 
     With `test` it does not wait: it gives whether a condition holds now.
     """
 
     kind: Literal["wait"]
-    any: list[Condition] = []
+    any: list[ConditionSpec] = []
     seconds: Seconds | Expr | None = None
     test: bool = False
     on_timeout: Name | None = None
     """The name that is said to have come when the time is up; without one the wait fails then."""
 
 
-class Graph(NodeBase):
+class GraphSpec(NodeBase):
     """Steps that start when the steps they depend on are done."""
 
     kind: Literal["graph"]
     steps: list[Node]
 
 
-class Sequence(NodeBase):
+class SequenceSpec(NodeBase):
     """One after the other; the output is that of the last."""
 
     kind: Literal["sequence"]
@@ -206,7 +206,7 @@ class Sequence(NodeBase):
     """What to do instead when its own `timeout` is up; every other failure is for `on_error`."""
 
 
-class While(NodeBase):
+class WhileSpec(NodeBase):
     """The body again, while a condition holds."""
 
     kind: Literal["while"]
@@ -216,7 +216,7 @@ class While(NodeBase):
     on_max: Literal["fail", "return"] = "fail"
 
 
-class Loop(NodeBase):
+class LoopSpec(NodeBase):
     """The body a number of times, or until a condition holds."""
 
     kind: Literal["loop"]
@@ -228,7 +228,7 @@ class Loop(NodeBase):
     accumulate: bool = False
 
 
-class Branch(NodeBase):
+class BranchSpec(NodeBase):
     """One of two ways."""
 
     kind: Literal["branch"]
@@ -237,7 +237,7 @@ class Branch(NodeBase):
     otherwise: Node | None = None
 
 
-class Switch(NodeBase):
+class SwitchSpec(NodeBase):
     """One of several ways."""
 
     kind: Literal["switch"]
@@ -256,7 +256,7 @@ class MapSpec(NodeBase):
     require: int | None = None
 
 
-class Reduce(NodeBase):
+class ReduceSpec(NodeBase):
     """One value from a list: an expression over `acc`, `item` and `index`."""
 
     kind: Literal["reduce"]
@@ -265,7 +265,7 @@ class Reduce(NodeBase):
     expression: Expr
 
 
-class Parallel(NodeBase):
+class ParallelSpec(NodeBase):
     """Branches side by side; one failure cancels nobody."""
 
     kind: Literal["parallel"]
@@ -275,14 +275,14 @@ class Parallel(NodeBase):
     """What it gives: the output of each branch by its id, or a list that says how each of them ended."""
 
 
-class Transition(Model):
+class TransitionSpec(SpecModel):
     """A way on, taken when its condition holds; `to` is a state, or null for the end."""
 
     when: Expr | None = None
     to: Name | None = None
 
 
-class State(Model):
+class StateSpec(SpecModel):
     """A named state: a body, and the ways on in the order in which they are tried.
 
     A failed body follows `on_error`. Without it, `after_failure` decides: the machine fails, or `next`
@@ -291,36 +291,36 @@ class State(Model):
 
     name: Name
     body: Node | None = None
-    next: list[Transition] = []
+    next: list[TransitionSpec] = []
     on_error: Name | None = None
     after_failure: Literal["fail", "go_on", "remember"] = "fail"
     terminal: bool = False
 
 
-class Machine(NodeBase):
+class MachineSpec(NodeBase):
     """Named states, each with a body and transitions."""
 
     kind: Literal["machine"]
-    states: list[State]
+    states: list[StateSpec]
     start: Name | None = None
     max_transitions: Annotated[int, Field(ge=0)] = 1000
 
 
-class Goto(NodeBase):
+class GotoSpec(NodeBase):
     """Leaves the body of a state for another state; without one, the machine ends."""
 
     kind: Literal["goto"]
     state: Name | None = None
 
 
-class Transform(NodeBase):
+class TransformSpec(NodeBase):
     """The value of an expression."""
 
     kind: Literal["transform"]
     expression: Expr
 
 
-class Emit(NodeBase):
+class EmitSpec(NodeBase):
     """An event for watchers."""
 
     kind: Literal["emit"]
@@ -328,7 +328,7 @@ class Emit(NodeBase):
     data: dict[str, Json] = {}
 
 
-class Assert(NodeBase):
+class AssertSpec(NodeBase):
     """A fact for the dataspace: a record, or a signal."""
 
     kind: Literal["assert"]
@@ -338,7 +338,7 @@ class Assert(NodeBase):
     value: Json = None
 
 
-class Retract(NodeBase):
+class RetractSpec(NodeBase):
     """Takes back the facts that match a pattern, or a signal."""
 
     kind: Literal["retract"]
@@ -347,43 +347,43 @@ class Retract(NodeBase):
     key: Text | None = None
 
 
-class WorkflowCall(NodeBase):
+class WorkflowCallSpec(NodeBase):
     """A workflow as a child run."""
 
     kind: Literal["workflow"]
     workflow: Name
     input: Json = "{{ given }}"
     params: dict[str, Json] = {}
-    limits: StepLimits | None = None
+    limits: StepLimitsSpec | None = None
 
 
 Node = Annotated[
-    Call
-    | Prompt
-    | Bash
-    | Gate
-    | Wait
-    | Graph
-    | Sequence
-    | While
-    | Loop
-    | Branch
-    | Switch
+    CallSpec
+    | PromptSpec
+    | BashSpec
+    | GateSpec
+    | WaitSpec
+    | GraphSpec
+    | SequenceSpec
+    | WhileSpec
+    | LoopSpec
+    | BranchSpec
+    | SwitchSpec
     | MapSpec
-    | Reduce
-    | Parallel
-    | Machine
-    | Goto
-    | Transform
-    | Emit
-    | Assert
-    | Retract
-    | WorkflowCall,
+    | ReduceSpec
+    | ParallelSpec
+    | MachineSpec
+    | GotoSpec
+    | TransformSpec
+    | EmitSpec
+    | AssertSpec
+    | RetractSpec
+    | WorkflowCallSpec,
     Field(discriminator="kind"),
 ]
 
 
-class Input(Model):
+class InputSpec(SpecModel):
     """A declared input."""
 
     type: Literal["string", "number", "integer", "boolean", "array", "object", "any"] = "string"
@@ -393,7 +393,7 @@ class Input(Model):
     choices: list[Json] | None = None
 
 
-class LimitsSpec(Model):
+class LimitsSpec(SpecModel):
     """How far a run may go; see `nerve.core.limits`."""
 
     steps: Annotated[int, Field(ge=0)] | None = None
@@ -407,12 +407,12 @@ class LimitsSpec(Model):
     agents: Annotated[int, Field(ge=0)] | None = None
 
 
-class WorkflowSpec(Model):
+class WorkflowSpec(SpecModel):
     """A workflow, whatever it was written in."""
 
     name: Name
     description: str = ""
-    inputs: dict[str, Input] = {}
+    inputs: dict[str, InputSpec] = {}
     limits: LimitsSpec = LimitsSpec()
     provider: Name | None = None
     """The provider of prompts that name neither an agent nor a provider."""
@@ -426,7 +426,7 @@ class WorkflowSpec(Model):
 
 
 for model in list(globals().values()):
-    if isinstance(model, type) and issubclass(model, Model):
+    if isinstance(model, type) and issubclass(model, SpecModel):
         model.model_rebuild()
 
 KINDS: dict[str, type[NodeBase]] = {

@@ -10,20 +10,20 @@ from typing import Any
 
 from nerve.core.result import Result, was_skipped
 
-NAMES = frozenset(
+EXPRESSION_NAMES = frozenset(
     {"input", "inputs", "given", "steps", "results", "context", "roles", "run", "iteration"}
     | {"item", "index", "acc", "args", "output"}
 )
 """Every name that some expression may use; the last five only where the spec says so."""
 
 
-def artifacts_in(folder: str) -> str:
+def artifacts_directory(folder: str) -> str:
     """Where runs of a definition from a folder of the project have their artifacts, in the project."""
     return f"{folder or '.nerve'}/artifacts"
 
 
 @dataclass(slots=True)
-class Facts:
+class RunVariables:
     """What a run tells about itself."""
 
     id: str = ""
@@ -35,28 +35,28 @@ class Facts:
 
     @property
     def artifacts(self) -> str:
-        return f"{artifacts_in(self.folder)}/{self.id}"
+        return f"{artifacts_directory(self.folder)}/{self.id}"
 
     def to_dict(self) -> dict[str, str]:
-        told = {name: getattr(self, name) for name in self.__slots__}
-        return {**told, "label": self.label or self.id, "artifacts": self.artifacts}
+        values = {name: getattr(self, name) for name in self.__slots__}
+        return {**values, "label": self.label or self.id, "artifacts": self.artifacts}
 
 
 @dataclass(slots=True)
-class Way:
+class PendingGoto:
     """Whether a `goto` is on its way out of the body of its state, and where to."""
 
-    leaving: bool = False
+    is_leaving: bool = False
     target: str | None = None
 
 
 @dataclass(slots=True)
-class Sent:
+class PendingPrompt:
     """A prompt that was sent and is not joined yet."""
 
     task: asyncio.Task[Result]
     path: str
-    overdue: bool = False
+    is_overdue: bool = False
     """Whether the time of a wait for its answer was up: it is stopped when its state is left."""
 
 
@@ -69,9 +69,9 @@ class Scope:
 
     input: Any = None
     inputs: Mapping[str, Any] = field(default_factory=dict)
-    facts: Facts = field(default_factory=Facts)
-    initial: Mapping[str, Any] = field(default_factory=dict)
-    done: MutableMapping[str, Result] = field(default_factory=dict)
+    run_variables: RunVariables = field(default_factory=RunVariables)
+    initial_context: Mapping[str, Any] = field(default_factory=dict)
+    results: MutableMapping[str, Result] = field(default_factory=dict)
     roles: dict[str, Any] = field(default_factory=dict)
     threads: dict[tuple[str, str], str] = field(default_factory=dict)
     """The conversations with agents that can be gone on with, by their providers and names."""
@@ -79,63 +79,63 @@ class Scope:
     model: str | None = None
     hyphens: frozenset[str] = frozenset()
     """The ids with hyphens, which expressions may write as they are."""
-    given: dict[str, Any] = field(default_factory=dict)
+    local_values: dict[str, Any] = field(default_factory=dict)
     """`item` and `index` of the map around, and the `iteration` of the loop."""
-    way: Way = field(default_factory=Way)
-    detached: dict[str, Sent] = field(default_factory=dict)
+    pending_goto: PendingGoto = field(default_factory=PendingGoto)
+    pending_prompts: dict[str, PendingPrompt] = field(default_factory=dict)
     """Prompts that were sent and are not joined yet, by their tags."""
-    asked: dict[str, str] = field(default_factory=dict)
+    role_by_tag: dict[str, str] = field(default_factory=dict)
     """Who was asked under each tag."""
-    answered: set[str] = field(default_factory=set)
+    answered_tags: set[str] = field(default_factory=set)
     """The tags of those whose own agent has answered."""
-    heard: set[str] = field(default_factory=set)
+    awaited_tags: set[str] = field(default_factory=set)
     """The tags whose answers somebody has waited for."""
-    talking: dict[str, asyncio.Task[Result]] = field(default_factory=dict)
+    detached_tasks: dict[str, asyncio.Task[Result]] = field(default_factory=dict)
     """The last prompt that was sent into a conversation and not waited for."""
-    place: str = ""
+    item_path: str = ""
     """Which item of which map this is, so that tags in one are not those in another."""
 
-    def inside(self, item: Any, index: int) -> Scope:
+    def for_map_item(self, item: Any, index: int) -> Scope:
         """The scope of one item of a map: its results and its conversations are its own."""
         return replace(
-            self.beside(),
-            done=ChainMap({}, self.done),
-            given={**self.given, "item": item, "index": index},
-            detached={},
-            answered=set(),
-            heard=set(),
-            place=f"{self.place}[{index}]",
+            self.for_branch(),
+            results=ChainMap({}, self.results),
+            local_values={**self.local_values, "item": item, "index": index},
+            pending_prompts={},
+            answered_tags=set(),
+            awaited_tags=set(),
+            item_path=f"{self.item_path}[{index}]",
         )
 
-    def beside(self) -> Scope:
+    def for_branch(self) -> Scope:
         """The scope of a branch beside others: its conversations are its own, all else is shared."""
-        return replace(self, threads={}, talking={}, way=Way())
+        return replace(self, threads={}, detached_tasks={}, pending_goto=PendingGoto())
 
-    def turning(self) -> Scope:
+    def for_iteration(self) -> Scope:
         """The scope of the body of a loop, which is this one and knows which iteration it is."""
-        return replace(self, given={**self.given, "iteration": 0})
+        return replace(self, local_values={**self.local_values, "iteration": 0})
 
     def record(self, id: str | None, result: Result) -> None:
         if id is not None:
-            self.done[id] = result
+            self.results[id] = result
 
-    def sight(self, **given: Any) -> Sight:
-        return Sight(self, {**self.given, **given} if self.given else given)
+    def view(self, **given: Any) -> ScopeView:
+        return ScopeView(self, {**self.local_values, **given} if self.local_values else given)
 
     def goto(self, state: str | None) -> None:
-        self.way.leaving, self.way.target = True, state
+        self.pending_goto.is_leaving, self.pending_goto.target = True, state
 
 
-class View(Mapping[str, Any]):
+class LazyMapping(Mapping[str, Any]):
     """A mapping made when it is looked at: nothing is copied that no expression reads."""
 
-    __slots__ = ("_keys", "_look")
+    __slots__ = ("_get_item", "_keys")
 
-    def __init__(self, keys: Callable[[], Any], look: Callable[[str], Any]) -> None:
-        self._keys, self._look = keys, look
+    def __init__(self, keys: Callable[[], Any], get_item: Callable[[str], Any]) -> None:
+        self._keys, self._get_item = keys, get_item
 
     def __getitem__(self, key: str) -> Any:
-        return self._look(key)
+        return self._get_item(key)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._keys())
@@ -144,74 +144,76 @@ class View(Mapping[str, Any]):
         return len(self._keys())
 
 
-class Sight(Mapping[str, Any]):
+class ScopeView(Mapping[str, Any]):
     """The names in sight at one place of a workflow."""
 
-    __slots__ = ("_given", "scope")
+    __slots__ = ("_local_values", "scope")
 
-    def __init__(self, scope: Scope, given: dict[str, Any]) -> None:
-        self.scope, self._given = scope, given
+    def __init__(self, scope: Scope, local_values: dict[str, Any]) -> None:
+        self.scope, self._local_values = scope, local_values
 
     def __getitem__(self, name: str) -> Any:
-        given = self._given
-        return given[name] if name in given else SEEN[name](self.scope)
+        local_values = self._local_values
+        return local_values[name] if name in local_values else VISIBLE_NAMES[name](self.scope)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._given or name in SEEN
+        return name in self._local_values or name in VISIBLE_NAMES
 
     def __iter__(self) -> Iterator[str]:
-        return iter({**SEEN, **self._given})
+        return iter({**VISIBLE_NAMES, **self._local_values})
 
     def __len__(self) -> int:
-        return len({**SEEN, **self._given})
+        return len({**VISIBLE_NAMES, **self._local_values})
 
-    def also(self, **given: Any) -> Sight:
-        return Sight(self.scope, {**self._given, **given})
+    def with_values(self, **given: Any) -> ScopeView:
+        return ScopeView(self.scope, {**self._local_values, **given})
 
 
-def steps(scope: Scope) -> View:
+def steps_view(scope: Scope) -> LazyMapping:
     """`steps.<id>`: how each step ended."""
-    return View(lambda: list(scope.done), lambda id: step(scope.done[id]))
+    return LazyMapping(lambda: list(scope.results), lambda id: step_view(scope.results[id]))
 
 
-def step(result: Result) -> dict[str, Any]:
+def step_view(result: Result) -> dict[str, Any]:
     return {
-        "status": status(result),
-        "success": succeeded(result),
+        "status": step_status(result),
+        "success": is_step_success(result),
         "output": result.output,
-        "error": error(result),
+        "error": visible_error(result),
         "attributes": result.attributes,
     }
 
 
-def succeeded(result: Result) -> bool:
+def is_step_success(result: Result) -> bool:
     """Whether a step ended well, and what it gave does not say otherwise with a `success` of its own.
 
     A failure that was skipped is none for what comes after it, but it can be seen.
     """
-    return ended_well(result) and result.data.get("success") is not False
+    return has_ended_well(result) and result.data.get("success") is not False
 
 
-def ended_well(result: Result) -> bool:
+def has_ended_well(result: Result) -> bool:
     return result.success and not {"skipped", "error_type"} <= result.attributes.keys()
 
 
-def error(result: Result) -> Any:
-    return result.get("error") if not result.success or ended_well(result) else result.attributes["skipped"]
+def visible_error(result: Result) -> Any:
+    return (
+        result.get("error") if not result.success or has_ended_well(result) else result.attributes["skipped"]
+    )
 
 
-def status(result: Result) -> str:
+def step_status(result: Result) -> str:
     if was_skipped(result):
         return "skipped"
     return "completed" if result.success else "failed"
 
 
-def results(scope: Scope) -> View:
+def results_view(scope: Scope) -> LazyMapping:
     """`results.<id>`: what each step gave; of one that failed also its error."""
-    return View(lambda: list(scope.done), lambda id: given_by(scope.done[id]))
+    return LazyMapping(lambda: list(scope.results), lambda id: step_output(scope.results[id]))
 
 
-def given_by(result: Result) -> Any:
+def step_output(result: Result) -> Any:
     """What a step gave. A failure has its `error`, beside the keys of an object or the other `output`.
 
     The report of a parallel is a list, and says itself which parts failed.
@@ -224,40 +226,40 @@ def given_by(result: Result) -> Any:
     return {"error": result.error} | ({} if output in (None, "") else {"output": output})
 
 
-def context(scope: Scope) -> View:
+def context_view(scope: Scope) -> LazyMapping:
     """`context.<id>`: a step's success first, then its data; before it has run, the initial context.
 
     JSON that a step gave as text is looked into like an object.
     """
 
     def look(id: str) -> Any:
-        return flat(scope.done[id]) if id in scope.done else scope.initial[id]
+        return flat_result(scope.results[id]) if id in scope.results else scope.initial_context[id]
 
-    return View(lambda: list({**scope.initial, **scope.done}), look)
-
-
-def flat(result: Result) -> dict[str, Any]:
-    told = {"output": result.output, "error": error(result)}
-    return {**told, **result.attributes, **result.data, "success": succeeded(result)}
+    return LazyMapping(lambda: list({**scope.initial_context, **scope.results}), look)
 
 
-def roles(scope: Scope) -> View:
+def flat_result(result: Result) -> dict[str, Any]:
+    fields = {"output": result.output, "error": visible_error(result)}
+    return {**fields, **result.attributes, **result.data, "success": is_step_success(result)}
+
+
+def roles_view(scope: Scope) -> LazyMapping:
     """`roles.<name>`: what a role answered last; empty if it answered nothing."""
 
     def look(role: str) -> Any:
-        said = scope.roles.get(role)
-        return "" if said is None else said
+        answer = scope.roles.get(role)
+        return "" if answer is None else answer
 
-    return View(lambda: list(scope.roles), look)
+    return LazyMapping(lambda: list(scope.roles), look)
 
 
-SEEN: dict[str, Callable[[Scope], Any]] = {
+VISIBLE_NAMES: dict[str, Callable[[Scope], Any]] = {
     "input": lambda scope: scope.input,
     "inputs": lambda scope: scope.inputs,
-    "steps": steps,
-    "results": results,
-    "context": context,
-    "roles": roles,
-    "run": lambda scope: scope.facts.to_dict(),
+    "steps": steps_view,
+    "results": results_view,
+    "context": context_view,
+    "roles": roles_view,
+    "run": lambda scope: scope.run_variables.to_dict(),
 }
 """What can always be seen, and how."""

@@ -7,7 +7,7 @@ import unicodedata
 from hashlib import sha256
 
 
-def slug(name: str) -> str:
+def slugify(name: str) -> str:
     """A name as an id; one that is an id already stays as it is.
 
     Letters lose their accents. A name with letters that no id can have gets a number of its own, so that
@@ -16,8 +16,8 @@ def slug(name: str) -> str:
     if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", name):
         return name
     plain = unicodedata.normalize("NFKD", name.casefold())
-    made = re.sub(r"[^a-z0-9_]+", "-", "".join(c for c in plain if not unicodedata.combining(c))).strip("-")
-    lost = not made or any(c.isalnum() and not c.isascii() for c in plain)
-    own = [sha256(name.encode(errors="surrogatepass")).hexdigest()[:8]] if lost else []
-    begin = [] if made[:1].isalpha() else ["w"]
-    return "-".join([*begin, *filter(None, [made]), *own])
+    base = re.sub(r"[^a-z0-9_]+", "-", "".join(c for c in plain if not unicodedata.combining(c))).strip("-")
+    is_lossy = not base or any(c.isalnum() and not c.isascii() for c in plain)
+    suffix = [sha256(name.encode(errors="surrogatepass")).hexdigest()[:8]] if is_lossy else []
+    prefix = [] if base[:1].isalpha() else ["w"]
+    return "-".join([*prefix, *filter(None, [base]), *suffix])

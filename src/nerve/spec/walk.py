@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from nerve.spec import models
-from nerve.spec.source import Loc
+from nerve.text.source import Loc
 
-ItemNames = frozenset({"item", "index"})
-INSIDE = {
-    "map": ItemNames,
+ITEM_NAMES = frozenset({"item", "index"})
+NAMES_IN_BODY = {
+    "map": ITEM_NAMES,
     "while": frozenset({"iteration"}),
     "loop": frozenset({"iteration"}),
 }
@@ -20,13 +20,13 @@ INSIDE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SpecNode:
     """A node of a spec, the way to it, and what stands around it, outermost first."""
 
     spec: models.NodeBase
     loc: Loc
-    above: tuple[Found, ...] = ()
-    extra: frozenset[str] = frozenset()
+    ancestors: tuple[SpecNode, ...] = ()
+    extra_names: frozenset[str] = frozenset()
     """The names its expressions see beside those that are always in sight."""
 
     @property
@@ -38,164 +38,166 @@ class Found:
         return self.spec.id or self.kind
 
 
-def walk(node: models.NodeBase, loc: Loc = ("body",)) -> Iterator[Found]:
+def walk_spec(node: models.NodeBase, loc: Loc = ("body",)) -> Iterator[SpecNode]:
     """A node and all below it, each before its parts."""
-    yield from _below(Found(node, loc))
+    yield from _walk_below(SpecNode(node, loc))
 
 
-def _below(found: Found) -> Iterator[Found]:
-    yield found
-    above = (*found.above, found)
-    for loc, part in parts(found.spec):
-        extra = found.extra | (INSIDE.get(found.kind, frozenset()) if loc == ("body",) else frozenset())
-        yield from _below(Found(part, found.loc + loc, above, extra))
+def _walk_below(spec_node: SpecNode) -> Iterator[SpecNode]:
+    yield spec_node
+    ancestors = (*spec_node.ancestors, spec_node)
+    for loc, part in child_specs(spec_node.spec):
+        extra = spec_node.extra_names | (
+            NAMES_IN_BODY.get(spec_node.kind, frozenset()) if loc == ("body",) else frozenset()
+        )
+        yield from _walk_below(SpecNode(part, spec_node.loc + loc, ancestors, extra))
 
 
-def hyphens(spec: models.WorkflowSpec, found: Iterable[Found]) -> frozenset[str]:
+def hyphenated_names(spec: models.WorkflowSpec, spec_nodes: Iterable[SpecNode]) -> frozenset[str]:
     """The names with hyphens, which expressions may write as they are: ids, and keys of the context."""
-    names = itertools.chain((each.spec.id for each in found), spec.context)
+    names = itertools.chain((spec_node.spec.id for spec_node in spec_nodes), spec.context)
     return frozenset(name for name in names if name and "-" in name)
 
 
-def parts(node: models.NodeBase) -> Iterator[tuple[Loc, models.NodeBase]]:
+def child_specs(node: models.NodeBase) -> Iterator[tuple[Loc, models.NodeBase]]:
     """The nodes inside a node, with the way to each."""
     match node:
-        case models.Graph() | models.Sequence():
+        case models.GraphSpec() | models.SequenceSpec():
             yield from ((("steps", n), step) for n, step in enumerate(node.steps))
-        case models.Parallel():
+        case models.ParallelSpec():
             yield from ((("branches", n), part) for n, part in enumerate(node.branches))
-        case models.While() | models.Loop() | models.MapSpec():
+        case models.WhileSpec() | models.LoopSpec() | models.MapSpec():
             yield ("body",), node.body
-        case models.Branch():
+        case models.BranchSpec():
             yield ("then",), node.then
             if node.otherwise is not None:
                 yield ("otherwise",), node.otherwise
-        case models.Switch():
+        case models.SwitchSpec():
             yield from ((("cases", key), case) for key, case in node.cases.items())
             if node.default is not None:
                 yield ("default",), node.default
-        case models.Machine():
+        case models.MachineSpec():
             for n, state in enumerate(node.states):
                 if state.body is not None:
                     yield ("states", n, "body"), state.body
-    if isinstance(node, models.Sequence) and isinstance(node.on_timeout, models.NodeBase):
+    if isinstance(node, models.SequenceSpec) and isinstance(node.on_timeout, models.NodeBase):
         yield ("on_timeout",), node.on_timeout
     if isinstance(node.on_error, models.NodeBase):
         yield ("on_error",), node.on_error
 
 
-Way = Literal["expression", "template", "command", "prompt"]
+TextKind = Literal["expression", "template", "command", "prompt"]
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class EmbeddedText:
     """An expression or a template in a node, the way to it from there, and what else it sees."""
 
     loc: Loc
     source: str
-    way: Way = "expression"
-    extra: frozenset[str] = frozenset()
+    kind: TextKind = "expression"
+    extra_names: frozenset[str] = frozenset()
     variables: frozenset[str] = frozenset()
     """Of a command: the variables of its environment that hold values."""
 
 
-def written(node: models.NodeBase) -> Iterator[Written]:
+def embedded_texts(node: models.NodeBase) -> Iterator[EmbeddedText]:
     """Everything in a node itself, and not in its parts, that is evaluated when it runs."""
     if node.when is not None:
-        yield Written(("when",), node.when)
+        yield EmbeddedText(("when",), node.when)
     for n, check in enumerate(node.expect):
         output = frozenset({"output"})
         if check.condition is not None:
-            yield Written(("expect", n, "condition"), check.condition, extra=output)
+            yield EmbeddedText(("expect", n, "condition"), check.condition, extra_names=output)
         if check.file is not None:
-            yield Written(("expect", n, "file"), check.file, "template", output)
+            yield EmbeddedText(("expect", n, "file"), check.file, "template", output)
         if check.command is not None:
-            yield Written(("expect", n, "command"), check.command, "command", output)
-    yield from _own(node)
+            yield EmbeddedText(("expect", n, "command"), check.command, "command", output)
+    yield from _own_texts(node)
 
 
-def _own(node: models.NodeBase) -> Iterator[Written]:
+def _own_texts(node: models.NodeBase) -> Iterator[EmbeddedText]:
     match node:
-        case models.Call():
-            yield from templates(("input",), node.input)
-        case models.WorkflowCall():
-            yield from templates(("input",), node.input)
-            yield from templates(("params",), node.params)
-        case models.Prompt():
-            yield from templates(("args",), node.args)
+        case models.CallSpec():
+            yield from find_templates(("input",), node.input)
+        case models.WorkflowCallSpec():
+            yield from find_templates(("input",), node.input)
+            yield from find_templates(("params",), node.params)
+        case models.PromptSpec():
+            yield from find_templates(("args",), node.args)
             if node.text is not None:
-                yield Written(("text",), node.text, "prompt", frozenset({"args"}))
-        case models.Bash():
-            yield Written(("command",), node.command, "command", variables=filled_variables(node))
-            yield from templates(("input",), node.input)
-            yield from templates(("env",), node.env)
-            yield from templates(("cwd",), node.cwd)
-        case models.Gate():
-            yield Written(("prompt",), node.prompt, "template")
-        case models.Wait():
+                yield EmbeddedText(("text",), node.text, "prompt", frozenset({"args"}))
+        case models.BashSpec():
+            yield EmbeddedText(("command",), node.command, "command", variables=filled_variables(node))
+            yield from find_templates(("input",), node.input)
+            yield from find_templates(("env",), node.env)
+            yield from find_templates(("cwd",), node.cwd)
+        case models.GateSpec():
+            yield EmbeddedText(("prompt",), node.prompt, "template")
+        case models.WaitSpec():
             if isinstance(node.seconds, str):
-                yield Written(("seconds",), node.seconds)
+                yield EmbeddedText(("seconds",), node.seconds)
             for n, condition in enumerate(node.any):
                 for key in ("signal", "key", "fact"):
-                    yield from templates(("any", n, key), getattr(condition, key))
-        case models.While():
-            yield Written(("condition",), node.condition, extra=frozenset({"iteration"}))
-        case models.Loop():
+                    yield from find_templates(("any", n, key), getattr(condition, key))
+        case models.WhileSpec():
+            yield EmbeddedText(("condition",), node.condition, extra_names=frozenset({"iteration"}))
+        case models.LoopSpec():
             if node.until is not None:
-                yield Written(("until",), node.until, extra=frozenset({"iteration"}))
+                yield EmbeddedText(("until",), node.until, extra_names=frozenset({"iteration"}))
             if isinstance(node.times, str):
-                yield Written(("times",), node.times)
-        case models.Branch():
-            yield Written(("condition",), node.condition)
-        case models.Switch():
-            yield Written(("key",), node.key)
+                yield EmbeddedText(("times",), node.times)
+        case models.BranchSpec():
+            yield EmbeddedText(("condition",), node.condition)
+        case models.SwitchSpec():
+            yield EmbeddedText(("key",), node.key)
         case models.MapSpec():
-            yield Written(("over",), node.over)
-        case models.Reduce():
-            yield Written(("over",), node.over)
-            yield Written(("expression",), node.expression, extra=frozenset({"acc"}) | ItemNames)
-            yield from templates(("initial",), node.initial)
-        case models.Transform():
-            yield Written(("expression",), node.expression)
-        case models.Emit():
-            yield from templates(("data",), node.data)
-        case models.Assert():
+            yield EmbeddedText(("over",), node.over)
+        case models.ReduceSpec():
+            yield EmbeddedText(("over",), node.over)
+            yield EmbeddedText(("expression",), node.expression, extra_names=frozenset({"acc"}) | ITEM_NAMES)
+            yield from find_templates(("initial",), node.initial)
+        case models.TransformSpec():
+            yield EmbeddedText(("expression",), node.expression)
+        case models.EmitSpec():
+            yield from find_templates(("data",), node.data)
+        case models.AssertSpec():
             for key in ("fact", "signal", "key", "value"):
-                yield from templates((key,), getattr(node, key))
-        case models.Retract():
+                yield from find_templates((key,), getattr(node, key))
+        case models.RetractSpec():
             for key in ("fact", "signal", "key"):
-                yield from templates((key,), getattr(node, key))
-        case models.Machine():
+                yield from find_templates((key,), getattr(node, key))
+        case models.MachineSpec():
             for n, state in enumerate(node.states):
-                for m, way in enumerate(state.next):
-                    if way.when is not None:
-                        yield Written(("states", n, "next", m, "when"), way.when)
+                for m, transition in enumerate(state.next):
+                    if transition.when is not None:
+                        yield EmbeddedText(("states", n, "next", m, "when"), transition.when)
 
 
-def filled_variables(node: models.Bash) -> frozenset[str]:
+def filled_variables(node: models.BashSpec) -> frozenset[str]:
     """The variables of a command's environment that hold values; the run's own id and folder are none."""
-    own = ("{{ run.id }}", "{{ run.artifacts }}")
-    return frozenset(name for name, value in node.env.items() if "{{" in value and value not in own)
+    run_templates = ("{{ run.id }}", "{{ run.artifacts }}")
+    return frozenset(name for name, value in node.env.items() if "{{" in value and value not in run_templates)
 
 
-def templates(loc: Loc, value: Any) -> Iterator[Written]:
+def find_templates(loc: Loc, value: Any) -> Iterator[EmbeddedText]:
     """The strings of a JSON value that have something to fill in."""
     if isinstance(value, str):
         if "{{" in value:
-            yield Written(loc, value, "template")
+            yield EmbeddedText(loc, value, "template")
     elif isinstance(value, dict):
         for key, item in value.items():
-            yield from templates((*loc, key), item)
+            yield from find_templates((*loc, key), item)
     elif isinstance(value, list):
         for n, item in enumerate(value):
-            yield from templates((*loc, n), item)
+            yield from find_templates((*loc, n), item)
 
 
-def steps_of(body: models.NodeBase) -> list[str]:
+def visible_steps(body: models.NodeBase) -> list[str]:
     """The steps that a body shows before it runs."""
     match body:
-        case models.Machine(states=states):
+        case models.MachineSpec(states=states):
             return [state.name for state in states]
-        case models.Sequence(steps=steps) | models.Graph(steps=steps):
+        case models.SequenceSpec(steps=steps) | models.GraphSpec(steps=steps):
             return [step.id for step in steps if step.id]
     return [body.id] if body.id else []

@@ -7,5 +7,5 @@ from nerve.store.port import RunRow, Store
 
 def active_run(store: Store, conversation: str) -> RunRow | None:
     """The latest run of a conversation that has not ended."""
-    running = [row for row in store.runs(conversation=conversation) if row.ended is None]
-    return running[-1] if running else None
+    open_runs = [row for row in store.runs(conversation=conversation) if row.ended is None]
+    return open_runs[-1] if open_runs else None

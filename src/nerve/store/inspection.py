@@ -10,16 +10,16 @@ from typing import NamedTuple, cast
 import apsw
 
 from nerve.errors import JournalBroken
-from nerve.store import chain, migrations
-from nerve.store.connection import open_reader
-from nerve.store.port import Row, RunRow
+from nerve.store import hash_chain, migrations
+from nerve.store.port import EventRow, RunRow
+from nerve.store.sqlite_connection import open_reader
 from nerve.store.statements import SQL
 
-MESSAGES = 100
+MAX_MESSAGES = 100
 """How many messages of SQLite's own check are given."""
 
-RESTORE = "Restore the file from a backup."
-REINDEX = "Stop the server, then rebuild the indexes: sqlite3 {file} REINDEX"
+RESTORE_FIX = "Restore the file from a backup."
+REINDEX_FIX = "Stop the server, then rebuild the indexes: sqlite3 {file} REINDEX"
 
 RUN_INDEXES = {
     "runs_by_state": "find_run_by_state",
@@ -30,11 +30,11 @@ RUN_INDEXES = {
 }
 """The indexes of runs, and the statement that finds a run by each, if it is in it."""
 
-CompareRow = Callable[[RunRow, Row, Row], Iterable[str]]
+CompareRow = Callable[[RunRow, EventRow, EventRow], Iterable[str]]
 """What is wrong with the row of a run, by the first and the last event of its journal."""
 
 
-class Damage(NamedTuple):
+class StoreDamage(NamedTuple):
     """One thing that is wrong with a store, and with which run."""
 
     run: str | None
@@ -42,7 +42,7 @@ class Damage(NamedTuple):
     fix: str
 
 
-class Inspection:
+class StoreInspection:
     """Checks a file through a connection that only reads, also while a server writes to it.
 
     It holds one event in memory at a time, and each run is read as it is at one moment.
@@ -50,88 +50,92 @@ class Inspection:
 
     def __init__(self, file: Path, compare_row: CompareRow) -> None:
         self.file, self._compare_row = file, compare_row
-        self.runs = self.events = 0
+        self.run_count = self.event_count = 0
         """How many were checked so far."""
 
-    def find_damage(self) -> Iterator[Damage]:
+    def find_damage(self) -> Iterator[StoreDamage]:
         with closing(open_reader(self.file, None)) as db:
-            migrations.check(db, self.file)
+            migrations.check_store_version(db, self.file)
             yield from self._check_pages(db)
-            yield from self._guarded(None, self._check_runs(db))
-            yield from self._guarded(None, self._check_strays(db))
+            yield from self._report_unreadable(None, self._check_runs(db))
+            yield from self._report_unreadable(None, self._check_strays(db))
 
-    def _check_pages(self, db: apsw.Connection) -> Iterator[Damage]:
+    def _check_pages(self, db: apsw.Connection) -> Iterator[StoreDamage]:
         try:
-            messages = [text for (text,) in db.execute(SQL["integrity_check"].format(MESSAGES))]
+            messages = [text for (text,) in db.execute(SQL["integrity_check"].format(MAX_MESSAGES))]
         except apsw.Error as error:
             messages = [str(error)]
         for message in messages:
             if message != "ok":
-                index = "index" in message
-                yield Damage(None, message, REINDEX.format(file=self.file) if index else RESTORE)
+                is_index = "index" in message
+                yield StoreDamage(
+                    None, message, REINDEX_FIX.format(file=self.file) if is_index else RESTORE_FIX
+                )
 
-    def _check_runs(self, db: apsw.Connection) -> Iterator[Damage]:
+    def _check_runs(self, db: apsw.Connection) -> Iterator[StoreDamage]:
         after: str | None = ""
         while (after := db.execute(SQL["select_next_run"], (after,)).get) is not None:
-            self.runs += 1
+            self.run_count += 1
             with db:  # at one moment, though a server may write
-                yield from self._guarded(after, self._check_run(db, after))
+                yield from self._report_unreadable(after, self._check_run(db, after))
 
-    def _check_strays(self, db: apsw.Connection) -> Iterator[Damage]:
+    def _check_strays(self, db: apsw.Connection) -> Iterator[StoreDamage]:
         """Journals whose run is not in the table of runs: no list shows them, and none is recovered."""
         after: str | None = ""
         while (after := db.execute(SQL["select_next_journal"], (after,)).get) is not None:
             with db:
                 known = db.execute(SQL["select_reach"], (after,)).get is not None
                 if not known and db.execute(SQL["select_is_deleted"], (after,)).get is None:
-                    yield Damage(after, "it has a journal, and is missing from the table of runs", RESTORE)
+                    yield StoreDamage(
+                        after, "it has a journal, and is missing from the table of runs", RESTORE_FIX
+                    )
 
-    def _guarded(self, run: str | None, found: Iterator[Damage]) -> Iterator[Damage]:
+    def _report_unreadable(self, run: str | None, damages: Iterator[StoreDamage]) -> Iterator[StoreDamage]:
         """What cannot be read at all is damage, too, and ends only this part of the check."""
         try:
-            yield from found
+            yield from damages
         except JournalBroken as error:
-            yield Damage(run, f"event {error.seq} is not what was written", RESTORE)
+            yield StoreDamage(run, f"event {error.seq} is not what was written", RESTORE_FIX)
         except (apsw.Error, UnicodeDecodeError) as error:
-            yield Damage(run, f"it cannot be read: {error}", RESTORE)
+            yield StoreDamage(run, f"it cannot be read: {error}", RESTORE_FIX)
 
-    def _check_run(self, db: apsw.Connection, run: str) -> Iterator[Damage]:
+    def _check_run(self, db: apsw.Connection, run: str) -> Iterator[StoreDamage]:
         *columns, reach = db.execute(SQL["select_whole_run"], (run,)).fetchone() or (None,)
         if not columns:
             return  # it was deleted since its name was read
         row = RunRow(*columns)
         yield from self._check_indexes(db, row)
         if row.definition is not None and db.execute(SQL["has_definition"], (row.definition,)).get is None:
-            yield Damage(run, f"its definition {row.definition} is missing", RESTORE)
-        first: Row | None = None
-        last: Row | None = None
+            yield StoreDamage(run, f"its definition {row.definition} is missing", RESTORE_FIX)
+        first: EventRow | None = None
+        last: EventRow | None = None
         stored = db.execute(SQL["select_events"], (run, 0, 2**62))
         with closing(stored):
-            rows = cast("Iterator[chain.Stored]", stored)
-            for last in chain.verify(run, 0, rows, lambda hash: _blob(db, hash), reach or 0):
+            rows = cast("Iterator[hash_chain.StoredEvent]", stored)
+            for last in hash_chain.verify_rows(run, 0, rows, lambda hash: _read_blob(db, hash), reach or 0):
                 first = first or last
-                self.events += 1
+                self.event_count += 1
                 yield from self._check_settled(db, run, last)
         if first is not None and last is not None:
             for problem in self._compare_row(row, first, last):
-                yield Damage(run, problem, RESTORE)
+                yield StoreDamage(run, problem, RESTORE_FIX)
 
-    def _check_indexes(self, db: apsw.Connection, row: RunRow) -> Iterator[Damage]:
+    def _check_indexes(self, db: apsw.Connection, row: RunRow) -> Iterator[StoreDamage]:
         for index, name in RUN_INDEXES.items():
             if db.execute(SQL[name], row._asdict()).get is None:
                 message = (
                     f"it is missing from the index {index}, so it may be left out of lists and of recovery"
                 )
-                yield Damage(row.run, message, REINDEX.format(file=self.file))
+                yield StoreDamage(row.run, message, REINDEX_FIX.format(file=self.file))
 
-    def _check_settled(self, db: apsw.Connection, run: str, event: Row) -> Iterator[Damage]:
+    def _check_settled(self, db: apsw.Connection, run: str, event: EventRow) -> Iterator[StoreDamage]:
         if event.settles is None or db.execute(SQL["find_settling"], (run, event.settles)).get == event.seq:
             return
         message = (
             f"event {event.seq} is missing from the index events_settled, so its path could be settled twice"
         )
-        yield Damage(run, message, REINDEX.format(file=self.file))
+        yield StoreDamage(run, message, REINDEX_FIX.format(file=self.file))
 
 
-def _blob(db: apsw.Connection, hash: bytes) -> bytes | None:
+def _read_blob(db: apsw.Connection, hash: bytes) -> bytes | None:
     return cast("bytes | None", db.execute(SQL["select_blob"], (hash,)).get)

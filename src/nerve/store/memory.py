@@ -9,16 +9,16 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 
 from nerve.errors import Conflict, StoreError
-from nerve.store import refusals
+from nerve.store import refusal_messages
 from nerve.store.port import (
-    EMPTIABLE,
-    EMPTIED,
+    EMPTIABLE_TYPE,
+    EMPTIED_DATA,
     Append,
     Definition,
+    EventRow,
     FactRow,
     MessageRow,
     ReplyRow,
-    Row,
     RunRow,
 )
 
@@ -28,8 +28,8 @@ class MemoryStore:
     loss = None
 
     def __init__(self) -> None:
-        self._journals: dict[str, list[Row]] = {}
-        self._settled: dict[tuple[str, str], int] = {}
+        self._journals: dict[str, list[EventRow]] = {}
+        self._settled_paths: dict[tuple[str, str], int] = {}
         self._runs: dict[str, RunRow] = {}
         self._keys: dict[tuple[str, str], str] = {}
         self._definitions: dict[str, Definition] = {}
@@ -38,32 +38,32 @@ class MemoryStore:
         self._replies: dict[tuple[str, str], ReplyRow] = {}
         self._messages: dict[str, list[MessageRow]] = {}
         self._resumes: dict[str, int] = {}
-        self._saying = threading.Lock()
+        self._message_lock = threading.Lock()
 
     def append(self, batch: Sequence[Append], patience: float = 30.0) -> list[StoreError | None]:
         for part in batch:
-            _check(part)
-        return [self._append(part) for part in batch]
+            _check_part(part)
+        return [self._append_part(part) for part in batch]
 
-    def _append(self, part: Append) -> Conflict | None:
+    def _append_part(self, part: Append) -> Conflict | None:
         settling = {(part.run, row.settles): row.seq for row in part.rows if row.settles is not None}
-        if conflict := self._conflict(part, settling):
+        if conflict := self._find_conflict(part, settling):
             return conflict
-        self._settled.update(settling)
+        self._settled_paths.update(settling)
         self._journals.setdefault(part.run, []).extend(part.rows)
         if part.row is not None:
-            self._keep(part.row)
+            self._store_run_row(part.row)
         if part.definition is not None:
             self._definitions.setdefault(part.definition.hash, part.definition)
         for fact in part.facts:
-            self._note(fact)
+            self._apply_fact(fact)
         for reply in part.replies:
             before = self._replies.setdefault((reply.session, reply.key), reply)
             if before.reply == "" and before.asked == reply.asked:
                 self._replies[reply.session, reply.key] = before._replace(reply=reply.reply)
         return None
 
-    def _note(self, fact: FactRow) -> None:
+    def _apply_fact(self, fact: FactRow) -> None:
         facts = self._facts.setdefault(fact.session, {})
         self._versions[fact.session] = max(fact.version, self._versions.get(fact.session, 0))
         if fact.record is None:
@@ -71,23 +71,23 @@ class MemoryStore:
         else:
             facts[fact.id] = fact
 
-    def _conflict(self, part: Append, settling: dict[tuple[str, str], int]) -> Conflict | None:
+    def _find_conflict(self, part: Append, settling: dict[tuple[str, str], int]) -> Conflict | None:
         head = len(self._journals.get(part.run, ()))
         if head != part.after:
-            return refusals.sequence_taken(part, head)
+            return refusal_messages.sequence_conflict(part, head)
         for row in part.rows:
             if row.settles is not None:
-                place = part.run, row.settles
-                seq = self._settled.get(place, settling[place])
+                settled_key = part.run, row.settles
+                seq = self._settled_paths.get(settled_key, settling[settled_key])
                 if seq != row.seq:
-                    return refusals.path_settled(part.run, row.settles, min(seq, row.seq))
+                    return refusal_messages.settled_path_conflict(part.run, row.settles, min(seq, row.seq))
         if part.row is not None and part.row.key is not None:
             owner = self._keys.get((part.row.session, part.row.key), part.row.run)
             if owner != part.row.run:
-                return refusals.key_taken(part.row, owner)
+                return refusal_messages.run_key_conflict(part.row, owner)
         return None
 
-    def _keep(self, row: RunRow) -> None:
+    def _store_run_row(self, row: RunRow) -> None:
         before = self._runs.get(row.run)
         if before is not None and before.key is not None:
             del self._keys[before.session, before.key]
@@ -95,10 +95,10 @@ class MemoryStore:
             self._keys[row.session, row.key] = row.run
         self._runs[row.run] = row
 
-    def events(self, run: str, after: int = 0, limit: int | None = None) -> list[Row]:
+    def events(self, run: str, after: int = 0, limit: int | None = None) -> list[EventRow]:
         return self._journals.get(run, [])[after : None if limit is None else after + limit]
 
-    def last(self, run: str, type: str | None = None) -> Row | None:
+    def last_event(self, run: str, type: str | None = None) -> EventRow | None:
         rows = reversed(self._journals.get(run, []))
         return next((row for row in rows if type in (None, row.type)), None)
 
@@ -117,7 +117,7 @@ class MemoryStore:
         before: RunRow | None = None,
         newest: int | None = None,
     ) -> list[RunRow]:
-        found = [
+        rows = [
             row
             for row in self._runs.values()
             if (session is None or row.session == session)
@@ -128,8 +128,8 @@ class MemoryStore:
             and (label is None or row.label == label)
             and (before is None or (row.started, row.run) < (before.started, before.run))
         ]
-        found.sort(key=lambda row: (row.started, row.run))
-        return found if newest is None else found[max(0, len(found) - newest) :]
+        rows.sort(key=lambda row: (row.started, row.run))
+        return rows if newest is None else rows[max(0, len(rows) - newest) :]
 
     def count_runs(self, session: str) -> dict[str, int]:
         return dict(Counter(row.state for row in self._runs.values() if row.session == session))
@@ -154,35 +154,35 @@ class MemoryStore:
 
     def facts(self, session: str, label: str | None = None) -> list[FactRow]:
         facts = sorted(self._facts.get(session, {}).values(), key=lambda fact: fact.version)
-        return facts if label is None else [fact for fact in facts if label_of(fact) == label]
+        return facts if label is None else [fact for fact in facts if fact_label(fact) == label]
 
     def fact_version(self, session: str) -> int:
         return self._versions.get(session, 0)
 
-    def reply(self, session: str, key: str) -> ReplyRow | None:
+    def stored_reply(self, session: str, key: str) -> ReplyRow | None:
         return self._replies.get((session, key))
 
     def forget_replies(self, session: str, before: float) -> int:
         replies = self._replies.items()
-        old = [place for place, reply in replies if reply.session == session and reply.at < before]
-        for place in old:
-            del self._replies[place]
+        old = [reply_key for reply_key, reply in replies if reply.session == session and reply.at < before]
+        for reply_key in old:
+            del self._replies[reply_key]
         return len(old)
 
     def add_message(
         self, conversation: str, role: str, text: str, run: str | None = None, at: float | None = None
     ) -> MessageRow:
         at = time.time() if at is None else at
-        refusals.check_size(text, "a message in", conversation)
-        with self._saying:
-            said = self._messages.setdefault(conversation, [])
-            said.append(MessageRow(conversation, len(said) + 1, at, role, text, run))
-            return said[-1]
+        refusal_messages.check_value_size(text, "a message in", conversation)
+        with self._message_lock:
+            messages = self._messages.setdefault(conversation, [])
+            messages.append(MessageRow(conversation, len(messages) + 1, at, role, text, run))
+            return messages[-1]
 
     def messages(self, conversation: str, after: int = 0) -> list[MessageRow]:
         return self._messages.get(conversation, [])[after:]
 
-    def size(self, run: str) -> tuple[int, int]:
+    def journal_size(self, run: str) -> tuple[int, int]:
         rows = self._journals.get(run, [])
         return len(rows), sum(len(row.data.encode()) for row in rows)
 
@@ -190,49 +190,49 @@ class MemoryStore:
         self, run: str, type: str, before: float, after: int = 0, limit: int = 1000
     ) -> list[tuple[int, int]]:
         rows = [row for row in self.events(run, after) if row.type == type and row.at < before]
-        return [(row.seq, len(row.data.encode())) for row in rows if row.data != EMPTIED][:limit]
+        return [(row.seq, len(row.data.encode())) for row in rows if row.data != EMPTIED_DATA][:limit]
 
     def delete_runs(self, runs: Sequence[str]) -> None:
         for run in runs:
             for row in self._journals.pop(run, []):
-                self._settled.pop((run, row.settles or ""), None)
-            if (gone := self._runs.pop(run, None)) is not None and gone.key is not None:
-                del self._keys[gone.session, gone.key]
+                self._settled_paths.pop((run, row.settles or ""), None)
+            if (removed := self._runs.pop(run, None)) is not None and removed.key is not None:
+                del self._keys[removed.session, removed.key]
             self._resumes.pop(run, None)
 
     def empty_events(self, run: str, seqs: Sequence[int]) -> None:
         rows = self._journals[run]
         for row in (rows[seq - 1] for seq in seqs):
-            if row.type != EMPTIABLE:
-                raise refusals.not_emptiable(run, row.seq, row.type)
+            if row.type != EMPTIABLE_TYPE:
+                raise refusal_messages.not_emptiable_error(run, row.seq, row.type)
         for seq in seqs:
-            rows[seq - 1] = rows[seq - 1]._replace(data=EMPTIED)
+            rows[seq - 1] = rows[seq - 1]._replace(data=EMPTIED_DATA)
 
-    def resuming(self, runs: Sequence[str]) -> None:
+    def mark_resuming(self, runs: Sequence[str]) -> None:
         for run in runs:
             self._resumes[run] = self._resumes.get(run, 0) + 1
 
-    def resumed(self, runs: Sequence[str]) -> None:
+    def clear_resuming(self, runs: Sequence[str]) -> None:
         for run in runs:
             self._resumes.pop(run, None)
 
-    def resumes(self) -> dict[str, int]:
+    def resume_counts(self) -> dict[str, int]:
         return dict(self._resumes)
 
     def close(self) -> None:
         pass
 
 
-def label_of(fact: FactRow) -> object:
+def fact_label(fact: FactRow) -> object:
     return json.loads(fact.record or "[null]")[0]
 
 
-def _check(part: Append) -> None:
+def _check_part(part: Append) -> None:
     for seq, row in enumerate(part.rows, part.after + 1):
         if row.seq != seq:
-            raise refusals.out_of_order(part.run, seq, row.seq)
-        refusals.check_size(row.data, "event", row.seq, "of run", part.run)
+            raise refusal_messages.out_of_order_error(part.run, seq, row.seq)
+        refusal_messages.check_value_size(row.data, "event", row.seq, "of run", part.run)
     for fact in part.facts:
-        refusals.check_size(fact.record or "", "fact", fact.id)
+        refusal_messages.check_value_size(fact.record or "", "fact", fact.id)
     for reply in part.replies:
-        refusals.check_size(reply.reply, "the reply to", reply.key)
+        refusal_messages.check_value_size(reply.reply, "the reply to", reply.key)

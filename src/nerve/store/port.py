@@ -7,21 +7,21 @@ from typing import NamedTuple, Protocol
 
 from nerve.errors import StoreError
 
-INLINE_LIMIT = 256 * 1024
+MAX_INLINE_BYTES = 256 * 1024
 """Data above this many bytes is kept in `blobs`, by its hash."""
 
-VALUE_LIMIT = 64 * 1024 * 1024
+MAX_VALUE_BYTES = 64 * 1024 * 1024
 """Data above this many bytes is refused."""
 
 
-EMPTIED = "{}"
+EMPTIED_DATA = "{}"
 """What is read as the data of an event whose data was forgotten."""
 
-EMPTIABLE = "output_chunk"
+EMPTIABLE_TYPE = "output_chunk"
 """The one type of event whose data may be forgotten: no run depends on it."""
 
 
-class Row(NamedTuple):
+class EventRow(NamedTuple):
     """One event as a store keeps it; `data` is JSON text."""
 
     seq: int
@@ -108,7 +108,7 @@ class Append(NamedTuple):
 
     run: str
     after: int
-    rows: Sequence[Row]
+    rows: Sequence[EventRow]
     row: RunRow | None = None
     definition: Definition | None = None
     facts: Sequence[FactRow] = ()
@@ -133,13 +133,13 @@ class Store(Protocol):
         and nothing of the batch was written. `patience` is how long to wait for the write lock.
         """
 
-    def events(self, run: str, after: int = 0, limit: int | None = None) -> list[Row]:
+    def events(self, run: str, after: int = 0, limit: int | None = None) -> list[EventRow]:
         """The rows of a journal behind `after`, in order, each checked against the hash chain.
 
         With a `limit`, at most so many.
         """
 
-    def last(self, run: str, type: str | None = None) -> Row | None:
+    def last_event(self, run: str, type: str | None = None) -> EventRow | None:
         """The last row of a journal, or the last of a type, checked against the one before."""
 
     def run(self, run: str) -> RunRow | None: ...
@@ -180,7 +180,7 @@ class Store(Protocol):
     def fact_version(self, session: str) -> int:
         """The highest version a fact of the session ever had, retractions included."""
 
-    def reply(self, session: str, key: str) -> ReplyRow | None:
+    def stored_reply(self, session: str, key: str) -> ReplyRow | None:
         """What was said to the command with this key."""
 
     def forget_replies(self, session: str, before: float) -> int:
@@ -194,7 +194,7 @@ class Store(Protocol):
     def messages(self, conversation: str, after: int = 0) -> list[MessageRow]:
         """What was said behind the message `after`, in order."""
 
-    def size(self, run: str) -> tuple[int, int]:
+    def journal_size(self, run: str) -> tuple[int, int]:
         """How many events a journal has, and how many bytes of data; it need not be whole."""
 
     def old_events(
@@ -218,13 +218,13 @@ class Store(Protocol):
         Events of another type than `EMPTIABLE` raise ValueError, and nothing is emptied.
         """
 
-    def resuming(self, runs: Sequence[str]) -> None:
+    def mark_resuming(self, runs: Sequence[str]) -> None:
         """Count, in a synced transaction, that runs are about to be taken up again; from any thread."""
 
-    def resumed(self, runs: Sequence[str]) -> None:
+    def clear_resuming(self, runs: Sequence[str]) -> None:
         """Begin to count anew, since that went well; from any thread."""
 
-    def resumes(self) -> dict[str, int]:
+    def resume_counts(self) -> dict[str, int]:
         """How many times runs were about to be taken up, and it was not said that it went well."""
 
     def close(self) -> None: ...

@@ -17,17 +17,25 @@ import apsw
 
 from nerve.errors import JournalBroken, StoreBusy, StoreError
 from nerve.ownership import disown_changed, forget_log
-from nerve.store import chain, refusals
-from nerve.store.connection import InPlace, close, create, open_reader, open_writer, reported, translated
-from nerve.store.lock import OwnerLock
-from nerve.store.mark import Mark
-from nerve.store.port import Append, Definition, FactRow, MessageRow, ReplyRow, Row, RunRow
+from nerve.store import hash_chain, refusal_messages
+from nerve.store.commit_mark import CommitMark
+from nerve.store.owner_lock import OwnerLock
+from nerve.store.port import Append, Definition, EventRow, FactRow, MessageRow, ReplyRow, RunRow
+from nerve.store.sqlite_connection import (
+    FileIdentity,
+    close_connection,
+    create_store_file,
+    open_reader,
+    open_writer,
+    to_store_error,
+    translate_sqlite_errors,
+)
+from nerve.store.sqlite_writer import SqliteWriter
 from nerve.store.statements import SQL
-from nerve.store.writer import Writer
 
 _log = logging.getLogger(__name__)
 
-_NARROWEST = {
+_SELECT_BY_FILTER = {
     "conversation": "select_runs_of_conversation",
     "label": "select_runs_with_label",
     "states": "select_runs_in_states",
@@ -35,9 +43,9 @@ _NARROWEST = {
 """By what runs are looked up, if it is given."""
 
 
-PAUSE = 0.001
+DELETE_PAUSE_S = 0.001
 """Seconds between two transactions that nobody waits for."""
-NO_LAST = 2**62
+MAX_SEQ = 2**62
 """Behind every event there can be."""
 
 
@@ -50,81 +58,84 @@ class SqliteStore:
         self.file = Path(path).resolve()
         if not self.file.parent.is_dir():
             raise StoreError(f"{self.file.parent} is not a directory. Make it, or use another file.")
-        self._turn = threading.Lock()
-        with reported(self.file), ExitStack() as opened:
-            opened.callback(OwnerLock(self.file).release)
-            opened.callback(forget_log, self.file)
+        self._write_lock = threading.Lock()
+        with translate_sqlite_errors(self.file), ExitStack() as resources:
+            resources.callback(OwnerLock(self.file).release)
+            resources.callback(forget_log, self.file)
             disown_changed(self.file)
-            create(self.file)
-            self._mark = Mark(self.file)
-            opened.callback(self._mark.release)
+            create_store_file(self.file)
+            self._mark = CommitMark(self.file)
+            resources.callback(self._mark.release)
             connect = partial(open_writer, self.file, vfs, self._mark.inspect)
-            self._writer = Writer(connect, InPlace(self.file), self._mark)
-            opened.callback(self._writer.close)
+            self._writer = SqliteWriter(connect, FileIdentity(self.file), self._mark)
+            resources.callback(self._writer.close)
             # The reader leaves first: the last to leave moves the log, and a reader could not.
             self._reader = open_reader(self.file, vfs)
-            opened.callback(close, self._reader)
-            self._opened = opened.pop_all()
+            resources.callback(close_connection, self._reader)
+            self._resources = resources.pop_all()
 
     @property
     def loss(self) -> str | None:
         return self._mark.loss
 
     def append(self, batch: Sequence[Append], patience: float = 30.0) -> list[StoreError | None]:
-        if not self._turn.acquire(timeout=patience):
-            raise self._busy()
+        if not self._write_lock.acquire(timeout=patience):
+            raise self._busy_error()
         try:
             return self._writer.append(batch, patience)
         except apsw.Error as error:
-            raise translated(self.file, error) from error
+            raise to_store_error(self.file, error) from error
         finally:
-            self._turn.release()
+            self._write_lock.release()
 
-    def _busy(self) -> StoreBusy:
+    def _busy_error(self) -> StoreBusy:
         return StoreBusy(f"{self.file} is being written to by another thread")
 
-    def events(self, run: str, after: int = 0, limit: int | None = None) -> list[Row]:
-        found: list[Row] = []
-        with reported(self.file), self._reader:  # at one moment, though the run may be deleted meanwhile
-            found += self._events(run, after, NO_LAST if limit is None else after + limit)
-        return found
+    def events(self, run: str, after: int = 0, limit: int | None = None) -> list[EventRow]:
+        rows: list[EventRow] = []
+        with (
+            translate_sqlite_errors(self.file),
+            self._reader,
+        ):  # at one moment, though the run may be deleted meanwhile
+            rows += self._read_events(run, after, MAX_SEQ if limit is None else after + limit)
+        return rows
 
-    def last(self, run: str, type: str | None = None) -> Row | None:
-        found: list[Row] = []
-        with reported(self.file), self._reader:
-            seq = self._last_of(run, type)
+    def last_event(self, run: str, type: str | None = None) -> EventRow | None:
+        rows: list[EventRow] = []
+        with translate_sqlite_errors(self.file), self._reader:
+            seq = self._last_seq(run, type)
             if seq is not None:
-                found += self._events(run, seq - 1, NO_LAST if type is None else seq)
-        return found[0] if found else None
+                rows += self._read_events(run, seq - 1, MAX_SEQ if type is None else seq)
+        return rows[0] if rows else None
 
-    def _last_of(self, run: str, type: str | None) -> int | None:
+    def _last_seq(self, run: str, type: str | None) -> int | None:
         try:
             return cast("int | None", self._reader.execute(SQL["select_last"], (run, type)).get)
         except apsw.CorruptError as error:
             raise JournalBroken(run, 1) from error
 
-    def _events(self, run: str, after: int, last: int) -> list[Row]:
+    def _read_events(self, run: str, after: int, last: int) -> list[EventRow]:
         try:
-            return self._verified(run, after, last)
+            return self._read_verified(run, after, last)
         except apsw.CorruptError as error:
             # The pages of other journals may be intact, so only this run is unreadable.
             raise JournalBroken(run, after + 1) from error
 
-    def _verified(self, run: str, after: int, last: int) -> list[Row]:
+    def _read_verified(self, run: str, after: int, last: int) -> list[EventRow]:
         reach = self._reader.execute(SQL["select_reach"], (run,)).get or 0
         stored = self._reader.execute(SQL["select_events"], (run, after, last))
         try:
-            rows = cast("Iterator[chain.Stored]", stored)
-            return chain.verified(run, after, rows, self._blob, min(reach, last))
+            rows = cast("Iterator[hash_chain.StoredEvent]", stored)
+            return hash_chain.list_verified_rows(run, after, rows, self._read_blob, min(reach, last))
         finally:
             # Left open by an error, it would hold all later reads at this moment.
             stored.close(True)
 
-    def _blob(self, hash: bytes) -> bytes | None:
+    def _read_blob(self, hash: bytes) -> bytes | None:
         return cast("bytes | None", self._reader.execute(SQL["select_blob"], (hash,)).get)
 
     def run(self, run: str) -> RunRow | None:
-        return self._run("select_run", (run,))
+        return self._select_run("select_run", (run,))
 
     def runs(
         self,
@@ -149,37 +160,39 @@ class SqliteStore:
             "before": before.run if before is not None else None,
             "newest": -1 if newest is None else newest,
         }
-        name = next((name for value, name in _NARROWEST.items() if values[value] is not None), "select_runs")
+        name = next(
+            (name for value, name in _SELECT_BY_FILTER.items() if values[value] is not None), "select_runs"
+        )
         if newest is not None and session is not None and not prefix:
             if name == "select_runs":
                 name = "select_newest_runs"
             elif name == "select_runs_in_states" and states is not None and len(states) == 1:
                 name, values["state"] = "select_newest_runs_in_state", next(iter(states))
-        with reported(self.file):
-            return list(self._readable(self._reader.execute(SQL[name], values)))[::-1]
+        with translate_sqlite_errors(self.file):
+            return list(self._readable_rows(self._reader.execute(SQL[name], values)))[::-1]
 
     def count_runs(self, session: str) -> dict[str, int]:
-        with reported(self.file):
+        with translate_sqlite_errors(self.file):
             return dict(
                 cast("Iterator[tuple[str, int]]", self._reader.execute(SQL["count_runs"], (session,)))
             )
 
     def count_definitions(self, session: str) -> dict[str, int]:
-        with reported(self.file):
+        with translate_sqlite_errors(self.file):
             return dict(
                 cast("Iterator[tuple[str, int]]", self._reader.execute(SQL["count_definitions"], (session,)))
             )
 
     def sessions(self) -> list[str]:
-        with reported(self.file):
+        with translate_sqlite_errors(self.file):
             return [name for (name,) in self._reader.execute(SQL["select_sessions"])]
 
     def labels(self, session: str, prefix: str, limit: int) -> list[str]:
-        asked = {"session": session, "prefix": prefix, "limit": limit}
-        with reported(self.file):
-            return [label for (label,) in self._reader.execute(SQL["select_labels"], asked)]
+        parameters = {"session": session, "prefix": prefix, "limit": limit}
+        with translate_sqlite_errors(self.file):
+            return [label for (label,) in self._reader.execute(SQL["select_labels"], parameters)]
 
-    def _readable(self, rows: apsw.Cursor) -> Iterator[RunRow]:
+    def _readable_rows(self, rows: apsw.Cursor) -> Iterator[RunRow]:
         """One row that is not text any more must not hide the others."""
         while True:
             try:
@@ -190,89 +203,89 @@ class SqliteStore:
                 _log.error("%s: a row of `runs` cannot be read: %s", self.file, error)
 
     def run_by_key(self, session: str, key: str) -> RunRow | None:
-        return self._run("select_run_by_key", (session, key))
+        return self._select_run("select_run_by_key", (session, key))
 
-    def _run(self, name: str, values: tuple[str, ...]) -> RunRow | None:
-        with reported(self.file):
+    def _select_run(self, name: str, values: tuple[str, ...]) -> RunRow | None:
+        with translate_sqlite_errors(self.file):
             row = self._reader.execute(SQL[name], values).fetchone()
         return None if row is None else RunRow(*row)
 
     def definition(self, hash: str) -> Definition | None:
-        with reported(self.file):
+        with translate_sqlite_errors(self.file):
             row = self._reader.execute(SQL["select_definition"], (hash,)).fetchone()
         return None if row is None else Definition(*row)
 
     def facts(self, session: str, label: str | None = None) -> list[FactRow]:
-        with reported(self.file):
+        with translate_sqlite_errors(self.file):
             rows = self._reader.execute(SQL["select_facts"], {"session": session, "label": label})
             return [FactRow(*row) for row in rows]
 
     def fact_version(self, session: str) -> int:
-        with reported(self.file):
+        with translate_sqlite_errors(self.file):
             return self._reader.execute(SQL["select_fact_version"], (session,)).get or 0
 
-    def reply(self, session: str, key: str) -> ReplyRow | None:
-        with reported(self.file):
+    def stored_reply(self, session: str, key: str) -> ReplyRow | None:
+        with translate_sqlite_errors(self.file):
             row = self._reader.execute(SQL["select_reply"], (session, key)).fetchone()
         return None if row is None else ReplyRow(*row)
 
     def forget_replies(self, session: str, before: float) -> int:
-        with self._turn, reported(self.file):
+        with self._write_lock, translate_sqlite_errors(self.file):
             return self._writer.execute("delete_replies", {"session": session, "before": before})
 
     def add_message(
         self, conversation: str, role: str, text: str, run: str | None = None, at: float | None = None
     ) -> MessageRow:
-        refusals.check_size(text, "a message in", conversation)
-        said = MessageRow(conversation, 0, time.time() if at is None else at, role, text, run)
-        with self._turn, reported(self.file):
-            return self._writer.say(said)
+        refusal_messages.check_value_size(text, "a message in", conversation)
+        message = MessageRow(conversation, 0, time.time() if at is None else at, role, text, run)
+        with self._write_lock, translate_sqlite_errors(self.file):
+            return self._writer.add_message(message)
 
     def messages(self, conversation: str, after: int = 0) -> list[MessageRow]:
-        with reported(self.file):
+        with translate_sqlite_errors(self.file):
             rows = self._reader.execute(SQL["select_messages"], (conversation, after))
             return [MessageRow(*row) for row in rows]
 
-    def size(self, run: str) -> tuple[int, int]:
-        with reported(self.file):
+    def journal_size(self, run: str) -> tuple[int, int]:
+        with translate_sqlite_errors(self.file):
             return cast("tuple[int, int]", self._reader.execute(SQL["select_size"], (run,)).fetchone())
 
     def old_events(
         self, run: str, type: str, before: float, after: int = 0, limit: int = 1000
     ) -> list[tuple[int, int]]:
-        with reported(self.file):
+        with translate_sqlite_errors(self.file):
             rows = self._reader.execute(SQL["select_old_events"], (run, type, before, after, limit))
             return cast("list[tuple[int, int]]", rows.fetchall())
 
     def delete_runs(self, runs: Sequence[str]) -> None:
-        with self._turn, reported(self.file):
+        with self._write_lock, translate_sqlite_errors(self.file):
             self._writer.delete_runs(runs)
         more = True
         while more:
-            with self._turn, reported(self.file):
+            with self._write_lock, translate_sqlite_errors(self.file):
                 more = self._writer.delete_more()
-            time.sleep(PAUSE)  # a lock that is let go and taken at once is seldom got by others
+            time.sleep(DELETE_PAUSE_S)  # a lock that is let go and taken at once is seldom got by others
 
     def empty_events(self, run: str, seqs: Sequence[int]) -> None:
-        with self._turn, reported(self.file):
+        with self._write_lock, translate_sqlite_errors(self.file):
             self._writer.empty_events(run, seqs)
 
-    def resuming(self, runs: Sequence[str]) -> None:
-        self._count("count_resumes", runs)
+    def mark_resuming(self, runs: Sequence[str]) -> None:
+        self._update_resumes("count_resumes", runs)
 
-    def resumed(self, runs: Sequence[str]) -> None:
-        self._count("forget_resumes", runs)
+    def clear_resuming(self, runs: Sequence[str]) -> None:
+        self._update_resumes("forget_resumes", runs)
 
-    def _count(self, name: str, runs: Sequence[str]) -> None:
+    def _update_resumes(self, name: str, runs: Sequence[str]) -> None:
         if runs:
-            with self._turn, reported(self.file):
+            with self._write_lock, translate_sqlite_errors(self.file):
                 self._writer.execute(name, {"runs": json.dumps(list(runs))})
 
-    def resumes(self) -> dict[str, int]:
-        with reported(self.file):
+    def resume_counts(self) -> dict[str, int]:
+        with translate_sqlite_errors(self.file):
             return dict(cast("Iterator[tuple[str, int]]", self._reader.execute(SQL["select_resumes"])))
 
     def close(self) -> None:
         """Move the write-ahead log into the file and let others own it."""
-        self._mark.forget()
-        self._opened.close()
+        self._mark.remove()
+        self._resources.close()

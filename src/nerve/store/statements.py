@@ -6,21 +6,21 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-_MARK = "-- name: "
+_NAME_MARK = "-- name: "
 
 
-def _statements() -> Iterator[tuple[str, str]]:
+def _load_statements() -> Iterator[tuple[str, str]]:
     for file in Path(__file__).with_name("sql").glob("*.sql"):
-        for block in file.read_text("utf-8").split(_MARK)[1:]:
+        for block in file.read_text("utf-8").split(_NAME_MARK)[1:]:
             name, _, text = block.partition("\n")
             yield name.strip(), text.strip()
 
 
-SQL = dict(_statements())
+SQL = dict(_load_statements())
 
 
 @cache
-def for_rows(name: str, width: int, count: int) -> str:
+def statement_for_rows(name: str, width: int, count: int) -> str:
     """The named statement with `:rows` standing for `count` rows of `width` values each."""
     row = f"({','.join('?' * width)})"
     return SQL[name].replace(":rows", ",".join([row] * count))

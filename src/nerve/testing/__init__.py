@@ -1,5 +1,5 @@
 """What tests of workflows and of stores can use."""
 
-from nerve.testing.scripted import Asked, ScriptedProvider
+from nerve.testing.scripted import RecordedQuery, ScriptedProvider
 
-__all__ = ["Asked", "ScriptedProvider"]
+__all__ = ["RecordedQuery", "ScriptedProvider"]

@@ -9,18 +9,18 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from dataclasses import dataclass, field
 from typing import Any
 
-from nerve.agents.port import (
-    Assistant,
-    Begun,
+from nerve.agents.provider import (
+    AssistantText,
     Capabilities,
     Chunk,
-    Done,
-    Options,
-    Plan,
-    Thought,
-    Tool,
+    PlanUpdate,
+    QueryOptions,
+    Reasoning,
+    ThreadStarted,
+    ToolCall,
     ToolUpdate,
-    Usage,
+    TurnFinished,
+    TurnUsage,
 )
 
 Answer = Any
@@ -29,11 +29,11 @@ Answer = Any
 A chunk is a text, `{"text": …}`, `{"tool": name, "input": {…}}`, `{"usage": {…}}`, `{"delay": seconds}`, or
 one of the port's own.
 """
-Answers = Sequence[Answer] | Mapping[str, Answer] | Callable[["Asked"], Answer | Awaitable[Answer]]
+Answers = Sequence[Answer] | Mapping[str, Answer] | Callable[["RecordedQuery"], Answer | Awaitable[Answer]]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RecordedQuery:
     """One call of the provider."""
 
     prompt: str
@@ -58,62 +58,62 @@ class ScriptedProvider:
         if isinstance(answers, str) or not (callable(answers) or isinstance(answers, Mapping | Sequence)):
             raise TypeError(f"answers are a list, a dict of patterns or a function, not {answers!r}")
         self.name = name
-        self.calls: list[Asked] = []
-        self._threads = 0
-        self._answers: Callable[[Asked], Answer]
+        self.calls: list[RecordedQuery] = []
+        self._thread_count = 0
+        self._answers: Callable[[RecordedQuery], Answer]
         if callable(answers):
             self._answers = answers
         elif isinstance(answers, Mapping):
-            self._answers = Patterns(answers)
+            self._answers = ScriptedPatterns(answers)
         else:
-            self._answers = Turns(answers)
+            self._answers = ScriptedTurns(answers)
 
     def query(
-        self, prompt: str, cwd: str | None, resume: str | None, options: Options
+        self, prompt: str, cwd: str | None, resume: str | None, options: QueryOptions
     ) -> AsyncIterator[Chunk]:
         """Yield what the script says in reply to a prompt, in the thread `resume` or in a new one."""
         thread = resume
         if thread is None or options.fork:
-            self._threads += 1
-            thread = f"thread-{self._threads}"
-        call = Asked(prompt, cwd, resume, options.given(), thread)
+            self._thread_count += 1
+            thread = f"thread-{self._thread_count}"
+        call = RecordedQuery(prompt, cwd, resume, options.explicit_settings(), thread)
         self.calls.append(call)
-        return self._answered(call)
+        return self._answer_query(call)
 
-    async def _answered(self, call: Asked) -> AsyncIterator[Chunk]:
+    async def _answer_query(self, call: RecordedQuery) -> AsyncIterator[Chunk]:
         answer = self._answers(call)
         if inspect.isawaitable(answer):
             answer = await answer
-        for chunk in chunks(answer, call.thread):
+        for chunk in scripted_chunks(answer, call.thread):
             if isinstance(chunk, float):
                 await asyncio.sleep(chunk)
             else:
                 yield chunk
 
 
-class Turns:
+class ScriptedTurns:
     """One answer after the other."""
 
     def __init__(self, answers: Iterable[Answer]) -> None:
         self._answers = list(answers)
-        self._given = 0
+        self._used_count = 0
 
-    def __call__(self, call: Asked) -> Answer:
-        if self._given == len(self._answers):
+    def __call__(self, call: RecordedQuery) -> Answer:
+        if self._used_count == len(self._answers):
             raise LookupError(
-                f"all {self._given} scripted answers are used up; the prompt was: {call.prompt}"
+                f"all {self._used_count} scripted answers are used up; the prompt was: {call.prompt}"
             )
-        self._given += 1
-        return self._answers[self._given - 1]
+        self._used_count += 1
+        return self._answers[self._used_count - 1]
 
 
-class Patterns:
+class ScriptedPatterns:
     """The answer of the first pattern that is found in the prompt."""
 
     def __init__(self, answers: Mapping[str, Answer]) -> None:
-        self._answers = [(compiled(pattern), answer) for pattern, answer in answers.items()]
+        self._answers = [(compile_prompt_pattern(pattern), answer) for pattern, answer in answers.items()]
 
-    def __call__(self, call: Asked) -> Answer:
+    def __call__(self, call: RecordedQuery) -> Answer:
         for pattern, answer in self._answers:
             if pattern.search(call.prompt):
                 return answer
@@ -123,14 +123,14 @@ class Patterns:
         )
 
 
-def compiled(pattern: str) -> re.Pattern[str]:
+def compile_prompt_pattern(pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
     except re.error as error:
         raise ValueError(f"'{pattern}' is no pattern: {error}") from None
 
 
-def chunks(answer: Answer, thread: str) -> Iterator[Chunk | float]:
+def scripted_chunks(answer: Answer, thread: str) -> Iterator[Chunk | float]:
     """What a provider says for an answer, and seconds between; without a `Done` of its own one is added."""
     usage: Mapping[str, Any] | None = None
     for part in answer if isinstance(answer, list | tuple) else [answer]:
@@ -140,27 +140,36 @@ def chunks(answer: Answer, thread: str) -> Iterator[Chunk | float]:
         if isinstance(part, dict) and part.keys() == {"delay"}:
             yield float(part["delay"])
             continue
-        chunk = as_chunk(part)
+        chunk = to_scripted_chunk(part)
         yield chunk
-        if isinstance(chunk, Done):
+        if isinstance(chunk, TurnFinished):
             return
-    yield Done(thread, usage)
+    yield TurnFinished(thread, usage)
 
 
-def as_chunk(part: Any) -> Chunk:
+def to_scripted_chunk(part: Any) -> Chunk:
     match part:
         case Exception():
             raise part
-        case Begun() | Assistant() | Thought() | Tool() | ToolUpdate() | Plan() | Usage() | Done():
+        case (
+            ThreadStarted()
+            | AssistantText()
+            | Reasoning()
+            | ToolCall()
+            | ToolUpdate()
+            | PlanUpdate()
+            | TurnUsage()
+            | TurnFinished()
+        ):
             return part
         case str():
-            return Assistant(part)
+            return AssistantText(part)
         case {"text": str(text), **rest} if not rest:
-            return Assistant(text)
-        case {"tool": str(name), "input": dict(given), **rest} if not rest:
-            return Tool(name, given)
+            return AssistantText(text)
+        case {"tool": str(name), "input": dict(tool_input), **rest} if not rest:
+            return ToolCall(name, tool_input)
         case {"tool": str(name), **rest} if not rest:
-            return Tool(name)
+            return ToolCall(name)
     raise TypeError(
         f"a scripted answer is a text, a chunk, a list of chunks or an exception, not {part!r};"
         " for an agent that answers with JSON, give its text"

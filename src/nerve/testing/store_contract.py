@@ -11,26 +11,26 @@ import pytest
 
 from nerve.errors import Conflict, StoreError
 from nerve.store.port import (
-    EMPTIABLE,
-    INLINE_LIMIT,
-    VALUE_LIMIT,
+    EMPTIABLE_TYPE,
+    MAX_INLINE_BYTES,
+    MAX_VALUE_BYTES,
     Append,
     Definition,
+    EventRow,
     FactRow,
     ReplyRow,
-    Row,
     RunRow,
     Store,
 )
 
 
-def event(seq: int, settles: str | None = None, data: str = "{}") -> Row:
-    return Row(seq, 1763199999.123456, "happened", f"/main/{seq}", settles, data)
+def event(seq: int, settles: str | None = None, data: str = "{}") -> EventRow:
+    return EventRow(seq, 1763199999.123456, "happened", f"/main/{seq}", settles, data)
 
 
-def output(seq: int, data: str = "{}") -> Row:
+def output(seq: int, data: str = "{}") -> EventRow:
     """An event whose data may be forgotten."""
-    return event(seq, data=data)._replace(type=EMPTIABLE)
+    return event(seq, data=data)._replace(type=EMPTIABLE_TYPE)
 
 
 def append(
@@ -43,16 +43,16 @@ def run_row(run: str, state: str = "running", key: str | None = None, started: f
     return RunRow(run, "default", "review", state, started, key=key)
 
 
-def fact(id: str, version: int, *record: object, session: str = "default") -> FactRow:
+def fact_row(id: str, version: int, *record: object, session: str = "default") -> FactRow:
     """A fact that is asserted; `gone` retracts it."""
     return FactRow(session, id, version, 1763199999.5 + version, "somebody", json.dumps(record or ["note"]))
 
 
-def gone(id: str, version: int, session: str = "default") -> FactRow:
-    return fact(id, version, session=session)._replace(record=None)
+def retracted_fact_row(id: str, version: int, session: str = "default") -> FactRow:
+    return fact_row(id, version, session=session)._replace(record=None)
 
 
-def facts(*rows: FactRow) -> Append:
+def append_facts(*rows: FactRow) -> Append:
     return Append("", 0, (), facts=rows)
 
 
@@ -70,19 +70,19 @@ class StoreContract:
         assert store.facts("default") == []
         assert store.fact_version("default") == 0
         assert store.messages("c") == []
-        assert store.reply("default", "k") is None
+        assert store.stored_reply("default", "k") is None
         assert store.old_events("r", "happened", math.inf) == []
 
     def test_events_come_back_as_they_were_appended(self, store: Store) -> None:
         rows = [
-            Row(1, 0.1 + 0.2, "started", "/", None, '{"text": "Grüße, 世界 🙂"}'),
-            Row(2, math.nextafter(2e9, math.inf), "", "", "", ""),
-            Row(3, -0.0, "a\nb", "c'd\"", "e\\f", "null"),
-            Row(4, 5e-324, "x" * 1000, "/" * 1000, "/4", "0" * 100_000),
+            EventRow(1, 0.1 + 0.2, "started", "/", None, '{"text": "Grüße, 世界 🙂"}'),
+            EventRow(2, math.nextafter(2e9, math.inf), "", "", "", ""),
+            EventRow(3, -0.0, "a\nb", "c'd\"", "e\\f", "null"),
+            EventRow(4, 5e-324, "x" * 1000, "/" * 1000, "/4", "0" * 100_000),
         ]
         assert store.append([Append("r", 0, rows)]) == [None]
         assert store.events("r") == rows
-        assert all(isinstance(row, Row) for row in store.events("r"))
+        assert all(isinstance(row, EventRow) for row in store.events("r"))
 
     def test_events_are_read_from_behind_a_number(self, store: Store) -> None:
         store.append([append("r", 0, 5)])
@@ -256,18 +256,18 @@ class StoreContract:
         assert store.labels("t", "f_", 9) == []
 
     def test_the_last_event_of_a_journal_is_found_without_the_others(self, store: Store) -> None:
-        large = output(3, "x" * (INLINE_LIMIT + 1))
+        large = output(3, "x" * (MAX_INLINE_BYTES + 1))
         rows = [event(1)._replace(type="held"), event(2)._replace(type="held", data='"b"'), large]
         store.append([Append("r", 0, rows, run_row("r")), append("s", 0, 1)])
-        assert store.last("r") == rows[2]
-        assert store.last("r", "held") == rows[1]
-        assert store.last("s") == event(1)
-        assert store.last("s", "held") is None
-        assert store.last("none") is None
+        assert store.last_event("r") == rows[2]
+        assert store.last_event("r", "held") == rows[1]
+        assert store.last_event("s") == event(1)
+        assert store.last_event("s", "held") is None
+        assert store.last_event("none") is None
         store.empty_events("r", [3])
-        assert store.last("r") == large._replace(data="{}")
+        assert store.last_event("r") == large._replace(data="{}")
         store.delete_runs(["r"])
-        assert store.last("r") is None
+        assert store.last_event("r") is None
 
     def test_runs_are_found_by_what_they_are(self, store: Store) -> None:
         rows = [
@@ -312,7 +312,7 @@ class StoreContract:
         assert store.events("r") == []
         assert store.append([append("a", 0), append("r", 0)]) == [None, None]
 
-    @pytest.mark.parametrize("size", [INLINE_LIMIT, INLINE_LIMIT + 1, 300 * 1024, 10 * 1024 * 1024])
+    @pytest.mark.parametrize("size", [MAX_INLINE_BYTES, MAX_INLINE_BYTES + 1, 300 * 1024, 10 * 1024 * 1024])
     def test_large_data_comes_back_whole(self, store: Store, size: int) -> None:
         rows = [event(1, data="é" * (size // 2) + "x" * (size % 2)), event(2)]
         assert store.append([Append("r", 0, rows), Append("q", 0, rows)]) == [None, None]
@@ -320,8 +320,8 @@ class StoreContract:
         assert store.events("q", 1) == rows[1:]
 
     def test_data_over_the_limit_is_refused_with_its_size(self, store: Store) -> None:
-        data = "é" * (VALUE_LIMIT // 2) + "x"
-        with pytest.raises(ValueError, match=f"{VALUE_LIMIT + 1:,}"):
+        data = "é" * (MAX_VALUE_BYTES // 2) + "x"
+        with pytest.raises(ValueError, match=f"{MAX_VALUE_BYTES + 1:,}"):
             store.append([append("a", 0), Append("r", 0, [event(1, data=data)])])
         assert store.events("a") == []
         assert store.events("r") == []
@@ -349,59 +349,77 @@ class StoreContract:
     @pytest.mark.requirement("S4-14")
     def test_facts_come_back_in_the_order_of_their_versions(self, store: Store) -> None:
         rows = [
-            fact("c", 1, "signal", "Grüße, 世界 🙂", {"key": None, "value": 1.5}),
-            fact("a", 2, "note", 'a "quoted" \\ text'),
-            fact("b", 3, "signal"),
+            fact_row("c", 1, "signal", "Grüße, 世界 🙂", {"key": None, "value": 1.5}),
+            fact_row("a", 2, "note", 'a "quoted" \\ text'),
+            fact_row("b", 3, "signal"),
         ]
-        assert store.append([facts(rows[1], rows[0]), facts(rows[2])]) == [None, None]
+        assert store.append([append_facts(rows[1], rows[0]), append_facts(rows[2])]) == [None, None]
         assert store.facts("default") == rows
         assert store.facts("default", "signal") == [rows[0], rows[2]]
         assert store.facts("default", "sign") == []
         assert all(isinstance(row, FactRow) for row in store.facts("default"))
 
     def test_a_fact_with_the_same_id_replaces_the_older_one(self, store: Store) -> None:
-        store.append([facts(fact("a", 1, "old"), fact("b", 2), fact("c", 3, "old"))])
-        store.append([facts(fact("a", 4, "new"), fact("c", 5, "newer"), fact("c", 6, "newest"))])
-        assert store.facts("default") == [fact("b", 2), fact("a", 4, "new"), fact("c", 6, "newest")]
+        store.append([append_facts(fact_row("a", 1, "old"), fact_row("b", 2), fact_row("c", 3, "old"))])
+        store.append(
+            [append_facts(fact_row("a", 4, "new"), fact_row("c", 5, "newer"), fact_row("c", 6, "newest"))]
+        )
+        assert store.facts("default") == [
+            fact_row("b", 2),
+            fact_row("a", 4, "new"),
+            fact_row("c", 6, "newest"),
+        ]
         assert store.facts("default", "old") == []
 
     def test_a_fact_is_gone_when_it_is_retracted(self, store: Store) -> None:
-        store.append([facts(fact("a", 1), fact("b", 2), fact("c", 3))])
-        store.append([facts(gone("a", 4), gone("none", 5))])
-        assert store.facts("default") == [fact("b", 2), fact("c", 3)]
-        store.append([facts(gone("b", 6)), facts(fact("b", 7)), facts(fact("d", 8)), facts(gone("d", 9))])
-        assert store.facts("default") == [fact("c", 3), fact("b", 7)]
+        store.append([append_facts(fact_row("a", 1), fact_row("b", 2), fact_row("c", 3))])
+        store.append([append_facts(retracted_fact_row("a", 4), retracted_fact_row("none", 5))])
+        assert store.facts("default") == [fact_row("b", 2), fact_row("c", 3)]
+        store.append(
+            [
+                append_facts(retracted_fact_row("b", 6)),
+                append_facts(fact_row("b", 7)),
+                append_facts(fact_row("d", 8)),
+                append_facts(retracted_fact_row("d", 9)),
+            ]
+        )
+        assert store.facts("default") == [fact_row("c", 3), fact_row("b", 7)]
 
     def test_the_version_of_a_fact_that_is_gone_is_remembered(self, store: Store) -> None:
-        store.append([facts(fact("a", 1), fact("b", 2)), facts(gone("a", 3), gone("b", 7))])
+        store.append(
+            [
+                append_facts(fact_row("a", 1), fact_row("b", 2)),
+                append_facts(retracted_fact_row("a", 3), retracted_fact_row("b", 7)),
+            ]
+        )
         assert store.facts("default") == []
         assert store.fact_version("default") == 7
-        store.append([facts(fact("a", 5))])
+        store.append([append_facts(fact_row("a", 5))])
         assert store.fact_version("default") == 7
 
     def test_each_session_has_its_own_facts(self, store: Store) -> None:
-        other = fact("a", 9, "other", session="other")
-        store.append([facts(fact("a", 1), other)])
-        assert store.facts("default") == [fact("a", 1)]
+        other = fact_row("a", 9, "other", session="other")
+        store.append([append_facts(fact_row("a", 1), other)])
+        assert store.facts("default") == [fact_row("a", 1)]
         assert store.facts("other") == [other]
         assert [store.fact_version(session) for session in ("default", "other", "none")] == [1, 9, 0]
-        store.append([facts(gone("a", 10, "other"))])
-        assert store.facts("default") == [fact("a", 1)]
+        store.append([append_facts(retracted_fact_row("a", 10, "other"))])
+        assert store.facts("default") == [fact_row("a", 1)]
 
     def test_facts_are_written_with_the_events_of_their_part(self, store: Store) -> None:
-        part = append("r", 0, 1, run_row("r"), [fact("a", 1)])
-        assert store.append([part, facts(fact("b", 2))]) == [None, None]
+        part = append("r", 0, 1, run_row("r"), [fact_row("a", 1)])
+        assert store.append([part, append_facts(fact_row("b", 2))]) == [None, None]
         assert len(store.events("r")) == 1
-        assert store.facts("default") == [fact("a", 1), fact("b", 2)]
+        assert store.facts("default") == [fact_row("a", 1), fact_row("b", 2)]
 
     def test_facts_of_a_refused_part_are_not_written(self, store: Store) -> None:
-        store.append([Append("r", 0, [event(1, "/gate")]), facts(fact("a", 1), fact("b", 2))])
+        store.append([Append("r", 0, [event(1, "/gate")]), append_facts(fact_row("a", 1), fact_row("b", 2))])
         outcomes = store.append(
             [
-                Append("r", 1, [event(2, "/gate")], facts=[gone("a", 3), fact("c", 8)]),
-                Append("r", 0, [event(1)], facts=[gone("b", 4), fact("d", 9)]),
-                Append("q", 0, [event(1, "/gate")], facts=[fact("e", 5)]),
-                facts(fact("f", 6)),
+                Append("r", 1, [event(2, "/gate")], facts=[retracted_fact_row("a", 3), fact_row("c", 8)]),
+                Append("r", 0, [event(1)], facts=[retracted_fact_row("b", 4), fact_row("d", 9)]),
+                Append("q", 0, [event(1, "/gate")], facts=[fact_row("e", 5)]),
+                append_facts(fact_row("f", 6)),
             ]
         )
         assert [outcome is None for outcome in outcomes] == [False, False, True, True]
@@ -410,20 +428,20 @@ class StoreContract:
 
     def test_facts_of_a_batch_that_is_refused_whole_are_not_written(self, store: Store) -> None:
         with pytest.raises(ValueError, match="must come next"):
-            store.append([facts(fact("a", 1)), Append("r", 0, [event(2)])])
+            store.append([append_facts(fact_row("a", 1)), Append("r", 0, [event(2)])])
         assert store.facts("default") == []
         assert store.fact_version("default") == 0
 
     def test_many_facts_are_written_at_once(self, store: Store) -> None:
-        rows = [fact(f"id-{n}", n) for n in range(1, 1001)]
-        store.append([facts(*rows)])
+        rows = [fact_row(f"id-{n}", n) for n in range(1, 1001)]
+        store.append([append_facts(*rows)])
         assert store.facts("default") == rows
-        store.append([facts(*(gone(row.id, row.version + 1000) for row in rows[:-1]))])
+        store.append([append_facts(*(retracted_fact_row(row.id, row.version + 1000) for row in rows[:-1]))])
         assert store.facts("default") == rows[-1:]
 
     def test_a_fact_over_the_limit_is_refused(self, store: Store) -> None:
         with pytest.raises(ValueError, match="fact a holds"):
-            store.append([append("r", 0), facts(fact("a", 1, "x" * VALUE_LIMIT))])
+            store.append([append("r", 0), append_facts(fact_row("a", 1, "x" * MAX_VALUE_BYTES))])
         assert store.events("r") == []
 
     @pytest.mark.requirement("S3-11")
@@ -457,12 +475,12 @@ class StoreContract:
         assert len(store.events("r")) == 20
 
     def test_a_journal_has_a_size(self, store: Store) -> None:
-        store.append([Append("r", 0, [event(1, data="é" * 10), event(2, data="x" * (INLINE_LIMIT + 1))])])
-        assert store.size("r") == (2, 20 + INLINE_LIMIT + 1)
-        assert store.size("none") == (0, 0)
+        store.append([Append("r", 0, [event(1, data="é" * 10), event(2, data="x" * (MAX_INLINE_BYTES + 1))])])
+        assert store.journal_size("r") == (2, 20 + MAX_INLINE_BYTES + 1)
+        assert store.journal_size("none") == (0, 0)
 
     def test_runs_are_deleted_with_all_that_is_theirs_alone(self, store: Store) -> None:
-        shared, own = "s" * (INLINE_LIMIT + 1), "o" * (INLINE_LIMIT + 1)
+        shared, own = "s" * (MAX_INLINE_BYTES + 1), "o" * (MAX_INLINE_BYTES + 1)
         store.append(
             [
                 Append("a", 0, [event(1, "/x", shared), event(2, data=own)], run_row("a", key="k")),
@@ -470,13 +488,13 @@ class StoreContract:
             ]
         )
         store.add_message("c", "assistant", "started", "a")
-        store.resuming(["a", "b"])
+        store.mark_resuming(["a", "b"])
         store.delete_runs(["a", "none"])
         assert store.run("a") is None
         assert store.events("a") == []
         assert [row.run for row in store.runs()] == ["b"]
         assert store.run_by_key("default", "k") is None
-        assert store.resumes() == {"b": 1}
+        assert store.resume_counts() == {"b": 1}
         assert store.events("b") == [event(1, "/x", shared)]
         assert len(store.messages("c")) == 1
         again = Append("a", 0, [event(1, "/x", own)], run_row("a", key="k"))
@@ -489,39 +507,39 @@ class StoreContract:
     def test_what_was_said_to_a_command_is_kept_with_what_it_did(self, store: Store) -> None:
         first = ReplyRow("default", "k", 5.0, "signal", "{}")
         other = first._replace(session="other", at=7.0)
-        assert store.append([Append("", 0, (), facts=[fact("a", 1)], replies=[first])]) == [None]
+        assert store.append([Append("", 0, (), facts=[fact_row("a", 1)], replies=[first])]) == [None]
         assert store.append([Append("", 0, (), replies=[first._replace(reply="[]"), other])]) == [None]
-        assert store.reply("default", "k") == first
-        assert store.reply("other", "k") == other
-        assert store.reply("default", "K") is None
-        assert store.facts("default") == [fact("a", 1)]
+        assert store.stored_reply("default", "k") == first
+        assert store.stored_reply("other", "k") == other
+        assert store.stored_reply("default", "K") is None
+        assert store.facts("default") == [fact_row("a", 1)]
         assert store.forget_replies("other", 7.0) == 0
         assert store.forget_replies("default", 8.0) == 1
         assert store.forget_replies("default", 8.0) == 0
-        assert store.reply("default", "k") is None
-        assert store.reply("other", "k") == other
+        assert store.stored_reply("default", "k") is None
+        assert store.stored_reply("other", "k") == other
 
     def test_a_reply_may_follow_what_a_command_has_done_but_once(self, store: Store) -> None:
         done = ReplyRow("default", "k", 5.0, "resume a", "")
         for reply in (done, done._replace(asked="stop a", reply="{}"), done._replace(at=6.0, reply="1")):
             store.append([Append("", 0, (), replies=[reply])])
-        assert store.reply("default", "k") == done._replace(reply="1")
+        assert store.stored_reply("default", "k") == done._replace(reply="1")
         store.append([Append("", 0, (), replies=[done._replace(reply="2")])])
-        assert store.reply("default", "k") == done._replace(reply="1")
+        assert store.stored_reply("default", "k") == done._replace(reply="1")
 
     def test_old_events_are_found_by_their_type_and_time(self, store: Store) -> None:
-        rows = [output(1, '"é"'), output(2, "x" * (INLINE_LIMIT + 1)), output(3), output(4, "[]")]
+        rows = [output(1, '"é"'), output(2, "x" * (MAX_INLINE_BYTES + 1)), output(3), output(4, "[]")]
         rows[3] = rows[3]._replace(at=rows[3].at + 10)
         store.append([Append("r", 0, [*rows, event(5, data="[]")._replace(type="other")], run_row("r"))])
-        assert store.old_events("r", EMPTIABLE, rows[3].at) == [(1, 4), (2, INLINE_LIMIT + 1)]
-        assert store.old_events("r", EMPTIABLE, math.inf, 1) == [(2, INLINE_LIMIT + 1), (4, 2)]
-        assert store.old_events("r", EMPTIABLE, math.inf, 0, 1) == [(1, 4)]
+        assert store.old_events("r", EMPTIABLE_TYPE, rows[3].at) == [(1, 4), (2, MAX_INLINE_BYTES + 1)]
+        assert store.old_events("r", EMPTIABLE_TYPE, math.inf, 1) == [(2, MAX_INLINE_BYTES + 1), (4, 2)]
+        assert store.old_events("r", EMPTIABLE_TYPE, math.inf, 0, 1) == [(1, 4)]
         assert store.old_events("r", "other", math.inf) == [(5, 2)]
         store.empty_events("r", [1])
-        assert store.old_events("r", EMPTIABLE, math.inf) == [(2, INLINE_LIMIT + 1), (4, 2)]
+        assert store.old_events("r", EMPTIABLE_TYPE, math.inf) == [(2, MAX_INLINE_BYTES + 1), (4, 2)]
 
     def test_a_long_run_is_deleted_with_all_that_is_its_own(self, store: Store) -> None:
-        large = "x" * (INLINE_LIMIT + 1)
+        large = "x" * (MAX_INLINE_BYTES + 1)
         rows = [event(n, data=large if n % 1500 == 0 else "{}") for n in range(1, 5001)]
         store.append([Append("long", 0, rows, run_row("long")), Append("q", 0, [event(1, data=large)])])
         store.delete_runs(["long"])
@@ -530,14 +548,14 @@ class StoreContract:
         assert store.events("q") == [event(1, data=large)]
 
     def test_events_are_emptied_and_their_journal_goes_on(self, store: Store) -> None:
-        large = "x" * (INLINE_LIMIT + 1)
+        large = "x" * (MAX_INLINE_BYTES + 1)
         rows = [output(1, '"one"'), output(2, large), event(3, "/x", '"three"'), output(4, large)]
         store.append([Append("r", 0, rows, run_row("r")), Append("q", 0, rows)])
         for _ in range(2):
             store.empty_events("r", [1, 2])
-        kept = [rows[0]._replace(data="{}"), rows[1]._replace(data="{}"), *rows[2:]]
-        assert store.events("r") == kept
-        assert store.events("r", 2) == kept[2:]
+        expected = [rows[0]._replace(data="{}"), rows[1]._replace(data="{}"), *rows[2:]]
+        assert store.events("r") == expected
+        assert store.events("r", 2) == expected[2:]
         assert store.events("q") == rows
         assert store.append([append("r", 4)]) == [None]
         store.empty_events("r", [4])
@@ -556,11 +574,11 @@ class StoreContract:
         assert store.loss is None
 
     def test_it_is_counted_how_often_runs_were_about_to_be_taken_up(self, store: Store) -> None:
-        assert store.resumes() == {}
-        store.resuming(["a", "b"])
-        store.resuming(["a"])
-        store.resuming([])
-        assert store.resumes() == {"a": 2, "b": 1}
-        store.resumed(["a", "none"])
-        store.resumed([])
-        assert store.resumes() == {"b": 1}
+        assert store.resume_counts() == {}
+        store.mark_resuming(["a", "b"])
+        store.mark_resuming(["a"])
+        store.mark_resuming([])
+        assert store.resume_counts() == {"a": 2, "b": 1}
+        store.clear_resuming(["a", "none"])
+        store.clear_resuming([])
+        assert store.resume_counts() == {"b": 1}

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from nerve.core.event import WorkflowEvent
+from nerve.core.events import WorkflowEvent
 
-STARTS = ("node_started", "step_started")
-ENDS = ("node_completed", "node_error", "node_timeout", "step_completed", "step_failed")
-REQUEST = frozenset({"prompt", "resume", "model", "cwd", "artifacts"})
+START_EVENTS = ("node_started", "step_started")
+END_EVENTS = ("node_completed", "node_error", "node_timeout", "step_completed", "step_failed")
+REQUEST_KEYS = frozenset({"prompt", "resume", "model", "cwd", "artifacts"})
 """The keys of what an agent is asked; only the prompt is the workflow's own affair."""
 
-Entry = dict[str, Any]
-Children = Callable[[str], Iterable[WorkflowEvent]]
+TraceEntry = dict[str, Any]
+ChildEvents = Callable[[str], Iterable[WorkflowEvent]]
 
 
-def trace(events: Iterable[WorkflowEvent], children: Children | None = None) -> list[Entry]:
+def trace(events: Iterable[WorkflowEvent], children: ChildEvents | None = None) -> list[TraceEntry]:
     """The calls of leaves and the gates of a run, in the order in which they were begun.
 
     A call is `{"call": name, "input": …, "success": True, "output": …}`, or with `success` false and an
@@ -24,53 +24,53 @@ def trace(events: Iterable[WorkflowEvent], children: Children | None = None) -> 
     no control nodes, and none of the leaves that a notation needs for itself. With `children`, which gives
     the events of a run by its id, the calls of child runs stand where the child was called.
     """
-    return Tracing(children).trace(events)
+    return TraceBuilder(children).build(events)
 
 
-class Tracing:
+class TraceBuilder:
     """One trace; entries are added when something begins, and filled in when it ends."""
 
-    def __init__(self, children: Children | None) -> None:
+    def __init__(self, children: ChildEvents | None) -> None:
         self._children = children
 
-    def trace(self, events: Iterable[WorkflowEvent]) -> list[Entry]:
-        found: list[Entry] = []
-        begun: dict[str, Entry] = {}
+    def build(self, events: Iterable[WorkflowEvent]) -> list[TraceEntry]:
+        entries: list[TraceEntry] = []
+        open_entries: dict[str, TraceEntry] = {}
         for event in events:
             data = event.data
-            if event.event_type in STARTS:
+            if event.event_type in START_EVENTS:
                 if self._children is not None and "child" in data:
-                    found += self.trace(self._children(data["child"]))
-                elif not (data.get("control") or internal(data["node_id"])):
-                    entry = {"call": data["node_id"], "input": asked(data.get("input"))}
-                    found.append(begun.setdefault(event.path, entry))
-            elif event.event_type in ENDS and event.path in begun:
-                begun.pop(event.path).update(outcome(data))
+                    entries += self.build(self._children(data["child"]))
+                elif not (data.get("control") or is_internal_leaf(data["node_id"])):
+                    entry = {"call": data["node_id"], "input": leaf_input(data.get("input"))}
+                    entries.append(open_entries.setdefault(event.path, entry))
+            elif event.event_type in END_EVENTS and event.path in open_entries:
+                open_entries.pop(event.path).update(call_outcome(data))
             elif event.event_type == "gate_waiting":
-                begun[event.path] = {"gate": data["prompt"]}
-                found.append(begun[event.path])
-            elif event.event_type == "gate_answered" and event.path in begun:
-                begun.pop(event.path)["answer"] = data["answer"]
-            elif event.event_type == "gate_timeout" and event.path in begun:
-                begun.pop(event.path)["timed_out"] = True
-        return found
+                open_entries[event.path] = {"gate": data["prompt"]}
+                entries.append(open_entries[event.path])
+            elif event.event_type == "gate_answered" and event.path in open_entries:
+                open_entries.pop(event.path)["answer"] = data["answer"]
+            elif event.event_type == "gate_timeout" and event.path in open_entries:
+                open_entries.pop(event.path)["timed_out"] = True
+        return entries
 
 
-def internal(name: str) -> bool:
+def is_internal_leaf(name: str) -> bool:
     """Whether a leaf is the notation's own affair and not the author's."""
     return name.startswith("_") or name == "expect"
 
 
-def asked(input: Any) -> Any:
+def leaf_input(input: Any) -> Any:
     """What a leaf was given; of a request to an agent, its prompt."""
     return (
         input["prompt"]
-        if isinstance(input, dict) and "prompt" in input and input.keys() <= REQUEST
+        if isinstance(input, dict) and "prompt" in input and input.keys() <= REQUEST_KEYS
         else input
     )
 
 
-def outcome(data: dict[str, Any]) -> Entry:
+def call_outcome(data: dict[str, Any]) -> TraceEntry:
     if data.get("success"):
         return {"success": True, "output": (data.get("result") or {}).get("output")}
     return {"success": False, "error": data.get("error")}

@@ -48,7 +48,7 @@ def provider_of(kind: str, url: str) -> Provider:
             from nerve.agents.acp import AcpProvider
 
             return AcpProvider([sys.executable, str(STUBS / "acp_agent.py"), f"{url}/v1"])
-    from nerve.agents.command import CommandProvider
+    from nerve.agents.command_provider import CommandProvider
 
     return CommandProvider([sys.executable, str(STUBS / "command_agent.py"), f"{url}/v1"])
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from agents.faults.engine import AGENTS, ROUNDS
 from agents.faults.world import APIS, Request
-from nerve.core.ledger import Ledger
-from nerve.store.port import Row
+from nerve.core.usage_ledger import UsageLedger
+from nerve.store.port import EventRow
 from nerve.store.sqlite import SqliteStore
 
 RESUMED = ("claude", "codex", "acp")
@@ -36,7 +36,7 @@ def problems(folder: Path, kind: str, requests: list[Request], agents_killed: in
         store.close()
 
 
-def retry_of(row: Row) -> str:
+def retry_of(row: EventRow) -> str:
     """Why an attempt failed in an engine that lived; empty for any other event."""
     told = json.loads(row.data) if row.type == "node_retrying" else {"recovered": True}
     return "" if told.get("recovered") else str(told.get("error"))[:200]
@@ -45,7 +45,7 @@ def retry_of(row: Row) -> str:
 class Conversation:
     """One agent in one run, as the journal tells it and as the API has seen it."""
 
-    def __init__(self, kind: str, name: str, rows: list[Row], requests: list[Request]) -> None:
+    def __init__(self, kind: str, name: str, rows: list[EventRow], requests: list[Request]) -> None:
         self.kind, self.name = kind, name
         agent = name.partition("/")[2]
         self.rows = [row for row in rows if row.path.rpartition("/")[2].partition("[")[0] == agent]
@@ -62,7 +62,7 @@ class Conversation:
         if self.kind in RESUMED:
             yield from self.one_thread()
 
-    def step(self, name: str, row: Row) -> Iterator[str]:
+    def step(self, name: str, row: EventRow) -> Iterator[str]:
         result = json.loads(row.data)["result"]
         asked = [request for request in self.requests if request.step == name]
         if not result["success"] or f"answer to {name}, in several pieces" not in result["output"]:
@@ -108,13 +108,13 @@ class Conversation:
                 yield f"{request.step}: the conversation knew of {sorted(set(request.before))} only"
 
 
-def ledger_of(rows: list[Row]) -> Ledger:
-    ledger = Ledger()
+def ledger_of(rows: list[EventRow]) -> UsageLedger:
+    ledger = UsageLedger()
     for row in rows:
         if row.type == "usage":
-            ledger.turn(row.path, json.loads(row.data))
+            ledger.add_turn(row.path, json.loads(row.data))
         elif row.settles is not None:
-            ledger.settled(row.path, json.loads(row.data)["result"]["attributes"])
+            ledger.settle_step(row.path, json.loads(row.data)["result"]["attributes"])
     return ledger
 
 

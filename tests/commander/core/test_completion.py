@@ -4,30 +4,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nerve.api.models import InputTold, WorkflowTold
-from nerve.commander.core.completion import Named, Names, complete
-from nerve.commander.core.fuzzy import best, fit
+from nerve.api.models import InputResponse, WorkflowResponse
+from nerve.commander.core.completion import CompletionName, CompletionNames, find_completions
+from nerve.ui.fuzzy import best_matches, fuzzy_score
 
 PATHS = ["./README.md", "./src/", "./src/a b.py", "./src/app.py"]
-NAMES = Names(
+NAMES = CompletionNames(
     workflows=[
-        WorkflowTold(
+        WorkflowResponse(
             id="code_review",
             kind="yaml",
             description="Reviews code.\nWith care.",
             inputs=[
-                InputTold(name="max_rounds", type="integer", description="How often"),
-                InputTold(name="level", type="string", choices=["low", "high"]),
-                InputTold(name="dry", type="boolean"),
+                InputResponse(name="max_rounds", type="integer", description="How often"),
+                InputResponse(name="level", type="string", choices=["low", "high"]),
+                InputResponse(name="dry", type="boolean"),
             ],
         ),
-        WorkflowTold(id="research", kind="python"),
+        WorkflowResponse(id="research", kind="python"),
     ],
-    nodes=[Named("reviewer", "an agent"), Named("planner")],
-    graphs=[Named("pipeline"), Named("reviewer", "a graph")],
-    runs=[Named("4f2a", "code_review, running"), Named("9c01")],
-    gates=[Named("1", "Ship it?")],
-    blocks=[Named("last", "looks good"), Named("3", "looks good"), Named("plan")],
+    nodes=[CompletionName("reviewer", "an agent"), CompletionName("planner")],
+    graphs=[CompletionName("pipeline"), CompletionName("reviewer", "a graph")],
+    runs=[CompletionName("4f2a", "code_review, running"), CompletionName("9c01")],
+    gates=[CompletionName("1", "Ship it?")],
+    blocks=[CompletionName("last", "looks good"), CompletionName("3", "looks good"), CompletionName("plan")],
     themes=["nord", "ansi-dark"],
     files=lambda typed: [path for path in PATHS if path.startswith(typed)],
 )
@@ -35,7 +35,7 @@ NAMES = Names(
 
 def offered(line: str) -> list[str]:
     cursor = line.index("|") if "|" in line else len(line)
-    return [each.text for each in complete(line.replace("|", ""), cursor, NAMES)]
+    return [each.text for each in find_completions(line.replace("|", ""), cursor, NAMES)]
 
 
 @pytest.mark.parametrize(
@@ -84,27 +84,27 @@ def test_what_is_offered_follows_from_the_prefix(line, expected):
 
 
 def test_an_open_gate_offers_its_answers_for_the_whole_line():
-    names = Names(answers=["ship it", "not yet"], runs=[Named("4f2a")])
+    names = CompletionNames(answers=["ship it", "not yet"], runs=[CompletionName("4f2a")])
     line = "ship i"
-    assert [each.applied(line, 6) for each in complete(line, 6, names)] == [("ship it", 7)]
-    assert complete("ship it", 7, names) == []
-    assert complete("", 0, names) == []
-    assert [each.text for each in complete("/stop ", 6, names)] == ["4f2a"]
+    assert [each.apply_to(line, 6) for each in find_completions(line, 6, names)] == [("ship it", 7)]
+    assert find_completions("ship it", 7, names) == []
+    assert find_completions("", 0, names) == []
+    assert [each.text for each in find_completions("/stop ", 6, names)] == ["4f2a"]
 
 
 def test_an_empty_line_offers_nothing():
-    assert complete("", 0, NAMES) == []
+    assert find_completions("", 0, NAMES) == []
 
 
 def test_a_slash_offers_every_command_once_with_its_sentence():
-    every = complete("/", 1, NAMES)
+    every = find_completions("/", 1, NAMES)
     assert len(every) == len({each.text for each in every}) == 26
     assert all(each.description for each in every)
     assert next(each.display for each in every if each.text == "/fork") == "/fork [RUN] [STEP]"
 
 
 def test_only_the_first_line_of_a_description_is_shown():
-    assert complete("%code", 5, NAMES)[0].description == "Reviews code."
+    assert find_completions("%code", 5, NAMES)[0].description == "Reviews code."
 
 
 @given(
@@ -115,9 +115,9 @@ def test_only_the_first_line_of_a_description_is_shown():
 )
 def test_a_completion_changes_only_the_word_before_the_cursor(prefix, middle, after, at):
     line = prefix + middle + after
-    for each in complete(line, at, NAMES):
+    for each in find_completions(line, at, NAMES):
         cursor = max(0, min(at, len(line)))
-        made, place = each.applied(line, cursor)
+        made, place = each.apply_to(line, cursor)
         assert 0 <= each.start <= cursor
         assert not any(character.isspace() for character in line[each.start : cursor])
         assert made[: each.start] == line[: each.start]
@@ -127,11 +127,11 @@ def test_a_completion_changes_only_the_word_before_the_cursor(prefix, middle, af
 
 @given(st.text(max_size=8), st.lists(st.text(max_size=12)))
 def test_what_fits_has_the_typed_letters_in_their_order(typed, names):
-    for name in best(typed, names, str):
+    for name in best_matches(typed, names, str):
         letters = iter(name.casefold())
         assert all(letter in letters for letter in typed.casefold())
 
 
 @given(st.text(max_size=12))
 def test_a_name_fits_itself_best(name):
-    assert fit(name, name) == 100.0
+    assert fuzzy_score(name, name) == 100.0

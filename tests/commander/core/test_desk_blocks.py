@@ -3,18 +3,18 @@
 import pytest
 
 from commander.core.events import Journal
-from commander.core.test_desk import followed
-from nerve.commander.core.blocks import LONGEST, MOST, Block, Part, diff_in, is_diff
-from nerve.commander.core.references import resolve
+from commander.core.test_state import followed
+from nerve.commander.core.blocks import MAX_PART_CHARS, MAX_PARTS, Block, BlockPart, is_diff, tool_input_diff
+from nerve.commander.core.references import resolve_references
 
 
 def block_of(journal: Journal) -> Block:
     desk = followed(journal)
-    desk.take_all(journal.events)
+    desk.apply_events(journal.events)
     return desk.blocks[0]
 
 
-def talk(*chunks: tuple[str, dict[str, object]]) -> list[Part]:
+def talk(*chunks: tuple[str, dict[str, object]]) -> list[BlockPart]:
     journal = Journal()
     journal.add("node_started", "/talk", node_id="talk")
     for type, data in chunks:
@@ -54,7 +54,7 @@ def test_an_edit_is_a_diff() -> None:
     (part,) = talk(("tool_call", {"name": "Edit", "input": edit, "id": "1"}))
     assert (part.kind, part.folded) == ("diff", False)
     assert part.text.splitlines() == ["--- a.py", "+++ a.py", "@@ -1,2 +1,2 @@", " one", "-two", "+2"]
-    assert diff_in({"old_string": 3, "new_string": "x"}) == diff_in("text") == ""
+    assert tool_input_diff({"old_string": 3, "new_string": "x"}) == tool_input_diff("text") == ""
 
 
 def test_output_that_is_a_diff_is_shown_as_one_when_it_is_whole() -> None:
@@ -117,18 +117,18 @@ def test_a_run_that_ends_after_something_was_said_is_the_last_result() -> None:
     journal = Journal()
     journal.gate()
     desk = followed(journal)
-    desk.take_all(journal.events)
-    desk.say("text", "Is 'ship' to be started?", name="router")
-    assert resolve("::last", desk.blocks) == "Is 'ship' to be started?"
-    desk.take_all([journal.answer(), journal.end("shipped")])
-    assert resolve("::last ::-2", desk.blocks) == "shipped Is 'ship' to be started?"
+    desk.apply_events(journal.events)
+    desk.add_block("text", "Is 'ship' to be started?", name="router")
+    assert resolve_references("::last", desk.blocks) == "Is 'ship' to be started?"
+    desk.apply_events([journal.answer(), journal.end("shipped")])
+    assert resolve_references("::last ::-2", desk.blocks) == "shipped Is 'ship' to be started?"
 
 
 def test_a_block_keeps_the_last_of_what_is_said() -> None:
     journal = Journal()
-    for n in range(MOST + 5):
+    for n in range(MAX_PARTS + 5):
         journal.add("output_chunk", "/talk", stream="assistant", text=f"{n}")
-    journal.add("output_chunk", "/talk", stream="stdout", text="x" * (LONGEST + 1))
+    journal.add("output_chunk", "/talk", stream="stdout", text="x" * (MAX_PART_CHARS + 1))
     block = block_of(journal)
-    assert (len(block.parts), block.left_out, block.parts[0].text) == (MOST, 6, "6")
-    assert len(block.parts[-1].text) == LONGEST
+    assert (len(block.parts), block.dropped_parts, block.parts[0].text) == (MAX_PARTS, 6, "6")
+    assert len(block.parts[-1].text) == MAX_PART_CHARS

@@ -5,29 +5,29 @@ import stat
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nerve.commander.core.history import History
+from nerve.commander.core.history import InputHistory
 from nerve.commander.history_file import HistoryFile
 
 
 def test_up_and_down_walk_through_the_entries_and_back_to_what_was_begun():
-    history = History(entries=["one", "two"])
-    assert history.up("beg") == "two"
-    assert history.up("two") == "one"
-    assert history.up("one") is None
-    assert history.down("one") == "two"
-    assert history.down("two") == "beg"
-    assert history.down("beg") is None
+    history = InputHistory(entries=["one", "two"])
+    assert history.previous_entry("beg") == "two"
+    assert history.previous_entry("two") == "one"
+    assert history.previous_entry("one") is None
+    assert history.next_entry("one") == "two"
+    assert history.next_entry("two") == "beg"
+    assert history.next_entry("beg") is None
 
 
 def test_the_same_entry_in_a_row_and_one_behind_a_space_are_not_remembered():
-    history = History()
+    history = InputHistory()
     for entry in ("one", "one", " secret", "", "two", "one"):
         history.add(entry)
     assert history.entries == ["one", "two", "one"]
 
 
 def test_a_search_finds_the_newest_first_and_each_once():
-    history = History(entries=["%ship it", "/runs", "%ship that", "%ship it", "/gates"])
+    history = InputHistory(entries=["%ship it", "/runs", "%ship that", "%ship it", "/gates"])
     assert history.search("ship") == ["%ship it", "%ship that"]
     assert history.search("rns") == ["/runs"]
     assert history.search("")[0] == "/gates"
@@ -36,30 +36,30 @@ def test_a_search_finds_the_newest_first_and_each_once():
 def test_the_file_is_kept_for_its_owner_alone(tmp_path):
     path = tmp_path / ".nerve" / "commander_history"
     path.parent.mkdir()
-    history = History(HistoryFile(path))
+    history = InputHistory(HistoryFile(path))
     history.add("several\nlines")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     path.chmod(0o644)
     history.add("more")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert History(HistoryFile(path)).entries == ["several\nlines", "more"]
+    assert InputHistory(HistoryFile(path)).entries == ["several\nlines", "more"]
 
 
 def test_what_is_broken_in_the_file_is_left_out(tmp_path):
     path = tmp_path / "history"
     path.write_bytes(b'"good"\n"torn\n\xff\n7\n"better"\n')
-    assert History(HistoryFile(path)).entries == ["good", "better"]
+    assert InputHistory(HistoryFile(path)).entries == ["good", "better"]
 
 
 def test_a_file_that_cannot_be_written_stops_nobody(tmp_path):
     (tmp_path / "taken").write_text("")
-    history = History(HistoryFile(tmp_path / "taken" / "history"))
+    history = InputHistory(HistoryFile(tmp_path / "taken" / "history"))
     history.add("one")
     assert history.entries == ["one"]
 
 
 def test_a_file_that_has_grown_too_long_is_shortened(tmp_path, monkeypatch):
-    monkeypatch.setattr("nerve.commander.history_file.MOST", 3)
+    monkeypatch.setattr("nerve.commander.history_file.MAX_HISTORY_ENTRIES", 3)
     file = HistoryFile(tmp_path / "history")
     for n in range(7):
         file.append(f"entry {n}")

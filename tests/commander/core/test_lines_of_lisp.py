@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nerve import Session
-from nerve.commander.core.lines import logged, plain
 from nerve.testing import ScriptedProvider
+from nerve.ui.event_lines import format_event, format_event_log_line
 
 SOURCE = """(workflow w
   (roles (planner :agent-kind "worker") (builder :agent-kind "worker"))
@@ -27,7 +27,7 @@ async def test_a_line_names_the_state_the_role_and_the_agent() -> None:
         session.load(SOURCE, "lisp")
         run = await session.start("w")
         await run.wait()
-        lines = [line for event in run.events if (line := logged(event)) is not None]
+        lines = [line for event in run.events if (line := format_event_log_line(event)) is not None]
     done = [line.rpartition(",")[0] for line in lines if "✓" in line]
     assert done == [
         "[plan/planner] ✓ one (worker",
@@ -35,7 +35,7 @@ async def test_a_line_names_the_state_the_role_and_the_agent() -> None:
         "[build/builder] ✓ three (worker",
     ]
     assert "[build] built" in lines
-    assert not any("_" in (plain(event) or "") for event in run.events)
+    assert not any("_" in (format_event(event) or "") for event in run.events)
 
 
 async def test_an_object_that_is_logged_is_shown_as_json() -> None:
@@ -43,4 +43,4 @@ async def test_an_object_that_is_logged_is_shown_as_json() -> None:
         session.load('(workflow w (state s (log "~a" {:passed true}) (terminal)))', "lisp")
         run = await session.start("w")
         await run.wait()
-        assert '[s] {"passed": true}' in [logged(event) for event in run.events]
+        assert '[s] {"passed": true}' in [format_event_log_line(event) for event in run.events]

@@ -8,8 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nerve.commander.core.input import parse_input
-from nerve.commander.core.references import Unresolved, resolve, resolve_input, resolve_value
+from nerve.commander.core.input_parser import parse_input
+from nerve.commander.core.references import (
+    UnresolvedReference,
+    resolve_input,
+    resolve_references,
+    resolve_text_value,
+)
 
 
 @dataclass
@@ -20,7 +25,7 @@ class Block:
     text: str = ""
     value: Any = None
     done: bool = True
-    ended: int = 0
+    end_order: int = 0
 
 
 BLOCKS = [
@@ -52,26 +57,26 @@ BLOCKS = [
     ],
 )
 def test_a_reference_stands_for_what_a_block_gave(text, resolved):
-    assert resolve(text, BLOCKS) == resolved
+    assert resolve_references(text, BLOCKS) == resolved
 
 
 def test_last_and_numbers_from_the_end_count_results_that_are_there():
     blocks = BLOCKS[:6]
-    assert resolve("::last ::-1 ::-2", blocks) == "looks good looks good **Hello**"
+    assert resolve_references("::last ::-1 ::-2", blocks) == "looks good looks good **Hello**"
 
 
 def test_the_last_result_is_what_ended_last():
     blocks = [
-        Block(1, "run", "plan", value="first", ended=3),
-        Block(2, "run", "plan", value="second", ended=1),
-        Block(3, "text", "router", text="Is 'plan' to be started?", ended=2),
+        Block(1, "run", "plan", value="first", end_order=3),
+        Block(2, "run", "plan", value="second", end_order=1),
+        Block(3, "text", "router", text="Is 'plan' to be started?", end_order=2),
     ]
-    assert resolve("::last ::-1 ::-3 ::plan", blocks) == "first first second first"
+    assert resolve_references("::last ::-1 ::-3 ::plan", blocks) == "first first second first"
 
 
 def test_a_whole_reference_keeps_the_kind_of_its_value():
-    assert resolve_value("::2[rooms]", BLOCKS) == [{"name": "hall"}, {"name": "bath"}]
-    assert resolve_value("see ::2[cost]", BLOCKS) == "see 5"
+    assert resolve_text_value("::2[rooms]", BLOCKS) == [{"name": "hall"}, {"name": "bath"}]
+    assert resolve_text_value("see ::2[cost]", BLOCKS) == "see 5"
 
 
 @pytest.mark.parametrize(
@@ -89,16 +94,16 @@ def test_a_whole_reference_keeps_the_kind_of_its_value():
     ],
 )
 def test_a_wrong_reference_is_told_in_a_sentence(text, told):
-    with pytest.raises(Unresolved) as raised:
-        resolve(text, BLOCKS)
+    with pytest.raises(UnresolvedReference) as raised:
+        resolve_references(text, BLOCKS)
     assert told in str(raised.value)
 
 
 def test_without_blocks_there_is_nothing_to_refer_to():
-    with pytest.raises(Unresolved, match="There is no result yet"):
-        resolve("::last", [])
-    with pytest.raises(Unresolved, match="There is none yet"):
-        resolve("::1", [])
+    with pytest.raises(UnresolvedReference, match="There is no result yet"):
+        resolve_references("::last", [])
+    with pytest.raises(UnresolvedReference, match="There is none yet"):
+        resolve_references("::1", [])
 
 
 def test_what_a_reference_gives_is_no_prefix_no_option_and_no_reference():
@@ -116,15 +121,15 @@ def test_the_options_and_the_input_of_a_workflow_may_be_values():
 
 @given(st.text(alphabet="ab:3-[]\\ lst\n'\"", max_size=40))
 def test_any_text_is_resolved_or_told_why_not(text):
-    with contextlib.suppress(Unresolved):
-        resolve(text, BLOCKS)
+    with contextlib.suppress(UnresolvedReference):
+        resolve_references(text, BLOCKS)
 
 
 @given(st.text().filter(lambda text: ":" not in text))
 def test_a_text_without_references_stays_as_it_is(text):
-    assert resolve(text, BLOCKS) == text
+    assert resolve_references(text, BLOCKS) == text
 
 
 @given(st.text())
 def test_a_result_comes_through_unchanged(text):
-    assert resolve("::1", [Block(1, "run", value=text)]) == text
+    assert resolve_references("::1", [Block(1, "run", value=text)]) == text

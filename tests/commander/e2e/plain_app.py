@@ -7,8 +7,8 @@ from pathlib import Path
 from nerve.api import Api
 from nerve.client import Client
 from nerve.commander import WorkflowController
-from nerve.commander.plain.mode import run
-from nerve.core.session import Session
+from nerve.commander.plain.app import run_plain_mode
+from nerve.session import Session
 from nerve.testing import ScriptedProvider
 
 TOOL = {"tool": "Edit", "input": {"file_path": "a.py", "old_string": "one", "new_string": "two"}}
@@ -58,12 +58,12 @@ async def main() -> None:
         api = Api(session)
         await api.perform("reload", {})
         controller = WorkflowController(Client(api))
-        controller.desk.project = "."
+        controller.state.project = "."
         try:
-            after = await run(controller)
+            after = await run_plain_mode(controller)
         finally:
             await controller.close()
-        print("\n".join([*controller.farewell(), f"then: {after}"]))  # noqa: T201
+        print("\n".join([*controller.exit_message(), f"then: {after}"]))  # noqa: T201
 
 
 if __name__ == "__main__":

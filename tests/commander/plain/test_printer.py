@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from nerve.api.models import EventTold, GateTold, RunTold
-from nerve.commander.core.desk import Desk
-from nerve.commander.plain.printer import Printer
+from nerve.api.models import EventResponse, GateResponse, RunResponse
+from nerve.commander.core.state import CommanderState
+from nerve.commander.plain.printer import ConversationPrinter
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -18,7 +18,7 @@ class Printing:
     """A printer on a desk, and what it has printed."""
 
     def __init__(self, terminal: bool = True, width: int = 60) -> None:
-        self.desk, self.file, self.seq = Desk(), io.StringIO(), 0
+        self.desk, self.file, self.seq = CommanderState(), io.StringIO(), 0
         environment = {"TERM": "xterm"}
         console = Console(
             file=self.file,
@@ -28,20 +28,20 @@ class Printing:
             highlight=False,
             _environ=environment,
         )
-        self.printer = Printer(self.desk, console)
+        self.printer = ConversationPrinter(self.desk, console)
 
     def run(self, run_id: str = "r1", workflow: str = "review") -> None:
-        self.desk.list_runs([RunTold(run_id=run_id, workflow=workflow, state="running", started_at=NOW)])
-        self.desk.follow(run_id)
+        self.desk.merge_runs([RunResponse(run_id=run_id, workflow=workflow, state="running", started_at=NOW)])
+        self.desk.show_run(run_id)
         self.tell("workflow_started", run_id=run_id, workflow=workflow, steps=[])
 
     def tell(
         self, kind: str, path: str = "", run_id: str = "r1", workflow: str = "review", **data: Any
     ) -> None:
-        seen = self.desk.seen(run_id) or 0
+        seen = self.desk.last_seq(run_id) or 0
         at = NOW + timedelta(seconds=seen)
         told = {"seq": seen + 1, "run_id": run_id, "workflow_id": workflow, "event_type": kind}
-        self.desk.take(EventTold(**told, path=path, timestamp=at, data=data))
+        self.desk.apply_event(EventResponse(**told, path=path, timestamp=at, data=data))
 
     def done(self, path: str, output: str, success: bool = True) -> None:
         data = {"node_id": path[1:], "success": success, "result": {"output": output}, "duration_ms": 1500}
@@ -52,13 +52,13 @@ class Printing:
         """What is printed now and was not before."""
         self.file.truncate(0)
         self.file.seek(0)
-        self.printer.flush()
+        self.printer.print_changes()
         return [line.rstrip() for line in self.file.getvalue().splitlines()]
 
 
 def test_everything_is_printed_once():
     printing = Printing(terminal=False)
-    printing.desk.say("input", "%review it")
+    printing.desk.add_block("input", "%review it")
     printing.run()
     assert printing.news == ["> %review it", "[workflow] review started"]
     assert printing.news == []
@@ -140,7 +140,7 @@ def test_tools_are_folded_until_somebody_wants_to_see_them():
     printing.run()
     assert len(printing.news) == 1
     for n in range(2):
-        printing.printer.details = n == 1
+        printing.printer.shows_details = n == 1
         printing.tell("tool_call", "/look", name="Bash", input={"command": "ls"}, id=f"t{n}")
         printing.tell("tool_call", "/look", id=f"t{n}", status="completed", text="a\nb")
         shown = printing.news
@@ -213,11 +213,11 @@ def test_in_a_pipe_a_gate_is_lines():
 
 def test_answers_notes_and_errors_are_told_each_in_its_way():
     printing = Printing()
-    printing.desk.say("text", "# Title\n\n- one\n- two", name="router")
-    printing.desk.say("text", "`/stop`", name="/help")
-    printing.desk.say("note", "done [bold]so[/]")
-    printing.desk.say("error", "not\x07 so")
-    printing.desk.say("input", "\n".join(map(str, range(12))))
+    printing.desk.add_block("text", "# Title\n\n- one\n- two", name="router")
+    printing.desk.add_block("text", "`/stop`", name="/help")
+    printing.desk.add_block("note", "done [bold]so[/]")
+    printing.desk.add_block("error", "not\x07 so")
+    printing.desk.add_block("input", "\n".join(map(str, range(12))))
     shown = printing.news
     assert shown[0] == "[router] ::1"
     assert "Title" in shown
@@ -230,18 +230,18 @@ def test_answers_notes_and_errors_are_told_each_in_its_way():
 
 def test_a_gate_of_a_run_that_nobody_follows_is_no_card():
     printing = Printing()
-    printing.desk.list_gates([GateTold(gate_id="g9", run_id="r9", path="/ok", prompt="Ship it?")])
+    printing.desk.replace_gates([GateResponse(gate_id="g9", run_id="r9", path="/ok", prompt="Ship it?")])
     assert printing.news == []
 
 
 def test_a_gate_that_is_opened_is_shown_unless_it_was_the_last_to_be():
     printing = Printing()
-    printing.desk.list_runs([RunTold(run_id="r9", workflow="other", state="waiting")])
-    asked = GateTold(
+    printing.desk.merge_runs([RunResponse(run_id="r9", workflow="other", state="waiting")])
+    asked = GateResponse(
         gate_id="g9", run_id="r9", path="/ok", prompt="Ship it?", choices=["yes", "no"], note="It is late."
     )
     preview = {"input_preview": "what was built"}
-    printing.desk.list_gates([GateTold.model_validate(asked.model_dump() | preview)])
+    printing.desk.replace_gates([GateResponse.model_validate(asked.model_dump() | preview)])
     assert printing.news == []
     printing.desk.open_gate("g9")
     shown = "\n".join(printing.news)
@@ -260,10 +260,10 @@ def test_a_gate_that_is_opened_is_shown_unless_it_was_the_last_to_be():
 
 def test_in_a_pipe_a_gate_that_is_opened_shows_what_it_asks_about():
     printing = Printing(terminal=False)
-    asked = GateTold(
+    asked = GateResponse(
         gate_id="g9", run_id="r9", path="/ok", prompt="Ship it?", input_preview="built\nand tested"
     )
-    printing.desk.list_gates([asked])
+    printing.desk.replace_gates([asked])
     printing.desk.open_gate("g9")
     assert printing.news == ["[gate] Ship it?", "  built", "  and tested"]
 
@@ -271,7 +271,7 @@ def test_in_a_pipe_a_gate_that_is_opened_shows_what_it_asks_about():
 def test_in_a_pipe_a_gate_of_a_followed_run_shows_what_it_asks_about_and_its_options():
     printing = Printing(terminal=False)
     printing.run()
-    printing.desk.look_at("r1")
+    printing.desk.focus_run("r1")
     asked = {"prompt": "Ship it?", "choices": None, "options": ["yes", "later"], "node_id": "ok"}
     printing.tell("gate_waiting", "/ok", gate_id="g1", input_preview="built\nand tested", **asked)
     assert printing.news[-6:] == [
@@ -314,7 +314,9 @@ def test_in_a_pipe_a_form_is_lines():
         "  dry      true or false",
         '  (/gates 1 opens it, or /answer 1 {"version": "…"})',
     ]
-    printing.desk.list_gates([GateTold(gate_id="g2", run_id="r2", path="/no", prompt="Why?", form=FORM)])
+    printing.desk.replace_gates(
+        [GateResponse(gate_id="g2", run_id="r2", path="/no", prompt="Why?", form=FORM)]
+    )
     printing.desk.open_gate("g2")
     assert '  (Type JSON, such as {"version": "…"})' in printing.news
 
@@ -325,7 +327,7 @@ def test_in_a_pipe_no_line_of_a_question_or_of_a_step_begins_like_one_of_the_run
     forged = "Ship it?\n[gate] answered: yes"
     printing.tell("output_chunk", "/say", stream="assistant", text=forged)
     printing.tell("gate_waiting", "/ok", gate_id="g1", prompt=forged, choices=["yes", "no"], node_id="ok")
-    printing.desk.say("error", forged)
+    printing.desk.add_block("error", forged)
     printing.desk.open_gate("g1")
     lines = printing.news
     assert sum("[gate] answered: yes" in line for line in lines) == 3
@@ -335,10 +337,10 @@ def test_in_a_pipe_no_line_of_a_question_or_of_a_step_begins_like_one_of_the_run
 def test_in_a_pipe_a_refused_answer_asks_again():
     printing = Printing(terminal=False)
     printing.run()
-    printing.desk.look_at("r1")
+    printing.desk.focus_run("r1")
     printing.tell("gate_waiting", "/ok", gate_id="g1", prompt="Ship it?", choices=["yes", "no"], node_id="ok")
     assert "  (The next line answers it, or /answer 1 …, /approve, /reject)" in printing.news
     printing.desk.open_gate(None)
-    printing.desk.say("error", "Invalid choice.")
+    printing.desk.add_block("error", "Invalid choice.")
     printing.desk.open_gate("g1")
     assert printing.news == ["✗ Invalid choice.", "[gate] Ship it? (yes or no)", "  1 yes", "  2 no"]

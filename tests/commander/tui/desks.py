@@ -6,97 +6,102 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from nerve.api.models import EventTold, GateTold, InputTold, RunTold, WorkflowTold
-from nerve.commander.core.completion import Completion, complete
-from nerve.commander.core.desk import Desk
-from nerve.commander.core.naming import names
+from nerve.api.models import EventResponse, GateResponse, InputResponse, RunResponse, WorkflowResponse
+from nerve.commander.core.completion import Completion, find_completions
+from nerve.commander.core.name_resolution import collect_completion_names
+from nerve.commander.core.state import CommanderState
 from nerve.commander.workflow_controller import WorkflowController
 
 BEGAN = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 NOW = BEGAN + timedelta(seconds=42)
 FLOWS = [
-    WorkflowTold(
+    WorkflowResponse(
         id="code_review", kind="python", description="Review a change, then ask", steps=["read", "review"]
     ),
-    WorkflowTold(
+    WorkflowResponse(
         id="research_agent",
         kind="yaml",
         description="Search until the answer is good",
-        inputs=[InputTold(name="max_rounds", type="integer", default=5)],
+        inputs=[InputResponse(name="max_rounds", type="integer", default=5)],
     ),
-    WorkflowTold(id="deploy", kind="lisp", description="Build, ask, release"),
+    WorkflowResponse(id="deploy", kind="lisp", description="Build, ask, release"),
 ]
 
 
 class Scripted(WorkflowController):
     """A controller without a server."""
 
-    def __init__(self, desk: Desk) -> None:
-        super().__init__(None, desk=desk)  # type: ignore[arg-type]
+    def __init__(self, desk: CommanderState) -> None:
+        super().__init__(None, state=desk)  # type: ignore[arg-type]
         self.entered: list[str] = []
         self.entered_for: list[str | None] = []
         self.answers: list[tuple[str, Any]] = []
-        self.stopped: list[str | None] = []
+        self.pause: list[str | None] = []
         self.followed: list[str] = []
         self.refusal = ""
 
     async def open(self) -> None:
-        self.desk.connected = True
-        self.desk.flag("connected")
+        self.state.is_connected = True
+        self.state.raise_flags("connected")
 
     async def close(self) -> None:
         pass
 
-    async def enter(self, text: str, opened: str | None = None) -> None:
+    async def submit(self, text: str, opened: str | None = None) -> None:
         self.entered.append(text)
         self.entered_for.append(opened)
-        self.desk.say("input", text)
+        self.state.add_block("input", text)
 
-    async def answer(self, gate: GateTold, text: Any) -> str:
+    async def answer_gate(self, gate: GateResponse, text: Any) -> str:
         self.answers.append((gate.gate_id, text))
         if not self.refusal:
-            self.desk.gates = [each for each in self.desk.gates if each.gate_id != gate.gate_id]
-            self.desk.flag("gates")
+            self.state.gates = [each for each in self.state.gates if each.gate_id != gate.gate_id]
+            self.state.raise_flags("gates")
         return self.refusal
 
-    async def interrupt(self, run_id: str | None = None) -> None:
-        self.stopped.append(run_id)
+    async def stop_run(self, run_id: str | None = None) -> None:
+        self.pause.append(run_id)
 
     async def follow(self, run: str) -> None:
         self.followed.append(run)
-        self.desk.look_at(run)
+        self.state.focus_run(run)
 
     def unqueue(self) -> str:
-        text = self.desk.queue.pop()
-        self.desk.flag("queue")
+        text = self.state.queue.pop()
+        self.state.raise_flags("queue")
         return text
 
     def complete(self, text: str, cursor: int) -> list[Completion]:
-        return complete(text, cursor, names(self.desk, ("nord",)))
+        return find_completions(text, cursor, collect_completion_names(self.state, ("nord",)))
 
 
 class Script:
     """Events of one run, one after the other."""
 
     def __init__(
-        self, desk: Desk, run_id: str, workflow: str, began: datetime = BEGAN, label: str | None = None
+        self,
+        desk: CommanderState,
+        run_id: str,
+        workflow: str,
+        began: datetime = BEGAN,
+        label: str | None = None,
     ) -> None:
         self.desk, self.run_id, self.workflow, self.label = desk, run_id, workflow, label
         self.seq, self.at = 0, began
 
     def follow(self) -> Script:
-        run = RunTold(
+        run = RunResponse(
             run_id=self.run_id, workflow=self.workflow, state="running", started_at=self.at, label=self.label
         )
-        self.desk.list_runs([run])
-        self.desk.follow(self.run_id)
+        self.desk.merge_runs([run])
+        self.desk.show_run(self.run_id)
         return self
 
     def say(self, type: str, path: str = "", after: float = 0.0, **data: Any) -> Script:
         self.seq += 1
         self.at += timedelta(seconds=after)
-        self.desk.take(
-            EventTold(
+        self.desk.apply_event(
+            EventResponse(
                 seq=self.seq,
                 run_id=self.run_id,
                 workflow_id=self.workflow,
@@ -143,13 +148,13 @@ CHANGE = {
 }
 
 
-def desk(**more: Any) -> Desk:
-    return Desk(project="/home/me/shop", connected=True, workflows=list(FLOWS), **more)
+def desk(**more: Any) -> CommanderState:
+    return CommanderState(project="/home/me/shop", is_connected=True, workflows=list(FLOWS), **more)
 
 
-def review(on: Desk) -> Script:
+def review(on: CommanderState) -> Script:
     """A run in the middle of its work."""
-    on.say("input", "%code_review --strict look at the last commit")
+    on.add_block("input", "%code_review --strict look at the last commit")
     run = Script(on, "run_01review", "code_review", label="last commit").follow()
     run.started("read", "review_loop", "summary")
     run.began("/read").done("/read", "42 files", 0.4)
@@ -164,8 +169,8 @@ def review(on: Desk) -> Script:
     return run
 
 
-def finished(on: Desk) -> Script:
-    on.say("input", "%research_agent why is the sky blue?")
+def finished(on: CommanderState) -> Script:
+    on.add_block("input", "%research_agent why is the sky blue?")
     run = Script(on, "run_00research", "research_agent", BEGAN - timedelta(minutes=9)).follow()
     run.started("search", "reply").began("/search").done("/search", "3 sources", 12.0)
     run.began("/reply")
@@ -175,7 +180,7 @@ def finished(on: Desk) -> Script:
     return run
 
 
-def gate(id: str = "g1", run_id: str = "run_02deploy", **more: Any) -> GateTold:
+def gate(id: str = "g1", run_id: str = "run_02deploy", **more: Any) -> GateResponse:
     told: dict[str, Any] = {
         "gate_id": id,
         "run_id": run_id,
@@ -184,10 +189,10 @@ def gate(id: str = "g1", run_id: str = "run_02deploy", **more: Any) -> GateTold:
         "prompt": "Release **v2.1** to production?\n\n- 3 commits\n- all tests pass",
         "choices": ["approve", "reject", "later"],
     }
-    return GateTold.model_validate(told | more)
+    return GateResponse.model_validate(told | more)
 
 
-def permission() -> GateTold:
+def permission() -> GateResponse:
     action = {"tool": "Edit", "input": CHANGE, "cwd": "/home/me/shop", "hash": "0"}
     prompt = (
         "reviewer wants to use Edit(src/app.py):\n\n    file_path: src/app.py\n\nThe agent says: debug is on"
@@ -202,7 +207,7 @@ def permission() -> GateTold:
     )
 
 
-def waiting(on: Desk, *gates: GateTold) -> Script:
+def waiting(on: CommanderState, *gates: GateResponse) -> Script:
     run = Script(on, "run_02deploy", "deploy", BEGAN - timedelta(seconds=90), "friday").follow()
     run.started("build", "ask", "release").began("/build").done("/build", "built", 20.0)
     for each in gates or (gate(),):
@@ -211,16 +216,16 @@ def waiting(on: Desk, *gates: GateTold) -> Script:
     return run
 
 
-def crowd(on: Desk, count: int = 200) -> None:
+def crowd(on: CommanderState, count: int = 200) -> None:
     """Many runs that nobody follows."""
     states = ("completed", "failed", "running", "cancelled", "completed")
-    on.list_runs(many(count, states))
+    on.merge_runs(many(count, states))
 
 
-def many(count: int, states: Iterable[str]) -> list[RunTold]:
+def many(count: int, states: Iterable[str]) -> list[RunResponse]:
     kinds = list(states)
     return [
-        RunTold(
+        RunResponse(
             run_id=f"run_{9000 - n}",
             workflow=FLOWS[n % 3].id,
             state=kinds[n % len(kinds)],

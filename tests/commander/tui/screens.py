@@ -17,8 +17,8 @@ from unittest.mock import patch
 from textual.widgets import Input
 
 from commander.tui.desks import NOW, Scripted
-from nerve.commander.core.desk import Desk
-from nerve.commander.core.history import History
+from nerve.commander.core.history import InputHistory
+from nerve.commander.core.state import CommanderState
 from nerve.commander.tui.app import CommanderApp
 
 if TYPE_CHECKING:
@@ -76,11 +76,11 @@ class Screen:
         """Have everything drawn that has changed."""
         for _ in range(3):
             await self.pilot.pause()
-            self.app.frame()
+            self.app.draw_changes()
         await self.app.workers.wait_for_complete()
-        while self.app.stream.stale or self.app.stream.late:
+        while self.app.stream.stale_blocks or self.app.stream.postponed:
             await self.pilot.pause(0.01)
-            self.app.frame()
+            self.app.draw_changes()
         for field in self.app.screen.query(Input):
             field.cursor_blink = False
         await self.pilot.pause()
@@ -96,13 +96,13 @@ class Screen:
 
 @asynccontextmanager
 async def shown(
-    desk: Desk,
+    desk: CommanderState,
     size: tuple[int, int] = WIDE,
     past: tuple[str, ...] = (),
     clock: Callable[[], datetime] = lambda: NOW,
 ) -> AsyncIterator[Screen]:
     controller = Scripted(desk)
-    app = CommanderApp(controller, History(entries=past), clock)
+    app = CommanderApp(controller, InputHistory(entries=past), clock)
     with without_waiting(app):
         async with app.run_test(size=size) as pilot:
             screen = Screen(app, pilot, controller)

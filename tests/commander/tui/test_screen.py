@@ -10,12 +10,12 @@ from textual.events import MouseScrollUp
 
 from commander.tui.desks import BEGAN, Script, crowd, desk, finished, review, waiting
 from commander.tui.screens import SMALL, WIDE, shown
-from nerve.api.models import RunTold
-from nerve.commander.core.desk import Desk
-from nerve.commander.tui.stream import MOST
+from nerve.api.models import RunResponse
+from nerve.commander.core.state import CommanderState
+from nerve.commander.tui.conversation_view import MAX_BLOCKS
 
 
-def working() -> Desk:
+def working() -> CommanderState:
     made = desk()
     finished(made)
     review(made)
@@ -40,28 +40,28 @@ async def test_the_tree_of_a_run_is_live() -> None:
 async def test_a_block_that_is_slow_to_draw_shows_the_last_of_its_changes_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("nerve.commander.tui.stream.SLOW", 0)
+    monkeypatch.setattr("nerve.commander.tui.conversation_view.SLOW_DRAW_S", 0)
     made = desk()
     run = review(made)
     async with shown(made) as screen:
         for words in ("first words", "last words"):
             run.output("/review_loop/reviewer", words)
-            screen.app.frame()
-        assert screen.app.stream.late
+            screen.app.draw_changes()
+        assert screen.app.stream.postponed
         await screen.settle()
         assert "last words" in screen.text
 
 
 async def test_a_small_screen_says_that_there_are_no_runs_only_when_it_knows() -> None:
     made = desk()
-    made.connected = False
+    made.is_connected = False
     async with shown(made, SMALL) as screen:
-        made.connected = False
-        made.flag("connected")
+        made.is_connected = False
+        made.raise_flags("connected")
         await screen.settle()
         assert "No runs yet" not in screen.text
-        made.connected = True
-        made.flag("connected")
+        made.is_connected = True
+        made.raise_flags("connected")
         await screen.settle()
         assert "No runs yet" in screen.text
 
@@ -76,8 +76,8 @@ async def test_on_a_small_screen_the_logs_of_a_run_are_seen_at_once() -> None:
 async def test_runs_of_one_workflow_are_told_apart_in_the_list_and_running_from_waiting() -> None:
     made = desk()
     for n, (state, words) in enumerate((("running", "fix the login"), ("waiting", "fix the logout"))):
-        run = RunTold(run_id=f"0199-aaaa-{n}f00d{n}", workflow="deploy", state=state, input_preview=words)
-        made.list_runs([run])
+        run = RunResponse(run_id=f"0199-aaaa-{n}f00d{n}", workflow="deploy", state=state, input_preview=words)
+        made.merge_runs([run])
     async with shown(made) as screen:
         for told in ("● deploy 0f00d0", "fix the login", "⏸ deploy 1f00d1", "fix the logout"):
             assert told in screen.text
@@ -117,17 +117,17 @@ async def test_of_a_result_that_nobody_would_read_the_beginning_is_shown_at_once
         run.say("workflow_completed", result="* [one]\n" * 300_000)
         async with asyncio.timeout(10):
             await screen.settle()
-        screen.app.do("hello")
+        screen.app.submit_line("hello")
         await screen.settle()
         assert "… 2,380,000 more characters; /export writes" in screen.text
 
 
 async def test_what_a_command_lists_is_shown_from_its_beginning() -> None:
     async with shown(working()) as screen:
-        screen.app.desk.say("text", "\n".join(f"- entry {n}" for n in range(90)), name="/help")
+        screen.app.state.add_block("text", "\n".join(f"- entry {n}" for n in range(90)), name="/help")
         await screen.settle()
         assert "entry 0" in screen.text
-        screen.app.do("hello")
+        screen.app.submit_line("hello")
         await screen.settle()
         assert "❯ hello" in screen.text
 
@@ -157,17 +157,17 @@ async def test_many_changes_are_drawn_once() -> None:
     run = review(made)
     async with shown(made) as screen:
         drawn = 0
-        draw = screen.app.stream._draw
+        draw = screen.app.stream._draw_block
 
         def counting(each: object) -> None:
             nonlocal drawn
             drawn += 1
             draw(each)  # type: ignore[arg-type]
 
-        screen.app.stream._draw = counting  # type: ignore[method-assign,assignment]
+        screen.app.stream._draw_block = counting  # type: ignore[method-assign,assignment]
         for number in range(500):
             run.output("/review_loop/reviewer", f"word {number} ", "partial")
-        screen.app.frame()
+        screen.app.draw_changes()
         assert drawn <= 2  # the time may be drawn, too
 
 
@@ -175,11 +175,11 @@ async def test_the_end_is_followed_until_somebody_scrolls_up() -> None:
     made = desk()
     async with shown(made) as screen:
         for number in range(60):
-            made.say("note", f"note {number}")
+            made.add_block("note", f"note {number}")
         await screen.settle()
         assert "note 59" in screen.text
         await screen.press("pageup")
-        made.say("note", "unseen")
+        made.add_block("note", "unseen")
         await screen.settle()
         assert "unseen" not in screen.text
         await screen.press("ctrl+end")
@@ -188,12 +188,12 @@ async def test_the_end_is_followed_until_somebody_scrolls_up() -> None:
 
 async def test_old_blocks_are_shown_to_who_goes_up() -> None:
     made = desk()
-    for number in range(MOST + 50):
-        made.say("note", f"note {number}")
+    for number in range(MAX_BLOCKS + 50):
+        made.add_block("note", f"note {number}")
     async with shown(made) as screen:
         stream = screen.app.stream
-        assert len(stream.drawn) == MOST
-        while stream.above or stream.scroll_y > 0:
+        assert len(stream.rendered_blocks) == MAX_BLOCKS
+        while stream.hidden_above or stream.scroll_y > 0:
             await screen.press("pageup")
         assert "note 0" in screen.text
 
@@ -210,7 +210,7 @@ async def test_what_others_write_cannot_steer_the_terminal() -> None:
     made = desk()
     run = Script(made, "run_x", "flow").follow().started("say").began("/say")
     run.output("/say", "\x1b[2J\x1b]0;owned\x07 hello", "assistant")
-    made.say("input", "\x1b[31mred")
+    made.add_block("input", "\x1b[31mred")
     async with shown(made) as screen:
         assert "\x1b" not in screen.text
         assert "\\x1b[2J" in screen.text
@@ -228,11 +228,11 @@ async def test_runs_are_listed_looked_at_and_steered() -> None:
 async def test_a_run_in_the_list_is_stopped_only_when_the_user_confirms_it() -> None:
     async with shown(working()) as screen:
         await screen.press("f2", "s")
-        assert screen.controller.stopped == []
+        assert screen.controller.pause == []
         await screen.press("escape", "enter")
-        assert screen.controller.stopped == []
+        assert screen.controller.pause == []
         await screen.press("f2", "s", "enter")
-        assert len(screen.controller.stopped) == 1
+        assert len(screen.controller.pause) == 1
 
 
 async def test_the_next_run_is_a_key_away() -> None:
@@ -271,16 +271,16 @@ async def test_two_hundred_runs_are_in_the_list() -> None:
         for _ in range(199):
             screen.app.runs.action_move(1)
         await screen.settle()
-        assert screen.app.runs.at == screen.app.runs.order[199]
-        assert screen.app.runs.order[199] in {run_id for run_id, _ in screen.app.runs.rows}
+        assert screen.app.runs.cursor_run_id == screen.app.runs.run_ids[199]
+        assert screen.app.runs.run_ids[199] in {run_id for run_id, _ in screen.app.runs.rows}
 
 
 async def test_the_conversation_starts_again_when_it_is_cleared() -> None:
     made = working()
     async with shown(made) as screen:
         made.blocks.clear()
-        made.flag("cleared")
-        made.say("note", "fresh")
+        made.raise_flags("cleared")
+        made.add_block("note", "fresh")
         await screen.settle()
         assert "fresh" in screen.text
         assert "deploy  friday" not in screen.text
@@ -302,7 +302,7 @@ async def test_a_click_on_the_badge_opens_the_gate() -> None:
         line = screen.text.split("\n")[29]
         await screen.pilot.click(offset=(line.index("waiting"), 29))
         await screen.settle()
-        assert screen.app.card.display
+        assert screen.app.gate_card.display
 
 
 async def test_a_click_on_a_run_looks_at_it() -> None:
@@ -315,11 +315,11 @@ async def test_a_click_on_a_run_looks_at_it() -> None:
 async def test_the_wheel_scrolls_the_conversation() -> None:
     made = desk()
     for number in range(60):
-        made.say("note", f"note {number}")
+        made.add_block("note", f"note {number}")
     async with shown(made) as screen:
         for _ in range(4):
             await screen.pilot._post_mouse_events([MouseScrollUp], "#stream", offset=(5, 5))
-        made.say("note", "unseen")
+        made.add_block("note", "unseen")
         await screen.settle()
         assert "unseen" not in screen.text
 
@@ -327,9 +327,11 @@ async def test_the_wheel_scrolls_the_conversation() -> None:
 def test_times_and_sums_are_short() -> None:
     from datetime import timedelta
 
-    from nerve.commander.tui.figures import length, money, tokens
+    from nerve.ui.formatting import format_cost, format_duration_between, format_token_count
 
     spans = {0.42: "0.4s", 42: "42s", 185: "3m 05s", 7800: "2h 10m", 400_000: "4d"}
-    assert {each: length(BEGAN, None, BEGAN + timedelta(seconds=each)) for each in spans} == spans
-    assert [money(cost) for cost in (0, 0.001, 0.5, 12)] == ["", "<1¢", "$0.50", "$12.00"]
-    assert [tokens(count) for count in (12, 1240, 2_500_000)] == ["12", "1.2k", "2.5M"]
+    assert {
+        each: format_duration_between(BEGAN, None, BEGAN + timedelta(seconds=each)) for each in spans
+    } == spans
+    assert [format_cost(cost) for cost in (0, 0.001, 0.5, 12)] == ["", "<1¢", "$0.50", "$12.00"]
+    assert [format_token_count(count) for count in (12, 1240, 2_500_000)] == ["12", "1.2k", "2.5M"]

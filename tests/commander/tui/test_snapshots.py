@@ -10,7 +10,7 @@ from textual.color import Color
 
 from commander.tui.desks import crowd, desk, finished, gate, permission, review, waiting
 from commander.tui.screens import SMALL, WIDE, Screen, difference, shown
-from nerve.commander.core.desk import Desk
+from nerve.commander.core.state import CommanderState
 
 BLACK = Color(0, 0, 0)
 
@@ -33,51 +33,53 @@ def _own_words(monkeypatch: pytest.MonkeyPatch) -> None:
         ("@node text", "ask a node"),
         ("%workflow --name=value text", "start a workflow; -- ends the options"),
     )
-    monkeypatch.setattr("nerve.commander.tui.sheet.PREFIX_HELP", told)
+    monkeypatch.setattr("nerve.commander.tui.key_help.PREFIX_HELP", told)
 
 
-def working() -> Desk:
+def working() -> CommanderState:
     made = desk()
     finished(made)
     review(made)
     waiting(made)
-    made.look_at("run_01review")
+    made.focus_run("run_01review")
     return made
 
 
-def talked() -> Desk:
+def talked() -> CommanderState:
     made = desk()
-    made.say("input", "/workflows")
-    made.say("text", "# Two of them\n\n| name | steps |\n|---|---|\n| `deploy` | 3 |\n\n> and a *quote*")
-    made.say("error", "There is no workflow 'reviw'. Did you mean 'code_review'?")
-    made.say("note", "Paused code_review.")
+    made.add_block("input", "/workflows")
+    made.add_block(
+        "text", "# Two of them\n\n| name | steps |\n|---|---|\n| `deploy` | 3 |\n\n> and a *quote*"
+    )
+    made.add_block("error", "There is no workflow 'reviw'. Did you mean 'code_review'?")
+    made.add_block("note", "Paused code_review.")
     made.queue = ["and then the tests", "also the docs, please"]
-    made.flag("queue")
+    made.raise_flags("queue")
     return made
 
 
-def asking() -> Desk:
+def asking() -> CommanderState:
     made = desk()
     waiting(made, gate(), permission())
     return made
 
 
-def form() -> Desk:
+def form() -> CommanderState:
     made = desk()
     waiting(made, gate(choices=None, form=SCHEMA))
     return made
 
 
-def many() -> Desk:
+def many() -> CommanderState:
     made = desk()
     crowd(made)
     finished(made)
     return made
 
 
-def away() -> Desk:
+def away() -> CommanderState:
     made = working()
-    made.connected = False
+    made.is_connected = False
     return made
 
 
@@ -86,12 +88,12 @@ def press(*keys: str) -> Callable[[Screen], Awaitable[None]]:
 
 
 async def lost(screen: Screen) -> None:
-    screen.app.desk.connected = False
-    screen.app.desk.flag("connected")
+    screen.app.state.is_connected = False
+    screen.app.state.raise_flags("connected")
     await screen.settle()
 
 
-SCREENS: dict[str, tuple[Callable[[], Desk], Any]] = {
+SCREENS: dict[str, tuple[Callable[[], CommanderState], Any]] = {
     "welcome": (desk, press()),
     "working": (working, press()),
     "talked": (talked, press()),

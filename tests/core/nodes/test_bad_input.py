@@ -23,7 +23,7 @@ from nerve.core.nodes.control import (
     SwitchNode,
     WhileNode,
 )
-from nerve.errors import StoreLocked
+from nerve.errors import StoreInUse
 
 Make = Callable[[Session, Any], Any]
 
@@ -338,6 +338,6 @@ def test_the_input_of_a_graph_is_not_hidden_by_a_step_of_that_name(session: Sess
 
 async def test_a_second_session_on_a_file_in_one_process_is_not_told_to_stop_itself(file: Path) -> None:
     async with Session(store=file):
-        with pytest.raises(StoreLocked, match="in use by this process: close the session that has it"):
+        with pytest.raises(StoreInUse, match="in use by this process: close the session that has it"):
             async with Session(store=file):
                 pass

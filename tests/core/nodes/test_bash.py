@@ -220,7 +220,7 @@ async def test_output_keeps_an_idle_timeout_from_running_out(session: Session, i
 async def test_a_command_that_never_stops_talking_does_not_fill_the_journal(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nerve.core.nodes.bash.STREAMED", 100_000)
+    monkeypatch.setattr("nerve.core.nodes.bash.MAX_STREAMED_CHARS", 100_000)
     talking = BashNode("b", session, "head -c 5000000 /dev/zero | tr '\\0' a; echo end")
     run = await ran(session, Graph("g", session).add_step(talking))
     chunks = [data["text"] for data in of_type(run.events, "output_chunk")]
@@ -233,7 +233,7 @@ async def test_a_command_that_never_stops_talking_does_not_fill_the_journal(
 async def test_output_beyond_what_is_told_keeps_an_idle_timeout_from_running_out(
     session: Session, in_a_run: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nerve.core.nodes.bash.STREAMED", 0)
+    monkeypatch.setattr("nerve.core.nodes.bash.MAX_STREAMED_CHARS", 0)
     talking = BashNode("b", session, "for i in {1..12}; do echo $i; sleep 0.1; done", idle_timeout=1)
     graph = Graph("g", session).add_step(talking)
     output = await (await ran(session, graph)).wait() if in_a_run else (await executed(graph))["output"]

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from core.nodes.support import executed, ran, until, watched
 from nerve import ExecutionContext, Session, WorkflowEvent
 from nerve.core.nodes import ControlNode, Graph, MockNode, Node, Result
-from nerve.core.nodes.context import escape, take
+from nerve.core.nodes.context import escape_path_part, next_child_path
 from nerve.core.nodes.control import LoopNode
-from nerve.core.runtime import Signal, Timer
+from nerve.core.runtime import SignalWait, TimerWait
 
 
 @pytest.mark.requirement("S1-29")
@@ -39,7 +39,7 @@ def test_with_input_is_the_same_context_with_another_input(session: Session) -> 
     context = ExecutionContext(session, "one", run_id="r")
     other = context.with_input("two")
     assert (context.input, other.input, other.run_id) == ("one", "two", "r")
-    assert (context.take("n"), other.take("n")) == ("/n", "/n[2]")
+    assert (context.next_path("n"), other.next_path("n")) == ("/n", "/n[2]")
 
 
 @pytest.mark.requirement("S1-29")
@@ -94,11 +94,11 @@ async def test_what_a_slow_sink_was_told_without_a_run_can_be_waited_for(session
         heard.append(event.event_type)
 
     context = ExecutionContext(session, event_sink=slow)
-    await context.shown()
+    await context.flush_sinks()
     await LoopNode("l", session, MockNode(), times=1).execute(context)
     assert heard == []
     let_through.set()
-    await context.shown()
+    await context.flush_sinks()
     assert heard == ["loop_iteration", "node_started", "node_completed"]
 
 
@@ -134,9 +134,9 @@ async def test_a_context_made_by_hand_has_a_clock_numbers_and_ids() -> None:
 
 async def test_a_timer_without_a_run_ends_by_the_clock_and_a_signal_is_refused() -> None:
     context = ExecutionContext()
-    assert await context.wait(Timer("/t", 0)) is None
+    assert await context.wait(TimerWait("/t", 0)) is None
     with pytest.raises(RuntimeError, match="a signal can only be waited for inside a run"):
-        await context.wait(Signal("/s", "label"))
+        await context.wait(SignalWait("/s", "label"))
 
 
 class Twice(ControlNode):
@@ -197,18 +197,18 @@ async def test_anything_with_an_execute_may_stand_where_a_node_is_wanted(session
 
 @given(st.text(), st.text())
 def test_two_names_never_share_a_path(one: str, other: str) -> None:
-    assert (escape(one) == escape(other)) == (one == other)
+    assert (escape_path_part(one) == escape_path_part(other)) == (one == other)
 
 
 @given(st.text(alphabet="/[]%25FB2 a", max_size=6), st.text(alphabet="/[]%25FB2 a", max_size=6))
 def test_two_hostile_names_never_share_a_path(one: str, other: str) -> None:
-    assert (escape(one) == escape(other)) == (one == other)
-    assert "/" not in escape(one)
-    assert "[" not in escape(one)
+    assert (escape_path_part(one) == escape_path_part(other)) == (one == other)
+    assert "/" not in escape_path_part(one)
+    assert "[" not in escape_path_part(one)
 
 
 @given(st.lists(st.sampled_from(["a", "a[2]", "a%5B2]", "a/a", "b"]), max_size=12))
 def test_every_path_is_taken_once(names: list[str]) -> None:
     counts: dict[str, int] = {}
-    paths = [take("", counts, name) for name in names]
+    paths = [next_child_path("", counts, name) for name in names]
     assert len(set(paths)) == len(paths)

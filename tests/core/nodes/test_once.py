@@ -9,9 +9,9 @@ from core.nodes.support import executed, of_type, ran, watched
 from nerve import ExecutionContext, FunctionNode, Session
 from nerve.core.nodes import Graph, MockNode, Retry
 from nerve.core.nodes.control import LoopNode, ParallelNode
-from nerve.core.nodes.inline import inlined
+from nerve.core.nodes.inline import run_inline
 from nerve.core.policy import Policy
-from nerve.core.runtime import Call
+from nerve.core.runtime import NodeCall
 
 AGAIN = Retry(attempts=3, delay=0)
 UNKNOWN = "must happen at most once, and it is not known whether it did; it is not tried again"
@@ -67,7 +67,9 @@ async def test_what_is_part_of_a_body_is_not_tried_again_when_it_was_cut_off(ses
     bank = Bank(session)
     loop = LoopNode("loop", session, bank.node, times=1)
     policy = Policy(timeout=0.05, retry=AGAIN)
-    result = await inlined(Call("/loop", loop, "loop", None, policy, context=ExecutionContext(session)))
+    result = await run_inline(
+        NodeCall("/loop", loop, "loop", None, policy, context=ExecutionContext(session))
+    )
     assert (bank.begun, result.error) == (1, f"timed out after 0.05 s; /loop/loop {UNKNOWN}")
 
 

@@ -44,9 +44,9 @@ async def ask(ctx):
 
 
 async def clerk(context: ExecutionContext):
-    from nerve.core.runtime import Gate
+    from nerve.core.runtime import GateWait
 
-    return await context.leaf.ask(Gate(f"{context.path}/ask", "Deploy?"))
+    return await context.leaf_runtime.ask(GateWait(f"{context.path}/ask", "Deploy?"))
 
 
 def graph_of(session: Session) -> Graph:

@@ -6,7 +6,7 @@ import pytest
 
 from core.workflow.support import at_gate, counted, data_of, types
 from nerve import ExecutionContext, FunctionNode, Graph
-from nerve.core.event import ALIASES
+from nerve.core.events import EVENT_ALIASES
 from nerve.core.nodes.control import GateNode
 from nerve.core.workflow import WorkflowEvent, WorkflowEventType
 
@@ -82,7 +82,7 @@ def test_the_second_seeds_members_have_the_canonical_values(member, value):
 
 @pytest.mark.requirement("C-02")
 @pytest.mark.requirement("C-26")
-@pytest.mark.parametrize(("short", "name"), ALIASES.items())
+@pytest.mark.parametrize(("short", "name"), EVENT_ALIASES.items())
 def test_short_names_resolve(short, name):
     assert WorkflowEventType(short) == name
     assert WorkflowEvent("r", "w", name, {}, AT).is_a(short)

@@ -7,7 +7,7 @@ import pytest
 from core.workflow.support import at_gate, counted, data_of, types, until, within
 from nerve import FunctionNode, Session
 from nerve.core.workflow import WorkflowState
-from nerve.engine import local
+from nerve.engine import local_engine
 from nerve.errors import RunHeld
 
 
@@ -22,7 +22,7 @@ async def choose(ctx):
 
 @pytest.fixture(autouse=True)
 def small_memory(monkeypatch):
-    monkeypatch.setattr(local, "KEEP_PARKED", 1)
+    monkeypatch.setattr(local_engine, "MAX_IDLE_RUNS", 1)
 
 
 async def evicted(session, fn, input=None):
@@ -35,7 +35,7 @@ async def evicted(session, fn, input=None):
     await until(lambda: run.state is WorkflowState.WAITING)
     for _ in range(2):
         await session.start("ask")
-    await until(lambda: run.run_id not in session.engine.drives)
+    await until(lambda: run.run_id not in session.engine.executors)
     return run
 
 
@@ -44,7 +44,7 @@ async def test_an_evicted_run_can_be_answered_and_another_one_stopped(file):
         session.workflow(ask)
         runs = [await session.start("ask", number) for number in range(5)]
         await until(lambda: all(run.pending_gate for run in runs))
-        await until(lambda: len(session.engine.drives) < 5)
+        await until(lambda: len(session.engine.executors) < 5)
         assert {run.state for run in runs} == {WorkflowState.WAITING}
         await within(runs[0].stop("enough"))
         await runs[1].answer("yes")
@@ -70,7 +70,7 @@ async def test_an_evicted_body_runs_its_finally_and_user_code_cannot_catch_the_e
         await until(lambda: "gate_waiting" in types(run))
         await session.start("ask")
         await until(lambda: left == ["finally"])
-        assert run.run_id not in session.engine.drives
+        assert run.run_id not in session.engine.executors
         assert (run.state, run.pending_gate.prompt) == (WorkflowState.WAITING, "Continue?")
         await run.answer("yes")
         assert await within(run.wait()) == "yes"
@@ -78,12 +78,12 @@ async def test_an_evicted_body_runs_its_finally_and_user_code_cannot_catch_the_e
 
 
 async def test_of_many_runs_that_begin_to_wait_at_once_only_some_stay_in_memory(file, monkeypatch):
-    monkeypatch.setattr(local, "KEEP_PARKED", 4)
+    monkeypatch.setattr(local_engine, "MAX_IDLE_RUNS", 4)
     async with Session("test", file) as session:
         session.workflow(ask)
         runs = await asyncio.gather(*(session.start("ask", number) for number in range(40)))
         await until(lambda: all("gate_waiting" in types(run) for run in runs))
-        await until(lambda: len(session.engine.drives) <= 8)
+        await until(lambda: len(session.engine.executors) <= 8)
 
 
 async def test_an_evicted_run_still_tells_its_gate_and_refuses_a_wrong_choice(file):
@@ -194,7 +194,7 @@ async def test_an_evicted_child_answers_its_parent(file):
         await at_gate(run)
         for _ in range(3):
             await at_gate(await session.start("ask"))
-        await until(lambda: len(session.engine.drives) <= 3)
+        await until(lambda: len(session.engine.executors) <= 3)
         await run.answer("yes", "/ask/gate")
         assert await within(run.wait()) == "yes"
 
@@ -203,7 +203,7 @@ async def test_a_run_in_memory_is_never_evicted(session):
     session.workflow(ask)
     runs = [await session.start("ask") for _ in range(5)]
     await until(lambda: all(run.pending_gate for run in runs))
-    assert len(session.engine.drives) == 5
+    assert len(session.engine.executors) == 5
 
 
 async def test_a_run_with_another_task_is_not_evicted(file):
@@ -225,7 +225,7 @@ async def test_a_run_with_another_task_is_not_evicted(file):
         await entered.wait()
         for _ in range(4):
             await at_gate(await session.start("ask"))
-        assert run.run_id in session.engine.drives
+        assert run.run_id in session.engine.executors
         go.set()
         await run.answer("yes")
         assert await within(run.wait()) == [1, "yes"]

@@ -9,9 +9,9 @@ from core.workflow.support import Latch, at_gate, counted, data_of, until, withi
 from nerve import FunctionNode, Limits, Session
 from nerve.core.nodes.control import LoopNode, WhileNode
 from nerve.core.workflow import Workflow, WorkflowState
-from nerve.engine.records import ran_for
 from nerve.errors import LimitReached, RunHeld
-from nerve.store.port import Row
+from nerve.journal.events import active_seconds
+from nerve.store.port import EventRow
 
 
 def priced(session, tokens=10, cost=0.25):
@@ -175,7 +175,7 @@ async def test_the_time_a_run_has_run_still_counts_when_it_is_rebuilt(file, how)
         run = await session.start("body", limits=Limits(wall_time=1.0))
         await at_gate(run)
         if how == "evicted":
-            session.engine.evict(session.engine.drives[run.run_id])
+            session.engine.evict(session.engine.executors[run.run_id])
             await run.answer("yes")
             with pytest.raises(LimitReached, match="wall_time"):
                 await within(run.wait())
@@ -204,8 +204,18 @@ def test_no_time_counts_in_which_a_run_waits_or_a_child_run_is_at_work_or_nobody
         (70, "path_reset", "/b", None, "{}"),
         (71, "node_started", "/c", None, "{}"),
     ]
-    rows = [Row(seq, at, *rest) for seq, (at, *rest) in enumerate(told, 1)]
-    assert [ran_for(rows[:upto]) for upto in (0, 1, 2, 4, 6, 8, 9, 11, 14)] == [0, 0, 1, 2, 4, 5, 5, 6, 8]
+    rows = [EventRow(seq, at, *rest) for seq, (at, *rest) in enumerate(told, 1)]
+    assert [active_seconds(rows[:upto]) for upto in (0, 1, 2, 4, 6, 8, 9, 11, 14)] == [
+        0,
+        0,
+        1,
+        2,
+        4,
+        5,
+        5,
+        6,
+        8,
+    ]
 
 
 @pytest.mark.requirement("C-15")

@@ -9,7 +9,7 @@ from core.workflow.support import Latch, at_gate, photographed, types, until, wi
 from nerve import FunctionNode, Graph, MockNode, Retry, Session
 from nerve.core.nodes.control import MapNode
 from nerve.core.workflow import WorkflowState
-from nerve.engine import delivery
+from nerve.engine import result_dispatcher
 from nerve.errors import RunHeld
 
 
@@ -235,7 +235,7 @@ async def gives_up_no_more(ctx):
 @pytest.fixture(params=[pay_later, pay_more, gives_up_no_more])
 async def changed(request, file, monkeypatch):
     """A run in doubt that was resumed with changed code, and the input that it has for the payment now."""
-    monkeypatch.setattr(delivery, "PATIENCE", 0.3)
+    monkeypatch.setattr(result_dispatcher, "REPLAY_TIMEOUT_S", 0.3)
     body = gives_up if request.param is gives_up_no_more else pay
     latch = Latch()
     async with bank(file, latch) as session:

@@ -6,7 +6,7 @@ import pytest
 
 from core.workflow.support import Latch, at_gate, counted, data_of, types, until, within
 from nerve import FunctionNode, Retry, Session
-from nerve.core.runtime import Gate
+from nerve.core.runtime import GateWait
 from nerve.core.workflow import WorkflowState
 
 
@@ -338,7 +338,7 @@ async def test_the_function_of_a_paused_run_is_not_told_how_its_last_step_ended(
 
 async def test_a_step_that_asks_in_the_middle_is_answered_and_finished_while_the_run_is_pausing(session):
     async def careful(context):
-        return await context.leaf.ask(Gate(f"{context.path}/ask", "Deploy?"))
+        return await context.leaf_runtime.ask(GateWait(f"{context.path}/ask", "Deploy?"))
 
     FunctionNode("careful", session, careful)
 

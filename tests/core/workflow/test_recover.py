@@ -13,7 +13,7 @@ from core.workflow.support import Latch, at_gate, counted, data_of, photographed
 from nerve import FunctionNode, Graph, Node, Session
 from nerve.core.workflow import Workflow, WorkflowState
 from nerve.errors import NodeFailed, RunHeld, WorkflowFailed
-from nerve.store.port import Append, Row
+from nerve.store.port import Append, EventRow
 from nerve.store.sqlite import SqliteStore
 
 
@@ -649,7 +649,9 @@ async def test_a_run_that_cannot_be_made_sense_of_keeps_no_other_from_being_take
         await until(lambda: len(latch.inputs) == 2)
     with closing(SqliteStore(file)) as store:
         last = store.events(odd.run_id)[-1].seq
-        store.append([Append(odd.run_id, last, [Row(last + 1, 0.0, "workflow_changed", "", None, "{}")])])
+        store.append(
+            [Append(odd.run_id, last, [EventRow(last + 1, 0.0, "workflow_changed", "", None, "{}")])]
+        )
     async with opened(file, body, ("work", latch.leaf)) as session:
         assert [run.run_id for run in await session.recover()] == [good.run_id]
         [left] = session.engine.left_alone

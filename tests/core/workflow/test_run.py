@@ -363,7 +363,7 @@ async def test_a_finished_run_leaves_memory_when_nobody_holds_it(session):
     seen, run_id = weakref.ref(run), run.run_id
     del run
     await until(lambda: gc.collect() >= 0 and seen() is None)
-    assert session.engine.drives == {}
+    assert session.engine.executors == {}
     assert session.get_workflow_run(run_id).to_info().result == "done"
 
 
@@ -496,7 +496,7 @@ async def test_the_time_of_the_end_is_the_same_everywhere(file, end):
             await run.stop()
         else:
             await run.answer(end)
-        await within(run._ended())
+        await within(run._wait_until_ended())
         told = run.to_info().completed_at
         assert told is not None
         assert told == run.events[-1].timestamp == run.view.ended_at

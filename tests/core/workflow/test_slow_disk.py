@@ -8,7 +8,7 @@ import pytest
 from core.workflow.support import Latch, Tidying, at_gate, counted, photographed, types, until, within
 from nerve import FunctionNode, Session
 from nerve.core.workflow import WorkflowState
-from nerve.engine import writer
+from nerve.engine import group_commit
 from nerve.store.sqlite import SqliteStore
 
 
@@ -32,7 +32,7 @@ class SlowDisk(SqliteStore):
 
 @pytest.fixture(autouse=True)
 def written_by_a_thread(monkeypatch):
-    monkeypatch.setattr(writer, "INLINE_SYNC", 0.0)
+    monkeypatch.setattr(group_commit, "MAX_INLINE_SYNC_S", 0.0)
 
 
 async def work(ctx):

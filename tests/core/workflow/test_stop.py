@@ -469,7 +469,7 @@ async def test_stop_says_of_everything_open_that_it_is_cancelled(file, driven):
             await session.close()
             session = await sessions.enter_async_context(opened())
             (run,) = await session.recover()
-            assert run.run_id not in session.engine.drives
+            assert run.run_id not in session.engine.executors
         await within(run.stop("too late"))
         ends = [event for event in run.events if event.event_type.endswith("_cancelled")]
         assert [(event.event_type, event.path) for event in ends] == [*OPEN, ("workflow_cancelled", "")]

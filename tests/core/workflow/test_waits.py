@@ -164,7 +164,7 @@ async def test_a_bound_that_is_kept_leaves_nothing_behind(session):
 
     run = await session.start("bounded")
     assert await within(run.wait()) == "done"
-    assert session.engine.drives == {}
+    assert session.engine.executors == {}
 
 
 async def test_a_bound_that_ran_out_replays_at_once_and_runs_nothing_again(file):

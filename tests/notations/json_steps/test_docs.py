@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from nerve.notations.config import Config, WorkflowSettings, read_config
 from nerve.notations.json_steps import read
-from nerve.notations.json_steps.shape import STEP, TYPES, WORKFLOW
+from nerve.notations.json_steps.step_schema import STEP_SCHEMA, STEP_TYPE_SCHEMAS, WORKFLOW_SCHEMA
+from nerve.project.config import Config, WorkflowSettings, read_config
 from nerve.spec.models import WorkflowSpec
 
 PAGE = (Path(__file__).parents[3] / "docs/notations/json.md").read_text(encoding="utf-8")
@@ -30,14 +30,14 @@ def keys(title: str, column: int = 1) -> set[str]:
 @pytest.mark.parametrize("text", [text for language, text in FENCES if language == "json"])
 def test_every_file_on_the_page_can_be_read(text: str) -> None:
     if "workflows_dir" in text:
-        assert read_config(text).of("feature-dev").visible_to == ("plan", "build")
+        assert read_config(text).settings_of("feature-dev").visible_to == ("plan", "build")
     else:
         WorkflowSpec.model_validate(read(text).data)
 
 
 def test_the_steps_that_run_side_by_side_are_the_ones_named() -> None:
     (text,) = [text for _, text in FENCES if '"survey"' in text]
-    assert read(text).notes[0].message.startswith("'papers', 'code' run side by side")
+    assert read(text).warnings[0].message.startswith("'papers', 'code' run side by side")
 
 
 def test_the_python_on_the_page_prints_what_it_says() -> None:
@@ -50,8 +50,8 @@ def test_the_python_on_the_page_prints_what_it_says() -> None:
 
 @pytest.mark.requirement("S2-03")
 def test_every_key_is_on_the_page_and_no_other() -> None:
-    assert keys("The workflow") == set(WORKFLOW)
-    assert keys("Every step") == set(STEP)
-    assert keys("Types of steps", 2) == {key for own in TYPES.values() for key in own}
-    assert keys("Types of steps") == set(TYPES)
+    assert keys("The workflow") == set(WORKFLOW_SCHEMA)
+    assert keys("Every step") == set(STEP_SCHEMA)
+    assert keys("Types of steps", 2) == {key for own in STEP_TYPE_SCHEMAS.values() for key in own}
+    assert keys("Types of steps") == set(STEP_TYPE_SCHEMAS)
     assert keys("The project's configuration") == {*Config.__slots__, *WorkflowSettings.__slots__}

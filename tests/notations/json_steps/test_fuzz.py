@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from nerve.notations.config import read_config
 from nerve.notations.json_steps import read, write
-from nerve.spec.source import Document, Problem, Unreadable
+from nerve.project.config import read_config
+from nerve.text.source import Document, InvalidDefinition, Problem
 from notations.json_steps.files import damaged, disfigured, workflow, written
 from notations.quick import within
 
@@ -19,7 +19,7 @@ def outcome(text: str) -> Document | None:
 def cleanly(text: str) -> Document | None:
     try:
         return read(text, "f.json")
-    except Unreadable as error:
+    except InvalidDefinition as error:
         look_at(error.problems, text)
         return None
 
@@ -28,8 +28,8 @@ def look_at(problems: list[Problem], text: str) -> None:
     assert problems
     for problem in problems:
         assert problem.message
-        assert 1 <= problem.place.line <= text.count("\n") + 1
-        assert problem.place.column >= 1
+        assert 1 <= problem.position.line <= text.count("\n") + 1
+        assert problem.position.column >= 1
 
 
 def rounds(seed: int, count: int) -> tuple[int, int]:
@@ -71,7 +71,7 @@ def test_broken_configurations_give_problems_and_nothing_else() -> None:
         text = damaged(chance, text) if chance.random() < 0.5 else text
         try:
             read_config(text)
-        except Unreadable as error:
+        except InvalidDefinition as error:
             look_at(error.problems, text)
 
 

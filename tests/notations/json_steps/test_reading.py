@@ -8,7 +8,7 @@ import pytest
 
 from nerve.notations.json_steps import read
 from nerve.spec.models import WorkflowSpec
-from nerve.spec.source import Document, Place, Unreadable
+from nerve.text.source import Document, InvalidDefinition, Position
 
 SHAPE = 'Write {"id": "a-name", "steps": [{…}]}.'
 EXAMPLES = Path(__file__).parents[3] / "examples/workflows/json"
@@ -29,7 +29,7 @@ def state(step: dict[str, Any], *others: dict[str, Any]) -> dict[str, Any]:
 
 
 def told(text: str) -> list[str]:
-    with pytest.raises(Unreadable) as caught:
+    with pytest.raises(InvalidDefinition) as caught:
         read(text, "w.json")
     return [str(problem).removeprefix("w.json:") for problem in caught.value.problems]
 
@@ -65,13 +65,13 @@ def test_a_workflow_has_a_name_limits_and_a_context() -> None:
 def test_the_defaults_are_said() -> None:
     read_from = document(AGENT, PARALLEL, {"id": "g", "type": "approval"})
     assert read_from.data["limits"] == {"iterations": 100, "errors": 10, "wall_time": 300}
-    assert [note.message for note in read_from.notes] == [
+    assert [note.message for note in read_from.warnings] == [
         "max_iterations is not set: 100 steps at most",
         "max_duration_ms is not set: 300000 (5 minutes), waiting not counted",
         "the run fails at 10 failed steps",
         "timeout_ms is not set for 'a', 'u', 'v': 60000 (1 minute)",
     ]
-    assert {note.severity for note in read_from.notes} == {"note"}
+    assert {note.severity for note in read_from.warnings} == {"note"}
 
 
 @pytest.mark.requirement("S2-02")
@@ -230,7 +230,7 @@ def test_places_survive() -> None:
     lines = text.split("\n")
 
     def at(*loc: str | int) -> str:
-        place = read_from.place(("body", "states", *loc))
+        place = read_from.position_of(("body", "states", *loc))
         return lines[place.line - 1][place.column - 1 :].rstrip(",")
 
     assert at(0, "name") == '"test"'
@@ -240,16 +240,16 @@ def test_places_survive() -> None:
     assert at(1, "next", 0, "to") == '"deploy"'
     assert at(1, "next", 1, "to") == '"notify-failure"'
     assert at(2) == "{"
-    assert read_from.place(("body", "states", 2, "name")) == Place(19, 13)
-    assert read_from.place(("body", "states", 0, "body", "target"), key=True) == Place(8, 7)
+    assert read_from.position_of(("body", "states", 2, "name")) == Position(19, 13)
+    assert read_from.position_of(("body", "states", 0, "body", "target"), key=True) == Position(8, 7)
 
 
 def test_the_full_form_is_the_spec_itself() -> None:
     data = {"name": "x", "body": {"kind": "transform", "expression": "1"}}
     read_from = read(json.dumps({"$schema": "s", **data}), "x.json")
     assert read_from.data == data
-    assert (read_from.notation, read_from.file, read_from.notes) == ("json", "x.json", [])
-    assert read_from.place(("body", "expression")).column == 75
+    assert (read_from.notation, read_from.file, read_from.warnings) == ("json", "x.json", [])
+    assert read_from.position_of(("body", "expression")).column == 75
 
 
 @pytest.mark.requirement("S2-09")

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from nerve.core.nodes import FunctionNode
-from nerve.core.session import Session
 from nerve.core.workflow import WorkflowRun, WorkflowState
 from nerve.errors import NerveError, WorkflowFailed
-from nerve.spec.source import Unreadable
+from nerve.session import Session
+from nerve.text.source import InvalidDefinition
 
 EXAMPLES = Path(__file__).parents[3] / "examples/workflows/json"
 
@@ -169,7 +169,7 @@ async def test_one_attempt_is_no_retry(agents: Agents) -> None:
 @pytest.mark.requirement("S2-10")
 async def test_an_unknown_agent_is_said_before_anything_runs(agents: Agents) -> None:
     agents.add("a-agent")
-    with pytest.raises((Unreadable, ValueError), match="b-agent"):
+    with pytest.raises((InvalidDefinition, ValueError), match="b-agent"):
         await agents.run(agent("a", next="b"), agent("b"))
     assert agents.called == []
 
@@ -210,11 +210,11 @@ async def test_a_skipped_failure_goes_on(agents: Agents) -> None:
 
 @pytest.mark.requirement("S2-04")
 async def test_an_unknown_target_is_a_problem_with_its_place(agents: Agents) -> None:
-    with pytest.raises(Unreadable) as caught:
+    with pytest.raises(InvalidDefinition) as caught:
         agents.session.load(
             '{"id": "w", "steps": [\n{"id": "a", "type": "agent", "agent": "x", "next": "b"}]}'
         )
-    assert [(it.place.line, it.place.column) for it in caught.value.problems] == [(2, 52)]
+    assert [(it.position.line, it.position.column) for it in caught.value.problems] == [(2, 52)]
 
 
 # -- guards ------------------------------------------------------------------------------------
@@ -447,21 +447,21 @@ async def test_conditions_compare(agents: Agents, condition: str, holds: bool) -
 @pytest.mark.requirement("S2-14")
 async def test_a_condition_that_is_no_expression_is_a_problem_with_its_place(agents: Agents) -> None:
     step = '{"id": "c", "type": "condition", "then": null, "else": null,\n"condition": "context.a ==="}'
-    with pytest.raises(Unreadable) as caught:
+    with pytest.raises(InvalidDefinition) as caught:
         agents.session.load('{"id": "w", "steps": [' + step + "]}")
-    assert caught.value.problems[0].place.line == 2
+    assert caught.value.problems[0].position.line == 2
 
 
 @pytest.mark.requirement("S2-14")
 @pytest.mark.parametrize("condition", ["context.c.x === === 1", "nope === 1"])
 async def test_a_condition_that_cannot_be_read_is_called_invalid(agents: Agents, condition: str) -> None:
     step = {"id": "c", "type": "condition", "condition": condition, "then": None, "else": None}
-    with pytest.raises(Unreadable) as caught:
+    with pytest.raises(InvalidDefinition) as caught:
         await agents.run(step)
     (problem,) = caught.value.problems
     assert problem.message.startswith(f"Invalid condition: {condition}: ")
     assert problem.fix
-    with pytest.raises(Unreadable) as caught:
+    with pytest.raises(InvalidDefinition) as caught:
         await agents.run({"id": "c", "type": "transform", "transform": condition})
     assert "Invalid condition" not in str(caught.value)
 
@@ -534,7 +534,7 @@ async def test_inputs_that_do_not_fit_are_said_before_anything_runs(
     agents: Agents, params: dict[str, Any], said: str
 ) -> None:
     agents.session.load(KID, "yaml")
-    with pytest.raises(Unreadable, match=said):
+    with pytest.raises(InvalidDefinition, match=said):
         await agents.start({**CALL, "params": params})
 
 
@@ -548,5 +548,5 @@ async def test_inputs_that_do_not_fit_are_said_before_anything_runs(
 def test_what_only_an_agent_or_a_workflow_has_is_said(
     agents: Agents, step: dict[str, Any], said: str
 ) -> None:
-    with pytest.raises(Unreadable, match=said):
+    with pytest.raises(InvalidDefinition, match=said):
         agents.session.load(json.dumps({"id": "w", "steps": [step]}))

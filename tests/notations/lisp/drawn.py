@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable
 
-from nerve.notations.lisp.bodies import BLOCKS, CLAUSES
+from nerve.notations.lisp.bodies import BLOCK_FORMS, MISPLACED_CLAUSE_FIXES
 from nerve.notations.lisp.functions import FUNCTIONS
 from nerve.notations.lisp.sections import SECTIONS
 from nerve.notations.lisp.steps import STEPS
@@ -24,7 +24,7 @@ WORDS = [
     ":max",
 ]
 STRINGS = ['"text"', '"~a"', '"{{ x }}"', '"~~ ~a ~a"', '"a\\nb"', '"$1 ${X}"', '""']
-HEADS = [*STEPS, *BLOCKS, *CLAUSES, *FUNCTIONS, *SECTIONS, "workflow", "spec", "state"]
+HEADS = [*STEPS, *BLOCK_FORMS, *MISPLACED_CLAUSE_FIXES, *FUNCTIONS, *SECTIONS, "workflow", "spec", "state"]
 
 
 class Drawing:

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from nerve.notations.lisp import read
-from nerve.spec.check import check
-from nerve.spec.source import Document, Unreadable
+from nerve.spec.checker import check_document
+from nerve.text.source import Document, InvalidDefinition
 
 ROLES = '(roles (planner :agent-kind "claude-code" :handle-ref "agent-a") (worker))'
 SEND = '(send-prompt :agent planner :template "Go" :tag go)'
@@ -19,7 +19,7 @@ def in_workflow(*forms: str) -> str:
 def checked(text: str) -> Document:
     """A document in which nothing is wrong."""
     document = read(text, "f.lisp")
-    assert [str(problem) for problem in check(document).errors] == []
+    assert [str(problem) for problem in check_document(document).errors] == []
     return document
 
 
@@ -37,7 +37,7 @@ def steps(body: str, *before: str) -> list[dict[str, Any]]:
 
 
 def refused(text: str) -> str:
-    with pytest.raises(Unreadable) as caught:
+    with pytest.raises(InvalidDefinition) as caught:
         read(text, "f.lisp")
     return str(caught.value)
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from nerve.core.session import Session
 from nerve.core.workflow import WorkflowRun
+from nerve.session import Session
 from nerve.testing import ScriptedProvider
 
 EXAMPLES = Path(__file__).parents[3] / "examples/workflows/lisp"

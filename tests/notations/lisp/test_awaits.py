@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from nerve import FunctionNode, MockNode
-from nerve.core.session import Session
 from nerve.core.workflow import WorkflowState
 from nerve.errors import WorkflowFailed
+from nerve.session import Session
 from nerve.testing import ScriptedProvider
 from notations.lisp.running import logged, session, until, value_of
 

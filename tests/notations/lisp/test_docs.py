@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from nerve.notations.lisp.bodies import BLOCKS
-from nerve.notations.lisp.expressions import SPECIAL
+from nerve.notations.lisp.bodies import BLOCK_FORMS
+from nerve.notations.lisp.expressions import SPECIAL_FORMS
 from nerve.notations.lisp.functions import FUNCTIONS
-from nerve.notations.lisp.sections import LIMITS, SECTIONS
+from nerve.notations.lisp.sections import LIMIT_OPTIONS, SECTIONS
 from nerve.notations.lisp.steps import STEPS
 from notations.lisp.reading import checked
 
@@ -23,7 +23,9 @@ def test_the_examples_of_the_page_are_right(example: str) -> None:
 
 
 @pytest.mark.requirement("S4-13")
-@pytest.mark.parametrize("form", [*SECTIONS, *STEPS, *BLOCKS, *SPECIAL, "workflow", "spec", "state", "defn"])
+@pytest.mark.parametrize(
+    "form", [*SECTIONS, *STEPS, *BLOCK_FORMS, *SPECIAL_FORMS, "workflow", "spec", "state", "defn"]
+)
 def test_the_grammar_has_every_form(form: str) -> None:
     assert f'"({form}"' in GRAMMAR or f'"({form})"' in GRAMMAR
 
@@ -33,7 +35,7 @@ def test_the_page_names_every_function(function: str) -> None:
     assert f"`{function}`" in PAGE
 
 
-@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("limit", LIMIT_OPTIONS)
 def test_the_grammar_has_every_limit(limit: str) -> None:
     assert f'"{limit}"' in GRAMMAR
 

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from nerve.expr import compile, compile_template
 from nerve.notations.lisp import read
-from nerve.notations.lisp.literals import form_of
-from nerve.notations.lisp.text import Hole, filled, literal, template
-from nerve.notations.sexpr import print_form
-from nerve.spec.variables import compile_prompt
+from nerve.notations.lisp.full_form import literal_form
+from nerve.notations.lisp.templates import Hole, escape_template, fill_template, render_template
+from nerve.spec.prompt_variables import compile_prompt
+from nerve.text.sexpr import print_form
 from notations.lisp.reading import refused_body, steps
 
 SCOPE = {"input": {"a": [1, 2], "b c": "x"}, "roles": {"planner": "ok"}, "run": {"label": "r1"}}
@@ -91,7 +91,7 @@ json_values = st.recursive(
 @settings(deadline=None)
 @given(json_values)
 def test_a_literal_is_the_same_value_as_an_expression_and_as_data(given: Any) -> None:
-    text = print_form(form_of({"k": [given]}))
+    text = print_form(literal_form({"k": [given]}))
     body = read(f"(workflow w (state s (result {text}) (call x :input {text})))").data["body"]["states"][0][
         "body"
     ]
@@ -110,7 +110,7 @@ def filled_in(value: Any) -> Any:
 
 @given(st.text() | st.text(alphabet='{}\\"a $1', max_size=12))
 def test_a_literal_text_is_a_template_that_gives_it(text: str) -> None:
-    assert compile_template(literal(text))({}) == text
+    assert compile_template(escape_template(text))({}) == text
 
 
 pieces = st.lists(st.text(alphabet="{}\\ a~", max_size=6) | st.builds(Hole, st.just("x")), max_size=6)
@@ -119,12 +119,12 @@ pieces = st.lists(st.text(alphabet="{}\\ a~", max_size=6) | st.builds(Hole, st.j
 @given(pieces)
 def test_texts_and_holes_never_run_together(given: list[str | Hole]) -> None:
     expected = "".join("<{{>" if isinstance(piece, Hole) else piece for piece in given)
-    assert compile_template(template(given))({"x": "<{{>"}) == expected
+    assert compile_template(render_template(given))({"x": "<{{>"}) == expected
 
 
 @given(st.lists(st.text(alphabet="{}\\ a$1", max_size=6), min_size=1, max_size=5))
 def test_a_tilde_template_is_filled_once_whatever_its_arguments_are(texts: list[str]) -> None:
-    found = filled("~a".join(texts), [Hole("x")] * (len(texts) - 1))
+    found = fill_template("~a".join(texts), [Hole("x")] * (len(texts) - 1))
     assert compile_template(found)({"x": "~a{{ x }}"}) == "~a{{ x }}".join(texts)
 
 

@@ -223,7 +223,7 @@ def test_roles_inputs_and_limits_are_declared() -> None:
 
 def test_what_stands_behind_a_goto_is_told_to_be_never_reached() -> None:
     document = read(in_workflow('(state s (goto t) (log "x"))', "(state t)"), "f.lisp")
-    [note] = document.notes
+    [note] = document.warnings
     assert (note.severity, note.message) == ("warning", "this is never reached")
 
 

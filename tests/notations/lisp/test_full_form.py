@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nerve.notations.lisp import read, write
-from nerve.spec.source import Place
+from nerve.text.source import Position
 
 json_values = st.recursive(
     st.none()
@@ -44,10 +44,10 @@ def test_the_spec_is_written_as_lisp_literals() -> None:
 
 def test_every_value_stands_where_it_was_written() -> None:
     document = read('(spec {:name "x"\n :body {:kind "graph"\n  :steps [{:kind "bash"}]}})', "f.lisp")
-    assert document.place(("name",)) == Place(1, 14)
-    assert document.place(("name",), key=True) == Place(1, 8)
-    assert document.place(("body", "steps", 0)) == Place(3, 11)
-    assert document.place(("body", "steps", 0, "kind")) == Place(3, 18)
+    assert document.position_of(("name",)) == Position(1, 14)
+    assert document.position_of(("name",), key=True) == Position(1, 8)
+    assert document.position_of(("body", "steps", 0)) == Position(3, 11)
+    assert document.position_of(("body", "steps", 0, "kind")) == Position(3, 18)
 
 
 def test_a_spec_as_deep_as_any_may_be_is_written_and_read() -> None:

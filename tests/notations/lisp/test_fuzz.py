@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from nerve.notations.lisp import read, write
-from nerve.spec.check import check
-from nerve.spec.source import Document, Problem, Unreadable
+from nerve.spec.checker import check_document
+from nerve.text.source import Document, InvalidDefinition, Problem
 from notations.lisp.drawn import Drawing, damaged
 from notations.quick import within
 
@@ -22,7 +22,7 @@ def outcome(text: str) -> Document | None:
 def cleanly(text: str) -> Document | None:
     try:
         return read(text, "f.lisp")
-    except Unreadable as error:
+    except InvalidDefinition as error:
         verify(error.problems, text.split("\n"))
         return None
 
@@ -32,7 +32,7 @@ def verify(problems: list[Problem], lines: list[str]) -> None:
     assert problems
     for problem in problems:
         assert problem.message
-        assert problem.place.column <= len(lines[problem.place.line - 1]) + 1
+        assert problem.position.column <= len(lines[problem.position.line - 1]) + 1
 
 
 def rounds(seed: int, count: int) -> list[int]:
@@ -43,7 +43,7 @@ def rounds(seed: int, count: int) -> list[int]:
         document = outcome(drawing.text())
         found[document is None] += 1
         if document is not None:
-            check(document)
+            check_document(document)
             assert read(write(document.data)).data == document.data
     return found
 

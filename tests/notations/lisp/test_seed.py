@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from nerve.notations.lisp import read
-from nerve.spec.source import Place
+from nerve.text.source import Position
 from notations.lisp.reading import SEND, checked, refused_body, states, steps
 
 EXAMPLE = Path(__file__).parents[3] / "examples/workflows/lisp/planner-worker-review.lisp"
@@ -87,7 +87,7 @@ def test_every_value_stands_where_it_was_written() -> None:
     lines = document.text.split("\n")
 
     def line(*loc: str | int) -> str:
-        place = document.place(loc)
+        place = document.position_of(loc)
         return lines[place.line - 1][place.column - 1 :]
 
     assert line("name").startswith("planner-worker-review")
@@ -98,7 +98,7 @@ def test_every_value_stands_where_it_was_written() -> None:
     assert line(*handoff, 1, "text").startswith('"Share your plan')
     assert line(*handoff, 1, "tag").startswith("handoff-request")
     assert line(*handoff, 2, "any", 0).startswith("(transcript-response")
-    assert document.place(("body", "states", 3)) == Place(len(lines) - 2, 3)
+    assert document.position_of(("body", "states", 3)) == Position(len(lines) - 2, 3)
 
 
 def test_states_without_a_goto_follow_each_other_in_the_order_of_the_text() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from nerve.cli.checking import check
+from nerve.cli.check import check_command
 
 
 class Check:
@@ -16,6 +16,6 @@ class Check:
     def __call__(self, text: str | bytes, file: str) -> tuple[int, list[str]]:
         """The exit code and the lines, without the name of the file and without the notes."""
         (self.folder / file).write_bytes(text if isinstance(text, bytes) else text.encode())
-        code = check(file, quiet=True)
+        code = check_command(file, quiet=True)
         lines = self.printed.readouterr().out.splitlines()
         return code, [line.removeprefix(f"{file}:") for line in lines if " note: " not in line]

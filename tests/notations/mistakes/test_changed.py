@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from nerve.notations import NOTATIONS, SUFFIXES, read
-from nerve.spec.check import check
-from nerve.spec.source import Problem, Unreadable
+from nerve.notations import NOTATIONS, SUFFIXES, read_document
+from nerve.spec.checker import check_document
+from nerve.text.source import InvalidDefinition, Problem
 
 ROOT = Path(__file__).parents[3]
 FILES = sorted(
@@ -101,8 +101,8 @@ KEYS = [
 
 def problems_of(text: str, notation: str) -> list[Problem]:
     try:
-        return check(read(text, f"f.{notation}", notation)).errors
-    except Unreadable as error:
+        return check_document(read_document(text, f"f.{notation}", notation)).errors
+    except InvalidDefinition as error:
         return error.problems
 
 
@@ -110,8 +110,8 @@ def held(text: str, notation: str) -> None:
     """Every problem has a place in the text, and says what to do."""
     lines = text.split("\n")
     for problem in problems_of(text, notation):
-        assert 1 <= problem.place.line <= len(lines), problem
-        assert problem.place.column <= len(lines[problem.place.line - 1]) + 1, problem
+        assert 1 <= problem.position.line <= len(lines), problem
+        assert problem.position.column <= len(lines[problem.position.line - 1]) + 1, problem
         assert problem.fix or "Did you mean" in problem.message or "; " in problem.message, problem
 
 
@@ -157,7 +157,7 @@ def test_a_file_with_a_change_in_its_text_is_read_or_told_about(path: Path) -> N
 @pytest.mark.parametrize("notation", NOTATIONS)
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_a_workflow_with_a_change_in_its_data_is_read_or_told_about(path: Path, notation: str) -> None:
-    chance, whole = Random(path.name), json.dumps(read(path.read_text(), str(path)).data)
+    chance, whole = Random(path.name), json.dumps(read_document(path.read_text(), str(path)).data)
     for _ in range(30):
         data = json.loads(whole)
         change(data, chance)

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from nerve import FunctionNode, Session
-from nerve.core.values import decode
-from nerve.engine.waits import open_in
-from nerve.store.port import Append, Row, Store
+from nerve.core.json_codec import decode_json
+from nerve.engine.open_waits import find_open_waits
+from nerve.store.port import Append, EventRow, Store
 from nerve.store.sqlite import SqliteStore
 from nerve.testing import ScriptedProvider
 
@@ -116,11 +116,11 @@ async def finish(session: Session, run: Any) -> tuple[str, Any]:
     return run.state.value, waiting.result()
 
 
-def wanted(rows: list[Row]) -> list[str]:
+def wanted(rows: list[EventRow]) -> list[str]:
     """The signals from outside that are waited for."""
-    waits = [decode(row.data) for row in open_in(rows).values() if row.type == "signal_waiting"]
+    waits = [decode_json(row.data) for row in find_open_waits(rows).values() if row.type == "signal_waiting"]
     return [asked["patterns"]["came"][1] for asked in waits if "came" in asked.get("patterns", {})]
 
 
-def settled(rows: list[Row]) -> set[str]:
+def settled(rows: list[EventRow]) -> set[str]:
     return {row.path for row in rows if row.settles and row.settles != "/"}

@@ -6,101 +6,104 @@ import asyncio
 import json
 from typing import Any
 
-from nerve.agents.acp.hearing import Call, Hearing, permission
-from nerve.agents.permissions import Action, gist
-from nerve.agents.port import Decision, Options
-from nerve.agents.stream import Tell
+from nerve.agents.acp.updates import ToolCallState, UpdateReader, permission_request
+from nerve.agents.chunk_stream import EmitChunk
+from nerve.agents.permissions import ToolAction, summarize_action
+from nerve.agents.provider import PermissionDecision, QueryOptions
 from nerve.errors import NerveError
-from nerve.process.talk import Talk
+from nerve.process.line_process import LineProcess
 
 
 class Unasked(NerveError):
     """The agent did what the permissions do not let it do by itself."""
 
 
-class Client:
+class AcpClient:
     """What the agent can call of us: it tells, and asks for permission; files and terminals are its own."""
 
-    def __init__(self, acp: Any, tell: Tell, options: Options, cwd: str) -> None:
-        self._acp, self._tell, self._options, self._cwd = acp, tell, options, cwd
-        self._questions: set[asyncio.Task[Decision]] = set()
-        self._decided: set[str] = set()
+    def __init__(self, acp: Any, emit: EmitChunk, options: QueryOptions, cwd: str) -> None:
+        self._acp, self._emit, self._options, self._cwd = acp, emit, options, cwd
+        self._pending_decisions: set[asyncio.Task[PermissionDecision]] = set()
+        self._asked_call_ids: set[str] = set()
         """Calls that the agent has asked about."""
-        self.hearing = Hearing()
-        self.listening = False  # before the prompt, a session that is loaded tells what was
-        self.trouble: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.update_reader = UpdateReader()
+        self.is_listening = False  # before the prompt, a session that is loaded tells what was
+        self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def session_update(self, session_id: str, update: Any, **_: Any) -> None:
-        if self.listening:
-            for chunk in self.hearing.update(told := plain(update)):
-                self._tell(chunk)
-            if told.get("status") == "completed" and (
-                call := self.hearing.calls.get(told.get("toolCallId", ""))
+        if self.is_listening:
+            for chunk in self.update_reader.read_update(message := model_to_json(update)):
+                self._emit(chunk)
+            if message.get("status") == "completed" and (
+                call := self.update_reader.calls.get(message.get("toolCallId", ""))
             ):
-                self._look_at(call)
+                self._check_permission(call)
 
-    def _look_at(self, call: Call) -> None:
+    def _check_permission(self, call: ToolCallState) -> None:
         """The protocol does not make an agent ask: one that did what it may not is stopped, and said so."""
-        wanted = permission(call, self._cwd)
-        if call.id in self._decided or self.trouble.done():
+        request = permission_request(call, self._cwd)
+        if call.id in self._asked_call_ids or self.failure.done():
             return
-        if (verdict := self._options.settled(wanted)) in ("ask", "deny"):
-            said = self._options.permissions.said(*wanted.uses())[1]
-            rule = f"{verdict}: {said}" if said else f"otherwise: {verdict}"
-            self.trouble.set_exception(
-                Unasked(f"the agent used {gist(Action(wanted.tool, wanted.input))} without asking ({rule})")
+        if (verdict := self._options.settled(request)) in ("ask", "deny"):
+            pattern = self._options.permissions.matching_rule(*request.tool_uses())[1]
+            rule = f"{verdict}: {pattern}" if pattern else f"otherwise: {verdict}"
+            self.failure.set_exception(
+                Unasked(
+                    f"the agent used {summarize_action(ToolAction(request.tool, request.input))} without "
+                    f"asking ({rule})"
+                )
             )
 
     async def request_permission(self, session_id: str, tool_call: Any, options: Any, **_: Any) -> Any:
-        chunks, wanted = self.hearing.asked(plain(tool_call), self._cwd)
+        chunks, request = self.update_reader.read_permission_request(model_to_json(tool_call), self._cwd)
         for chunk in chunks:
-            self._tell(chunk)
-        self._decided.add(tool_call.tool_call_id)
-        question = asyncio.ensure_future(self._options.decide(wanted))
-        self._questions.add(question)
+            self._emit(chunk)
+        self._asked_call_ids.add(tool_call.tool_call_id)
+        question = asyncio.ensure_future(self._options.decide(request))
+        self._pending_decisions.add(question)
         await asyncio.wait({question})
-        self._questions.discard(question)
+        self._pending_decisions.discard(question)
         if question.cancelled():
-            return self._outcome(False, [])
+            return self._permission_response(False, [])
         if error := question.exception():
-            if not self.trouble.done():
-                self.trouble.set_exception(error)
-            return self._outcome(False, [])
-        return self._outcome(question.result().allow, options)
+            if not self.failure.done():
+                self.failure.set_exception(error)
+            return self._permission_response(False, [])
+        return self._permission_response(question.result().allow, options)
 
-    def _outcome(self, allow: bool, options: Any) -> Any:
+    def _permission_response(self, allow: bool, options: Any) -> Any:
         """The option for this once: `always` would allow more than was decided."""
-        wanted = ("allow_once",) if allow else ("reject_once", "reject_always")
-        for kind in wanted:
+        option_kinds = ("allow_once",) if allow else ("reject_once", "reject_always")
+        for kind in option_kinds:
             for option in options:
                 if option.kind == kind:
                     chosen = {"outcome": "selected", "optionId": option.option_id}
                     return self._acp.RequestPermissionResponse.model_validate({"outcome": chosen})
         return self._acp.RequestPermissionResponse.model_validate({"outcome": {"outcome": "cancelled"}})
 
-    def finish(self) -> None:
-        for chunk in self.hearing.over():
-            self._tell(chunk)
+    def flush_chunks(self) -> None:
+        for chunk in self.update_reader.finish():
+            self._emit(chunk)
 
-    async def hush(self) -> None:
+    async def cancel_questions(self) -> None:
         """Take back all questions that are still open."""
-        for question in self._questions:
+        for question in self._pending_decisions:
             question.cancel()
-        if self._questions:
-            await asyncio.wait(set(self._questions))
+        if self._pending_decisions:
+            await asyncio.wait(set(self._pending_decisions))
 
 
-class Lines:
+class JsonLines:
     """The protocol's messages as lines of a program."""
 
-    def __init__(self, program: Talk) -> None:
+    def __init__(self, program: LineProcess) -> None:
         self._program = program
 
     async def send(self, message: dict[str, Any]) -> None:
         self._program.send(json.dumps(message, separators=(",", ":")).encode())
 
     async def receive(self) -> dict[str, Any] | None:
-        while line := await self._program.line():
+        while line := await self._program.read_line():
             try:
                 message = json.loads(line)
             except ValueError:
@@ -113,7 +116,7 @@ class Lines:
         """The program is ended by whoever started it."""
 
 
-def plain(model: Any) -> dict[str, Any]:
+def model_to_json(model: Any) -> dict[str, Any]:
     """A message as JSON has it."""
     dumped: dict[str, Any] = model.model_dump(mode="json", by_alias=True, exclude_none=True)
     return dumped

@@ -11,32 +11,40 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
-from nerve.agents.acp.client import Client, Lines, plain
-from nerve.agents.acp.hearing import Json, usage_of
-from nerve.agents.acp.limits import ended, words
-from nerve.agents.acp.money import spent
-from nerve.agents.patterns import parted
+from nerve.agents.acp.client import AcpClient, JsonLines, model_to_json
+from nerve.agents.acp.cost import turn_cost
+from nerve.agents.acp.errors import acp_error_text, outcome_of_error
+from nerve.agents.acp.updates import JsonObject, acp_turn_usage
+from nerve.agents.chunk_stream import EmitChunk, chunks_from_callback
+from nerve.agents.launch import agent_environment, translate_launch_errors
 from nerve.agents.permissions import Permissions
-from nerve.agents.port import Begun, Capabilities, Chunk, Done, Options, Outcome, Unavailable
-from nerve.agents.starting import environment, starting
-from nerve.agents.stream import Tell, told
+from nerve.agents.provider import (
+    Capabilities,
+    Chunk,
+    QueryOptions,
+    ThreadStarted,
+    TurnFinished,
+    TurnOutcome,
+    Unavailable,
+)
+from nerve.agents.tool_patterns import split_pattern
 from nerve.errors import NerveError
-from nerve.process.talk import talk
+from nerve.process.line_process import open_line_process
 
-ASKS = ("edit", "delete", "move", "execute", "fetch")
+ASKING_KINDS = ("edit", "delete", "move", "execute", "fetch")
 """Kinds of tools before which agents ask in the modes they begin with."""
-KINDS = (*ASKS, "read", "search", "think", "switch_mode", "other")
-UNKEPT = (
+TOOL_KINDS = (*ASKING_KINDS, "read", "search", "think", "switch_mode", "other")
+UNENFORCEABLE = (
     "acp cannot keep to the permissions ({}: {}): the agent is not known to ask before '{}'."
     " If it does, name that in the provider's setting 'asks'"
 )
-START = 60.0
+START_TIMEOUT_S = 60.0
 """Seconds that an agent has for saying hello."""
-INTERRUPT = 2.0
+INTERRUPT_TIMEOUT_S = 2.0
 """Seconds that an interrupted agent has for ending its turn by itself."""
-NOT_FOUND = -32002
-NO_SESSION = re.compile(r"not found|no (such|previous) session|unknown session", re.IGNORECASE)
-ENDS: Mapping[str, tuple[Outcome, str]] = {
+NOT_FOUND_CODE = -32002
+NO_SESSION_TEXT = re.compile(r"not found|no (such|previous) session|unknown session", re.IGNORECASE)
+OUTCOME_BY_STOP_REASON: Mapping[str, tuple[TurnOutcome, str]] = {
     "end_turn": ("completed", ""),
     "cancelled": ("interrupted", "the turn was cancelled"),
     "max_tokens": ("failed", "the answer was cut off at the limit of its length"),
@@ -49,7 +57,7 @@ class AgentGone(NerveError):
     """The agent's process ended in the middle of a turn."""
 
 
-class Unable(NerveError):
+class UnsupportedAgent(NerveError):
     """The agent cannot do what was asked of it."""
 
 
@@ -74,7 +82,7 @@ class AcpProvider:
         mode: str | None = None,
         auth: str | None = None,
         resume: bool = True,
-        asks: Sequence[str] = ASKS,
+        asks: Sequence[str] = ASKING_KINDS,
     ) -> None:
         if isinstance(command, str) or not command:
             raise ValueError(f"a command is a list of a program and its arguments, not {command!r}")
@@ -84,113 +92,125 @@ class AcpProvider:
         self.capabilities = Capabilities(resume=resume, permissions=True)
 
     async def query(
-        self, prompt: str, cwd: str | None, resume: str | None, options: Options
+        self, prompt: str, cwd: str | None, resume: str | None, options: QueryOptions
     ) -> AsyncIterator[Chunk]:
-        self._keeps(options.permissions)
-        turn = Turn(self, prompt, cwd, resume, options)
-        async with aclosing(told(turn.run)) as chunks:
+        self._reject_unenforceable(options.permissions)
+        turn = AcpTurn(self, prompt, cwd, resume, options)
+        async with aclosing(chunks_from_callback(turn.run)) as chunks:
             async for chunk in chunks:
                 yield chunk
-                if isinstance(chunk, Begun):
-                    turn.named.set()
+                if isinstance(chunk, ThreadStarted):
+                    turn.is_thread_announced.set()
 
-    def _keeps(self, policy: Permissions) -> None:
+    def _reject_unenforceable(self, policy: Permissions) -> None:
         """Refuse a policy that names what the agent does without asking."""
         for verdict, patterns in (("deny", policy.deny), ("ask", policy.ask)):
             for pattern in patterns:
-                name, _ = parted(pattern)
-                if name in KINDS and name not in self.asks:
-                    raise ValueError(UNKEPT.format(verdict, pattern, name))
+                name, _ = split_pattern(pattern)
+                if name in TOOL_KINDS and name not in self.asks:
+                    raise ValueError(UNENFORCEABLE.format(verdict, pattern, name))
 
 
-class Turn:
+class AcpTurn:
     """One prompt and what comes of it."""
 
     def __init__(
-        self, provider: AcpProvider, prompt: str, cwd: str | None, resume: str | None, options: Options
+        self, provider: AcpProvider, prompt: str, cwd: str | None, resume: str | None, options: QueryOptions
     ) -> None:
         self.provider, self.prompt, self.options = provider, prompt, options
         self.cwd = os.path.abspath(cwd or ".")
-        self.resumed = resume
+        self.resumed_thread = resume
         self.thread = resume or ""
-        self.named = asyncio.Event()
+        self.is_thread_announced = asyncio.Event()
         """Set when it was heard how the session is called; nothing is asked before."""
-        self.methods: list[str] = []
+        self.auth_methods: list[str] = []
 
-    async def run(self, tell: Tell) -> None:
-        acp = await library()
-        env = environment(self.provider.pass_env, self.provider.env, self.options.env)
+    async def run(self, emit: EmitChunk) -> None:
+        acp = await import_acp()
+        env = agent_environment(self.provider.pass_env, self.provider.env, self.options.env)
         command = self.provider.command
-        with starting(command[0], "install it, or correct the provider's command"):
-            async with talk(command, cwd=self.cwd, env=env) as program:
-                client = Client(acp, tell, self.options, self.cwd)
-                connection = acp.connect_to_agent(client, Lines(program))
+        with translate_launch_errors(command[0], "install it, or correct the provider's command"):
+            async with open_line_process(command, cwd=self.cwd, env=env) as program:
+                client = AcpClient(acp, emit, self.options, self.cwd)
+                connection = acp.connect_to_agent(client, JsonLines(program))
                 try:
-                    tell(await self._talk(acp, connection, client, tell))
+                    emit(await self._run_session(acp, connection, client, emit))
                 except ConnectionError:
-                    raise AgentGone(gone(command[0], await program.ended())) from None
+                    raise AgentGone(agent_exit_message(command[0], await program.wait_for_stderr())) from None
                 finally:
-                    await client.hush()
+                    await client.cancel_questions()
                     await connection.close()
 
-    async def _talk(self, acp: Any, connection: Any, client: Client, tell: Tell) -> Done:
+    async def _run_session(
+        self, acp: Any, connection: Any, client: AcpClient, emit: EmitChunk
+    ) -> TurnFinished:
         try:
-            model = await self._open(acp, connection)
-            tell(Begun(self.thread))
-            await self.named.wait()
-            client.listening = True
-            answer = await self._answer(acp, connection, client)
-        except (acp.RequestError, Unable) as error:
-            client.finish()
-            return replace(ended(self.thread, error, self.methods), totals=self.options.totals)
-        client.finish()
+            model = await self._open_session(acp, connection)
+            emit(ThreadStarted(self.thread))
+            await self.is_thread_announced.wait()
+            client.is_listening = True
+            answer = await self._prompt_agent(acp, connection, client)
+        except (acp.RequestError, UnsupportedAgent) as error:
+            client.flush_chunks()
+            return replace(
+                outcome_of_error(self.thread, error, self.auth_methods), totals=self.options.totals
+            )
+        client.flush_chunks()
         stop = answer["stopReason"]
-        outcome, why = ENDS.get(stop, ("failed", f"the agent ended with '{stop}'"))
-        usage, totals = spent(client.hearing.cost, usage_of(answer, model), self.options.totals)
-        return Done(self.thread, usage, outcome, why, totals=totals)
+        outcome, error_message = OUTCOME_BY_STOP_REASON.get(
+            stop, ("failed", f"the agent ended with '{stop}'")
+        )
+        usage, totals = turn_cost(
+            client.update_reader.cost, acp_turn_usage(answer, model), self.options.totals
+        )
+        return TurnFinished(self.thread, usage, outcome, error_message, totals=totals)
 
-    async def _open(self, acp: Any, connection: Any) -> str | None:
+    async def _open_session(self, acp: Any, connection: Any) -> str | None:
         """Say hello and open the session; gives the model, if the agent says which."""
         try:
-            async with asyncio.timeout(START):
-                hello = plain(await connection.initialize(acp.PROTOCOL_VERSION, **ourselves(acp)))
+            async with asyncio.timeout(START_TIMEOUT_S):
+                hello = model_to_json(
+                    await connection.initialize(acp.PROTOCOL_VERSION, **acp_client_info(acp))
+                )
         except TimeoutError:
-            raise Unable(f"'{self.provider.command[0]}' did not speak ACP within {START:.0f} s") from None
+            raise UnsupportedAgent(
+                f"'{self.provider.command[0]}' did not speak ACP within {START_TIMEOUT_S:.0f} s"
+            ) from None
         if hello["protocolVersion"] != acp.PROTOCOL_VERSION:
-            raise Unable(f"the agent speaks version {hello['protocolVersion']} of ACP, not 1")
-        self.methods = [method["id"] for method in hello.get("authMethods") or ()]
+            raise UnsupportedAgent(f"the agent speaks version {hello['protocolVersion']} of ACP, not 1")
+        self.auth_methods = [method["id"] for method in hello.get("authMethods") or ()]
         if self.provider.auth:
             await connection.authenticate(self.provider.auth)
-        session = await self._session(acp, connection, hello.get("agentCapabilities") or {})
-        return await self._set_up(connection, session)
+        session = await self._start_or_resume(acp, connection, hello.get("agentCapabilities") or {})
+        return await self._configure_session(connection, session)
 
-    async def _session(self, acp: Any, connection: Any, can: Json) -> Json:
-        if self.resumed is None:
-            return await self._begun(connection)
+    async def _start_or_resume(self, acp: Any, connection: Any, agent_capabilities: JsonObject) -> JsonObject:
+        if self.resumed_thread is None:
+            return await self._start_session(connection)
         if self.options.fork:
-            raise Unable("sessions of ACP agents are not forked")
+            raise UnsupportedAgent("sessions of ACP agents are not forked")
         try:
-            return await self._resumed(connection, can)
+            return await self._resume_session(connection, agent_capabilities)
         except acp.RequestError as error:
             # With the thread named as the one to begin as well, one that was lost in a crash begins anew.
-            if self.options.thread != self.resumed or not unknown(error):
+            if self.options.thread != self.resumed_thread or not is_unknown_session(error):
                 raise
-            return await self._begun(connection)
+            return await self._start_session(connection)
 
-    async def _begun(self, connection: Any) -> Json:
-        session = plain(await connection.new_session(self.cwd, mcp_servers=[]))
-        self.thread, self.resumed = session["sessionId"], None
+    async def _start_session(self, connection: Any) -> JsonObject:
+        session = model_to_json(await connection.new_session(self.cwd, mcp_servers=[]))
+        self.thread, self.resumed_thread = session["sessionId"], None
         return session
 
-    async def _resumed(self, connection: Any, can: Json) -> Json:
-        where = {"session_id": self.thread, "cwd": self.cwd, "mcp_servers": []}
-        if (can.get("sessionCapabilities") or {}).get("resume") is not None:
-            return plain(await connection.resume_session(**where))
-        if can.get("loadSession"):
-            return plain(await connection.load_session(**where))
-        raise Unable("the agent can neither resume nor load a session")
+    async def _resume_session(self, connection: Any, agent_capabilities: JsonObject) -> JsonObject:
+        session_params = {"session_id": self.thread, "cwd": self.cwd, "mcp_servers": []}
+        if (agent_capabilities.get("sessionCapabilities") or {}).get("resume") is not None:
+            return model_to_json(await connection.resume_session(**session_params))
+        if agent_capabilities.get("loadSession"):
+            return model_to_json(await connection.load_session(**session_params))
+        raise UnsupportedAgent("the agent can neither resume nor load a session")
 
-    async def _set_up(self, connection: Any, session: Json) -> str | None:
+    async def _configure_session(self, connection: Any, session: JsonObject) -> str | None:
         """Set mode and model; an agent without a choice of models is left as it is."""
         offered = {option.get("category"): option for option in session.get("configOptions") or ()}
         if self.provider.mode is not None:
@@ -204,16 +224,16 @@ class Turn:
         await connection.set_config_option(choice["id"], self.thread, self.options.model)
         return self.options.model
 
-    async def _answer(self, acp: Any, connection: Any, client: Client) -> Json:
-        texts = [self.options.system] if self.options.system and self.resumed is None else []
+    async def _prompt_agent(self, acp: Any, connection: Any, client: AcpClient) -> JsonObject:
+        texts = [self.options.system] if self.options.system and self.resumed_thread is None else []
         blocks = [acp.text_block(text) for text in (*texts, self.prompt)]
         prompt = asyncio.create_task(connection.prompt(self.thread, blocks))
         try:
-            await asyncio.wait({prompt, client.trouble}, return_when=asyncio.FIRST_COMPLETED)
-            if client.trouble.done():
+            await asyncio.wait({prompt, client.failure}, return_when=asyncio.FIRST_COMPLETED)
+            if client.failure.done():
                 await self._interrupt(connection, client, prompt)
-                client.trouble.result()
-            return plain(await prompt)
+                client.failure.result()
+            return model_to_json(await prompt)
         except asyncio.CancelledError:
             await self._interrupt(connection, client, prompt)
             raise
@@ -221,36 +241,38 @@ class Turn:
             prompt.cancel()
             await asyncio.gather(prompt, return_exceptions=True)
 
-    async def _interrupt(self, connection: Any, client: Client, prompt: asyncio.Task[Any]) -> None:
+    async def _interrupt(self, connection: Any, client: AcpClient, prompt: asyncio.Task[Any]) -> None:
         """Let the agent end its turn itself, so that the session is whole; its processes end in any case."""
-        await client.hush()
+        await client.cancel_questions()
         try:
             await connection.cancel(self.thread)
         except ConnectionError:
             return  # it has ended
-        await asyncio.wait({prompt}, timeout=INTERRUPT)
+        await asyncio.wait({prompt}, timeout=INTERRUPT_TIMEOUT_S)
 
 
-async def library() -> Any:
+async def import_acp() -> Any:
     """Import it, which takes most of a second, without stopping everything else."""
     try:
         return await asyncio.to_thread(importlib.import_module, "acp")
     except ImportError as error:
-        why = f"the provider 'acp' needs a library ({error}): pip install 'nerve[acp]'"
-        raise Unavailable(why) from error
+        message = f"the provider 'acp' needs a library ({error}): pip install 'nerve[acp]'"
+        raise Unavailable(message) from error
 
 
-def ourselves(acp: Any) -> dict[str, Any]:
-    capable = acp.schema.ClientCapabilities.model_validate({"fs": {}, "terminal": False})
+def acp_client_info(acp: Any) -> dict[str, Any]:
+    capabilities = acp.schema.ClientCapabilities.model_validate({"fs": {}, "terminal": False})
     info = acp.schema.Implementation.model_validate({"name": "nerve", "title": "nerve", "version": "0"})
-    return {"client_capabilities": capable, "client_info": info}
+    return {"client_capabilities": capabilities, "client_info": info}
 
 
-def unknown(error: Any) -> bool:
+def is_unknown_session(error: Any) -> bool:
     """Whether the agent says that there is no such session."""
-    return error.code == NOT_FOUND or bool(NO_SESSION.search(words(str(error), error.data)))
+    return error.code == NOT_FOUND_CODE or bool(
+        NO_SESSION_TEXT.search(acp_error_text(str(error), error.data))
+    )
 
 
-def gone(program: str, stderr: str) -> str:
-    said = stderr.strip()[-2000:]
-    return f"'{program}' ended in the middle of a turn" + (f": {said}" if said else "")
+def agent_exit_message(program: str, stderr: str) -> str:
+    error_output = stderr.strip()[-2000:]
+    return f"'{program}' ended in the middle of a turn" + (f": {error_output}" if error_output else "")

@@ -12,15 +12,15 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nerve.agents.claude.host_tools import HostTools
-from nerve.agents.claude.lines import Lines
-from nerve.agents.claude.turn import GUARD, Turn
-from nerve.agents.port import Capabilities, Chunk, Options, Unavailable
-from nerve.agents.starting import environment, starting
-from nerve.agents.stream import Tell, told
-from nerve.process.talk import talk
+from nerve.agents.chunk_stream import EmitChunk, chunks_from_callback
+from nerve.agents.claude.mcp_tools import McpToolServer
+from nerve.agents.claude.stream_json import StreamJsonReader
+from nerve.agents.claude.turn import PRE_TOOL_USE_HOOK, ClaudeTurn
+from nerve.agents.launch import agent_environment, translate_launch_errors
+from nerve.agents.provider import Capabilities, Chunk, QueryOptions, Unavailable
+from nerve.process.line_process import open_line_process
 
-PASSED = (
+PASSED_VARIABLES = (
     "ANTHROPIC_API_KEY",
     "ANTHROPIC_AUTH_TOKEN",
     "ANTHROPIC_BASE_URL",
@@ -33,17 +33,17 @@ PASSED = (
     "SSL_CERT_FILE",
 )
 """The variables of ours that are the program's own; it gets no others beside those every child gets."""
-FIXED = {
+FIXED_VARIABLES = {
     "DISABLE_AUTOUPDATER": "1",
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
 }
 """A turn is the whole life of the process: nothing may be left to go on after it."""
-OUT_OF_PLACE = ("AskUserQuestion", "CronCreate", "Monitor", "ScheduleWakeup")
+UNUSABLE_TOOLS = ("AskUserQuestion", "CronCreate", "Monitor", "ScheduleWakeup")
 """Tools that need a person at a terminal, or wait for something after the turn."""
-GRACE = 5.0
+STOP_GRACE_S = 5.0
 """Seconds that the program has to write down its conversation when it is told to end."""
-MISSING = "Claude Code is not installed: pip install 'nerve[claude]', or put `claude` on the PATH"
+NOT_INSTALLED = "Claude Code is not installed: pip install 'nerve[claude]', or put `claude` on the PATH"
 
 
 class ClaudeProvider:
@@ -71,56 +71,72 @@ class ClaudeProvider:
         extra_args: Sequence[str] = (),
         retries: int = 4,
     ) -> None:
-        self._program, self._env, self._pass_env = program, dict(env or {}), (*PASSED, *pass_env)
+        self._program, self._env, self._pass_env = program, dict(env or {}), (*PASSED_VARIABLES, *pass_env)
         self._settings, self._extra_args, self._retries = tuple(settings), tuple(extra_args), retries
 
     def query(
-        self, prompt: str, cwd: str | None, resume: str | None, options: Options
+        self, prompt: str, cwd: str | None, resume: str | None, options: QueryOptions
     ) -> AsyncIterator[Chunk]:
-        thread = checked(options.thread or str(uuid.uuid4()))
-        known = None if resume is None else checked(resume)
+        thread = validate_thread_id(options.thread or str(uuid.uuid4()))
+        resumed = None if resume is None else validate_thread_id(resume)
 
-        async def work(tell: Tell) -> None:
-            if known is None or not await self._turn(prompt, cwd, options, thread, known, tell):
-                await self._turn(prompt, cwd, options, thread, None, tell)
+        async def work(emit: EmitChunk) -> None:
+            if resumed is None or not await self._run_turn(prompt, cwd, options, thread, resumed, emit):
+                await self._run_turn(prompt, cwd, options, thread, None, emit)
 
-        return told(work)
+        return chunks_from_callback(work)
 
-    async def _turn(
-        self, prompt: str, cwd: str | None, options: Options, thread: str, resume: str | None, tell: Tell
+    async def _run_turn(
+        self,
+        prompt: str,
+        cwd: str | None,
+        options: QueryOptions,
+        thread: str,
+        resume: str | None,
+        emit: EmitChunk,
     ) -> bool:
         """Whether there was such a conversation; if it may be begun instead, nothing is told of that."""
-        begins = resume is not None and resume == options.thread and not options.fork
-        lines = Lines(options.totals, resumed=resume is not None)
-        tools = HostTools(options.host_tools)
-        missing = False
+        may_start = resume is not None and resume == options.thread and not options.fork
+        reader = StreamJsonReader(options.totals, is_resumed=resume is not None)
+        tools = McpToolServer(options.host_tools)
+        is_missing = False
 
-        def unless_missing(chunk: Chunk) -> None:
-            nonlocal missing
-            missing = begins and lines.missing
-            if not missing:
-                tell(chunk)
+        def emit_unless_missing(chunk: Chunk) -> None:
+            nonlocal is_missing
+            is_missing = may_start and reader.is_missing_session
+            if not is_missing:
+                emit(chunk)
 
-        argv = [await self._found(), *self._arguments(options, thread, resume, tools), *self._extra_args]
-        with starting(argv[0], MISSING):
-            async with talk(argv, cwd=cwd, env=self._environment(options), grace=GRACE) as program:
-                await Turn(program, lines, options, tools, unless_missing).run(prompt, begin(options))
-        return not missing
+        argv = [
+            await self._require_program(),
+            *self._arguments(options, thread, resume, tools),
+            *self._extra_args,
+        ]
+        with translate_launch_errors(argv[0], NOT_INSTALLED):
+            async with open_line_process(
+                argv, cwd=cwd, env=self._environment(options), grace=STOP_GRACE_S
+            ) as program:
+                await ClaudeTurn(program, reader, options, tools, emit_unless_missing).run(
+                    prompt, initialize_request(options)
+                )
+        return not is_missing
 
     def check(self) -> None:
         """Raise Unavailable if there is no program to start."""
         if self._program is None and find_program() is None:
-            raise Unavailable(MISSING)
+            raise Unavailable(NOT_INSTALLED)
 
-    async def _found(self) -> str:
+    async def _require_program(self) -> str:
         program = self._program or await asyncio.to_thread(find_program)
         if program is None:
-            raise Unavailable(MISSING)
+            raise Unavailable(NOT_INSTALLED)
         return program
 
-    def _arguments(self, options: Options, thread: str, resume: str | None, tools: HostTools) -> list[str]:
+    def _arguments(
+        self, options: QueryOptions, thread: str, resume: str | None, tools: McpToolServer
+    ) -> list[str]:
         """Every value stands in one word with its option, so that none is taken for an option."""
-        said = [
+        arguments = [
             "--print",
             "--verbose",
             "--input-format=stream-json",
@@ -131,28 +147,28 @@ class ClaudeProvider:
             f"--setting-sources={','.join(self._settings)}",
             "--strict-mcp-config",
             f"--mcp-config={json.dumps(tools.config)}",
-            f"--disallowedTools={','.join((*OUT_OF_PLACE, *whole(options.permissions.deny)))}",
+            f"--disallowedTools={','.join((*UNUSABLE_TOOLS, *fully_denied_tools(options.permissions.deny)))}",
         ]
         if resume is not None:
-            said.append(f"--resume={resume}")
+            arguments.append(f"--resume={resume}")
         if resume is None or options.fork:
-            said.append(f"--session-id={thread}")
+            arguments.append(f"--session-id={thread}")
         if options.fork and resume is not None:
-            said.append("--fork-session")
+            arguments.append("--fork-session")
         if options.model:
-            said.append(f"--model={options.model}")
+            arguments.append(f"--model={options.model}")
         if options.tools:
-            said.append(f"--allowedTools={','.join(options.tools)}")
+            arguments.append(f"--allowedTools={','.join(options.tools)}")
         if options.max_turns is not None:
-            said.append(f"--max-turns={options.max_turns}")
-        return said
+            arguments.append(f"--max-turns={options.max_turns}")
+        return arguments
 
-    def _environment(self, options: Options) -> dict[str, str]:
-        ours = {**FIXED, "CLAUDE_CODE_MAX_RETRIES": str(self._retries)}
-        return environment(self._pass_env, ours, self._env, options.env)
+    def _environment(self, options: QueryOptions) -> dict[str, str]:
+        fixed = {**FIXED_VARIABLES, "CLAUDE_CODE_MAX_RETRIES": str(self._retries)}
+        return agent_environment(self._pass_env, fixed, self._env, options.env)
 
 
-def checked(thread: str) -> str:
+def validate_thread_id(thread: str) -> str:
     """The program takes anything but a UUID as words to search for."""
     try:
         return str(uuid.UUID(thread))
@@ -160,26 +176,26 @@ def checked(thread: str) -> str:
         raise ValueError(f"a conversation of claude is named by a UUID, not {thread!r}") from error
 
 
-def whole(patterns: Sequence[str]) -> list[str]:
+def fully_denied_tools(patterns: Sequence[str]) -> list[str]:
     """The tools that are denied by their names, with whatever they would be used on."""
     return [pattern for pattern in patterns if pattern.isidentifier()]
 
 
-def begin(options: Options) -> dict[str, Any]:
+def initialize_request(options: QueryOptions) -> dict[str, Any]:
     """The first word to the program: what does not belong in the list of processes."""
-    said: dict[str, Any] = {"subtype": "initialize", "hooks": {"PreToolUse": [GUARD]}}
+    request: dict[str, Any] = {"subtype": "initialize", "hooks": {"PreToolUse": [PRE_TOOL_USE_HOOK]}}
     if options.system:
         # Without a snapshot: the conversation may go on with another system prompt than it began with.
-        said |= {"appendSystemPrompt": options.system, "systemPromptSnapshot": False}
+        request |= {"appendSystemPrompt": options.system, "systemPromptSnapshot": False}
     if options.schema is not None:
-        said["jsonSchema"] = dict(options.schema)
-    return said
+        request["jsonSchema"] = dict(options.schema)
+    return request
 
 
 def find_program() -> str | None:
     """The program that the package brings along, without importing it; or the one on the PATH."""
-    found = importlib.util.find_spec("claude_agent_sdk")
-    for folder in (found.submodule_search_locations or ()) if found else ():
+    spec = importlib.util.find_spec("claude_agent_sdk")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
         bundled = Path(folder, "_bundled", "claude")
         if os.access(bundled, os.X_OK):
             return str(bundled)

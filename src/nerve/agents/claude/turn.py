@@ -7,113 +7,132 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from nerve.agents.claude.host_tools import HostTools
-from nerve.agents.claude.lines import ANSWER_TOOL, Lines
-from nerve.agents.port import Options, Permission, Unavailable
-from nerve.agents.stream import Tell
+from nerve.agents.chunk_stream import EmitChunk
+from nerve.agents.claude.mcp_tools import McpToolServer
+from nerve.agents.claude.stream_json import ANSWER_TOOL, StreamJsonReader
+from nerve.agents.provider import PermissionRequest, QueryOptions, Unavailable
 from nerve.errors import NerveError
-from nerve.process.talk import Talk
+from nerve.process.line_process import LineProcess
 
-INTERRUPT = 1.0
+INTERRUPT_TIMEOUT_S = 1.0
 """Seconds that the program has to stop by itself, before it is made to."""
-SHOWN = 2_000
+MAX_STDERR_CHARS = 2_000
 """Characters of the error stream that a crash shows."""
 
-GUARD = {"matcher": None, "hookCallbackIds": ["nerve"], "onFailure": "block"}
+PRE_TOOL_USE_HOOK = {"matcher": None, "hookCallbackIds": ["nerve"], "onFailure": "block"}
 """A hook of ours before every call of a tool, its own agents' too; if it fails, nothing is called."""
-UNGUARDED = "this Claude Code cannot keep to the permissions ({}): it has no hooks that block. Update it."
+HOOKS_UNSUPPORTED = (
+    "this Claude Code cannot keep to the permissions ({}): it has no hooks that block. Update it."
+)
 
 
 class ClaudeCrashed(NerveError):
     """Claude Code ended without saying how its turn ended; shows the last it said on the error stream."""
 
 
-class Turn:
+class ClaudeTurn:
     """What is said and heard in one turn."""
 
-    def __init__(self, program: Talk, lines: Lines, options: Options, tools: HostTools, tell: Tell) -> None:
-        self._program, self._lines, self._options, self._tools = program, lines, options, tools
-        self._tell = tell
-        self._guarded = not options.permissions.restricts
-        self._folders: dict[str, str] = {}
+    def __init__(
+        self,
+        program: LineProcess,
+        reader: StreamJsonReader,
+        options: QueryOptions,
+        tools: McpToolServer,
+        emit: EmitChunk,
+    ) -> None:
+        self._program, self._reader, self._options, self._tools = program, reader, options, tools
+        self._emit = emit
+        self._has_hook = not options.permissions.restrictions
+        self._cwd_by_call: dict[str, str] = {}
         """Where each call is to be made."""
-        self._reading: asyncio.Task[bytes] | None = None
-        self._questions: dict[str, asyncio.Task[None]] = {}
+        self._pending_line: asyncio.Task[bytes] | None = None
+        self._pending_answers: dict[str, asyncio.Task[None]] = {}
 
     async def run(self, prompt: str, settings: Mapping[str, Any]) -> None:
         self._send({"type": "control_request", "request_id": "begin", "request": settings})
         # `client_composed`: the text is meant as it is, and `/word` or `@file` in it are no commands.
         message = {"role": "user", "content": prompt}
-        asked = {"type": "user", "message": message, "parent_tool_use_id": None, "client_composed": True}
+        user_message = {
+            "type": "user",
+            "message": message,
+            "parent_tool_use_id": None,
+            "client_composed": True,
+        }
         try:
-            while not self._guarded:
-                self._heed(await self._line())
-            self._send(asked)
-            while self._lines.done is None:
-                self._heed(await self._line())
+            while not self._has_hook:
+                self._handle_message(await self._next_message())
+            self._send(user_message)
+            while self._reader.done is None:
+                self._handle_message(await self._next_message())
         finally:
             await self._stop()
 
     def _send(self, message: Mapping[str, Any]) -> None:
         self._program.send(json.dumps(message).encode())
 
-    async def _line(self) -> dict[str, Any]:
+    async def _next_message(self) -> dict[str, Any]:
         """The next line, while questions are being answered; an answer that fails is our failure."""
-        while (line := await self._read()) is None:
-            self._collect()
+        while (line := await self._read_line()) is None:
+            self._collect_answers()
         if not line:
-            raise await self._crashed()
-        return parsed(line)
+            raise await self._crash_error()
+        return parse_stream_line(line)
 
-    async def _read(self) -> bytes | None:
+    async def _read_line(self) -> bytes | None:
         """A line, empty at the end; None when a question is answered before there is one."""
-        if self._reading is None:
-            self._reading = asyncio.create_task(self._program.line())
-        await asyncio.wait({self._reading, *self._questions.values()}, return_when=asyncio.FIRST_COMPLETED)
-        if not self._reading.done():
+        if self._pending_line is None:
+            self._pending_line = asyncio.create_task(self._program.read_line())
+        await asyncio.wait(
+            {self._pending_line, *self._pending_answers.values()}, return_when=asyncio.FIRST_COMPLETED
+        )
+        if not self._pending_line.done():
             return None
-        line, self._reading = self._reading.result(), None
+        line, self._pending_line = self._pending_line.result(), None
         return line
 
-    def _collect(self) -> None:
-        for id, question in list(self._questions.items()):
-            if question.done():
-                del self._questions[id]
-                if not question.cancelled():
-                    question.result()
+    def _collect_answers(self) -> None:
+        for id, task in list(self._pending_answers.items()):
+            if task.done():
+                del self._pending_answers[id]
+                if not task.cancelled():
+                    task.result()
 
-    async def _crashed(self) -> ClaudeCrashed:
-        said = (await self._program.ended()).strip()[-SHOWN:]
-        return ClaudeCrashed(f"claude ended in the middle of its turn: {said or 'it said nothing'}")
+    async def _crash_error(self) -> ClaudeCrashed:
+        error_output = (await self._program.wait_for_stderr()).strip()[-MAX_STDERR_CHARS:]
+        return ClaudeCrashed(f"claude ended in the middle of its turn: {error_output or 'it said nothing'}")
 
-    def _heed(self, line: dict[str, Any]) -> None:
-        match line:
+    def _handle_message(self, message: dict[str, Any]) -> None:
+        match message:
             case {"type": "control_request", "request_id": str(id), "request": dict(request)}:
-                self._questions[id] = asyncio.create_task(self._answer(id, request))
-            case {"type": "control_cancel_request", "request_id": str(id)} if id in self._questions:
-                self._questions[id].cancel()
+                self._pending_answers[id] = asyncio.create_task(self._answer_request(id, request))
+            case {"type": "control_cancel_request", "request_id": str(id)} if id in self._pending_answers:
+                self._pending_answers[id].cancel()
             case {"type": "control_response", "response": {"subtype": "error", "request_id": "begin"}}:
-                raise ClaudeCrashed(f"claude does not take its settings: {line['response'].get('error')}")
+                raise ClaudeCrashed(f"claude does not take its settings: {message['response'].get('error')}")
             case {"type": "control_response", "response": {"request_id": "begin", **answer}}:
-                self._guarded = self._guarded or self._is_guarded(answer.get("response"))
+                self._has_hook = self._has_hook or self._check_hook_support(answer.get("response"))
             case _:
-                for chunk in self._lines.take(line):
-                    self._tell(chunk)
+                for chunk in self._reader.read_message(message):
+                    self._emit(chunk)
 
-    def _is_guarded(self, can: Any) -> bool:
-        match can:
-            case {"hook_on_failure_supported": True} if can.get("hooks_applied") is not False:
+    def _check_hook_support(self, capabilities: Any) -> bool:
+        match capabilities:
+            case {"hook_on_failure_supported": True} if capabilities.get("hooks_applied") is not False:
                 return True
-        raise Unavailable(UNGUARDED.format(self._options.permissions.restricts[0]))
+        raise Unavailable(HOOKS_UNSUPPORTED.format(self._options.permissions.restrictions[0]))
 
-    async def _answer(self, id: str, request: dict[str, Any]) -> None:
+    async def _answer_request(self, id: str, request: dict[str, Any]) -> None:
         match request:
-            case {"subtype": "can_use_tool", "tool_name": str(tool), "input": dict(given)}:
-                answer = await self._permission(tool, given, request)
-            case {"subtype": "hook_callback", "input": {"tool_name": str(tool), "tool_input": dict(given)}}:
-                answer = await self._before(tool, given, request["input"])
+            case {"subtype": "can_use_tool", "tool_name": str(tool), "input": dict(tool_input)}:
+                answer = await self._decide_permission(tool, tool_input, request)
+            case {
+                "subtype": "hook_callback",
+                "input": {"tool_name": str(tool), "tool_input": dict(tool_input)},
+            }:
+                answer = await self._pre_tool_use(tool, tool_input, request["input"])
             case {"subtype": "mcp_message", "message": dict(message)}:
-                answer = {"mcp_response": await self._tools.answer(message)}
+                answer = {"mcp_response": await self._tools.handle_message(message)}
             case _:
                 error = f"not known here: {request.get('subtype')}"
                 self._respond({"subtype": "error", "request_id": id, "error": error})
@@ -123,58 +142,65 @@ class Turn:
     def _respond(self, response: Mapping[str, Any]) -> None:
         self._send({"type": "control_response", "response": response})
 
-    async def _before(self, tool: str, given: dict[str, Any], call: dict[str, Any]) -> dict[str, Any]:
+    async def _pre_tool_use(
+        self, tool: str, tool_input: dict[str, Any], call: dict[str, Any]
+    ) -> dict[str, Any]:
         """What is certain of a call before it is made; whatever is to be asked, the program asks then."""
-        if self._tools.is_ours(tool) or tool == ANSWER_TOOL:
+        if self._tools.owns_tool(tool) or tool == ANSWER_TOOL:
             return {}
-        cwd = self._folders[str(call.get("tool_use_id"))] = str(call.get("cwd") or "")
-        wanted = Permission(tool, given, cwd=cwd)
-        verdict = self._options.settled(wanted)
+        cwd = self._cwd_by_call[str(call.get("tool_use_id"))] = str(call.get("cwd") or "")
+        permission = PermissionRequest(tool, tool_input, cwd=cwd)
+        verdict = self._options.settled(permission)
         if verdict not in ("ask", "deny"):
             return {}
-        told = {"hookEventName": "PreToolUse", "permissionDecision": verdict}
+        output = {"hookEventName": "PreToolUse", "permissionDecision": verdict}
         if verdict == "deny":
-            told["permissionDecisionReason"] = (await self._options.ask(wanted)).message
-        return {"hookSpecificOutput": told}
+            output["permissionDecisionReason"] = (await self._options.ask(permission)).message
+        return {"hookSpecificOutput": output}
 
-    async def _permission(self, tool: str, given: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
-        if self._tools.is_ours(tool):
-            return {"behavior": "allow", "updatedInput": given}
-        wanted = Permission(
-            tool, given, reason(request), self._folders.get(str(request.get("tool_use_id")), "")
+    async def _decide_permission(
+        self, tool: str, tool_input: dict[str, Any], request: dict[str, Any]
+    ) -> dict[str, Any]:
+        if self._tools.owns_tool(tool):
+            return {"behavior": "allow", "updatedInput": tool_input}
+        permission = PermissionRequest(
+            tool,
+            tool_input,
+            permission_reason(request),
+            self._cwd_by_call.get(str(request.get("tool_use_id")), ""),
         )
-        decision = await self._options.decide(wanted)
+        decision = await self._options.decide(permission)
         if decision.allow:
-            return {"behavior": "allow", "updatedInput": given}
+            return {"behavior": "allow", "updatedInput": tool_input}
         return {"behavior": "deny", "message": decision.message or "this is not allowed"}
 
     async def _stop(self) -> None:
         """Let the program stop by itself, so that its conversation is in order when it is gone on with."""
-        await ended(self._questions.values())
-        self._questions.clear()
+        await cancel_tasks(self._pending_answers.values())
+        self._pending_answers.clear()
         try:
-            if self._lines.done is None:
+            if self._reader.done is None:
                 await self._interrupt()
         finally:
-            await ended([self._reading] if self._reading else [])
+            await cancel_tasks([self._pending_line] if self._pending_line else [])
 
     async def _interrupt(self) -> None:
         self._send({"type": "control_request", "request_id": "stop", "request": {"subtype": "interrupt"}})
         try:
-            async with asyncio.timeout(INTERRUPT):
-                while (line := await self._read()) and parsed(line).get("type") != "result":
+            async with asyncio.timeout(INTERRUPT_TIMEOUT_S):
+                while (line := await self._read_line()) and parse_stream_line(line).get("type") != "result":
                     pass
         except (TimeoutError, OSError):
             pass  # the end of its process tree follows in any case
 
 
-def reason(request: Mapping[str, Any]) -> str:
+def permission_reason(request: Mapping[str, Any]) -> str:
     """Why the program asks, unless it is because we made it."""
-    told = "" if request.get("decision_reason_type") == "hook" else request.get("decision_reason")
-    return str(told or request.get("description") or "")
+    stated_reason = "" if request.get("decision_reason_type") == "hook" else request.get("decision_reason")
+    return str(stated_reason or request.get("description") or "")
 
 
-async def ended(tasks: Iterable[asyncio.Task[Any]]) -> None:
+async def cancel_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:
     """Cancel the tasks and wait for their ends."""
     for task in (tasks := list(tasks)):
         task.cancel()
@@ -182,7 +208,7 @@ async def ended(tasks: Iterable[asyncio.Task[Any]]) -> None:
         await asyncio.wait(tasks)
 
 
-def parsed(line: bytes) -> dict[str, Any]:
+def parse_stream_line(line: bytes) -> dict[str, Any]:
     """A line that is no JSON object is none of the protocol, and says nothing."""
     try:
         value = json.loads(line)

@@ -14,29 +14,29 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Literal, Self
 
-from nerve.agents.codex import program
-from nerve.agents.codex.approvals import Question, question
-from nerve.agents.codex.guard import Guard
-from nerve.agents.codex.program import KEYS, REACH
-from nerve.agents.codex.reading import Reading
-from nerve.agents.codex.rpc import CodexEnded, Message, Peer, Refused
-from nerve.agents.codex.strict import is_strict
-from nerve.agents.port import Begun, Capabilities, Chunk, Done, Options
-from nerve.agents.starting import environment
-from nerve.process.talk import talk
+from nerve.agents.codex import executable
+from nerve.agents.codex.approvals import ApprovalRequest, read_approval_request
+from nerve.agents.codex.executable import CODEX_KEY_VARIABLES, NETWORK_VARIABLES
+from nerve.agents.codex.json_rpc import CodexEnded, JsonRpcPeer, RpcError, RpcMessage
+from nerve.agents.codex.notifications import NotificationReader
+from nerve.agents.codex.permission_hook import PermissionHook
+from nerve.agents.codex.strict_schema import is_strict_schema
+from nerve.agents.launch import agent_environment
+from nerve.agents.provider import Capabilities, Chunk, QueryOptions, ThreadStarted, TurnFinished
+from nerve.process.line_process import open_line_process
 
-INTERRUPT = 2.0
+INTERRUPT_TIMEOUT_S = 2.0
 """Seconds that an interrupted turn gets to end by itself."""
-GRACE = 2.0
+STOP_GRACE_S = 2.0
 """Seconds from TERM to KILL for the processes."""
-PAUSES = (0.2, 0.4, 0.8, None)
+START_RETRY_PAUSES_S = (0.2, 0.4, 0.8, None)
 """Seconds before another start: of several that are the first in a home at once, all but one may give up."""
-TAKEN = 10.0
+THREAD_LOCK_TIMEOUT_S = 10.0
 """Seconds that a turn waits for another of the same thread."""
-OURSELVES = {"name": "nerve", "title": "nerve", "version": "0"}
+CLIENT_INFO = {"name": "nerve", "title": "nerve", "version": "0"}
 
-Sandbox = Literal["read-only", "workspace-write", "danger-full-access"]
-Approval = Literal["untrusted", "on-request", "never"]
+SandboxMode = Literal["read-only", "workspace-write", "danger-full-access"]
+ApprovalPolicy = Literal["untrusted", "on-request", "never"]
 
 
 class CodexProvider:
@@ -57,8 +57,8 @@ class CodexProvider:
         self,
         model: str | None = None,
         *,
-        sandbox: Sandbox | None = "workspace-write",
-        approval: Approval | None = "on-request",
+        sandbox: SandboxMode | None = "workspace-write",
+        approval: ApprovalPolicy | None = "on-request",
         home: str | os.PathLike[str] | None = None,
         config: Mapping[str, Any] | None = None,
         env: Mapping[str, str] | None = None,
@@ -70,40 +70,55 @@ class CodexProvider:
         self._model, self._sandbox, self._approval = model, sandbox, approval
         self._home, self._program = home, program
         self._env = dict(env or {})
-        self._own = (*KEYS, *pass_env, *([env_key] if env_key else []))
-        self._config = {**own_provider(base_url, env_key), **(config or {})}
+        self._own_variables = (*CODEX_KEY_VARIABLES, *pass_env, *([env_key] if env_key else []))
+        self._config = {**custom_server_settings(base_url, env_key), **(config or {})}
 
     def check(self) -> None:
         """Raise Unavailable if there is no program to start."""
-        program.found(self._program)
+        executable.find_executable(self._program)
 
     async def query(
-        self, prompt: str, cwd: str | None, resume: str | None, options: Options
+        self, prompt: str, cwd: str | None, resume: str | None, options: QueryOptions
     ) -> AsyncIterator[Chunk]:
-        begun = ""
+        thread_id = ""
         try:
-            async with Guard(options).watching() as guard, self._opened(cwd, options, guard) as peer:
-                thread = await self._thread(peer, cwd, resume, options, await guard.trusted(peer))
-                begun = thread["thread"]["id"]
-                yield Begun(begun)  # and nothing is asked before it was heard
-                async with Turn(peer, thread, prompt, options, guard) as turn:
-                    while turn.reading.done is None:
-                        for chunk in await turn.hear():
+            async with PermissionHook(options).serve() as hook, self._open_peer(cwd, options, hook) as peer:
+                thread = await self._open_thread(peer, cwd, resume, options, await hook.trust_settings(peer))
+                thread_id = thread["thread"]["id"]
+                yield ThreadStarted(thread_id)  # and nothing is asked before it was heard
+                async with CodexTurn(peer, thread, prompt, options, hook) as turn:
+                    while turn.reader.done is None:
+                        for chunk in await turn.next_chunks():
                             yield chunk
-        except Refused as error:
-            yield Done(begun or resume or "", outcome="failed", error=str(error))
+        except RpcError as error:
+            yield TurnFinished(thread_id or resume or "", outcome="failed", error=str(error))
 
     @asynccontextmanager
-    async def _opened(self, cwd: str | None, options: Options, guard: Guard) -> AsyncIterator[Peer]:
+    async def _open_peer(
+        self, cwd: str | None, options: QueryOptions, hook: PermissionHook
+    ) -> AsyncIterator[JsonRpcPeer]:
         """A program that is ready to be asked."""
-        hide = hidden({*self._env, *self._own} - options.env.keys() - set(REACH))
-        command = program.argv(program.found(self._program), guard.config(hide | self._config))
-        env = environment((*REACH, *self._own), program.own_home(self._home), self._env, options.env)
+        hidden_settings = hidden_variable_settings(
+            {*self._env, *self._own_variables} - options.env.keys() - set(NETWORK_VARIABLES)
+        )
+        command = executable.app_server_command(
+            executable.find_executable(self._program), hook.add_hook_settings(hidden_settings | self._config)
+        )
+        env = agent_environment(
+            (*NETWORK_VARIABLES, *self._own_variables),
+            executable.codex_home_variables(self._home),
+            self._env,
+            options.env,
+        )
         async with AsyncExitStack() as stack:
-            for pause in PAUSES:
-                peer = Peer(await stack.enter_async_context(talk(command, cwd=cwd, env=env, grace=GRACE)))
+            for pause in START_RETRY_PAUSES_S:
+                peer = JsonRpcPeer(
+                    await stack.enter_async_context(
+                        open_line_process(command, cwd=cwd, env=env, grace=STOP_GRACE_S)
+                    )
+                )
                 try:
-                    await peer.request("initialize", {"clientInfo": OURSELVES})
+                    await peer.request("initialize", {"clientInfo": CLIENT_INFO})
                     break
                 except CodexEnded:
                     if pause is None:
@@ -113,9 +128,14 @@ class CodexProvider:
             peer.notify("initialized")
             yield peer
 
-    async def _thread(
-        self, peer: Peer, cwd: str | None, resume: str | None, options: Options, guarded: Message
-    ) -> Message:
+    async def _open_thread(
+        self,
+        peer: JsonRpcPeer,
+        cwd: str | None,
+        resume: str | None,
+        options: QueryOptions,
+        hook_settings: RpcMessage,
+    ) -> RpcMessage:
         settings = {
             "model": options.model or self._model,
             "sandbox": self._sandbox,
@@ -123,137 +143,153 @@ class CodexProvider:
             "approvalsReviewer": "user",
             "developerInstructions": options.system,
         }
-        params = {name: value for name, value in settings.items() if value is not None} | guarded
+        params = {name: value for name, value in settings.items() if value is not None} | hook_settings
         if resume is None:
             # It was started in its folder. One named here would be trusted for ever, with all its settings.
             return await peer.request("thread/start", params)
-        old = {"threadId": resume, "excludeTurns": True, "cwd": program.absolute(cwd or ".")}
+        resume_params = {
+            "threadId": resume,
+            "excludeTurns": True,
+            "cwd": executable.absolute_folder(cwd or "."),
+        }
         method = "thread/fork" if options.fork else "thread/resume"
         try:
-            return await free(lambda: peer.request(method, {**old, **params}))
-        except Refused as error:
+            return await wait_for_thread_lock(lambda: peer.request(method, {**resume_params, **params}))
+        except RpcError as error:
             # With the thread named as the one to begin as well, one that was lost in a crash begins anew.
             if options.thread != resume or "no rollout found" not in str(error):
                 raise
             return await peer.request("thread/start", params)
 
 
-class Turn:
+class CodexTurn:
     """One prompt and what comes of it; leaving it early interrupts it."""
 
-    def __init__(self, peer: Peer, thread: Message, prompt: str, options: Options, guard: Guard) -> None:
-        self._peer, self._options, self._prompt, self._guard = peer, options, prompt, guard
-        self._questions: dict[Any, asyncio.Task[None]] = {}
+    def __init__(
+        self, peer: JsonRpcPeer, thread: RpcMessage, prompt: str, options: QueryOptions, hook: PermissionHook
+    ) -> None:
+        self._peer, self._options, self._prompt, self._hook = peer, options, prompt, hook
+        self._pending_approvals: dict[Any, asyncio.Task[None]] = {}
         self._model = thread.get("model")
-        self._steering: asyncio.Task[None] | None = None
-        self.reading = Reading(thread["thread"]["id"], "", self._model)
+        self._steering_task: asyncio.Task[None] | None = None
+        self.reader = NotificationReader(thread["thread"]["id"], "", self._model)
 
     async def __aenter__(self) -> Self:
-        thread, schema = self.reading.thread, self._options.schema
-        params: Message = {"threadId": thread, "input": [{"type": "text", "text": self._prompt}]}
-        if schema is not None and is_strict(schema):
+        thread, schema = self.reader.thread, self._options.schema
+        params: RpcMessage = {"threadId": thread, "input": [{"type": "text", "text": self._prompt}]}
+        if schema is not None and is_strict_schema(schema):
             params["outputSchema"] = schema
         elif schema is not None:
-            params["input"].append({"type": "text", "text": in_words(schema)})
+            params["input"].append({"type": "text", "text": schema_prompt(schema)})
         answer = await self._peer.request("turn/start", params)
-        self.reading = Reading(thread, answer["turn"]["id"], self._model, schema is not None)
-        self._steering = asyncio.create_task(self._steered()) if self._options.words is not None else None
+        self.reader = NotificationReader(thread, answer["turn"]["id"], self._model, schema is not None)
+        self._steering_task = (
+            asyncio.create_task(self._forward_steering()) if self._options.steering is not None else None
+        )
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._steering is not None:
-            self._steering.cancel()
-            await asyncio.wait({self._steering})
-        for asked in self._questions.values():
-            asked.cancel()
-        await asyncio.gather(*self._questions.values(), return_exceptions=True)
-        if self.reading.done is None:
+        if self._steering_task is not None:
+            self._steering_task.cancel()
+            await asyncio.wait({self._steering_task})
+        for task in self._pending_approvals.values():
+            task.cancel()
+        await asyncio.gather(*self._pending_approvals.values(), return_exceptions=True)
+        if self.reader.done is None:
             await self._interrupt()
 
     async def _interrupt(self) -> None:
-        params = {"threadId": self.reading.thread, "turnId": self.reading.turn}
-        self._peer.ask_only("turn/interrupt", params)
+        params = {"threadId": self.reader.thread, "turnId": self.reader.turn}
+        self._peer.request_without_reply("turn/interrupt", params)
         try:
-            async with asyncio.timeout(INTERRUPT):
-                while self.reading.done is None:
-                    message = await self._peer.message()
-                    list(self.reading.take(message["method"], message.get("params") or {}))
+            async with asyncio.timeout(INTERRUPT_TIMEOUT_S):
+                while self.reader.done is None:
+                    message = await self._peer.next_message()
+                    list(self.reader.read_notification(message["method"], message.get("params") or {}))
         except (TimeoutError, CodexEnded):
             pass  # the processes are ended now, in any case
 
-    async def hear(self) -> list[Chunk]:
+    async def next_chunks(self) -> list[Chunk]:
         """What the next message says; a question is put to whom it concerns meanwhile."""
-        message = await self._next()
+        message = await self._next_message()
         method, params = message["method"], message.get("params") or {}
         if "id" in message:
-            self._asked(message["id"], method, params)
+            self._handle_request(message["id"], method, params)
             return []
-        if method == "serverRequest/resolved" and (asked := self._questions.pop(params["requestId"], None)):
-            asked.cancel()
-        return list(self.reading.take(method, params))
+        if method == "serverRequest/resolved" and (
+            task := self._pending_approvals.pop(params["requestId"], None)
+        ):
+            task.cancel()
+        return list(self.reader.read_notification(method, params))
 
-    async def _next(self) -> Message:
-        message = asyncio.create_task(self._peer.message())
+    async def _next_message(self) -> RpcMessage:
+        message = asyncio.create_task(self._peer.next_message())
         try:
             while not message.done():
-                others: set[asyncio.Future[Any]] = {message, self._guard.trouble, *self._questions.values()}
+                others: set[asyncio.Future[Any]] = {
+                    message,
+                    self._hook.failure,
+                    *self._pending_approvals.values(),
+                }
                 await asyncio.wait(others, return_when=asyncio.FIRST_COMPLETED)
-                if self._guard.trouble.done():
-                    self._guard.trouble.result()
-                for number, asked in list(self._questions.items()):
-                    if asked.done():
-                        del self._questions[number]
-                        asked.result()
+                if self._hook.failure.done():
+                    self._hook.failure.result()
+                for number, task in list(self._pending_approvals.items()):
+                    if task.done():
+                        del self._pending_approvals[number]
+                        task.result()
             return message.result()
         finally:
             message.cancel()
             await asyncio.wait({message})
 
-    def _asked(self, number: Any, method: str, params: Message) -> None:
-        match question(method, params, self.reading.items):
-            case Question() as asked:
+    def _handle_request(self, number: Any, method: str, params: RpcMessage) -> None:
+        match read_approval_request(method, params, self.reader.items):
+            case ApprovalRequest() as approval:
                 id = str(params.get("itemId"))
-                self._questions[number] = asyncio.create_task(self._put(number, id, asked))
+                self._pending_approvals[number] = asyncio.create_task(
+                    self._ask_approval(number, id, approval)
+                )
             case None:
-                self._peer.refuse(number, method)
+                self._peer.reject_unknown_method(number, method)
             case answer:
-                self._peer.answer(number, answer)
+                self._peer.respond(number, answer)
 
-    async def _put(self, number: Any, id: str, asked: Question) -> None:
-        decision = await self._guard.decide(id, asked.permission)
+    async def _ask_approval(self, number: Any, id: str, approval: ApprovalRequest) -> None:
+        decision = await self._hook.decide(id, approval.permission)
         if decision.message and not decision.allow:
-            self._say(f"This was not allowed: {decision.message}")  # a refusal itself carries no words
-        self._peer.answer(number, asked.answer(decision))
+            self._steer(f"This was not allowed: {decision.message}")  # a refusal itself carries no words
+        self._peer.respond(number, approval.respond(decision))
 
-    async def _steered(self) -> None:
-        assert self._options.words is not None
+    async def _forward_steering(self) -> None:
+        assert self._options.steering is not None
         while True:
-            text = await self._options.words.get()
-            if self.reading.done is not None:  # too late for this turn: whoever asks finds it there
-                self._options.words.put_nowait(text)
+            text = await self._options.steering.get()
+            if self.reader.done is not None:  # too late for this turn: whoever asks finds it there
+                self._options.steering.put_nowait(text)
                 return
-            self._say(text)
+            self._steer(text)
 
-    def _say(self, text: str) -> None:
+    def _steer(self, text: str) -> None:
         """Put in a word while the turn goes on."""
-        thread, turn = self.reading.thread, self.reading.turn
+        thread, turn = self.reader.thread, self.reader.turn
         params = {"threadId": thread, "expectedTurnId": turn, "input": [{"type": "text", "text": text}]}
-        self._peer.ask_only("turn/steer", params)
+        self._peer.request_without_reply("turn/steer", params)
 
 
-async def free(ask: Callable[[], Awaitable[Message]]) -> Message:
+async def wait_for_thread_lock(ask: Callable[[], Awaitable[RpcMessage]]) -> RpcMessage:
     """Wait for a thread that another process has: after a crash, one that is just about to end."""
-    deadline = asyncio.get_running_loop().time() + TAKEN
+    deadline = asyncio.get_running_loop().time() + THREAD_LOCK_TIMEOUT_S
     while True:
         try:
             return await ask()
-        except Refused as error:
+        except RpcError as error:
             if "active writer" not in str(error) or asyncio.get_running_loop().time() > deadline:
                 raise
         await asyncio.sleep(0.1)
 
 
-def own_provider(base_url: str | None, env_key: str | None) -> dict[str, Any]:
+def custom_server_settings(base_url: str | None, env_key: str | None) -> dict[str, Any]:
     """The settings for a server of one's own."""
     if base_url is None:
         return {}
@@ -264,10 +300,10 @@ def own_provider(base_url: str | None, env_key: str | None) -> dict[str, Any]:
     return {"model_provider": "nerve", **settings}
 
 
-def hidden(names: Set[str]) -> dict[str, Any]:
+def hidden_variable_settings(names: Set[str]) -> dict[str, Any]:
     """Keep what is for Codex itself, its key for one, from the commands that it runs."""
     return {"shell_environment_policy.exclude": sorted(names)}
 
 
-def in_words(schema: Mapping[str, Any]) -> str:
+def schema_prompt(schema: Mapping[str, Any]) -> str:
     return "Answer with JSON only, and of this JSON Schema:\n" + json.dumps(schema, ensure_ascii=False)

@@ -9,303 +9,330 @@ from typing import TYPE_CHECKING
 from rich.padding import Padding
 from rich.text import Text
 
-from nerve.commander.core.blocks import LINE, Block, Part, diff_in
-from nerve.commander.core.cards import short_id
-from nerve.commander.core.choosing import whose
-from nerve.commander.core.desk import Changes, Desk, RunCard
-from nerve.commander.core.forms import example, lines
-from nerve.commander.core.gates import NO, YES, name_of, preview_of
-from nerve.commander.core.harmless import INDENT, beginning, harmless, indent_lines
-from nerve.commander.core.lines import gate_line
-from nerve.commander.core.tree import spent
-from nerve.commander.renderer import gate_panel
+from nerve.commander.core.blocks import LINE_PART_KEY, Block, BlockPart, tool_input_diff
+from nerve.commander.core.gate_selection import gate_run_label
+from nerve.commander.core.run_cards import short_id
+from nerve.commander.core.state import CommanderState, ConversationChanges, RunCard
+from nerve.commander.renderer import render_gate_panel
+from nerve.ui.event_lines import format_gate_line
+from nerve.ui.gate_names import APPROVE_WORDS, REJECT_WORDS, gate_display_name, gate_preview
+from nerve.ui.json_forms import form_field_lines, format_example_answer
+from nerve.ui.progress_tree import format_tokens_and_cost
+from nerve.ui.sanitize import INDENT, indent_lines, sanitize_text, truncate_for_screen
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from nerve.api.models import GateTold
+    from nerve.api.models import GateResponse
 
-LINES = 8
+MAX_INPUT_LINES = 8
 """Lines of an input that are shown again."""
-ENDS = {"completed": ("✓", "green"), "failed": ("✗", "red"), "cancelled": ("✗", "yellow")}
-RESTS = {"paused": "⏸ paused", "held": "⏸ held"}
+END_SYMBOLS = {"completed": ("✓", "green"), "failed": ("✗", "red"), "cancelled": ("✗", "yellow")}
+REST_LABELS = {"paused": "⏸ paused", "held": "⏸ held"}
 
 
 @dataclass(slots=True)
-class Printed:
+class PrintedRun:
     """How much of a run was printed."""
 
-    lines: int = 0
-    parts: set[int] = field(default_factory=set)
-    said: dict[int, int] = field(default_factory=dict)
+    line_count: int = 0
+    part_numbers: set[int] = field(default_factory=set)
+    printed_chars: dict[int, int] = field(default_factory=dict)
     """Characters of output that still grows."""
-    over: bool = False
+    is_over: bool = False
     state: str = ""
-    last: str = ""
+    last_text: str = ""
     """The last message, or output."""
 
 
-class Printer:
+class ConversationPrinter:
     """Prints what has changed."""
 
-    def __init__(self, desk: Desk, console: Console) -> None:
-        self.desk, self.console = desk, console
-        self.details = False
+    def __init__(self, state: CommanderState, console: Console) -> None:
+        self.state, self.console = state, console
+        self.shows_details = False
         """Whether the output of tools and thoughts are shown whole."""
-        self._blocks = 0
-        self._runs: dict[int, Printed] = {}
-        self._asked: str | None = None
+        self._printed_blocks = 0
+        self._printed_runs: dict[int, PrintedRun] = {}
+        self._shown_gate_id: str | None = None
         """The id of the gate that was shown last."""
 
     @property
-    def terminal(self) -> bool:
+    def is_interactive(self) -> bool:
         return self.console.is_terminal and not self.console.is_dumb_terminal
 
-    def flush(self) -> Changes:
+    def print_changes(self) -> ConversationChanges:
         """Print what is new; what has changed."""
-        changed = self.desk.changed.take()
-        numbers = changed.blocks | self._states(changed.runs)
-        blocks = [block for number in numbers if (block := self.desk.block(number)) is not None]
-        for block in sorted(blocks, key=self._turn):
+        changes = self.state.changes.drain()
+        numbers = changes.blocks | self._positions_of_runs(changes.runs)
+        blocks = [block for number in numbers if (block := self.state.block_at(number)) is not None]
+        for block in sorted(blocks, key=self._print_order):
             if block.kind == "run":
-                self._run(block)
-            elif block.place > self._blocks:
-                self._print(*self._block(block))
-        self._blocks = max([self._blocks, *numbers])
-        if "opened" in changed.flags and (gate := self.desk.gate(self.desk.opened)) is not None:
-            self._print(*self._opened(gate))
-        return changed
+                self._print_run(block)
+            elif block.position > self._printed_blocks:
+                self._print_renderables(*self._render_block(block))
+        self._printed_blocks = max([self._printed_blocks, *numbers])
+        if "opened" in changes.flags and (gate := self.state.find_gate(self.state.open_gate_id)) is not None:
+            self._print_renderables(*self._render_open_gate(gate))
+        return changes
 
-    def _turn(self, block: Block) -> tuple[int, int]:
+    def _print_order(self, block: Block) -> tuple[int, int]:
         """What was entered comes before what came of it, and that before what is asked then."""
-        new = block.place > self._blocks
-        return (2 if block.kind == "gate" else 0 if new else 1, block.place)
+        new = block.position > self._printed_blocks
+        return (2 if block.kind == "gate" else 0 if new else 1, block.position)
 
-    def _states(self, runs: set[str]) -> set[int]:
+    def _positions_of_runs(self, runs: set[str]) -> set[int]:
         """The blocks of runs that came to rest."""
-        blocks = (self.desk.block_of(run) for run in runs)
-        return {block.place for block in blocks if block is not None and block.place <= self._blocks}
+        blocks = (self.state.block_of_run(run) for run in runs)
+        return {
+            block.position for block in blocks if block is not None and block.position <= self._printed_blocks
+        }
 
-    def say(self, *things: RenderableType) -> None:
+    def print_notice(self, *things: RenderableType) -> None:
         """Something that is not of the conversation."""
-        self._print(*things)
+        self._print_renderables(*things)
 
-    def _print(self, *things: RenderableType) -> None:
+    def _print_renderables(self, *things: RenderableType) -> None:
         for thing in things:
             self.console.print(thing, soft_wrap=isinstance(thing, Text) and not self.console.is_terminal)
 
     # -- blocks ------------------------------------------------------------------------------------------
 
-    def _block(self, block: Block) -> Iterator[RenderableType]:
+    def _render_block(self, block: Block) -> Iterator[RenderableType]:
         match block.kind:
             case "input":
-                yield typed(block.text, self.terminal)
+                yield render_typed_input(block.text, self.is_interactive)
             case "text" if block.name.startswith("/"):
-                yield self._prose(block.text)
+                yield self._render_prose(block.text)
             case "text":
-                yield Text(f"[{harmless(block.name) or 'answer'}] ::{block.number}", "dim")
-                yield self._prose(block.text)
+                yield Text(f"[{sanitize_text(block.name) or 'answer'}] ::{block.number}", "dim")
+                yield self._render_prose(block.text)
             case "error":
-                self._asked = self._asked if self.terminal else None  # a gate that is still open asks again
-                yield Text(f"✗ {indent_lines(harmless(block.text))}", "red")
+                self._shown_gate_id = (
+                    self._shown_gate_id if self.is_interactive else None
+                )  # a gate that is still open asks again
+                yield Text(f"✗ {indent_lines(sanitize_text(block.text))}", "red")
             case "gate" if block.gate is not None:
-                yield from self._gate(block.gate, block.name)
+                yield from self._render_gate(block.gate, block.name)
             case _:
-                yield Text(indent_lines(harmless(block.text)), "dim")
+                yield Text(indent_lines(sanitize_text(block.text)), "dim")
 
-    def _prose(self, text: str) -> RenderableType:
+    def _render_prose(self, text: str) -> RenderableType:
         """A text as Markdown, which stays as it is where nothing can be drawn."""
-        if not self.terminal:
-            return Text(harmless(text.strip("\n")))
-        from nerve.commander.prose import prose  # takes a while, and is not needed for the first prompt
+        if not self.is_interactive:
+            return Text(sanitize_text(text.strip("\n")))
+        from nerve.ui.markdown import render_markdown  # takes a while, and is not needed for the first prompt
 
-        return prose(text)
+        return render_markdown(text)
 
-    def _gate(self, gate: GateTold, name: str) -> Iterator[RenderableType]:
+    def _render_gate(self, gate: GateResponse, name: str) -> Iterator[RenderableType]:
         """A question; where only lines are shown, its own line stands with those of the run."""
-        number = self._number(gate)
-        said = {choice.casefold() for choice in gate.choices or gate.options or []}
-        both = ", /approve, /reject" if said.intersection(YES) and said.intersection(NO) else ""
-        begin = "Enter on the empty line opens it" if self.terminal else f"/gates {number} opens it"
-        if self.desk.opened == gate.gate_id:
-            begin = "The next line answers it"
-        answer = harmless(example(gate.form)) if gate.form is not None else "…"
-        yield from self._card(gate, name, f"{begin}, or /answer {number} {answer}{both}")
+        number = self._gate_number(gate)
+        answers = {choice.casefold() for choice in gate.choices or gate.options or []}
+        both = (
+            ", /approve, /reject"
+            if answers.intersection(APPROVE_WORDS) and answers.intersection(REJECT_WORDS)
+            else ""
+        )
+        instruction = (
+            "Enter on the empty line opens it" if self.is_interactive else f"/gates {number} opens it"
+        )
+        if self.state.open_gate_id == gate.gate_id:
+            instruction = "The next line answers it"
+        answer = sanitize_text(format_example_answer(gate.form)) if gate.form is not None else "…"
+        yield from self._render_gate_card(gate, name, f"{instruction}, or /answer {number} {answer}{both}")
 
-    def _opened(self, gate: GateTold) -> Iterator[RenderableType]:
+    def _render_open_gate(self, gate: GateResponse) -> Iterator[RenderableType]:
         """The gate that is answered now, unless it was the last to be shown: nobody answers blindly."""
-        if gate.gate_id == self._asked:
+        if gate.gate_id == self._shown_gate_id:
             return
-        if not self.terminal:
-            yield Text(indent_lines(harmless(gate_line(gate.model_dump()))))
-        answer = f"Type JSON, such as {harmless(example(gate.form))}" if gate.form is not None else ""
-        yield from self._card(gate, name_of(gate), answer)
+        if not self.is_interactive:
+            yield Text(indent_lines(sanitize_text(format_gate_line(gate.model_dump()))))
+        answer = (
+            f"Type JSON, such as {sanitize_text(format_example_answer(gate.form))}"
+            if gate.form is not None
+            else ""
+        )
+        yield from self._render_gate_card(gate, gate_display_name(gate), answer)
 
-    def _card(self, gate: GateTold, name: str, hint: str) -> Iterator[RenderableType]:
-        self._asked = gate.gate_id
-        if self.terminal:
-            title = f"{name} of {whose(self.desk, gate)}"
-            yield gate_panel(gate.model_dump(), title, hint=hint, more=change_of(gate))
+    def _render_gate_card(self, gate: GateResponse, name: str, hint: str) -> Iterator[RenderableType]:
+        self._shown_gate_id = gate.gate_id
+        if self.is_interactive:
+            title = f"{name} of {gate_run_label(self.state, gate)}"
+            yield render_gate_panel(gate.model_dump(), title, hint=hint, more=render_gate_diff(gate))
             return
-        for line in preview_of(gate.input_preview).splitlines():
-            yield Text(f"  {harmless(line)}")
+        for line in gate_preview(gate.input_preview).splitlines():
+            yield Text(f"  {sanitize_text(line)}")
         for n, choice in enumerate(gate.choices or gate.options or [], start=1):
-            yield Text(f"  {n} {indent_lines(harmless(choice))}")
-        for line in lines(gate.form or {}):
+            yield Text(f"  {n} {indent_lines(sanitize_text(choice))}")
+        for line in form_field_lines(gate.form or {}):
             yield Text(f"  {line}")
         if hint:
             yield Text(f"  ({hint})")
 
-    def _number(self, gate: GateTold) -> str:
+    def _gate_number(self, gate: GateResponse) -> str:
         """What the gate is called in a command."""
-        ids = [each.gate_id for each in self.desk.gates]
+        ids = [open_gate.gate_id for open_gate in self.state.gates]
         return str(ids.index(gate.gate_id) + 1) if gate.gate_id in ids else gate.gate_id
 
     # -- runs --------------------------------------------------------------------------------------------
 
-    def _run(self, block: Block) -> None:
-        printed = self._runs.setdefault(block.place, Printed())
-        for thing in self._news(block, printed):
-            self._print(self._marked(block, thing))
+    def _print_run(self, block: Block) -> None:
+        printed = self._printed_runs.setdefault(block.position, PrintedRun())
+        for thing in self._render_run_changes(block, printed):
+            self._print_renderables(self._mark_with_number(block, thing))
 
-    def _marked(self, block: Block, thing: RenderableType) -> RenderableType:
+    def _mark_with_number(self, block: Block, thing: RenderableType) -> RenderableType:
         """With the number of its run, where several go on."""
-        if not isinstance(thing, Text) or self._alone(block):
+        if not isinstance(thing, Text) or self._is_only_run(block):
             return thing
         return Text(f"::{block.number} ", "dim") + thing
 
-    def _alone(self, block: Block) -> bool:
+    def _is_only_run(self, block: Block) -> bool:
         """Whether no other run goes on here."""
-        return all(each is block or each.done for each in self.desk.blocks if each.kind == "run")
+        return all(other is block or other.done for other in self.state.blocks if other.kind == "run")
 
-    def _reference(self, block: Block) -> str:
+    def _reference_label(self, block: Block) -> str:
         """How the run is referred to, unless that stands at the beginning of the line."""
-        return f"  ::{block.number}" if self._alone(block) else ""
+        return f"  ::{block.number}" if self._is_only_run(block) else ""
 
-    def _news(self, block: Block, printed: Printed) -> Iterator[RenderableType]:
-        for n in range(printed.lines, len(block.lines)):
-            until = block.before[n] if n < len(block.before) else block.left_out + len(block.parts)
-            yield from self._parts(block, printed, until)
-            yield from self._line(block, n, printed.last)
-            printed.lines = n + 1
-        yield from self._parts(block, printed, block.left_out + len(block.parts))
-        card = self.desk.runs.get(block.run_id or "")
-        if block.done and not printed.over:
-            printed.over = True
-            yield from self._over(block, printed, card)
+    def _render_run_changes(self, block: Block, printed: PrintedRun) -> Iterator[RenderableType]:
+        for n in range(printed.line_count, len(block.lines)):
+            until = (
+                block.parts_before_line[n]
+                if n < len(block.parts_before_line)
+                else block.dropped_parts + len(block.parts)
+            )
+            yield from self._render_parts(block, printed, until)
+            yield from self._render_event_line(block, n, printed.last_text)
+            printed.line_count = n + 1
+        yield from self._render_parts(block, printed, block.dropped_parts + len(block.parts))
+        card = self.state.runs.get(block.run_id or "")
+        if block.done and not printed.is_over:
+            printed.is_over = True
+            yield from self._render_run_end(block, printed, card)
         elif card is not None and card.state != printed.state:
             printed.state = card.state
-            if card.state in RESTS:
-                why = f": {harmless(str(card.held.get('message') or ''))}" if card.held else ""
-                yield Text(f"[workflow] {harmless(card.name)} {RESTS[card.state]}{why}", "yellow")
+            if card.state in REST_LABELS:
+                why = f": {sanitize_text(str(card.held.get('message') or ''))}" if card.held else ""
+                yield Text(f"[workflow] {sanitize_text(card.name)} {REST_LABELS[card.state]}{why}", "yellow")
 
-    def _line(self, block: Block, n: int, last: str) -> Iterator[Text]:
-        line = " ".join(harmless(block.lines[n]).split("\n" + INDENT))
-        said = last.rstrip().rsplit("\n", 1)[-1].strip()
-        line = line.replace(f"] ✓ {said} (", "] ✓ (") if said else line  # it was told just now
-        if self.terminal and line.startswith("[gate] ") and not line.startswith("[gate] answered"):
+    def _render_event_line(self, block: Block, n: int, last: str) -> Iterator[Text]:
+        line = " ".join(sanitize_text(block.lines[n]).split("\n" + INDENT))
+        last_line = last.rstrip().rsplit("\n", 1)[-1].strip()
+        line = line.replace(f"] ✓ {last_line} (", "] ✓ (") if last_line else line  # it was told just now
+        if self.is_interactive and line.startswith("[gate] ") and not line.startswith("[gate] answered"):
             return  # the question has a card of its own
-        text = Text(line, no_wrap=self.terminal, overflow="ellipsis")
+        text = Text(line, no_wrap=self.is_interactive, overflow="ellipsis")
         text.highlight_regex(r"^\[[^\]]+\] ✓", "green")
         text.highlight_regex(r"^\[[^\]]+\] ✗", "red")
         text.highlight_regex(r"^\[[^\]]+\]", "bold")
-        if n == 0 and self.terminal:
-            text.append(f"{self._reference(block) or ' '} {short_id(block.run_id or '')}", "dim")
+        if n == 0 and self.is_interactive:
+            text.append(f"{self._reference_label(block) or ' '} {short_id(block.run_id or '')}", "dim")
         yield text
 
-    def _parts(self, block: Block, printed: Printed, until: int) -> Iterator[RenderableType]:
+    def _render_parts(self, block: Block, printed: PrintedRun, until: int) -> Iterator[RenderableType]:
         """What was said before something else happened."""
-        for n, part in enumerate(block.parts, start=block.left_out):
-            if n >= until or n in printed.parts:
+        for n, part in enumerate(block.parts, start=block.dropped_parts):
+            if n >= until or n in printed.part_numbers:
                 continue
-            if part.key == LINE:
+            if part.key == LINE_PART_KEY:
                 pass
             elif part.kind == "log":
-                yield from log(part, printed, n, block)
+                yield from render_log_lines(part, printed, n, block)
             elif part.done or block.done:
-                yield from self._said(part)
-                printed.last = part.text if part.kind == "text" else printed.last
+                yield from self._render_part(part)
+                printed.last_text = part.text if part.kind == "text" else printed.last_text
             if part.done or block.done:
-                printed.parts.add(n)
+                printed.part_numbers.add(n)
 
-    def _said(self, part: Part) -> Iterator[RenderableType]:
-        name, text = harmless(part.name), part.text.strip()
-        first, _, rest = harmless(text).partition("\n")
+    def _render_part(self, part: BlockPart) -> Iterator[RenderableType]:
+        name, text = sanitize_text(part.name), part.text.strip()
+        first, _, rest = sanitize_text(text).partition("\n")
         match part.kind:
             case "text" if not part.path:
-                yield self._prose(text)
+                yield self._render_prose(text)
             case "text":
                 yield Text(f"[{name}]", "bold")
-                yield self._inner(self._prose(text))
+                yield self._indent_renderable(self._render_prose(text))
             case "diff":
                 yield Text(f"[{name}]", "bold")
-                yield self._inner(change(text))
+                yield self._indent_renderable(render_plain_diff(text))
             case "tool" | "thought":
-                more = f" … +{rest.count(chr(10)) + 1} lines" if rest and not self.details else ""
+                more = f" … +{rest.count(chr(10)) + 1} lines" if rest and not self.shows_details else ""
                 sign = "⚙" if part.kind == "tool" else "✻"
-                said = Text(f"[{name}] {sign} {first}{more}", "dim", no_wrap=True, overflow="ellipsis")
-                yield said
-                if rest and self.details:
-                    yield self._inner(Text(rest, "dim"))
+                header = Text(f"[{name}] {sign} {first}{more}", "dim", no_wrap=True, overflow="ellipsis")
+                yield header
+                if rest and self.shows_details:
+                    yield self._indent_renderable(Text(rest, "dim"))
 
-    def _inner(self, thing: RenderableType) -> RenderableType:
+    def _indent_renderable(self, thing: RenderableType) -> RenderableType:
         """What a step says, with its further lines indented, so that none looks like an event line."""
-        if isinstance(thing, Text) and not self.terminal:
+        if isinstance(thing, Text) and not self.is_interactive:
             return Text(INDENT + indent_lines(thing.plain))
         return Padding(thing, (0, 0, 0, 2))
 
-    def _over(self, block: Block, printed: Printed, card: RunCard | None) -> Iterator[RenderableType]:
+    def _render_run_end(
+        self, block: Block, printed: PrintedRun, card: RunCard | None
+    ) -> Iterator[RenderableType]:
         state = card.state if card is not None else "completed"
-        symbol, style = ENDS.get(state, ("●", "yellow"))
-        name = harmless(block.name)
-        took = took_of(card)
+        symbol, style = END_SYMBOLS.get(state, ("●", "yellow"))
+        name = sanitize_text(block.name)
+        totals = format_run_totals(card)
         if state != "completed":
-            why = f": {indent_lines(harmless(block.text))}" if block.text and block.text != state else ""
-            yield Text(f"[workflow] {symbol} {name} {state}{took}{why}", style)
+            why = f": {indent_lines(sanitize_text(block.text))}" if block.text and block.text != state else ""
+            yield Text(f"[workflow] {symbol} {name} {state}{totals}{why}", style)
             return
-        yield Text(f"[workflow] {symbol} {name} completed{took}{self._reference(block)}", style)
+        yield Text(f"[workflow] {symbol} {name} completed{totals}{self._reference_label(block)}", style)
         last = next((part.text for part in reversed(block.parts) if part.kind in ("text", "log")), "")
-        if block.text.strip() and block.text.strip() not in (printed.last.strip(), last.strip()):
-            text, more = beginning(block.text) if self.terminal else (block.text, "")
-            yield self._prose(text) if isinstance(block.value, str) else Text(harmless(text))
+        if block.text.strip() and block.text.strip() not in (printed.last_text.strip(), last.strip()):
+            text, more = truncate_for_screen(block.text) if self.is_interactive else (block.text, "")
+            yield self._render_prose(text) if isinstance(block.value, str) else Text(sanitize_text(text))
             if more:
                 yield Text(more, "dim")
 
 
-def log(part: Part, printed: Printed, n: int, block: Block) -> Iterator[Text]:
+def render_log_lines(part: BlockPart, printed: PrintedRun, n: int, block: Block) -> Iterator[Text]:
     """Output as it comes, line by line; the last line is held back, for it may be told again."""
-    done, seen = part.done or block.done, printed.said.get(n, 0)
-    new = part.text[seen:] if done else part.text[seen : part.text.rfind("\n", 0, -1) + 1]
-    printed.said[n] = seen + len(new)
-    told = block.lines[printed.lines :]
-    for line in harmless(new).rstrip("\n").split("\n") if new.strip() else ():
-        if not (done and not seen and "\n" not in new.strip() and any(line.strip() in each for each in told)):
-            printed.last = line
-            yield Text(f"[{harmless(part.name)}] │ {line}", "dim")
+    done, printed_chars = part.done or block.done, printed.printed_chars.get(n, 0)
+    new = part.text[printed_chars:] if done else part.text[printed_chars : part.text.rfind("\n", 0, -1) + 1]
+    printed.printed_chars[n] = printed_chars + len(new)
+    upcoming_lines = block.lines[printed.line_count :]
+    for line in sanitize_text(new).rstrip("\n").split("\n") if new.strip() else ():
+        if not (
+            done
+            and not printed_chars
+            and "\n" not in new.strip()
+            and any(line.strip() in upcoming_line for upcoming_line in upcoming_lines)
+        ):
+            printed.last_text = line
+            yield Text(f"[{sanitize_text(part.name)}] │ {line}", "dim")
 
 
-def typed(text: str, terminal: bool) -> Text:
+def render_typed_input(text: str, is_interactive: bool) -> Text:
     """What was entered, as it is shown again."""
-    lines = harmless(text).split("\n")
-    more = [f"… +{len(lines) - LINES} lines"] if len(lines) > LINES else []
-    sign = "❯" if terminal else ">"
-    return Text(f"{sign} ", "bold cyan").append("\n  ".join([*lines[:LINES], *more]), "bold")
+    lines = sanitize_text(text).split("\n")
+    more = [f"… +{len(lines) - MAX_INPUT_LINES} lines"] if len(lines) > MAX_INPUT_LINES else []
+    sign = "❯" if is_interactive else ">"
+    return Text(f"{sign} ", "bold cyan").append("\n  ".join([*lines[:MAX_INPUT_LINES], *more]), "bold")
 
 
-def change_of(gate: GateTold) -> Text | None:
+def render_gate_diff(gate: GateResponse) -> Text | None:
     """The change to a file that a gate asks about."""
-    diff = diff_in((gate.action or {}).get("input"))
-    return change(diff) if diff else None
+    diff = tool_input_diff((gate.action or {}).get("input"))
+    return render_plain_diff(diff) if diff else None
 
 
-def change(diff: str) -> Text:
-    from nerve.commander.prose import coloured
+def render_plain_diff(diff: str) -> Text:
+    from nerve.ui.markdown import render_diff
 
-    return coloured(diff)
+    return render_diff(diff)
 
 
-def took_of(card: RunCard | None) -> str:
+def format_run_totals(card: RunCard | None) -> str:
     if card is None or card.started_at is None or card.ended_at is None:
         return ""
     seconds = (card.ended_at - card.started_at).total_seconds()
-    return f" ({' · '.join(part for part in (f'{seconds:.1f}s', spent(card.usage)) if part)})"
+    return (
+        f" ({' · '.join(part for part in (f'{seconds:.1f}s', format_tokens_and_cost(card.usage)) if part)})"
+    )

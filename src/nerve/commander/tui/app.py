@@ -14,28 +14,28 @@ from textual.containers import Horizontal, Vertical
 from textual.filter import NoColor
 from textual.widgets import Static
 
-from nerve.commander.core.cards import PREFIXES
-from nerve.commander.core.choosing import whose
-from nerve.commander.core.gates import answers_of
-from nerve.commander.core.harmless import harmless
-from nerve.commander.core.history import History
+from nerve.commander.core.gate_selection import gate_run_label
+from nerve.commander.core.history import InputHistory
+from nerve.commander.core.run_cards import TARGET_PREFIXES
 from nerve.commander.tui import themes
-from nerve.commander.tui.acting import Acting
-from nerve.commander.tui.gates import GateCard
-from nerve.commander.tui.keys import bindings, places, read_keymap
-from nerve.commander.tui.popup import Popup
-from nerve.commander.tui.prompt import PLACEHOLDER, SIGN, Prompt, PromptBox
-from nerve.commander.tui.runs import RunLine, RunList
-from nerve.commander.tui.status import Status
-from nerve.commander.tui.stream import Stream
+from nerve.commander.tui.actions import ActionsMixin
+from nerve.commander.tui.completion_popup import CompletionPopup
+from nerve.commander.tui.conversation_view import ConversationView
+from nerve.commander.tui.gate_card import GateCard
+from nerve.commander.tui.keymap import keymap_paths, read_keymap, textual_bindings
+from nerve.commander.tui.prompt import PROMPT_PLACEHOLDER, PROMPT_SIGN, PromptArea, PromptBox
+from nerve.commander.tui.run_list import RunLine, RunList
+from nerve.commander.tui.status_bar import StatusBar
 from nerve.commander.workflow_controller import WorkflowController
+from nerve.ui.gate_names import describe_gate_answers
+from nerve.ui.sanitize import sanitize_text
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.command import Provider
     from textual.events import DescendantFocus, Key, Resize
 
-PROSE = Theme(
+MARKDOWN_THEME = Theme(
     {
         "markdown.code": "cyan",
         "markdown.h1": "bold",
@@ -51,23 +51,23 @@ PROSE = Theme(
     }
 )
 """Markdown in the colours that every theme has."""
-FRAME = 0.1
+FRAME_INTERVAL_S = 0.1
 """Seconds between two looks at what has changed."""
-SHARE = 5
+FRAME_COST_FACTOR = 5
 """At most every so many times as long as a frame takes there is one."""
-WIDE, TALL = 90, 18
+MIN_RUN_LIST_COLUMNS, MIN_RUN_LIST_ROWS = 90, 18
 """Columns and rows from which on the list of runs has room."""
-SECOND = 5
+FRAMES_PER_CLOCK_UPDATE = 5
 """Frames between two looks at the time."""
 
 
-def palette() -> type[Provider]:
+def palette_provider() -> type[Provider]:
     from nerve.commander.tui.palette import Palette
 
     return Palette
 
 
-class CommanderApp(Acting):
+class CommanderApp(ActionsMixin):
     """What the desk has, drawn at most ten times a second. It gives back `quit` or `plain`."""
 
     TITLE = "nerve"
@@ -89,197 +89,216 @@ class CommanderApp(Acting):
         background: $surface; scrollbar-size-vertical: 1; max-height: 60vh; }
     CommandPalette CommandList > .option-list--option { padding: 0 1; }
     """
-    BINDINGS = bindings("app")
+    BINDINGS = textual_bindings("app")
     AUTO_FOCUS = "#prompt"
-    COMMANDS: ClassVar[Any] = {palette}
+    COMMANDS: ClassVar[Any] = {palette_provider}
 
     def __init__(
         self,
         controller: WorkflowController,
-        history: History | None = None,
+        history: InputHistory | None = None,
         clock: Callable[[], datetime] | None = None,
     ) -> None:
         super().__init__()
-        self._bindings = BindingsMap(bindings("app"))  # without the keys that Textual has of its own
-        self.controller, self.desk = controller, controller.desk
-        self.past = history or History()
+        self._bindings = BindingsMap(textual_bindings("app"))  # without the keys that Textual has of its own
+        self.controller, self.state = controller, controller.state
+        self.input_history = history or InputHistory()
         self.clock = clock or (lambda: datetime.now(UTC))
         for name in set(self.available_themes) - set(themes.THEMES):
             self.unregister_theme(name)
-        self.theme = themes.preferred()
+        self.theme = themes.preferred_theme()
         self.controller.themes = themes.THEMES
-        self.console.push_theme(PROSE)
+        self.console.push_theme(MARKDOWN_THEME)
         if self.no_color:  # Textual decides by the theme it begins with, and would leave greys
             self._filters[-1:] = [NoColor()]
         self.keymap = {}
-        self.asking = None
-        self._frame, self._next, self._soon = 0, 0.0, False
+        self.pending_question = None
+        self._frame_count, self._next_frame_at, self._is_frame_requested = 0, 0.0, False
 
     def compose(self) -> ComposeResult:
-        self.stream = Stream(self.desk, self.clock)
-        self.runs, self.line = RunList(self.desk, self.clock), RunLine(self.desk, self.clock)
-        self.card, self.status, self.popup = GateCard(), Status(self.desk, self.clock), Popup()
-        self.prompt = Prompt(self.controller.complete, self.past, self.popup)
-        self.box, self.queue = PromptBox(self.prompt), Static(id="queue", markup=False)
-        self.prompt.marks, self.prompt.gives = (
-            self.card.move,
-            lambda: self.confirm_stop() or self.card.choose(),
+        self.stream = ConversationView(self.state, self.clock)
+        self.runs, self.run_line = RunList(self.state, self.clock), RunLine(self.state, self.clock)
+        self.gate_card, self.status, self.popup = (
+            GateCard(),
+            StatusBar(self.state, self.clock),
+            CompletionPopup(),
         )
-        self.prompt.queued = lambda: bool(self.desk.queue)
-        self.prompt.types, self.prompt.opened = self.desk.set_typing, lambda: self.desk.opened
-        yield self.line
+        self.prompt = PromptArea(self.controller.complete, self.input_history, self.popup)
+        self.prompt_box, self.queue = PromptBox(self.prompt), Static(id="queue", markup=False)
+        self.prompt.move_mark, self.prompt.submit_marked = (
+            self.gate_card.move_mark,
+            lambda: self.confirm_stop() or self.gate_card.submit_marked(),
+        )
+        self.prompt.has_queued = lambda: bool(self.state.queue)
+        self.prompt.report_typing, self.prompt.get_open_gate_id = (
+            self.state.set_typing,
+            lambda: self.state.open_gate_id,
+        )
+        yield self.run_line
         with Horizontal(id="middle"):
             yield self.runs
             with Vertical(id="right"):
                 yield self.stream
-        yield self.card
+        yield self.gate_card
         yield self.queue
-        yield self.box
+        yield self.prompt_box
         yield self.status
         yield self.popup
 
     def on_mount(self) -> None:
-        self.keymap, problems = read_keymap(places(self.desk.project))
+        self.keymap, problems = read_keymap(keymap_paths(self.state.project))
         if self.keymap:
             self.set_keymap(self.keymap)
             self.status.keymap = self.keymap
         for problem in problems:
-            self.desk.say("error", problem)
+            self.state.add_block("error", problem)
         self.prompt.focus()
-        self.desk.on_change = self.soon
+        self.state.on_change = self.request_frame
         self.draw_all()
-        self.set_interval(FRAME, self.beat)
-        self.background(self.controller.open())
+        self.set_interval(FRAME_INTERVAL_S, self.maybe_draw_frame)
+        self.run_in_background(self.controller.open())
 
     # -- frames ------------------------------------------------------------------------------------------
 
-    def soon(self) -> None:
+    def request_frame(self) -> None:
         """Something has changed: look at it now, or when the last look is long enough ago."""
-        if monotonic() >= self._next and not self._soon:
-            self._soon = True
-            self.call_later(self.beat)
+        if monotonic() >= self._next_frame_at and not self._is_frame_requested:
+            self._is_frame_requested = True
+            self.call_later(self.maybe_draw_frame)
 
-    def beat(self) -> None:
+    def maybe_draw_frame(self) -> None:
         """A frame, unless the last one is too new; the longer frames take, the fewer there are."""
-        began, self._soon = monotonic(), False
-        if began >= self._next:
-            self.frame()
-            self._next = began + FRAME * 0.9
-            self.call_after_refresh(self.drawn, began)
+        began, self._is_frame_requested = monotonic(), False
+        if began >= self._next_frame_at:
+            self.draw_changes()
+            self._next_frame_at = began + FRAME_INTERVAL_S * 0.9
+            self.call_after_refresh(self.delay_next_frame, began)
 
-    def drawn(self, began: float) -> None:
-        self._next = max(self._next, began + SHARE * (monotonic() - began))
+    def delay_next_frame(self, began: float) -> None:
+        self._next_frame_at = max(self._next_frame_at, began + FRAME_COST_FACTOR * (monotonic() - began))
 
-    def frame(self) -> None:
+    def draw_changes(self) -> None:
         """Draw what has changed since the last frame; many changes of one thing are one."""
-        self._frame += 1
-        if self.asking is not None and self.asking[2] < monotonic():
-            self.ask(None)
-        if self.desk.changed:
-            changed = self.desk.changed.take()
-            shown = {block.place for run in changed.runs if (block := self.desk.block_of(run)) is not None}
-            self.stream.take(changed.blocks | shown, everything="cleared" in changed.flags)
-            if changed.flags & {"focus", "gates", "connected"} or (changed.runs and self.runs.is_stale()):
+        self._frame_count += 1
+        if self.pending_question is not None and self.pending_question[2] < monotonic():
+            self.ask_confirmation(None)
+        if self.state.changes:
+            changes = self.state.changes.drain()
+            run_positions = {
+                block.position for run in changes.runs if (block := self.state.block_of_run(run)) is not None
+            }
+            self.stream.draw_changes(changes.blocks | run_positions, everything="cleared" in changes.flags)
+            if changes.flags & {"focus", "gates", "connected"} or (changes.runs and self.runs.is_stale()):
                 self.draw_runs()
-            self.heed(changed.flags)
+            self.apply_flags(changes.flags)
             self.status.redraw()
         else:
-            self.stream.catch_up()
-            if self._frame % SECOND == 0:
+            self.stream.draw_overdue()
+            if self._frame_count % FRAMES_PER_CLOCK_UPDATE == 0:
                 self.status.redraw()
             else:
                 self.status.tick()
-        if self._frame % SECOND == 0:
+        if self._frame_count % FRAMES_PER_CLOCK_UPDATE == 0:
             self.stream.tick()
             self.draw_time()
 
     def draw_all(self) -> None:
         self.draw_runs()
-        self.stream.take((), everything=True)
-        self.heed({"target", "queue", "gates"})
+        self.stream.draw_changes((), everything=True)
+        self.apply_flags({"target", "queue", "gates"})
         self.status.redraw()
 
     def draw_runs(self) -> None:
-        if self.line.display:
-            self.line.take()
+        if self.run_line.display:
+            self.run_line.redraw()
         if self.runs.display:
-            self.runs.take()
+            self.runs.reload_runs()
 
     def draw_time(self) -> None:
         if self.runs.display:
             self.runs.tick()
-        if self.line.display and any(not card.ended for card in self.desk.runs.values()):
-            self.line.take()
+        if self.run_line.display and any(not card.has_ended for card in self.state.runs.values()):
+            self.run_line.redraw()
 
-    def heed(self, flags: set[str]) -> None:
+    def apply_flags(self, flags: set[str]) -> None:
         """Do what the flags of the desk say."""
         if flags & {"opened", "gates"}:
-            self.desk.attend_gate()
+            self.state.select_prompt_gate()
             # A gate that takes the prompt by itself leaves the focus where the user moves about.
             self.draw_gate(opened="opened" in flags and not (self.runs.has_focus or self.stream.has_focus))
         if flags & {"target", "opened", "gates"}:
-            self.draw_frame()
+            self.draw_prompt_frame()
         if "queue" in flags:
             self.draw_queue()
-        if flags & {"connected", "workflows"} and not self.desk.blocks:
-            self.stream.measure()
-        if "workflows" in flags and self.prompt.text in PREFIXES:
-            self.prompt.offer()
-        if "focus" in flags and (block := self.desk.block_of(self.desk.focus)) is not None:
-            self.stream.show(block.place)
-        self.heed_wants()
+        if flags & {"connected", "workflows"} and not self.state.blocks:
+            self.stream.measure_blocks()
+        if "workflows" in flags and self.prompt.text in TARGET_PREFIXES:
+            self.prompt.offer_completions()
+        if "focus" in flags and (block := self.state.block_of_run(self.state.focused_run_id)) is not None:
+            self.stream.scroll_to_block(block.position)
+        self.handle_screen_requests()
 
     def draw_gate(self, opened: bool) -> None:
         """Show the gate that is open; one that was answered elsewhere closes."""
-        gate = self.desk.gate(self.desk.opened)
-        self.card.forget_forms({each.gate_id for each in self.desk.gates})
+        gate = self.state.find_gate(self.state.open_gate_id)
+        self.gate_card.forget_forms({open_gate.gate_id for open_gate in self.state.gates})
         if gate is None:
-            focused = self.card.has_focus_within
-            self.card.close()
-            self.box.display = True
+            focused = self.gate_card.has_focus_within
+            self.gate_card.close()
+            self.prompt_box.display = True
             if focused:
                 self.screen.set_focus(self.prompt)
             return
-        place = [each.gate_id for each in self.desk.gates].index(gate.gate_id) + 1
-        count = len(self.desk.gates)
-        self.card.show(gate, whose(self.desk, gate), f"{place} of {count}" if count > 1 else "")
-        self.box.display = self.card.form is None or not self.free  # a form is the one place to type
-        if opened and self.free:
-            if self.card.form is None:
+        position = [open_gate.gate_id for open_gate in self.state.gates].index(gate.gate_id) + 1
+        count = len(self.state.gates)
+        self.gate_card.show_gate(
+            gate, gate_run_label(self.state, gate), f"{position} of {count}" if count > 1 else ""
+        )
+        self.prompt_box.display = (
+            self.gate_card.form is None or not self.is_prompt_empty
+        )  # a form is the one place to type
+        if opened and self.is_prompt_empty:
+            if self.gate_card.form is None:
                 self.screen.set_focus(self.prompt)
             else:
-                self.card.form.begin()
+                self.gate_card.form.focus_first_field()
 
     @property
-    def free(self) -> bool:
+    def is_prompt_empty(self) -> bool:
         """Whether nobody is typing."""
-        return not self.prompt.text and self.prompt.searching is None
+        return not self.prompt.text and self.prompt.search_draft is None
 
-    def draw_frame(self) -> None:
+    def draw_prompt_frame(self) -> None:
         """Say on the frame of the prompt where its text goes."""
-        gate = self.desk.gate(self.desk.opened)
-        self.box.set_class(self.desk.opened is not None, "-gate")
-        name = harmless(self.desk.gate_name(self.desk.opened)) if self.desk.opened is not None else ""
-        self.box.sign.update(f"{name} ▸" if name else SIGN)
-        self.prompt.placeholder = PLACEHOLDER if gate is None else answers_of(gate)
-        if self.prompt.searching is not None:
+        gate = self.state.find_gate(self.state.open_gate_id)
+        self.prompt_box.set_class(self.state.open_gate_id is not None, "-gate")
+        name = (
+            sanitize_text(self.state.gate_name(self.state.open_gate_id))
+            if self.state.open_gate_id is not None
+            else ""
+        )
+        self.prompt_box.sign.update(f"{name} ▸" if name else PROMPT_SIGN)
+        self.prompt.placeholder = PROMPT_PLACEHOLDER if gate is None else describe_gate_answers(gate)
+        if self.prompt.search_draft is not None:
             title, hint = "search", "Enter take · Ctrl-R next · Esc back"
         elif gate is not None:
             title, hint = (
-                f"answer to {harmless(whose(self.desk, gate))}",
+                f"answer to {sanitize_text(gate_run_label(self.state, gate))}",
                 "Enter answer · / @ # % work too, \\ makes them text · Esc later",
             )
-        elif self.desk.opened is not None:
+        elif self.state.open_gate_id is not None:
             title, hint = "not open any more", "Esc keeps the text for something else"
         else:
-            title, hint = f"to {self.desk.target}" if self.desk.target is not None else "", ""
-        self.box.border_title = title
-        self.box.border_subtitle = "" if self.desk.opens_gates else "gates open on F3 only"
+            title, hint = f"to {self.state.target}" if self.state.target is not None else "", ""
+        self.prompt_box.border_title = title
+        self.prompt_box.border_subtitle = "" if self.state.auto_opens_gates else "gates open on F3 only"
         self.status.hint = hint
         self.status.redraw()
 
     def draw_queue(self) -> None:
-        rows = [Text(f"↳ {harmless(' '.join(text.split()))}", no_wrap=True) for text in self.desk.queue[-3:]]
+        rows = [
+            Text(f"↳ {sanitize_text(' '.join(text.split()))}", no_wrap=True) for text in self.state.queue[-3:]
+        ]
         if rows:
             rows[-1].append("   waits for its turn · Up edits it", "dim")
         for row in rows:
@@ -290,12 +309,12 @@ class CommanderApp(Acting):
     # -- size and focus ----------------------------------------------------------------------------------
 
     def on_resize(self, event: Resize) -> None:
-        self.fit(event.size.width, event.size.height)
+        self.apply_screen_size(event.size.width, event.size.height)
 
-    def fit(self, width: int, height: int) -> None:
-        self.screen.set_class(width < WIDE, "-narrow")
-        self.screen.set_class(height < TALL, "-low")
-        if width >= WIDE:
+    def apply_screen_size(self, width: int, height: int) -> None:
+        self.screen.set_class(width < MIN_RUN_LIST_COLUMNS, "-narrow")
+        self.screen.set_class(height < MIN_RUN_LIST_ROWS, "-low")
+        if width >= MIN_RUN_LIST_COLUMNS:
             self.screen.remove_class("-runs")
         self.call_after_refresh(self.draw_runs)
         self.call_after_refresh(self.draw_queue)
@@ -304,19 +323,19 @@ class CommanderApp(Acting):
     async def _on_key(self, event: Key) -> None:
         """A letter that means nothing where the focus is, is for the prompt."""
         event.prevent_default()
-        bound = await self._check_bindings(event.key)
+        is_bound = await self._check_bindings(event.key)
         if (
-            not bound
+            not is_bound
             and event.is_printable
             and len(self.screen_stack) == 1
-            and not self.card.has_focus_within
+            and not self.gate_card.has_focus_within
         ):
-            self.type_into(event.character or "")
+            self.type_into_prompt(event.character or "")
 
     def on_descendant_focus(self, event: DescendantFocus) -> None:
         scopes = {"prompt": "prompt", "stream": "stream", "runs": "runs"}
         id = event.widget.id or ""
-        self.status.scope = scopes.get(id, "gate" if self.card.has_focus_within else "prompt")
+        self.status.scope = scopes.get(id, "gate" if self.gate_card.has_focus_within else "prompt")
         if id != "runs":
             self.screen.remove_class("-runs")
         self.status.redraw()

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 
-from nerve.commander.core.commands import COMMANDS
-from nerve.commander.tui.keys import KEYS, key_of
+from nerve.commander.core.command_table import COMMANDS
+from nerve.commander.tui.keymap import KEYS, key_for_action
 
 if TYPE_CHECKING:
     from nerve.commander.tui.app import CommanderApp
@@ -23,14 +23,14 @@ class Palette(Provider):
         app: CommanderApp = self.app  # type: ignore[assignment]
         for command in COMMANDS:
             needs = any(not argument.optional for argument in command.arguments)
-            do = app.begin if needs else app.do
+            do = app.prefill_prompt if needs else app.submit_line
             yield f"/{command.name}", command.summary, partial(do, f"/{command.name}")
-        for flow in app.desk.workflows:
-            yield f"%{flow.id}", flow.description or "Start it.", partial(app.begin, f"%{flow.id}")
+        for flow in app.state.workflows:
+            yield f"%{flow.id}", flow.description or "Start it.", partial(app.prefill_prompt, f"%{flow.id}")
         for key in KEYS:
             if key.scope == "app" and key.action not in ("command_palette", "cancel", "interrupt"):
-                told = f"{key.about[0].upper()}{key.about[1:]}"
-                yield told, key_of(key.id, app.keymap), partial(app.run_action, key.action)
+                title = f"{key.description[0].upper()}{key.description[1:]}"
+                yield title, key_for_action(key.id, app.keymap), partial(app.run_action, key.action)
 
     async def discover(self) -> Hits:
         for text, about, do in self.entries:

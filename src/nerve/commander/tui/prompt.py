@@ -12,12 +12,12 @@ from textual.keys import Keys
 from textual.message import Message
 from textual.widgets import Static, TextArea
 
-from nerve.commander.core.commands import find
+from nerve.commander.core.command_table import find_command
 from nerve.commander.core.completion import Completion
-from nerve.commander.core.history import History
-from nerve.commander.core.pasted import Pastes
-from nerve.commander.tui.keys import bindings
-from nerve.commander.tui.popup import Popup
+from nerve.commander.core.history import InputHistory
+from nerve.commander.core.paste_folding import Pastes
+from nerve.commander.tui.completion_popup import CompletionPopup
+from nerve.commander.tui.keymap import textual_bindings
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
     from textual.dom import DOMNode
     from textual.events import Key, Paste
 
-SIGN = "❯"
-PLACEHOLDER = "Ask anything · % workflow · @ node · / command"
-SEQUENCES: Any = ANSI_SEQUENCES_KEYS
-SEQUENCES.setdefault("\x1b\r", (Keys.ControlJ,))  # Alt-Enter, of which Textual knows nothing
-Complete = Callable[[str, int], Sequence[Completion]]
+PROMPT_SIGN = "❯"
+PROMPT_PLACEHOLDER = "Ask anything · % workflow · @ node · / command"
+KEY_SEQUENCES: Any = ANSI_SEQUENCES_KEYS
+KEY_SEQUENCES.setdefault("\x1b\r", (Keys.ControlJ,))  # Alt-Enter, of which Textual knows nothing
+CompleteFunction = Callable[[str, int], Sequence[Completion]]
 
 
-class Prompt(TextArea):
+class PromptArea(TextArea):
     """What somebody types. The popup is computed in the key handler, so that it never lags the keys."""
 
     DEFAULT_CSS = """
-    Prompt { height: auto; min-height: 1; max-height: 8; width: 1fr; border: none; padding: 0;
+    PromptArea { height: auto; min-height: 1; max-height: 8; width: 1fr; border: none; padding: 0;
              background: transparent; scrollbar-size-vertical: 1; }
-    Prompt:focus { border: none; }
-    Prompt .text-area--placeholder { text-style: dim; }
+    PromptArea:focus { border: none; }
+    PromptArea .text-area--placeholder { text-style: dim; }
     """
-    BINDINGS = bindings("prompt")
+    BINDINGS = textual_bindings("prompt")
 
     class Entered(Message):
         """A line is to be done."""
@@ -62,86 +62,86 @@ class Prompt(TextArea):
     class Unqueue(Message):
         """Somebody wants the queued text back."""
 
-    def __init__(self, complete: Complete, history: History, popup: Popup) -> None:
+    def __init__(self, complete: CompleteFunction, history: InputHistory, popup: CompletionPopup) -> None:
         super().__init__(id="prompt", compact=True, highlight_cursor_line=False, tab_behavior="focus")
         self.cursor_blink = False
-        self.placeholder = PLACEHOLDER
-        self.completes, self.past, self.popup = complete, history, popup
+        self.placeholder = PROMPT_PLACEHOLDER
+        self.completer, self.input_history, self.popup = complete, history, popup
         self.pastes = Pastes()
-        self.queued: Callable[[], bool] = lambda: False
-        self.marks: Callable[[int], bool] = lambda by: False
-        self.gives: Callable[[], bool] = lambda: False
+        self.has_queued: Callable[[], bool] = lambda: False
+        self.move_mark: Callable[[int], bool] = lambda by: False
+        self.submit_marked: Callable[[], bool] = lambda: False
         """What arrows and Enter do first while nothing is typed: mark an answer, and give it."""
-        self.types: Callable[[bool], None] = lambda typing: None
+        self.report_typing: Callable[[bool], None] = lambda typing: None
         """Takes whether there is a line that is being typed, at once when that changes."""
-        self.opened: Callable[[], str | None] = lambda: None
+        self.get_open_gate_id: Callable[[], str | None] = lambda: None
         """Gives the id of the gate that the prompt is for."""
-        self.searching: str | None = None
+        self.search_draft: str | None = None
         """The draft that was there before the search, while one goes on."""
-        self._quiet = False
-        self._tables: dict[DOMNode, dict[str, list[Binding]]] = {}
+        self._is_offering_suppressed = False
+        self._binding_tables: dict[DOMNode, dict[str, list[Binding]]] = {}
 
     # -- text --------------------------------------------------------------------------------------------
 
     @property
-    def at(self) -> int:
+    def cursor_offset(self) -> int:
         """Where the cursor is in the text."""
         row, column = self.cursor_location
         lines = self.document.lines[:row]
         return sum(map(len, lines)) + len(lines) + column
 
-    def write(self, text: str, cursor: int | None = None) -> None:
+    def replace_text(self, text: str, cursor: int | None = None) -> None:
         """Show another text, and offer nothing for it."""
-        self._quiet = True
+        self._is_offering_suppressed = True
         try:
             self.load_text(text)
-            before = text[: len(text) if cursor is None else cursor].split("\n")
-            self.move_cursor((len(before) - 1, len(before[-1])))
+            lines_before = text[: len(text) if cursor is None else cursor].split("\n")
+            self.move_cursor((len(lines_before) - 1, len(lines_before[-1])))
         finally:
-            self._quiet = False
+            self._is_offering_suppressed = False
         self.popup.offer(())
-        self._changed()
+        self._notify_edited()
 
-    def _changed(self) -> None:
+    def _notify_edited(self) -> None:
         self.note_typing()
         self.post_message(self.Edited())
 
     @on(TextArea.Changed)
     def note_typing(self) -> None:
         """Say whether there is a line; what is undone and redone is no edit, and says it later."""
-        self.types(bool(self.text) or self.searching is not None)
+        self.report_typing(bool(self.text) or self.search_draft is not None)
 
     def edit(self, edit: Edit) -> EditResult:
         result = super().edit(edit)
-        self.offer()
-        self._changed()
+        self.offer_completions()
+        self._notify_edited()
         return result
 
-    def offer(self) -> None:
+    def offer_completions(self) -> None:
         """Offer what the word at the cursor may become."""
-        if self._quiet:
+        if self._is_offering_suppressed:
             return
-        if self.searching is not None:
-            self.popup.offer(found(self.past.search(self.text)))
+        if self.search_draft is not None:
+            self.popup.offer(history_completions(self.input_history.search(self.text)))
         else:
-            self.popup.offer(self.completes(self.text, self.at))
+            self.popup.offer(self.completer(self.text, self.cursor_offset))
 
-    def take(self, item: Completion) -> None:
+    def accept_completion(self, item: Completion) -> None:
         """Put what was offered into the text."""
-        if self.searching is not None:
-            self.searching = None
-            self.write(item.text)
+        if self.search_draft is not None:
+            self.search_draft = None
+            self.replace_text(item.text)
             return
-        text, cursor = item.applied(self.text, self.at)
+        text, cursor = item.apply_to(self.text, self.cursor_offset)
         if cursor == len(text) and not item.text.endswith(("/", "=")):
             text, cursor = f"{text} ", cursor + 1
-        self.write(text, cursor)
-        self.offer()
+        self.replace_text(text, cursor)
+        self.offer_completions()
 
     def clear_all(self) -> None:
-        self.searching = None
+        self.search_draft = None
         self.pastes.clear()
-        self.write("")
+        self.replace_text("")
 
     # -- keys --------------------------------------------------------------------------------------------
 
@@ -153,119 +153,123 @@ class Prompt(TextArea):
             focused.post_message(type(event)(event.key, event.character))
         elif event.character == "?" and not self.text:
             self.post_message(self.Sheet())
-        elif not await self._bound(event.key):
+        elif not await self._run_bound_action(event.key):
             await super()._on_key(event)
             return
         event.stop()
         event.prevent_default()
 
-    async def _bound(self, key: str) -> bool:
+    async def _run_bound_action(self, key: str) -> bool:
         """Do what a key is bound to: by our table here, then in the app, then in any text; whether it is."""
-        mine = self._table(self).get(key, [])
-        of_app: list[Binding] = self._table(self.app).get(key, [])
-        asked: list[tuple[DOMNode, Binding]] = [(self, each) for each in mine if each.id]
-        asked += [(self.app, each) for each in of_app]
-        asked += [(self, each) for each in mine if not each.id]
-        for owner, binding in asked:
+        mine = self._binding_table(self).get(key, [])
+        of_app: list[Binding] = self._binding_table(self.app).get(key, [])
+        candidates: list[tuple[DOMNode, Binding]] = [(self, bound) for bound in mine if bound.id]
+        candidates += [(self.app, bound) for bound in of_app]
+        candidates += [(self, bound) for bound in mine if not bound.id]
+        for owner, binding in candidates:
             if await self.app.run_action(binding.action, owner):
                 return True
         return False
 
-    def _table(self, owner: DOMNode) -> dict[str, list[Binding]]:
+    def _binding_table(self, owner: DOMNode) -> dict[str, list[Binding]]:
         """What keys do, the user's keymap applied."""
-        if owner not in self._tables:
+        if owner not in self._binding_tables:
             bindings = owner._bindings.copy()
             bindings.apply_keymap(self.app._keymap)
-            self._tables[owner] = bindings.key_to_bindings
-        return self._tables[owner]
+            self._binding_tables[owner] = bindings.key_to_bindings
+        return self._binding_tables[owner]
 
     async def _on_paste(self, event: Paste) -> None:
         event.stop()
         event.prevent_default()
-        mark = self.pastes.mark_of(event.text, self.text)
-        self._quiet = True
+        mark = self.pastes.find_mark(event.text, self.text)
+        self._is_offering_suppressed = True
         try:
             if mark is not None:
-                self.write(self.text.replace(mark, self.pastes.expand(mark), 1))
+                self.replace_text(self.text.replace(mark, self.pastes.expand(mark), 1))
             else:
                 self._replace_via_keyboard(self.pastes.fold(event.text), *self.selection)
         finally:
-            self._quiet = False
+            self._is_offering_suppressed = False
         self.popup.offer(())
         self.focus()
 
     def action_enter(self) -> None:
-        if not self.text and self.searching is None and self.gives():
+        if not self.text and self.search_draft is None and self.submit_marked():
             return
-        item = self.popup.marked
-        if item is not None and (self.searching is not None or self._takes(item)):
-            submit = self.searching is None and not self.popup.moved and is_whole(item.text)
-            self.take(item)
+        item = self.popup.marked_item
+        if item is not None and (self.search_draft is not None or self._accepts_on_enter(item)):
+            submit = (
+                self.search_draft is None
+                and not self.popup.has_user_choice
+                and is_complete_command(item.text)
+            )
+            self.accept_completion(item)
             if not submit:
                 return
         if self.text.endswith("\\") and self.cursor_at_end_of_text:
             self.action_delete_left()
             self.action_newline()
             return
-        text, opened = self.pastes.expand(self.text).strip(), self.opened()
-        if text or self.searching is not None:
+        text, open_gate_id = self.pastes.expand(self.text).strip(), self.get_open_gate_id()
+        if text or self.search_draft is not None:
             self.clear_all()
         if text:
-            self.post_message(self.Entered(text, opened))
+            self.post_message(self.Entered(text, open_gate_id))
 
-    def _takes(self, item: Completion) -> bool:
+    def _accepts_on_enter(self, item: Completion) -> bool:
         """Whether Enter means what is marked: somebody chose it, or it is the rest of a command's name."""
-        typed = self.text[item.start : self.at]
+        typed = self.text[item.start : self.cursor_offset]
         command = typed[:1] in ("/", ":") and item.start == 0 and self.cursor_at_end_of_text
-        return self.popup.moved or (command and item.text != typed and item.text.startswith(typed))
+        return self.popup.has_user_choice or (command and item.text != typed and item.text.startswith(typed))
 
     def action_newline(self) -> None:
         self._replace_via_keyboard("\n", *self.selection)
 
     def action_complete(self) -> None:
-        if self.popup.marked is not None:
-            self.take(self.popup.marked)
+        if self.popup.marked_item is not None:
+            self.accept_completion(self.popup.marked_item)
         elif not self.text:
             self.app.action_focus_next()
         else:
-            self.offer()
+            self.offer_completions()
 
     def action_up(self) -> None:
         if self.popup.is_open:
             self.popup.move(-1)
         elif not self.cursor_at_first_line:
             self.action_cursor_up()
-        elif not self.text and self.marks(-1):
+        elif not self.text and self.move_mark(-1):
             pass
-        elif not self.text and self.queued():
+        elif not self.text and self.has_queued():
             self.post_message(self.Unqueue())
-        elif (earlier := self.past.up(self.text)) is not None:
-            self.write(earlier)
+        elif (earlier := self.input_history.previous_entry(self.text)) is not None:
+            self.replace_text(earlier)
 
     def action_down(self) -> None:
         if self.popup.is_open:
             self.popup.move(1)
         elif not self.cursor_at_last_line:
             self.action_cursor_down()
-        elif not self.text and self.marks(1):
+        elif not self.text and self.move_mark(1):
             pass
-        elif (later := self.past.down(self.text)) is not None:
-            self.write(later)
+        elif (later := self.input_history.next_entry(self.text)) is not None:
+            self.replace_text(later)
 
-    def search(self) -> None:
+    def search_history(self) -> None:
         """Search what was typed before; again: the next that fits."""
-        if self.searching is None:
-            self.searching, text = self.text, self.text
-            self.write(text)
-            self.offer()
+        if self.search_draft is None:
+            self.search_draft, text = self.text, self.text
+            self.replace_text(text)
+            self.offer_completions()
         else:
             self.popup.move(1)
 
-    def give_up(self) -> bool:
+    def cancel_search(self) -> bool:
         """Close what is open above the prompt; whether there was anything."""
-        if self.searching is not None:
-            draft, self.searching = self.searching, None
-            self.write(draft)
+        if self.search_draft is not None:
+            draft, self.search_draft = self.search_draft, None
+            self.replace_text(draft)
             return True
         if self.popup.is_open:
             self.popup.offer(())
@@ -273,13 +277,13 @@ class Prompt(TextArea):
         return False
 
 
-def is_whole(command: str) -> bool:
+def is_complete_command(command: str) -> bool:
     """Whether a command needs nothing more than its name."""
-    told = find(command[1:])
-    return told is not None and all(argument.optional for argument in told.arguments)
+    known_command = find_command(command[1:])
+    return known_command is not None and all(argument.optional for argument in known_command.arguments)
 
 
-def found(lines: Sequence[str]) -> list[Completion]:
+def history_completions(lines: Sequence[str]) -> list[Completion]:
     return [Completion(line, 0, " ".join(line.split())) for line in lines]
 
 
@@ -295,9 +299,9 @@ class PromptBox(Horizontal):
     PromptBox.-gate > Static { color: $warning; }
     """
 
-    def __init__(self, prompt: Prompt, **options: Any) -> None:
+    def __init__(self, prompt: PromptArea, **options: Any) -> None:
         super().__init__(id="promptbox", **options)
-        self.prompt, self.sign = prompt, Static(SIGN, markup=False)
+        self.prompt, self.sign = prompt, Static(PROMPT_SIGN, markup=False)
 
     def compose(self) -> ComposeResult:
         yield self.sign

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-DEFAULT = "ansi-dark"
+DEFAULT_THEME = "ansi-dark"
 THEMES = (
     "ansi-dark",
     "ansi-light",
@@ -22,9 +22,9 @@ THEMES = (
 )
 
 
-def preferred() -> str:
+def preferred_theme() -> str:
     """What the environment says: NERVE_THEME, or whether the terminal is light."""
-    if (named := os.environ.get("NERVE_THEME", "")) in THEMES:
-        return named
+    if (theme_name := os.environ.get("NERVE_THEME", "")) in THEMES:
+        return theme_name
     background = os.environ.get("COLORFGBG", "").rpartition(";")[2]
-    return "ansi-light" if background in ("7", "15") else DEFAULT
+    return "ansi-light" if background in ("7", "15") else DEFAULT_THEME

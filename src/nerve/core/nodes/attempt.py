@@ -7,59 +7,61 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from nerve.core.nodes.base import Node, role_of
+from nerve.core.nodes.base import Node, node_role
 from nerve.core.policy import Policy
-from nerve.core.result import UNCHANGING, Result, own
+from nerve.core.result import IMMUTABLE_TYPES, Result, deep_copy_json
 from nerve.errors import Suspended
 
 if TYPE_CHECKING:
     from nerve.core.nodes.context import ExecutionContext
 
 
-UNKNOWN = "must happen at most once, and it is not known whether it did; it is not tried again"
+UNKNOWN_OUTCOME_MESSAGE = (
+    "must happen at most once, and it is not known whether it did; it is not tried again"
+)
 
 
-class Stoppable(Protocol):
+class SupportsPause(Protocol):
     """A clock that can stand still."""
 
-    def stopped(self) -> AbstractContextManager[None]: ...
+    def pause(self) -> AbstractContextManager[None]: ...
 
 
-class Clock:
+class AttemptTimer:
     """The time of an attempt as a whole, and how long nothing may be heard of it."""
 
-    def __init__(self, whole: asyncio.Timeout, silence: asyncio.Timeout, policy: Policy) -> None:
-        self._whole, self._silence, self._seconds = whole, silence, policy.idle_timeout
-        self._left: float | None = None
-        self._stops = 0
+    def __init__(self, total: asyncio.Timeout, idle: asyncio.Timeout, policy: Policy) -> None:
+        self._total_timeout, self._idle_timeout, self._idle_seconds = total, idle, policy.idle_timeout
+        self._remaining_seconds: float | None = None
+        self._pause_count = 0
 
-    def heard(self) -> None:
-        if self._seconds is not None and not self._stops:
-            due(self._silence, self._seconds)
+    def reset_idle(self) -> None:
+        if self._idle_seconds is not None and not self._pause_count:
+            reschedule_timeout(self._idle_timeout, self._idle_seconds)
 
     @contextmanager
-    def stopped(self) -> Iterator[None]:
+    def pause(self) -> Iterator[None]:
         """Let no time pass while the attempt waits for somebody else."""
-        self._stops += 1
-        if self._stops == 1:
-            self._left = left(self._whole)
-            due(self._whole, None)
-            due(self._silence, None)
+        self._pause_count += 1
+        if self._pause_count == 1:
+            self._remaining_seconds = remaining_seconds(self._total_timeout)
+            reschedule_timeout(self._total_timeout, None)
+            reschedule_timeout(self._idle_timeout, None)
         try:
             yield
         finally:
-            self._stops -= 1
-            if not self._stops:
-                due(self._whole, self._left)
-                self.heard()
+            self._pause_count -= 1
+            if not self._pause_count:
+                reschedule_timeout(self._total_timeout, self._remaining_seconds)
+                self.reset_idle()
 
 
-def left(timeout: asyncio.Timeout) -> float | None:
+def remaining_seconds(timeout: asyncio.Timeout) -> float | None:
     when = timeout.when()
     return None if when is None else when - asyncio.get_running_loop().time()
 
 
-def due(timeout: asyncio.Timeout, seconds: float | None) -> None:
+def reschedule_timeout(timeout: asyncio.Timeout, seconds: float | None) -> None:
     try:
         now = asyncio.get_running_loop().time()
         timeout.reschedule(None if seconds is None else now + seconds)
@@ -67,114 +69,119 @@ def due(timeout: asyncio.Timeout, seconds: float | None) -> None:
         pass  # the attempt is over, and what is heard is a thread that still runs
 
 
-def above(clocks: Mapping[str, Clock], place: str) -> list[Clock]:
+def timers_around(timers: Mapping[str, AttemptTimer], inner_path: str) -> list[AttemptTimer]:
     """The clocks of whoever listens at a place or above it."""
-    return [clock for path, clock in clocks.items() if is_in(place, path)]
+    return [timer for path, timer in timers.items() if is_same_or_below(inner_path, path)]
 
 
-def is_in(path: str, place: str) -> bool:
+def is_same_or_below(path: str, ancestor: str) -> bool:
     """Whether a path is a place, or lies below it."""
-    return f"{path}/".startswith(f"{place}/")
+    return f"{path}/".startswith(f"{ancestor}/")
 
 
 @contextmanager
-def stopped(clocks: Iterable[Stoppable]) -> Iterator[None]:
+def pause_timers(timers: Iterable[SupportsPause]) -> Iterator[None]:
     with ExitStack() as stack:
-        for clock in clocks:
-            stack.enter_context(clock.stopped())
+        for timer in timers:
+            stack.enter_context(timer.pause())
         yield
 
 
-def heard(clocks: Mapping[str, Clock], place: str) -> None:
+def reset_idle_timers(timers: Mapping[str, AttemptTimer], path: str) -> None:
     """Something came from a place: whoever listens there, or above it, has heard it."""
-    for clock in above(clocks, place):
-        clock.heard()
+    for timer in timers_around(timers, path):
+        timer.reset_idle()
 
 
-async def attempt(
-    node: Node, context: ExecutionContext, policy: Policy, hear: Callable[[Clock], None] | None = None
+async def run_attempt(
+    node: Node,
+    context: ExecutionContext,
+    policy: Policy,
+    on_timer: Callable[[AttemptTimer], None] | None = None,
 ) -> Result:
     """What the node returned, or how it failed. `hear` is given its clock, if it is bounded in time.
 
     Whoever fails when its time is over fails for that, whatever it raises as it tidies up.
     """
     if policy.timeout is None and policy.idle_timeout is None:
-        return await guarded(node, context)
+        return await execute_safely(node, context)
     outer = asyncio.timeout(policy.timeout)
     inner = asyncio.timeout(policy.idle_timeout)
     try:
         async with outer, inner:
-            if hear is not None:
-                hear(Clock(outer, inner, policy))
-            result = await guarded(node, context)
+            if on_timer is not None:
+                on_timer(AttemptTimer(outer, inner, policy))
+            result = await execute_safely(node, context)
     except TimeoutError:
-        return timed_out(policy, idle=inner.expired())
+        return timeout_result(policy, idle=inner.expired())
     late = not result["success"] and (outer.expired() or inner.expired())
-    return timed_out(policy, idle=inner.expired()) if late else result
+    return timeout_result(policy, idle=inner.expired()) if late else result
 
 
-async def guarded(node: Node, context: ExecutionContext) -> Result:
-    if type(context.input) not in UNCHANGING and role_of(node) == "leaf":
-        context = apart(context)
+async def execute_safely(node: Node, context: ExecutionContext) -> Result:
+    if type(context.input) not in IMMUTABLE_TYPES and node_role(node) == "leaf":
+        context = with_copied_input(context)
     try:
         return Result.of(await node.execute(context))
     except asyncio.CancelledError as error:
-        if is_cancelled() or role_of(node) != "leaf":
+        if is_task_cancelled() or node_role(node) != "leaf":
             raise
-        return raised(error)
+        return exception_result(error)
     except BaseException as error:
-        if goes_through(error):
+        if must_propagate(error):
             raise
-        return raised(error)
+        return exception_result(error)
 
 
-def raised(error: BaseException) -> Result:
-    result = Result.raised(error)
-    result.settled = "error"
+def exception_result(error: BaseException) -> Result:
+    result = Result.from_exception(error)
+    result.settlement = "error"
     return result
 
 
-THROUGH = (KeyboardInterrupt, GeneratorExit, Suspended)
+PROPAGATED_ERRORS = (KeyboardInterrupt, GeneratorExit, Suspended)
 
 
-def goes_through(error: BaseException) -> bool:
+def must_propagate(error: BaseException) -> bool:
     """Whether it is for whoever runs the code: the process, the coroutine or the run is to end."""
     if isinstance(error, BaseExceptionGroup):
-        return error.subgroup(THROUGH) is not None
-    return isinstance(error, THROUGH)
+        return error.subgroup(PROPAGATED_ERRORS) is not None
+    return isinstance(error, PROPAGATED_ERRORS)
 
 
-def is_cancelled() -> bool:
+def is_task_cancelled() -> bool:
     """Whether this task is to end, and not one that it waited for."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
 
 
-def apart(context: ExecutionContext) -> ExecutionContext:
+def with_copied_input(context: ExecutionContext) -> ExecutionContext:
     """The context with an input of its own: what a leaf does to it, nobody else sees."""
     try:
-        return context.with_input(own(context.input))
+        return context.with_input(deep_copy_json(context.input))
     except (TypeError, ValueError, RecursionError):
         return context  # without a run there may be values that cannot be copied
 
 
-class CutOff(list[str]):
+class InterruptedSteps(list[str]):
     """The steps that must happen at most once and were begun, and that nobody let come to their end."""
 
-    def within(self, place: str) -> str | None:
+    def find_within(self, ancestor: str) -> str | None:
         """The first at a place, or in what is there."""
-        return next((path for path in self if is_in(path, place)), None)
+        return next((path for path in self if is_same_or_below(path, ancestor)), None)
 
 
-def unsure(result: Result, path: str) -> Result:
+def with_unknown_outcome(result: Result, path: str) -> Result:
     """A failure after which nobody knows whether the step at a path has happened."""
-    if UNKNOWN in (result.error or ""):
+    if UNKNOWN_OUTCOME_MESSAGE in (result.error or ""):
         return result
-    return Result({**result, "error": f"{result.error}; {path} {UNKNOWN}"}).ended_as(result)
+    return Result({**result, "error": f"{result.error}; {path} {UNKNOWN_OUTCOME_MESSAGE}"}).with_settlement(
+        result
+    )
 
 
-def timed_out(policy: Policy, idle: bool) -> Result:
+def timeout_result(policy: Policy, idle: bool) -> Result:
     seconds, what = (policy.idle_timeout, "silent for") if idle else (policy.timeout, "timed out after")
     result = Result.failed(f"{what} {seconds:g} s", "TimeoutError")
-    result.settled, result.allowed = "timeout", seconds
+    result.settlement, result.timeout_seconds = "timeout", seconds
     return result

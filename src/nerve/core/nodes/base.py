@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Role = Literal["leaf", "control", "workflow"]
 
 
-class Names(Protocol):
+class NodeRegistry(Protocol):
     """What nodes need of a session: the names of one project."""
 
     nodes: dict[str, Any]
@@ -33,11 +33,11 @@ class Names(Protocol):
 
     def get_workflow(self, workflow_id: str) -> Any: ...
 
-    def startable(self, name: str) -> Any: ...
+    def find_startable(self, name: str) -> Any: ...
 
     def find(self, name: str) -> Any: ...
 
-    def pinned(self, definition: Any) -> Any: ...
+    def workflow_from_definition(self, definition: Any) -> Any: ...
 
     def provider(self, name: str) -> Any: ...
 
@@ -54,13 +54,13 @@ class Node:
     takes_result: ClassVar[bool] = False
     """Whether it wants the whole Result of the step before it, and not only its output."""
     _id: str | None = None
-    _session: Names | None = None
+    _session: NodeRegistry | None = None
     policy: Policy = NO_POLICY
 
     def __init__(
         self,
         id: str | None = None,
-        session: Names | None = None,
+        session: NodeRegistry | None = None,
         *,
         retry: Retry | None = None,
         timeout: float | None = None,
@@ -74,7 +74,7 @@ class Node:
             self.policy = Policy.of(retry, timeout, idle_timeout, on_error, effect, limits)
         except ValueError as error:
             raise ValueError(f"'{id or type(self).__name__}': {error}") from None
-        fitting(self, self.policy)
+        check_policy_fits(self, self.policy)
         if id is not None and session is not None:
             self._register(id, session)
 
@@ -84,11 +84,11 @@ class Node:
         return self._id
 
     @property
-    def session(self) -> Names | None:
+    def session(self) -> NodeRegistry | None:
         """The session that it is registered with, if there is one."""
         return self._session
 
-    def _register(self, id: str, session: Names) -> None:
+    def _register(self, id: str, session: NodeRegistry) -> None:
         session.validate_unique_id(id, "node")
         session.nodes[id] = self
 
@@ -120,39 +120,43 @@ class ControlNode(Node):
 
     def validate(self) -> None:
         """Raise ValueError for what is wrong in here or in any part, before anything runs."""
-        validate(self, (), set())
+        validate_tree(self, (), set())
 
 
-def validate(node: Any, above: tuple[Any, ...], seen: set[int]) -> None:
+def validate_tree(node: Any, above: tuple[Any, ...], visited: set[int]) -> None:
     if any(node is other for other in above):
-        way = " -> ".join(str(other.id) for other in (*above, node))
-        raise ValueError(f"'{node.id}' contains itself: {way}. Write it as a loop or a machine.")
-    if id(node) in seen:
+        cycle = " -> ".join(str(other.id) for other in (*above, node))
+        raise ValueError(f"'{node.id}' contains itself: {cycle}. Write it as a loop or a machine.")
+    if id(node) in visited:
         return
-    seen.add(id(node))
+    visited.add(id(node))
     if isinstance(node, ControlNode):
         node.check()
         for part in node.parts():
-            validate(part, (*above, node), seen)
-    if isinstance(fallback := policy_of(node).on_error, Node):
-        validate(fallback, (*above, node), seen)
+            validate_tree(part, (*above, node), visited)
+    if isinstance(fallback := node_policy(node).on_error, Node):
+        validate_tree(fallback, (*above, node), visited)
 
 
-def policy_of(node: Node) -> Policy:
+def node_policy(node: Node) -> Policy:
     """The node's own policy; anything with an `execute` may stand where a node is wanted."""
     policy: Policy = getattr(node, "policy", NO_POLICY)
     return policy
 
 
-def policy_for(node: Node, given: Policy) -> Policy:
+def effective_policy(node: Node, call_policy: Policy) -> Policy:
     """What a call of a node is given, with the node's own policy where nothing is."""
-    own = policy_of(node)
-    return NO_POLICY if given is own is NO_POLICY else fitting(node, given.over(own))
+    default_policy = node_policy(node)
+    return (
+        NO_POLICY
+        if call_policy is default_policy is NO_POLICY
+        else check_policy_fits(node, call_policy.with_defaults(default_policy))
+    )
 
 
-def fitting(node: Node, policy: Policy) -> Policy:
+def check_policy_fits(node: Node, policy: Policy) -> Policy:
     """The policy, if it is one for this node: what only decides neither spends nor does anything itself."""
-    if (policy.limits is None and policy.effect != "once") or role_of(node) != "control":
+    if (policy.limits is None and policy.effect != "once") or node_role(node) != "control":
         return policy
     name = getattr(node, "id", None) or type(node).__name__
     if policy.limits is not None:
@@ -164,6 +168,6 @@ def fitting(node: Node, policy: Policy) -> Policy:
     )
 
 
-def role_of(node: Node) -> Role:
+def node_role(node: Node) -> Role:
     role: Role = getattr(node, "role", "leaf")
     return role

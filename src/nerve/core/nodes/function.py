@@ -7,12 +7,12 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from nerve.core.checks import a_function
-from nerve.core.nodes.attempt import goes_through, is_cancelled
-from nerve.core.nodes.base import Names, Node
+from nerve.core.nodes.attempt import is_task_cancelled, must_propagate
+from nerve.core.nodes.base import Node, NodeRegistry
 from nerve.core.nodes.context import ExecutionContext
-from nerve.core.nodes.threads import THREADS
+from nerve.core.nodes.daemon_threads import DAEMON_THREADS
 from nerve.core.result import Result
+from nerve.core.validation import require_callable
 
 
 class FunctionNode(Node):
@@ -25,9 +25,13 @@ class FunctionNode(Node):
     """
 
     def __init__(
-        self, id: str | None, session: Names | None, fn: Callable[[ExecutionContext], Any], **policy: Any
+        self,
+        id: str | None,
+        session: NodeRegistry | None,
+        fn: Callable[[ExecutionContext], Any],
+        **policy: Any,
     ) -> None:
-        self.fn = a_function(f"fn of '{id}'", fn)
+        self.fn = require_callable(f"fn of '{id}'", fn)
         super().__init__(id, session, **policy)
         self._is_async = inspect.iscoroutinefunction(fn)
 
@@ -35,25 +39,25 @@ class FunctionNode(Node):
         try:
             if self._is_async:
                 return Result.of(await self.fn(context))
-            outcome = await self._in_thread(context)
+            outcome = await self._run_in_thread(context)
             return Result.of(await outcome if inspect.isawaitable(outcome) else outcome)
         except asyncio.CancelledError as error:
-            if is_cancelled():
+            if is_task_cancelled():
                 raise
-            return Result.raised(error)
+            return Result.from_exception(error)
         except BaseException as error:
-            if goes_through(error):
+            if must_propagate(error):
                 raise
-            return Result.raised(error)
+            return Result.from_exception(error)
 
-    async def _in_thread(self, context: ExecutionContext) -> Any:
+    async def _run_in_thread(self, context: ExecutionContext) -> Any:
         context.runtime  # noqa: B018 - made here, so that it knows the event loop
 
         def late() -> None:
             context.emit("log", {"message": "the thread has ended", "thread": "ended"})
 
         try:
-            return await THREADS.run(self.fn, context, late)
+            return await DAEMON_THREADS.run(self.fn, context, late)
         except asyncio.CancelledError:
             context.emit("log", {"message": "the thread still runs", "thread": "running"})
             raise

@@ -8,39 +8,45 @@ from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from nerve.core.checks import a_decision, a_name, a_node, at_once, told
-from nerve.core.nodes.attempt import goes_through
-from nerve.core.nodes.base import ControlNode, Names, Node, policy_for, policy_of
+from nerve.core.nodes.attempt import must_propagate
+from nerve.core.nodes.base import ControlNode, Node, NodeRegistry, effective_policy, node_policy
 from nerve.core.nodes.context import ExecutionContext
-from nerve.core.nodes.params import with_params
-from nerve.core.output_views import on_output, original_of
+from nerve.core.nodes.function_params import bind_params
+from nerve.core.output_views import unwrap_view, wrap_output_function
 from nerve.core.policy import NO_POLICY, Policy
-from nerve.core.result import Result, census, first_rejection, output_of, text_of, was_skipped
-from nerve.core.suggest import suggest
+from nerve.core.result import Result, census, error_text, first_rejection, result_output, was_skipped
+from nerve.core.suggest import did_you_mean_hint
+from nerve.core.validation import (
+    describe_value,
+    reject_awaitable,
+    require_name,
+    require_node,
+    require_sync_callable,
+)
 
 InputFn = Callable[[dict[str, Any]], Any]
 
 
 @dataclass(slots=True)
-class Step:
+class GraphStep:
     """A node, or the name of one, under the name it has in the graph."""
 
     id: str
-    session: Names | None
-    given: Node | str
+    session: NodeRegistry | None
+    node_or_name: Node | str
     depends_on: list[str] = field(default_factory=list)
     input_fn: InputFn | None = None
     policy: Policy = NO_POLICY
 
     @property
     def node(self) -> Node:
-        if not isinstance(self.given, str):
-            return self.given
-        node = find(self.session, self.given)
+        if not isinstance(self.node_or_name, str):
+            return self.node_or_name
+        node = find_registered_node(self.session, self.node_or_name)
         if node is None:
             raise ValueError(
-                f"step '{self.id}' refers to node '{self.given}', which is not found in the session"
-                f"{suggest(self.given, all_names(self.session))}"
+                f"step '{self.id}' refers to node '{self.node_or_name}', which is not found in the session"
+                f"{did_you_mean_hint(self.node_or_name, registered_names(self.session))}"
             )
         return node
 
@@ -48,29 +54,35 @@ class Step:
         """Raise ValueError for a policy that is none for the node, which may be known only now."""
         node = self.node
         try:
-            policy_for(node, self.policy)
+            effective_policy(node, self.policy)
         except ValueError as error:
             raise ValueError(f"step '{self.id}': {error}") from None
 
-    def ready(self, up: dict[str, Any], context: ExecutionContext) -> tuple[Node, Any, Policy]:
+    def prepare_call(self, upstream: dict[str, Any], context: ExecutionContext) -> tuple[Node, Any, Policy]:
         """What is to be called now that the steps before are done, with which input and policy."""
         try:
-            given = self._made_input(up, context) if self.input_fn else default_input(up, self.depends_on)
+            step_input = (
+                self._make_input(upstream, context)
+                if self.input_fn
+                else default_step_input(upstream, self.depends_on)
+            )
         except BaseException as error:
-            if goes_through(error):
+            if must_propagate(error):
                 raise
-            failure = Result.failed(f"input_fn raised: {text_of(error)}", type(error).__name__)
-            instead = self.policy.over(policy_of(self.node)).on_error
-            return Unready(self.node.id, failure), up["input"], Policy.of(on_error=instead)
-        return self.node, given, self.policy
+            failure = Result.failed(f"input_fn raised: {error_text(error)}", type(error).__name__)
+            instead = self.policy.with_defaults(node_policy(self.node)).on_error
+            return UnreadyStep(self.node.id, failure), upstream["input"], Policy.of(on_error=instead)
+        return self.node, step_input, self.policy
 
-    def _made_input(self, up: dict[str, Any], context: ExecutionContext) -> Any:
+    def _make_input(self, upstream: dict[str, Any], context: ExecutionContext) -> Any:
         assert self.input_fn is not None
-        made = on_output(with_params(self.input_fn, context), lambda seen: up | {"input": seen})(up["input"])
-        return original_of(at_once(made))
+        input_value = wrap_output_function(
+            bind_params(self.input_fn, context), lambda graph_input: upstream | {"input": graph_input}
+        )(upstream["input"])
+        return unwrap_view(reject_awaitable(input_value))
 
 
-class Unready(ControlNode):
+class UnreadyStep(ControlNode):
     """Stands in for a node whose input could not be made, so that the failure is recorded like any other."""
 
     def __init__(self, id: str | None, failure: Result) -> None:
@@ -84,12 +96,12 @@ class Unready(ControlNode):
 class Graph(ControlNode):
     """Acyclic: what is ready starts at once, side by side; a cycle is written as a loop or a machine."""
 
-    def __init__(self, id: str, session: Names, description: str = "", **policy: Any) -> None:
+    def __init__(self, id: str, session: NodeRegistry, description: str = "", **policy: Any) -> None:
         super().__init__(id, session, **policy)
         self.description = description
-        self._steps: dict[str, Step] = {}
+        self._steps: dict[str, GraphStep] = {}
 
-    def _register(self, id: str, session: Names) -> None:
+    def _register(self, id: str, session: NodeRegistry) -> None:
         session.validate_unique_id(id, "graph")
         session.graphs[id] = self
 
@@ -111,7 +123,7 @@ class Graph(ControlNode):
         what = f"step '{name}' of graph '{self.id}'"
         if isinstance(node, str):
             raise ValueError(f"{what} is a node, not the name '{node}'; say add_step_ref('{node}')")
-        return self._add(a_node(what, node), name, depends_on, input_fn, policy)
+        return self._add(require_node(what, node), name, depends_on, input_fn, policy)
 
     def add_step_ref(
         self,
@@ -122,18 +134,18 @@ class Graph(ControlNode):
         **policy: Any,
     ) -> Graph:
         """Add a step by the name of a node, a graph or a workflow of the session, found when it is needed."""
-        a_name(f"a node in graph '{self.id}'", node_id)
+        require_name(f"a node in graph '{self.id}'", node_id)
         return self._add(node_id, step_id or node_id, depends_on, input_fn, policy)
 
     def chain(self, *nodes: Node) -> Graph:
         """Add nodes one after the other, behind the steps that nothing follows yet."""
         for node in nodes:
-            self.add_step(node, depends_on=self._last())
+            self.add_step(node, depends_on=self._final_steps())
         return self
 
     def _add(
         self,
-        given: Node | str,
+        node_or_name: Node | str,
         step_id: str | None,
         depends_on: Iterable[str],
         input_fn: InputFn | None,
@@ -141,24 +153,24 @@ class Graph(ControlNode):
     ) -> Graph:
         if step_id is None or step_id == "":
             raise ValueError(f"a step of graph '{self.id}' needs a step_id, because its node has no id")
-        a_name(f"a step of graph '{self.id}'", step_id)
+        require_name(f"a step of graph '{self.id}'", step_id)
         if step_id in self._steps:
             raise ValueError(f"graph '{self.id}' already has a step '{step_id}'")
-        before = step_ids(f"depends_on of step '{step_id}'", depends_on)
+        before = require_step_ids(f"depends_on of step '{step_id}'", depends_on)
         if input_fn is not None:
-            a_decision(f"input_fn of step '{step_id}'", input_fn)
+            require_sync_callable(f"input_fn of step '{step_id}'", input_fn)
             if "input" in before:
                 raise ValueError(
                     f"input_fn of step '{step_id}' cannot tell the step 'input' from the graph's own input:"
                     " give that step another step_id"
                 )
-        own = settings(f"step '{step_id}' of graph '{self.id}'", policy)
-        if not isinstance(given, str):
-            policy_for(given, own)
-        self._steps[step_id] = Step(step_id, self.session, given, before, input_fn, own)
+        step_policy = policy_from_settings(f"step '{step_id}' of graph '{self.id}'", policy)
+        if not isinstance(node_or_name, str):
+            effective_policy(node_or_name, step_policy)
+        self._steps[step_id] = GraphStep(step_id, self.session, node_or_name, before, input_fn, step_policy)
         return self
 
-    def _last(self) -> list[str]:
+    def _final_steps(self) -> list[str]:
         needed = {name for step in self._steps.values() for name in step.depends_on}
         return [name for name in self._steps if name not in needed]
 
@@ -170,50 +182,52 @@ class Graph(ControlNode):
 
     def check(self) -> None:
         for step in self._steps.values():
-            if isinstance(step.given, str):
+            if isinstance(step.node_or_name, str):
                 step.check()
             for name in step.depends_on:
                 if name not in self._steps:
                     raise ValueError(
                         f"step '{step.id}' of graph '{self.id}' depends on '{name}', which is not a step"
-                        f"{suggest(name, self._steps)}"
+                        f"{did_you_mean_hint(name, self._steps)}"
                     )
-        if cycle := find_cycle(self._order()):
+        if cycle := find_cycle(self._dependencies()):
             raise ValueError(
                 f"graph '{self.id}' has a cycle: {' -> '.join(cycle)}. Write it as a loop or a machine."
             )
 
     async def execute(self, context: ExecutionContext) -> Result:
         self.validate()
-        paths = {name: context.take(name) for name in self._steps}
+        paths = {name: context.next_path(name) for name in self._steps}
         tasks: dict[str, asyncio.Task[Result]] = {}
 
-        async def run(step: Step) -> Result:
-            up: dict[str, Any] = {"input": context.input}
+        async def run(step: GraphStep) -> Result:
+            upstream: dict[str, Any] = {"input": context.input}
             for name in step.depends_on:
-                up[name] = await tasks[name]
-            if broken := [name for name in step.depends_on if not up[name].success]:
+                upstream[name] = await tasks[name]
+            if broken := [name for name in step.depends_on if not upstream[name].success]:
                 context.emit("skipped", {"step_id": step.id, "path": paths[step.id], "because": broken[0]})
-                return skipped(broken[0])
-            node, given, policy = step.ready(up, context)
-            return await context.call(node, given, id=step.id, path=paths[step.id], policy=policy, step=True)
+                return skip_result(broken[0])
+            node, step_input, policy = step.prepare_call(upstream, context)
+            return await context.call(
+                node, step_input, id=step.id, path=paths[step.id], policy=policy, step=True
+            )
 
-        for name in TopologicalSorter(self._order()).static_order():
+        for name in TopologicalSorter(self._dependencies()).static_order():
             tasks[name] = asyncio.create_task(run(self._steps[name]))
-        await together(tasks.values())
-        return self._result({name: tasks[name].result() for name in self._steps}, context.input)
+        await gather_all(tasks.values())
+        return self._build_result({name: tasks[name].result() for name in self._steps}, context.input)
 
-    def _order(self) -> dict[str, list[str]]:
+    def _dependencies(self) -> dict[str, list[str]]:
         return {step.id: step.depends_on for step in self._steps.values()}
 
-    def _result(self, results: dict[str, Result], input: Any) -> Result:
-        last = self._last()
+    def _build_result(self, results: dict[str, Result], input: Any) -> Result:
+        last = self._final_steps()
         if not last:
-            return Result.ok(output_of(input), {"steps": {}})
+            return Result.ok(result_output(input), {"steps": {}})
         only = results[last[0]] if len(last) == 1 else None
         output = {name: results[name].output for name in last} if only is None else only.output
-        attributes = {} if only is None or only.settled == "skipped" else dict(only.attributes)
-        attributes["steps"] = {name: summary(result) for name, result in results.items()}
+        attributes = {} if only is None or only.settlement == "skipped" else dict(only.attributes)
+        attributes["steps"] = {name: summarize_step_result(result) for name, result in results.items()}
         broken = [name for name, result in results.items() if not result.success and not was_skipped(result)]
         if not broken:
             return Result.ok(output, attributes)
@@ -223,27 +237,27 @@ class Graph(ControlNode):
         return Result.failed(f"step '{name}' failed: {first.error}", first.error_type, output, attributes)
 
 
-def step_ids(what: str, given: Any) -> list[str]:
+def require_step_ids(what: str, value: Any) -> list[str]:
     """The names of steps, each once."""
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise ValueError(f"{what} must be a list of step ids, not {told(given)}")
-    return list(dict.fromkeys(a_name(f"a step in {what}", name) for name in given))
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise ValueError(f"{what} must be a list of step ids, not {describe_value(value)}")
+    return list(dict.fromkeys(require_name(f"a step in {what}", name) for name in value))
 
 
-def settings(of: str, given: Mapping[str, Any]) -> Policy:
+def policy_from_settings(of: str, options: Mapping[str, Any]) -> Policy:
     """A policy; what is wrong with it is said of whose it is."""
-    for name in given:
+    for name in options:
         if name not in Policy.__slots__:
-            raise ValueError(f"{of} has no setting '{name}'{suggest(name, Policy.__slots__)}")
+            raise ValueError(f"{of} has no setting '{name}'{did_you_mean_hint(name, Policy.__slots__)}")
     try:
-        return Policy.of(**given)
+        return Policy.of(**options)
     except ValueError as error:
         raise ValueError(f"{of}: {error}") from None
 
 
-async def together(made: Iterable[Awaitable[Result]]) -> list[Result]:
+async def gather_all(awaitables: Iterable[Awaitable[Result]]) -> list[Result]:
     """The results of all; if the caller is cancelled or one raises, none is left running."""
-    tasks = [asyncio.ensure_future(each) for each in made]
+    tasks = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
     try:
         return list(await asyncio.gather(*tasks))
     except BaseException:
@@ -253,35 +267,35 @@ async def together(made: Iterable[Awaitable[Result]]) -> list[Result]:
         raise
 
 
-def default_input(up: dict[str, Any], depends_on: list[str]) -> Any:
+def default_step_input(upstream: dict[str, Any], depends_on: list[str]) -> Any:
     if not depends_on:
-        return up["input"]
-    return up[depends_on[0]] if len(depends_on) == 1 else {name: up[name] for name in depends_on}
+        return upstream["input"]
+    return upstream[depends_on[0]] if len(depends_on) == 1 else {name: upstream[name] for name in depends_on}
 
 
-def skipped(because: str) -> Result:
+def skip_result(because: str) -> Result:
     why = f"step '{because}' failed"
     result = Result.failed(f"skipped, because {why}", "Skipped", attributes={"skipped": why})
-    result.settled = "skipped"
+    result.settlement = "skipped"
     return result
 
 
-def summary(result: Result) -> dict[str, Any]:
-    told = {name: value for name, value in result.items() if name != "attributes"}
+def summarize_step_result(result: Result) -> dict[str, Any]:
+    fields = {name: value for name, value in result.items() if name != "attributes"}
     if was_skipped(result):
-        told["skipped"] = result.attributes["skipped"]
-    return told
+        fields["skipped"] = result.attributes["skipped"]
+    return fields
 
 
-def find(session: Names | None, name: str) -> Node | None:
+def find_registered_node(session: NodeRegistry | None, name: str) -> Node | None:
     """The node, graph or workflow of that name."""
     if session is None:
         return None
-    found: Node | None = session.get_node(name) or session.get_graph(name) or session.get_workflow(name)
-    return found
+    node: Node | None = session.get_node(name) or session.get_graph(name) or session.get_workflow(name)
+    return node
 
 
-def all_names(session: Names | None) -> list[str]:
+def registered_names(session: NodeRegistry | None) -> list[str]:
     return [*session.nodes, *session.graphs, *session.workflows] if session else []
 
 

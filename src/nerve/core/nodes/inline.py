@@ -5,55 +5,57 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from nerve.core.nodes.attempt import guarded, timed_out, unsure
-from nerve.core.nodes.bound import bounded
-from nerve.core.policy import ONE_TRY, Policy
+from nerve.core.nodes.attempt import execute_safely, timeout_result, with_unknown_outcome
+from nerve.core.nodes.durable_timeout import durable_timeout
+from nerve.core.policy import NO_RETRY, Policy
 from nerve.core.result import Result
-from nerve.core.runtime import Call, Timer
+from nerve.core.runtime import NodeCall, TimerWait
 
 if TYPE_CHECKING:
     from nerve.core.nodes.context import ExecutionContext
 
 
-async def inlined(call: Call) -> Result:
+async def run_inline(call: NodeCall) -> Result:
     """Execute the node of a call in here; on replay it decides again, from the same results."""
     assert call.context is not None
     context = call.context.child(call.path, call.input)
-    return await again(context, call.policy, lambda _: guarded(call.node, context), context.aside)
+    return await run_with_retries(
+        context, call.policy, lambda _: execute_safely(call.node, context), context.next_sibling_path
+    )
 
 
-async def again(
+async def run_with_retries(
     context: ExecutionContext,
     policy: Policy,
-    once: Callable[[int], Awaitable[Result]],
-    take: Callable[[str], str] | None = None,
+    run_once: Callable[[int], Awaitable[Result]],
+    next_path: Callable[[str], str] | None = None,
 ) -> Result:
     """Attempts that are part of the body: their bounds are recorded, and between them the body sleeps.
 
     `take` gives the paths of both: below what is settled as a whole, beside what is not.
     """
-    take = take or context.take_own
-    retry = policy.retry or ONE_TRY
+    next_path = next_path or context.next_internal_path
+    retry = policy.retry or NO_RETRY
     number = 0
     while True:
         number += 1
-        result = await within(context, policy, once(number), take)
-        if not result.success and (cut := context.runtime.cut_off(context.path)) is not None:
-            return unsure(result, cut)
-        result, more = retry.judge(result, number)
+        result = await run_with_timeout(context, policy, run_once(number), next_path)
+        if not result.success and (cut := context.runtime.interrupted_step(context.path)) is not None:
+            return with_unknown_outcome(result, cut)
+        result, more = retry.decide(result, number)
         if not more:
             return result
-        pause = retry.pause(number, context.runtime.random(f"{context.path}~{number}"))
-        await context.wait(Timer(take("retry"), pause))
+        pause = retry.backoff_seconds(number, context.runtime.random(f"{context.path}~{number}"))
+        await context.wait(TimerWait(next_path("retry"), pause))
 
 
-async def within(
-    context: ExecutionContext, policy: Policy, attempt: Awaitable[Result], take: Callable[[str], str]
+async def run_with_timeout(
+    context: ExecutionContext, policy: Policy, attempt: Awaitable[Result], next_path: Callable[[str], str]
 ) -> Result:
     if policy.timeout is None:
         return await attempt
     try:
-        async with bounded(context.wait, take("timeout"), policy.timeout, context.path):
+        async with durable_timeout(context.wait, next_path("timeout"), policy.timeout, context.path):
             return await attempt
     except TimeoutError:
-        return timed_out(policy, idle=False)
+        return timeout_result(policy, idle=False)

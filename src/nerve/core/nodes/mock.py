@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from nerve.core.checks import told
-from nerve.core.nodes.base import Names, Node
+from nerve.core.nodes.base import Node, NodeRegistry
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.result import Result
+from nerve.core.validation import describe_value
 
 
 class MockNode(Node):
@@ -20,13 +20,14 @@ class MockNode(Node):
     def __init__(
         self,
         id: str | None = None,
-        session: Names | None = None,
+        session: NodeRegistry | None = None,
         responses: Iterable[Any] = (),
         **policy: Any,
     ) -> None:
         if isinstance(responses, str | bytes | Mapping) or not isinstance(responses, Iterable):
             raise ValueError(
-                f"responses of '{id}' is a list of what it gives, one after the other, not {told(responses)}"
+                f"responses of '{id}' is a list of what it gives, one after the other, not "
+                f"{describe_value(responses)}"
             )
         super().__init__(id, session, **policy)
         self.responses = list(responses)
@@ -38,8 +39,8 @@ class MockNode(Node):
             return Result.ok(context.input)
         response = self.responses[min(len(self.calls), len(self.responses)) - 1]
         if isinstance(response, Exception):
-            return Result.raised(response)
+            return Result.from_exception(response)
         try:
             return Result.of(response(context.input) if callable(response) else response)
         except Exception as error:
-            return Result.raised(error)
+            return Result.from_exception(error)

@@ -1,5 +1,5 @@
-"""The names of one project, and the door to its runs."""
+"""The session under the name that the design documents import; it is defined in `nerve.session`."""
 
-from nerve.core.session.session import Session
+from nerve.session import Session
 
 __all__ = ["Session"]

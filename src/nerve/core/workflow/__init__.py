@@ -1,6 +1,6 @@
 """Workflows, their runs, and what a workflow function is given."""
 
-from nerve.core.event import WorkflowEvent, WorkflowEventType
+from nerve.core.events import WorkflowEvent, WorkflowEventType
 from nerve.core.limits import Limits
 from nerve.core.workflow.context import WorkflowContext
 from nerve.core.workflow.run import WorkflowRun

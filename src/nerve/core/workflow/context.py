@@ -9,25 +9,25 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from nerve.core.checks import a_mapping, a_name, a_text, a_time, told
-from nerve.core.event import checked
-from nerve.core.gates import check_gate
+from nerve.core.events import validate_sink
+from nerve.core.gates import check_gate_settings
 from nerve.core.limits import Limits
-from nerve.core.nodes.base import Names, Node, policy_for
-from nerve.core.nodes.bound import bounded
-from nerve.core.nodes.context import ExecutionContext, recovering
-from nerve.core.nodes.facts import AssertNode, RetractNode, plain
+from nerve.core.nodes.base import Node, NodeRegistry, effective_policy
+from nerve.core.nodes.context import ExecutionContext, call_with_fallback
+from nerve.core.nodes.durable_timeout import durable_timeout
+from nerve.core.nodes.fact_nodes import AssertNode, RetractNode, fact_to_json
 from nerve.core.policy import NO_POLICY, Effect, OnError, Policy, Retry
 from nerve.core.result import Result, is_rejected
-from nerve.core.runtime import Call, Gate, Signal, Timer, Wait
-from nerve.core.suggest import suggest
+from nerve.core.runtime import GateWait, NodeCall, SignalWait, TimerWait, Wait
+from nerve.core.suggest import did_you_mean_hint
+from nerve.core.validation import describe_value, require_mapping, require_name, require_seconds, require_str
 from nerve.errors import NodeFailed, Rejected, WorkflowFailed
 
 if TYPE_CHECKING:
     from nerve.core.workflow.run import WorkflowRun
 
 
-OPTIONS = (*Policy.__slots__, "auto_approve", "event_sink", "run_id", "session", "workflow_id")
+RUN_OPTIONS = (*Policy.__slots__, "auto_approve", "event_sink", "run_id", "session", "workflow_id")
 """What a call may be given beside node and input; all else that its node sees is the run's."""
 
 
@@ -39,7 +39,7 @@ class WorkflowContext:
     `asyncio.gather` over them replays alike.
     """
 
-    session: Names | None
+    session: NodeRegistry | None
     input: Any = None
     params: dict[str, Any] = field(default_factory=dict)
     state: dict[str, Any] = field(default_factory=dict)
@@ -77,36 +77,40 @@ class WorkflowContext:
         A node that fails gives a Result with `success` false. Raises TimeoutError when the time runs
         out, NodeFailed when the node itself raised, Rejected when a person said no in it.
         """
-        if kwargs and (unknown := [name for name in kwargs if name not in OPTIONS]):
-            raise TypeError(f"ctx.run has no option '{unknown[0]}'{suggest(unknown[0], OPTIONS)}")
+        if kwargs and (unknown := [name for name in kwargs if name not in RUN_OPTIONS]):
+            raise TypeError(
+                f"ctx.run has no option '{unknown[0]}'{did_you_mean_hint(unknown[0], RUN_OPTIONS)}"
+            )
         if "run_id" in kwargs:
-            a_name("a run", kwargs["run_id"])
+            require_name("a run", kwargs["run_id"])
         if kwargs.get("event_sink") is not None:
-            checked(kwargs["event_sink"])
+            validate_sink(kwargs["event_sink"])
         policy = Policy.of(retry, timeout, idle_timeout, on_error, effect, limits)
-        return settle(self._call(self._find(node_id), node_id, input, policy, kwargs))
+        return await_result(self._make_call(self._find_node(node_id), node_id, input, policy, kwargs))
 
     def run_graph(self, graph_id: str, input: Any = None) -> Coroutine[Any, Any, Result]:
         """Execute a graph by its name and return its Result; ValueError for a name that no graph has."""
         if not isinstance(graph_id, str):
-            raise no_name("run_graph", "graph", graph_id)
+            raise name_required_error("run_graph", "graph", graph_id)
         graph = self.session.get_graph(graph_id) if self.session else None
         if graph is None:
-            raise ValueError(f"Graph '{graph_id}' not found{self._suggest('graphs', graph_id)}")
-        return settle(self._call(graph, graph_id, input))
+            raise ValueError(f"Graph '{graph_id}' not found{self._suggest_name('graphs', graph_id)}")
+        return await_result(self._make_call(graph, graph_id, input))
 
     def run_parallel(self, calls: Iterable[tuple[str, Any]]) -> Coroutine[Any, Any, list[Result]]:
         """Execute several nodes side by side. Gives their Results in order and never raises."""
-        made: list[Awaitable[Result]] = []
+        pending: list[Awaitable[Result]] = []
         for call in calls:
             if not isinstance(call, tuple | list) or len(call) != 2:
-                raise ValueError(f"run_parallel takes pairs (name of a node, input), not {told(call)}")
-            node_id, given = call
+                raise ValueError(
+                    f"run_parallel takes pairs (name of a node, input), not {describe_value(call)}"
+                )
+            node_id, node_input = call
             try:
-                made.append(enter(self._call(self._find(node_id), node_id, given)))
+                pending.append(start_call(self._make_call(self._find_node(node_id), node_id, node_input)))
             except ValueError as error:
-                made.append(finished(Result.raised(error)))
-        return gathered(made)
+                pending.append(immediate_result(Result.from_exception(error)))
+        return gather_results(pending)
 
     def run_workflow(
         self, workflow_id: str, input: Any = None, params: dict[str, Any] | None = None
@@ -117,14 +121,16 @@ class WorkflowContext:
         not catch that, its own run ends as cancelled, too.
         """
         if not isinstance(workflow_id, str):
-            raise no_name("run_workflow", "workflow", workflow_id)
+            raise name_required_error("run_workflow", "workflow", workflow_id)
         workflow = self.session.get_workflow(workflow_id) if self.session else None
         if workflow is None:
-            raise ValueError(f"Workflow '{workflow_id}' not found{self._suggest('workflows', workflow_id)}")
-        given = {} if params is None else dict(a_mapping(f"params of '{workflow_id}'", params))
-        call = self._call(workflow, workflow_id, input)
-        call.params = given
-        return child_value(call)
+            raise ValueError(
+                f"Workflow '{workflow_id}' not found{self._suggest_name('workflows', workflow_id)}"
+            )
+        child_params = {} if params is None else dict(require_mapping(f"params of '{workflow_id}'", params))
+        call = self._make_call(workflow, workflow_id, input)
+        call.params = child_params
+        return await_child_value(call)
 
     def gate(
         self,
@@ -139,11 +145,11 @@ class WorkflowContext:
 
         `choices` are the only answers taken, `options` are hints, `form` is a JSON Schema the answer fits.
         """
-        self._attached()
-        a_text("prompt of a gate", prompt)
-        check_gate("a gate", timeout, options, choices, form)
-        path = self.execution.take("gate")
-        return answered(self.execution, Gate(path, prompt, choices, options, timeout, form=form))
+        self._require_run()
+        require_str("prompt of a gate", prompt)
+        check_gate_settings("a gate", timeout, options, choices, form)
+        path = self.execution.next_path("gate")
+        return await_wait(self.execution, GateWait(path, prompt, choices, options, timeout, form=form))
 
     def emit(self, event_type: str, data: dict[str, Any] | None = None) -> None:
         """Tell watchers something; any name will do."""
@@ -151,30 +157,30 @@ class WorkflowContext:
 
     def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
         """Wait for a time, across restarts; a time that has passed meanwhile is over at once."""
-        a_time("seconds of a sleep", seconds)
-        return answered(self.execution, Timer(self.execution.take("sleep"), seconds))
+        require_seconds("seconds of a sleep", seconds)
+        return await_wait(self.execution, TimerWait(self.execution.next_path("sleep"), seconds))
 
     def wait_signal(
         self, label: str, key: str | None = None, timeout: float | None = None
     ) -> Coroutine[Any, Any, Any]:
         """Wait for a signal, which may be there already; gives its value. Without a key, any key will do."""
-        self._attached()
-        a_name("a signal", label)
+        self._require_run()
+        require_name("a signal", label)
         if key is not None:
-            a_name("a signal's key", key)
+            require_name("a signal's key", key)
         if timeout is not None:
-            a_time("timeout of a signal", timeout)
-        return answered(self.execution, Signal(self.execution.take(label), label, key, timeout))
+            require_seconds("timeout of a signal", timeout)
+        return await_wait(self.execution, SignalWait(self.execution.next_path(label), label, key, timeout))
 
     def assert_fact(self, fact: Any) -> Coroutine[Any, Any, None]:
         """Assert a fact, as text, as JSON or as a record; returns when it is on disk."""
-        self._attached()
-        return asserted(self._call(AssertNode("assert"), "assert", plain(fact)))
+        self._require_run()
+        return await_assert(self._make_call(AssertNode("assert"), "assert", fact_to_json(fact)))
 
     def retract_fact(self, pattern: Any) -> Coroutine[Any, Any, int]:
         """Take back the facts that fit; gives how many there were."""
-        self._attached()
-        return retracted(self._call(RetractNode("retract"), "retract", plain(pattern)))
+        self._require_run()
+        return await_retract(self._make_call(RetractNode("retract"), "retract", fact_to_json(pattern)))
 
     def now(self) -> datetime:
         """The time in UTC, the same again on replay."""
@@ -190,36 +196,36 @@ class WorkflowContext:
 
     def receive_gate_input(self, value: Any) -> None:
         """Answer the open gate of this run."""
-        self._attached().answer_gate(value)
+        self._require_run().answer_gate(value)
 
     def timeout(self, seconds: float) -> AbstractAsyncContextManager[None]:
         """Bound what is inside; TimeoutError when the time runs out, again at the same point on replay."""
-        self._attached()
-        a_time("seconds of a timeout", seconds)
-        return bounded(self.execution.wait, self.execution.take_own("timeout"), seconds)
+        self._require_run()
+        require_seconds("seconds of a timeout", seconds)
+        return durable_timeout(self.execution.wait, self.execution.next_internal_path("timeout"), seconds)
 
-    def _call(
+    def _make_call(
         self,
         node: Node,
         name: str,
         input: Any,
         policy: Policy = NO_POLICY,
         extra: dict[str, Any] | None = None,
-    ) -> Call:
+    ) -> NodeCall:
         context = replace(self.execution, **extra) if extra else self.execution
-        policy = policy_for(node, policy)
-        return Call(self.execution.take(name), node, name, input, policy, False, context)
+        policy = effective_policy(node, policy)
+        return NodeCall(self.execution.next_path(name), node, name, input, policy, False, context)
 
-    def _find(self, node_id: Any) -> Node:
+    def _find_node(self, node_id: Any) -> Node:
         if not isinstance(node_id, str):
-            raise no_name("run", "node", node_id)
+            raise name_required_error("run", "node", node_id)
         session = self.session
         node: Node | None = (session.get_node(node_id) or session.get_graph(node_id)) if session else None
         if node is None:
-            raise ValueError(f"Node '{node_id}' not found in session{self._suggest('nodes', node_id)}")
+            raise ValueError(f"Node '{node_id}' not found in session{self._suggest_name('nodes', node_id)}")
         return node
 
-    def _suggest(self, kind: str, name: str) -> str:
+    def _suggest_name(self, kind: str, name: str) -> str:
         session = self.session
         if session is None:
             return ""
@@ -227,58 +233,58 @@ class WorkflowContext:
             return f". It is a workflow: say ctx.run_workflow('{name}')"
         if kind != "nodes" and (session.get_node(name) or session.get_graph(name)) is not None:
             return f". It is a node: say ctx.run('{name}')"
-        return suggest(str(name), getattr(session, kind))
+        return did_you_mean_hint(str(name), getattr(session, kind))
 
-    def _attached(self) -> WorkflowRun:
+    def _require_run(self) -> WorkflowRun:
         if self._run is None:
             raise RuntimeError("WorkflowContext not attached to a WorkflowRun")
         return self._run
 
 
-def no_name(verb: str, kind: str, given: Any) -> ValueError:
+def name_required_error(verb: str, kind: str, value: Any) -> ValueError:
     """Why it is refused, and how a node or workflow that was given itself is called by its name."""
-    name, role = getattr(given, "id", None), getattr(given, "role", "leaf")
+    name, role = getattr(value, "id", None), getattr(value, "role", "leaf")
     instead = f"; say ctx.{'run_workflow' if role == 'workflow' else 'run'}({name!r})" if name else ""
-    return ValueError(f"ctx.{verb} takes the name of a {kind}, not {told(given)}{instead}")
+    return ValueError(f"ctx.{verb} takes the name of a {kind}, not {describe_value(value)}{instead}")
 
 
-def enter(call: Call) -> Awaitable[Result]:
+def start_call(call: NodeCall) -> Awaitable[Result]:
     assert call.context is not None
-    return recovering(call.context, call) if call.policy.on_error else call.context.runtime.call(call)
+    return call_with_fallback(call.context, call) if call.policy.on_error else call.context.runtime.call(call)
 
 
-async def settle(call: Call) -> Result:
+async def await_result(call: NodeCall) -> Result:
     """The result of a call made by a workflow function; timeouts, exceptions and rejections are raised."""
-    result = await enter(call)
+    result = await start_call(call)
     if is_rejected(result):
         assert call.context is not None
         raise Rejected(call.context.run_id, result.error)
-    if result.settled == "timeout":
+    if result.settlement == "timeout":
         raise TimeoutError(f"node '{call.node_id}' {result.error}")
-    if result.settled == "error":
+    if result.settlement == "error":
         raise NodeFailed(call.path, result.error_type, result.error) from result.cause
     return result
 
 
-async def answered(context: ExecutionContext, wait: Wait) -> Any:
+async def await_wait(context: ExecutionContext, wait: Wait) -> Any:
     return await context.runtime.wait(wait)
 
 
-async def asserted(call: Call) -> None:
-    await settle(call)
+async def await_assert(call: NodeCall) -> None:
+    await await_result(call)
 
 
-async def retracted(call: Call) -> int:
-    count: int = (await settle(call)).output
+async def await_retract(call: NodeCall) -> int:
+    count: int = (await await_result(call)).output
     return count
 
 
-async def child_value(call: Call) -> Any:
-    result = await enter(call)
-    return value_of(result, result.attributes.get("run_id", ""))
+async def await_child_value(call: NodeCall) -> Any:
+    result = await start_call(call)
+    return result_value(result, result.attributes.get("run_id", ""))
 
 
-def value_of(result: Result, run_id: str) -> Any:
+def result_value(result: Result, run_id: str) -> Any:
     """The output of a body or of a child run; raises Rejected or WorkflowFailed if it did not succeed."""
     if is_rejected(result):
         raise Rejected(run_id, result.error)
@@ -287,9 +293,9 @@ def value_of(result: Result, run_id: str) -> Any:
     return result.output
 
 
-async def gathered(calls: list[Awaitable[Result]]) -> list[Result]:
+async def gather_results(calls: list[Awaitable[Result]]) -> list[Result]:
     return list(await asyncio.gather(*calls))
 
 
-async def finished(result: Result) -> Result:
+async def immediate_result(result: Result) -> Result:
     return result

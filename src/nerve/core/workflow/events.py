@@ -1,5 +1,5 @@
 """The seeds' import path of the events."""
 
-from nerve.core.event import EventSink, WorkflowEvent, WorkflowEventType
+from nerve.core.events import EventSink, WorkflowEvent, WorkflowEventType
 
 __all__ = ["EventSink", "WorkflowEvent", "WorkflowEventType"]

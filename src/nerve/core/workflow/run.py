@@ -8,17 +8,24 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-from nerve.core.event import SAID, SHOWN, Sink, WorkflowEvent, checked, shortened
-from nerve.core.gates import taken
-from nerve.core.limits import Limits, to_raise
-from nerve.core.nodes.base import role_of
-from nerve.core.values import LARGEST, decode, encode
-from nerve.core.view import RunView, fold
-from nerve.core.workflow.replay import Row
-from nerve.core.workflow.state import FINAL, GateInfo, WorkflowRunInfo, WorkflowState
+from nerve.core.events import (
+    LONG_TEXT_EVENTS,
+    MAX_SHOWN_CHARS,
+    Sink,
+    WorkflowEvent,
+    truncate_event_data,
+    validate_sink,
+)
+from nerve.core.gates import validate_answer
+from nerve.core.json_codec import MAX_VALUE_BYTES, decode_json, encode_json
+from nerve.core.limits import Limits, validate_raise
+from nerve.core.nodes.base import node_role
+from nerve.core.run_view import RunView, fold_events
+from nerve.core.workflow.state import FINAL_STATES, GateInfo, WorkflowRunInfo, WorkflowState
 from nerve.errors import RunHeld, WorkflowFailed
+from nerve.journal.replay import JournalRow
 
-SHORTEST = 4
+MIN_GATE_ID_PREFIX_CHARS = 4
 """Characters of a gate's id that can stand for it."""
 
 if TYPE_CHECKING:
@@ -27,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["GateInfo", "WorkflowRun", "WorkflowRunInfo"]
 
 
-class Commands(Protocol):
+class RunCommandPort(Protocol):
     """What can be done to a run."""
 
     async def stop(self, run: WorkflowRun, reason: str) -> list[str]: ...
@@ -38,26 +45,26 @@ class Commands(Protocol):
     def answer(self, run: WorkflowRun, gate: GateInfo, answer: Any, by: str) -> Awaitable[None]: ...
     async def signal(self, run: WorkflowRun, label: str, value: Any, key: str | None) -> int: ...
     async def steer(self, run: WorkflowRun, text: str, path: str | None, by: str, saying: Any) -> str: ...
-    async def decide(
+    async def resolve_doubt(
         self, run: WorkflowRun, path: str, decision: str, value: Any, reply: Any = None
     ) -> None: ...
 
 
-class Engine(Protocol):
+class RunEngine(Protocol):
     """What a run asks of the engine that drives it."""
 
     closed: bool
 
     @property
-    def commands(self) -> Commands: ...
+    def commands(self) -> RunCommandPort: ...
     def new_id(self) -> str: ...
-    def attend(self) -> None: ...
-    def ready(self, run: WorkflowRun) -> None: ...
-    def rows(self, run_id: str, after: int = 0, limit: int | None = None) -> Iterable[Row]: ...
+    def bind_to_running_loop(self) -> None: ...
+    def check_ready(self, run: WorkflowRun) -> None: ...
+    def rows(self, run_id: str, after: int = 0, limit: int | None = None) -> Iterable[JournalRow]: ...
     def open_gates(self, run_id: str) -> dict[str, GateInfo]: ...
     def children_of(self, run: WorkflowRun) -> Mapping[str, WorkflowRun]: ...
     async def start(self, run: WorkflowRun) -> None: ...
-    async def shown(self, run: WorkflowRun) -> None: ...
+    async def flush_sinks(self, run: WorkflowRun) -> None: ...
 
 
 class WorkflowRun:
@@ -79,7 +86,7 @@ class WorkflowRun:
         session: Any = None,
         event_bus: Sink | None = None,
     ) -> None:
-        if role_of(workflow) != "workflow":
+        if node_role(workflow) != "workflow":
             home: Any = session or workflow.session
             workflow = home.register_workflow(workflow)
         if session not in (None, workflow.session):
@@ -89,17 +96,17 @@ class WorkflowRun:
         if event_sink is not None and event_bus is not None:
             raise ValueError("event_sink and event_bus are two names of one thing; give one of them")
         event_sink = event_sink if event_sink is not None else event_bus
-        self._engine: Engine = workflow.session.engine  # type: ignore[union-attr]
+        self._engine: RunEngine = workflow.session.engine  # type: ignore[union-attr]
         self._run_id = run_id or self._engine.new_id()
         self._workflow = workflow
         self._input, self._params = input, dict(params or {})
         self._about = dict(about or {})
-        self._sinks: list[Sink] = [checked(event_sink)] if event_sink is not None else []
+        self._sinks: list[Sink] = [validate_sink(event_sink)] if event_sink is not None else []
         self._limits = workflow.limits if limits is None else Limits.of(limits)
         self._state = WorkflowState.PENDING
         self._started_at: datetime | None = None
         self._completed_at: datetime | None = None
-        self._ends: float | None = None
+        self._end_timestamp: float | None = None
         """The time of its end, as it is written."""
         self._result: Any = None
         self._error: str | None = None
@@ -172,14 +179,14 @@ class WorkflowRun:
     @property
     def is_complete(self) -> bool:
         """Whether it has ended: completed, failed or cancelled."""
-        return self._state in FINAL
+        return self._state in FINAL_STATES
 
     @property
     def pending_gates(self) -> list[GateInfo]:
         """The open gates in the order of their opening, those of child runs under their paths."""
         gates = list(self._gates.values())
         for path, child in self._engine.children_of(self).items():
-            gates += [below(gate, path) for gate in child.pending_gates]
+            gates += [gate_with_prefix(gate, path) for gate in child.pending_gates]
         return sorted(gates, key=lambda gate: gate.created_at)
 
     @property
@@ -191,7 +198,7 @@ class WorkflowRun:
     @property
     def events(self) -> list[WorkflowEvent]:
         """Everything that is in the journal."""
-        return self._events(0)
+        return self._read_events(0)
 
     async def history(
         self, after: int = 0, limit: int | None = None, whole: bool = False
@@ -200,21 +207,25 @@ class WorkflowRun:
 
         What an agent says at great length is cut, with `cut_characters`, unless they are to be `whole`.
         """
-        return self._events(after, limit, whole)
+        return self._read_events(after, limit, whole)
 
-    def _events(self, after: int, limit: int | None = None, whole: bool = False) -> list[WorkflowEvent]:
-        return [self._event(row, whole) for row in self._engine.rows(self._run_id, after, limit)]
+    def _read_events(
+        self, after: int, limit: int | None = None, untruncated: bool = False
+    ) -> list[WorkflowEvent]:
+        return [
+            self._event_from_row(row, untruncated) for row in self._engine.rows(self._run_id, after, limit)
+        ]
 
-    def _event(self, row: Row, whole: bool = False) -> WorkflowEvent:
-        at, data = datetime.fromtimestamp(row.at, UTC), decode(row.data)
-        if row.type in SAID and not whole and len(row.data) > SHOWN:
-            data = shortened(data)
+    def _event_from_row(self, row: JournalRow, untruncated: bool = False) -> WorkflowEvent:
+        at, data = datetime.fromtimestamp(row.at, UTC), decode_json(row.data)
+        if row.type in LONG_TEXT_EVENTS and not untruncated and len(row.data) > MAX_SHOWN_CHARS:
+            data = truncate_event_data(data)
         return WorkflowEvent(self._run_id, self.workflow_id, row.type, data, at, seq=row.seq, path=row.path)
 
     @property
     def view(self) -> RunView:
         """State, tree, open gates and usage, read from the journal."""
-        return fold(self.events)
+        return fold_events(self.events)
 
     async def start(self) -> None:
         """Begin to run in the background; returns when the start is on disk."""
@@ -226,12 +237,12 @@ class WorkflowRun:
         """The value of the run. Raises what made it fail, RunHeld, or CancelledError."""
         if self._state is WorkflowState.PENDING:
             raise RuntimeError("Workflow not started")
-        while not self.is_complete and (held := self.held) is None:
-            await self._change()
-            if self._state in FINAL:
-                await self._engine.shown(self)
-        if not self.is_complete and held is not None:
-            raise RunHeld(held["run_id"], held["reason"], held["message"])
+        while not self.is_complete and (hold := self.held) is None:
+            await self._wait_for_change()
+            if self._state in FINAL_STATES:
+                await self._engine.flush_sinks(self)
+        if not self.is_complete and hold is not None:
+            raise RunHeld(hold["run_id"], hold["reason"], hold["message"])
         if self._state is WorkflowState.CANCELLED:
             raise asyncio.CancelledError(self._error or "")
         if self._state is WorkflowState.FAILED:
@@ -243,7 +254,7 @@ class WorkflowRun:
     async def next_gate(self) -> GateInfo | None:
         """The first open gate, as soon as there is one; None when the run has ended or is held."""
         while (gate := self.pending_gate) is None and not self.is_complete and self.held is None:
-            await self._change()
+            await self._wait_for_change()
         return gate
 
     async def stop(self, reason: str = "") -> list[str]:
@@ -270,7 +281,7 @@ class WorkflowRun:
         With `with_changes` a run that is held because its code changed goes on with the new code:
         what it asks for differently is run again. `reply` is kept by the store, in the same transaction.
         """
-        await self._engine.commands.resume(self, to_raise(limits), with_changes, reply)
+        await self._engine.commands.resume(self, validate_raise(limits), with_changes, reply)
 
     async def steer(self, text: str, path: str | None = None, *, by: str = "", saying: Any = None) -> str:
         """Say something to the agent of a running step; gives the path of the step.
@@ -283,9 +294,9 @@ class WorkflowRun:
 
     def answer_gate(self, answer: Any, gate_id: str | None = None) -> None:
         """Answer an open gate. The run goes on when the answer is on disk."""
-        owner, gate, answer = self._claim(answer, gate_id)
+        owner, gate, answer = self._take_gate(answer, gate_id)
         asyncio.ensure_future(owner._engine.commands.answer(owner, gate, answer, "")).add_done_callback(
-            observed
+            ignore_task_error
         )
 
     async def answer(
@@ -303,19 +314,19 @@ class WorkflowRun:
         `by` says who, `about` from where (`via`) and why (`reason`); all is recorded with it, `key` too.
         `reply` is kept by the store, in the same transaction.
         """
-        owner, gate, answer = self._claim(answer, gate_id)
+        owner, gate, answer = self._take_gate(answer, gate_id)
         gate.key, gate.about, gate.reply = key, dict(about or {}), reply
         await owner._engine.commands.answer(owner, gate, answer, by)
 
-    def _claim(self, answer: Any, gate_id: str | None) -> tuple[WorkflowRun, GateInfo, Any]:
+    def _take_gate(self, answer: Any, gate_id: str | None) -> tuple[WorkflowRun, GateInfo, Any]:
         """Take the gate out of the open ones, so that no second can have it; gives the answer as taken."""
         if self._engine.closed:
             raise RuntimeError("the session is closed")
-        self._engine.attend()
+        self._engine.bind_to_running_loop()
         owner, gate = self._find_gate(gate_id)
-        answer = taken(answer, gate.choices, gate.form)
-        encode(answer, largest=LARGEST // 2)  # which is recorded under two names
-        owner._engine.ready(owner)
+        answer = validate_answer(answer, gate.choices, gate.form)
+        encode_json(answer, max_bytes=MAX_VALUE_BYTES // 2)  # which is recorded under two names
+        owner._engine.check_ready(owner)
         del owner._gates[gate.path]
         if not owner._gates and owner._state is WorkflowState.WAITING:
             owner._state = WorkflowState.RUNNING
@@ -331,14 +342,14 @@ class WorkflowRun:
                 raise RuntimeError(f"Several gates are open, name one of them: {names}")
             return gates[0][0], gates[0][1]
         exact = [(owner, gate) for owner, gate, path in gates if name in (gate.gate_id, path)]
-        found = exact or [(owner, gate) for owner, gate, _ in gates if name == gate.node_id]
-        if not found and len(name) >= SHORTEST:
-            found = [(owner, gate) for owner, gate, _ in gates if gate.gate_id.startswith(name)]
-        if len(found) != 1:
+        matches = exact or [(owner, gate) for owner, gate, _ in gates if name == gate.node_id]
+        if not matches and len(name) >= MIN_GATE_ID_PREFIX_CHARS:
+            matches = [(owner, gate) for owner, gate, _ in gates if gate.gate_id.startswith(name)]
+        if len(matches) != 1:
             names = ", ".join(f"{gate.gate_id} ({path})" for _, gate, path in gates)
-            problem = f"Several gates of node '{name}'" if found else f"No gate '{name}' pending; there"
+            problem = f"Several gates of node '{name}'" if matches else f"No gate '{name}' pending; there"
             raise RuntimeError(f"{problem} are open: {names}")
-        return found[0]
+        return matches[0]
 
     def _owned_gates(self, prefix: str = "") -> Iterable[tuple[WorkflowRun, GateInfo, str]]:
         for gate in self._gates.values():
@@ -352,15 +363,15 @@ class WorkflowRun:
 
     async def skip(self, path: str, output: Any = None, *, reply: Any = None) -> None:
         """Settle a path the run is held at: it happened, and this is its output."""
-        await self._engine.commands.decide(self, path, "skip", output, reply)
+        await self._engine.commands.resolve_doubt(self, path, "skip", output, reply)
 
     async def retry(self, path: str | None = None, *, reply: Any = None) -> None:
         """Go on with a held run; the path it is in doubt about is run again."""
-        await self._engine.commands.decide(self, path or "", "retry", None, reply)
+        await self._engine.commands.resolve_doubt(self, path or "", "retry", None, reply)
 
     async def fail(self, path: str, error: str = "declared failed", *, reply: Any = None) -> None:
         """Settle a path the run is held at as failed."""
-        await self._engine.commands.decide(self, path, "fail", error, reply)
+        await self._engine.commands.resolve_doubt(self, path, "fail", error, reply)
 
     def to_info(self) -> WorkflowRunInfo:
         """Return the state of the run, its times, its result or error, and its open gates."""
@@ -378,21 +389,23 @@ class WorkflowRun:
             self.held,
         )
 
-    def _end(self, state: WorkflowState) -> None:
+    def _mark_ended(self, state: WorkflowState) -> None:
         """It has come to its end, at the time that is on disk: after a restart the same is told."""
         self._state, self._held = state, None
-        self._completed_at = datetime.fromtimestamp(self._ends, UTC) if self._ends is not None else None
+        self._completed_at = (
+            datetime.fromtimestamp(self._end_timestamp, UTC) if self._end_timestamp is not None else None
+        )
 
-    async def _ended(self) -> None:
+    async def _wait_until_ended(self) -> None:
         """Return when the run has come to its end, however long it is held."""
         while not self.is_complete:
-            await self._change()
+            await self._wait_for_change()
 
-    async def _change(self) -> None:
+    async def _wait_for_change(self) -> None:
         """Return when something about the run has changed that people wait for."""
         if self._engine.closed:
             raise RuntimeError(f"the session is closed; recover() goes on with run '{self._run_id}'")
-        self._engine.attend()
+        self._engine.bind_to_running_loop()
         watcher: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._watchers.append(watcher)
         try:
@@ -414,12 +427,12 @@ class WorkflowRun:
         )
 
 
-def below(gate: GateInfo, path: str) -> GateInfo:
+def gate_with_prefix(gate: GateInfo, path: str) -> GateInfo:
     """A child's gate as its parent shows it."""
     return replace(gate, path=path + gate.path)
 
 
-def observed(done: asyncio.Future[None]) -> None:
+def ignore_task_error(done: asyncio.Future[None]) -> None:
     """The run itself is held when an answer could not be written."""
     if not done.cancelled():
         done.exception()

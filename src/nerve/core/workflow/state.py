@@ -24,7 +24,7 @@ class WorkflowState(Enum):
     HELD = "held"
 
 
-FINAL = (WorkflowState.COMPLETED, WorkflowState.FAILED, WorkflowState.CANCELLED)
+FINAL_STATES = (WorkflowState.COMPLETED, WorkflowState.FAILED, WorkflowState.CANCELLED)
 """A tuple, since asking whether a state is in it is then a matter of identity and needs no hash."""
 
 

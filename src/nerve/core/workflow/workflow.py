@@ -10,22 +10,22 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from nerve.core.checks import a_function, a_mapping, a_name, a_node
+from nerve.core.json_codec import encode_json
 from nerve.core.limits import Limits
-from nerve.core.nodes.attempt import guarded
-from nerve.core.nodes.base import Names, Node, Role, policy_of, role_of
-from nerve.core.nodes.context import ExecutionContext, recovered
+from nerve.core.nodes.attempt import execute_safely
+from nerve.core.nodes.base import Node, NodeRegistry, Role, node_policy, node_role
+from nerve.core.nodes.context import ExecutionContext, apply_fallback
 from nerve.core.nodes.graph import Graph
-from nerve.core.nodes.inline import again
+from nerve.core.nodes.inline import run_with_retries
+from nerve.core.notation_table import NotationName
 from nerve.core.policy import NO_POLICY
-from nerve.core.result import CHILD_REJECTED, Result
-from nerve.core.runtime import Call
-from nerve.core.suggest import suggest
-from nerve.core.values import encode
-from nerve.core.workflow.context import WorkflowContext, value_of
+from nerve.core.result import CHILD_REJECTED_ERROR_TYPE, Result
+from nerve.core.runtime import NodeCall
+from nerve.core.suggest import did_you_mean_hint
+from nerve.core.validation import require_callable, require_mapping, require_name, require_node
+from nerve.core.workflow.context import WorkflowContext, result_value
 from nerve.core.workflow.state import WorkflowInfo, WorkflowState
 from nerve.errors import Rejected, WorkflowFailed
-from nerve.written import NotationName
 
 __all__ = ["Workflow", "WorkflowInfo", "WorkflowState"]
 
@@ -44,7 +44,7 @@ class Workflow(Node):
     def __init__(
         self,
         id: str,
-        session: Names,
+        session: NodeRegistry,
         fn: Callable[[WorkflowContext], Any] | None = None,
         description: str = "",
         metadata: Mapping[str, Any] | None = None,
@@ -57,28 +57,30 @@ class Workflow(Node):
         if (fn is None) == (body is None):
             raise ValueError(f"workflow '{id}' needs a function or a body, and not both")
         if fn is not None:
-            a_function(f"fn of workflow '{id}'", fn)
+            require_callable(f"fn of workflow '{id}'", fn)
         if body is not None:
-            a_node(f"body of workflow '{id}'", body)
-            if role_of(body) == "control" and policy_of(body).idle_timeout is not None:
+            require_node(f"body of workflow '{id}'", body)
+            if node_role(body) == "control" and node_policy(body).idle_timeout is not None:
                 raise ValueError(
                     f"'{id}' is the whole run, and that has no idle_timeout; give it a timeout,"
                     " or its steps an idle_timeout"
                 )
-        a_name("a workflow", id)
+        require_name("a workflow", id)
         self._fn, self._body = fn, body
         self._description = description or inspect.cleandoc(
             fn.__doc__ or "" if fn else getattr(body, "description", "")
         )
         self._metadata = dict(metadata or {})
-        self._declared = None if params is None else dict(a_mapping(f"params of workflow '{id}'", params))
+        self._declared_params = (
+            None if params is None else dict(require_mapping(f"params of workflow '{id}'", params))
+        )
         self._created_at = datetime.now(UTC)
         self._definition: tuple[str, str, str] | None = None
         self.limits = Limits.of(limits)
         super().__init__(id, session, **policy)
         self.name: str = id
 
-    def _register(self, id: str, session: Names) -> None:
+    def _register(self, id: str, session: NodeRegistry) -> None:
         if self._body is None or session.graphs.get(id) is not self._body or id in session.workflows:
             session.validate_unique_id(id, "workflow")
         session.workflows[id] = self
@@ -134,15 +136,15 @@ class Workflow(Node):
 
     def check_params(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """The parameters of a run with declared defaults; ValueError for one that is not declared."""
-        if self._declared is None:
+        if self._declared_params is None:
             return dict(params)
-        if unknown := [name for name in params if name not in self._declared]:
-            known = ", ".join(self._declared) or "none"
+        if unknown := [name for name in params if name not in self._declared_params]:
+            known = ", ".join(self._declared_params) or "none"
             raise ValueError(
                 f"workflow '{self.name}' has no parameter '{unknown[0]}'"
-                f"{suggest(unknown[0], self._declared) or '.'} It has: {known}"
+                f"{did_you_mean_hint(unknown[0], self._declared_params) or '.'} It has: {known}"
             )
-        return self._declared | dict(params)
+        return self._declared_params | dict(params)
 
     def check_names(self, known: Callable[[], Any]) -> None:
         """Raise ValueError for a name that a written workflow uses and nobody has."""
@@ -150,13 +152,13 @@ class Workflow(Node):
     def definition(self) -> tuple[str, str, str]:
         """Hash, source and canonical form, by which a run is pinned to what it was started from."""
         if self._definition is None:
-            source = source_of(self._fn or type(self._body))
-            named = self._fn or type(self._body)
-            canonical = encode(
+            source = source_text(self._fn or type(self._body))
+            body_object = self._fn or type(self._body)
+            canonical = encode_json(
                 {
                     "kind": self.kind,
-                    "module": getattr(named, "__module__", ""),
-                    "name": getattr(named, "__qualname__", repr(named)),
+                    "module": getattr(body_object, "__module__", ""),
+                    "name": getattr(body_object, "__qualname__", repr(body_object)),
                     "steps": self.steps,
                     "source": sha256(source.encode()).hexdigest(),
                 },
@@ -165,17 +167,17 @@ class Workflow(Node):
             self._definition = sha256(canonical.encode()).hexdigest(), source, canonical
         return self._definition
 
-    async def drive(self, context: WorkflowContext) -> Any:
+    async def run_body(self, context: WorkflowContext) -> Any:
         """Run the body and return its value; a failed node tree is a failed run."""
         if self._fn is not None:
             outcome = self._fn(context)
             return await outcome if inspect.isawaitable(outcome) else outcome
         assert self._body is not None
-        if role_of(self._body) == "leaf":
+        if node_role(self._body) == "leaf":
             result = await context.execution.call(self._body, context.input)
         else:
-            result = await tree(self._body, context.execution)
-        return value_of(result, context.run_id)
+            result = await execute_tree(self._body, context.execution)
+        return result_value(result, context.run_id)
 
     async def execute(
         self, context: Any = None, params: Mapping[str, Any] | None = None, *, input: Any = None
@@ -186,36 +188,40 @@ class Workflow(Node):
                 raise TypeError(f"workflow '{self.name}' is executed with one input, not with two")
             context = input
         if not isinstance(context, ExecutionContext):
-            return await self._direct(ExecutionContext(self.session, context), dict(params or {}))
+            return await self._execute_in_memory(ExecutionContext(self.session, context), dict(params or {}))
         try:
-            return Result.ok(await self._direct(context, {}))
+            return Result.ok(await self._execute_in_memory(context, {}))
         except Rejected as error:
-            return Result.failed(error.reason, CHILD_REJECTED)
+            return Result.failed(error.reason, CHILD_REJECTED_ERROR_TYPE)
 
-    async def _direct(self, context: ExecutionContext, params: dict[str, Any]) -> Any:
+    async def _execute_in_memory(self, context: ExecutionContext, params: dict[str, Any]) -> Any:
         """The value of the body, without a run of its own."""
-        if (refusal := refused(self.name, context._lineage, self.limits.depth)) is not None:
+        if (refusal := recursion_error(self.name, context._lineage, self.limits.depth)) is not None:
             raise WorkflowFailed("", refusal.error, refusal.error_type)
-        inner = context.inside(self.name, params)
-        return await self.drive(WorkflowContext(self.session, context.input, params, execution=inner))
+        inner = context.in_workflow(self.name, params)
+        return await self.run_body(WorkflowContext(self.session, context.input, params, execution=inner))
 
     def __repr__(self) -> str:
         return f"Workflow(id='{self.id}')"
 
 
-async def tree(body: Node, context: ExecutionContext) -> Result:
+async def execute_tree(body: Node, context: ExecutionContext) -> Result:
     """Execute a control node that is the whole run: it has no record of its own, but its policy holds."""
-    policy = policy_of(body)
+    policy = node_policy(body)
     if policy is NO_POLICY:
         result: Result = await body.execute(context)
         return result
-    call = Call(context.path, body, body.id or "", context.input, policy, False, context)
-    return await recovered(
-        context, await again(context, policy, lambda _: guarded(body, context), context.aside), call
+    call = NodeCall(context.path, body, body.id or "", context.input, policy, False, context)
+    return await apply_fallback(
+        context,
+        await run_with_retries(
+            context, policy, lambda _: execute_safely(body, context), context.next_sibling_path
+        ),
+        call,
     )
 
 
-def refused(name: str, lineage: Sequence[str], depth: int) -> Result | None:
+def recursion_error(name: str, lineage: Sequence[str], depth: int) -> Result | None:
     """Why a workflow cannot be called by those that are called around it, the outermost first."""
     if name in lineage:
         circle = " -> ".join([*lineage, name])
@@ -227,7 +233,7 @@ def refused(name: str, lineage: Sequence[str], depth: int) -> Result | None:
     return None
 
 
-def source_of(thing: Any) -> str:
+def source_text(thing: Any) -> str:
     try:
         return textwrap.dedent(inspect.getsource(thing))
     except (OSError, TypeError):

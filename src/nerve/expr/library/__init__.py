@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from nerve.expr.library.arrays import ARRAY, ARRAYS
-from nerve.expr.library.json_text import JSON
-from nerve.expr.library.maths import MATH
-from nerve.expr.library.objects import OBJECT
-from nerve.expr.library.scalars import BOOLEANS, CONSTANTS, NUMBERS, SCALAR
-from nerve.expr.library.strings import STRINGS
-from nerve.expr.library.table import Entry
+from nerve.expr.library.arrays import ARRAY_FUNCTIONS, ARRAY_METHODS
+from nerve.expr.library.json_functions import JSON_FUNCTIONS
+from nerve.expr.library.math_functions import MATH_FUNCTIONS
+from nerve.expr.library.objects import OBJECT_FUNCTIONS
+from nerve.expr.library.scalars import BOOLEAN_METHODS, CONSTANTS, NUMBER_METHODS, SCALAR_FUNCTIONS
+from nerve.expr.library.strings import STRING_METHODS
+from nerve.expr.library.table import LibraryFunction
 from nerve.expr.values import Kind
 
-METHODS_OF: dict[Kind, dict[str, Entry]] = {
-    "string": STRINGS,
-    "array": ARRAYS,
-    "number": NUMBERS,
-    "boolean": BOOLEANS,
+METHODS_BY_KIND: dict[Kind, dict[str, LibraryFunction]] = {
+    "string": STRING_METHODS,
+    "array": ARRAY_METHODS,
+    "number": NUMBER_METHODS,
+    "boolean": BOOLEAN_METHODS,
     "object": {},
 }
-METHODS: dict[str, Entry] = {**BOOLEANS, **NUMBERS, **STRINGS, **ARRAYS}
+METHODS: dict[str, LibraryFunction] = {**BOOLEAN_METHODS, **NUMBER_METHODS, **STRING_METHODS, **ARRAY_METHODS}
 """Every method's name; where several kinds have it, none of them takes an arrow function."""
 
-FUNCTIONS: dict[str, Entry] = {**SCALAR, **ARRAY, **OBJECT, **MATH, **JSON}
+FUNCTIONS: dict[str, LibraryFunction] = {
+    **SCALAR_FUNCTIONS,
+    **ARRAY_FUNCTIONS,
+    **OBJECT_FUNCTIONS,
+    **MATH_FUNCTIONS,
+    **JSON_FUNCTIONS,
+}
 NAMESPACES = frozenset(name.split(".")[0] for name in [*FUNCTIONS, *CONSTANTS] if "." in name)
 
-__all__ = ["CONSTANTS", "FUNCTIONS", "METHODS", "METHODS_OF", "NAMESPACES", "Entry"]
+__all__ = ["CONSTANTS", "FUNCTIONS", "METHODS", "METHODS_BY_KIND", "NAMESPACES", "LibraryFunction"]

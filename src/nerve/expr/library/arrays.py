@@ -5,229 +5,249 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from nerve.expr import convert
-from nerve.expr.access import iterated, relative
-from nerve.expr.convert import elements, same_value, strict_equal, to_integer, to_number, to_string
-from nerve.expr.errors import Refused
+from nerve.expr import coercion
+from nerve.expr.coercion import array_elements, same_value, strict_equal, to_integer, to_number, to_string
+from nerve.expr.errors import EvaluationRefused
 from nerve.expr.frame import Frame
-from nerve.expr.library.sorting import in_order
-from nerve.expr.library.table import Callback, functions, methods
-from nerve.expr.values import UNDEFINED, Array, Value, admit, described, kind_of, truthy
+from nerve.expr.library.sorting import sort_values
+from nerve.expr.library.table import Callback, new_function_table, new_method_table
+from nerve.expr.property_access import clamp_index, spread_elements
+from nerve.expr.values import (
+    UNDEFINED,
+    ArrayValue,
+    Value,
+    describe_kind,
+    is_truthy,
+    value_from_host,
+    value_kind,
+)
 
-ARRAYS = methods()
-ARRAY = functions()
+ARRAY_METHODS = new_method_table()
+ARRAY_FUNCTIONS = new_function_table()
 
 
-@ARRAYS.add("at")
-def at(frame: Frame, array: list[Value], index: Value = UNDEFINED) -> Value:
-    place = to_integer(frame, index)
-    place = place + len(array) if place < 0 else place
-    return admit(array[int(place)]) if 0 <= place < len(array) else UNDEFINED
+@ARRAY_METHODS.add("at")
+def array_at(frame: Frame, array: list[Value], index: Value = UNDEFINED) -> Value:
+    position = to_integer(frame, index)
+    position = position + len(array) if position < 0 else position
+    return value_from_host(array[int(position)]) if 0 <= position < len(array) else UNDEFINED
 
 
-@ARRAYS.add("concat")
-def concat(frame: Frame, array: list[Value], *others: Value) -> Array:
-    frame.make_items(len(array))
-    found = Array(elements(frame, array))
+@ARRAY_METHODS.add("concat")
+def array_concat(frame: Frame, array: list[Value], *others: Value) -> ArrayValue:
+    frame.charge_items(len(array))
+    result = ArrayValue(array_elements(frame, array))
     for other in others:
-        added = elements(frame, other) if kind_of(other) == "array" else [other]
-        frame.make_items(len(found) + len(added))
-        found += added
-    return found
+        added = array_elements(frame, other) if value_kind(other) == "array" else [other]
+        frame.charge_items(len(result) + len(added))
+        result += added
+    return result
 
 
-@ARRAYS.add("every", callback=0)
-def every(frame: Frame, array: list[Value], test: Callback) -> bool:
-    return all(truthy(test(item, index, array)) for index, item in enumerate(elements(frame, array)))
+@ARRAY_METHODS.add("every", callback=0)
+def array_every(frame: Frame, array: list[Value], test: Callback) -> bool:
+    return all(is_truthy(test(item, index, array)) for index, item in enumerate(array_elements(frame, array)))
 
 
-@ARRAYS.add("filter", callback=0)
-def filter_(frame: Frame, array: list[Value], test: Callback) -> Array:
-    values = elements(frame, array)
-    frame.make_items(len(values))
-    return Array(item for index, item in enumerate(values) if truthy(test(item, index, array)))
+@ARRAY_METHODS.add("filter", callback=0)
+def array_filter(frame: Frame, array: list[Value], test: Callback) -> ArrayValue:
+    values = array_elements(frame, array)
+    frame.charge_items(len(values))
+    return ArrayValue(item for index, item in enumerate(values) if is_truthy(test(item, index, array)))
 
 
-def matches(frame: Frame, array: list[Value], test: Callback, backwards: bool) -> Iterator[tuple[int, Value]]:
+def find_matches(
+    frame: Frame, array: list[Value], test: Callback, backwards: bool
+) -> Iterator[tuple[int, Value]]:
     """The places that fulfil a test, from one end or the other."""
-    values = elements(frame, array)
+    values = array_elements(frame, array)
     for index in reversed(range(len(values))) if backwards else range(len(values)):
-        if truthy(test(values[index], index, array)):
+        if is_truthy(test(values[index], index, array)):
             yield index, values[index]
 
 
-@ARRAYS.add("find", callback=0)
-def find(frame: Frame, array: list[Value], test: Callback) -> Value:
-    return next(matches(frame, array, test, False), (-1, UNDEFINED))[1]
+@ARRAY_METHODS.add("find", callback=0)
+def array_find(frame: Frame, array: list[Value], test: Callback) -> Value:
+    return next(find_matches(frame, array, test, False), (-1, UNDEFINED))[1]
 
 
-@ARRAYS.add("findIndex", callback=0)
-def find_index(frame: Frame, array: list[Value], test: Callback) -> int:
-    return next(matches(frame, array, test, False), (-1, UNDEFINED))[0]
+@ARRAY_METHODS.add("findIndex", callback=0)
+def array_find_index(frame: Frame, array: list[Value], test: Callback) -> int:
+    return next(find_matches(frame, array, test, False), (-1, UNDEFINED))[0]
 
 
-@ARRAYS.add("findLast", callback=0)
-def find_last(frame: Frame, array: list[Value], test: Callback) -> Value:
-    return next(matches(frame, array, test, True), (-1, UNDEFINED))[1]
+@ARRAY_METHODS.add("findLast", callback=0)
+def array_find_last(frame: Frame, array: list[Value], test: Callback) -> Value:
+    return next(find_matches(frame, array, test, True), (-1, UNDEFINED))[1]
 
 
-@ARRAYS.add("findLastIndex", callback=0)
-def find_last_index(frame: Frame, array: list[Value], test: Callback) -> int:
-    return next(matches(frame, array, test, True), (-1, UNDEFINED))[0]
+@ARRAY_METHODS.add("findLastIndex", callback=0)
+def array_find_last_index(frame: Frame, array: list[Value], test: Callback) -> int:
+    return next(find_matches(frame, array, test, True), (-1, UNDEFINED))[0]
 
 
-@ARRAYS.add("flat")
-def flat(frame: Frame, array: list[Value], depth: Value = UNDEFINED) -> Array:
+@ARRAY_METHODS.add("flat")
+def array_flat(frame: Frame, array: list[Value], depth: Value = UNDEFINED) -> ArrayValue:
     levels = 1 if depth is UNDEFINED else to_integer(frame, depth)
-    found = Array()
-    flatten(frame, array, levels, found, 0)
-    return found
+    result = ArrayValue()
+    flatten_into(frame, array, levels, result, 0)
+    return result
 
 
-def flatten(frame: Frame, array: list[Value], levels: float, found: Array, depth: int) -> None:
-    frame.visit(depth)
-    for item in elements(frame, array):
-        if levels >= 1 and kind_of(item) == "array":
-            flatten(frame, item, levels - 1, found, depth + 1)
+def flatten_into(frame: Frame, array: list[Value], levels: float, result: ArrayValue, depth: int) -> None:
+    frame.charge_visit(depth)
+    for item in array_elements(frame, array):
+        if levels >= 1 and value_kind(item) == "array":
+            flatten_into(frame, item, levels - 1, result, depth + 1)
         else:
-            found.append(item)
+            result.append(item)
 
 
-@ARRAYS.add("flatMap", callback=0)
-def flat_map(frame: Frame, array: list[Value], change: Callback) -> Array:
-    return flat(frame, map_(frame, array, change))
+@ARRAY_METHODS.add("flatMap", callback=0)
+def array_flat_map(frame: Frame, array: list[Value], change: Callback) -> ArrayValue:
+    return array_flat(frame, array_map(frame, array, change))
 
 
-@ARRAYS.add("includes")
-def includes(frame: Frame, array: list[Value], search: Value = UNDEFINED, start: Value = UNDEFINED) -> bool:
-    values = elements(frame, array)[relative(to_integer(frame, start), len(array)) :]
+@ARRAY_METHODS.add("includes")
+def array_includes(
+    frame: Frame, array: list[Value], search: Value = UNDEFINED, start: Value = UNDEFINED
+) -> bool:
+    values = array_elements(frame, array)[clamp_index(to_integer(frame, start), len(array)) :]
     return any(same_value(frame, item, search) for item in values)
 
 
-@ARRAYS.add("indexOf")
-def index_of(frame: Frame, array: list[Value], search: Value = UNDEFINED, start: Value = UNDEFINED) -> int:
-    values = elements(frame, array)
-    places = range(relative(to_integer(frame, start), len(array)), len(values))
-    return next((place for place in places if strict_equal(frame, values[place], search)), -1)
+@ARRAY_METHODS.add("indexOf")
+def array_index_of(
+    frame: Frame, array: list[Value], search: Value = UNDEFINED, start: Value = UNDEFINED
+) -> int:
+    values = array_elements(frame, array)
+    positions = range(clamp_index(to_integer(frame, start), len(array)), len(values))
+    return next((position for position in positions if strict_equal(frame, values[position], search)), -1)
 
 
-@ARRAYS.add("join")
-def join(frame: Frame, array: list[Value], separator: Value = UNDEFINED) -> str:
+@ARRAY_METHODS.add("join")
+def array_join(frame: Frame, array: list[Value], separator: Value = UNDEFINED) -> str:
     between = "," if separator is UNDEFINED else to_string(frame, separator)
-    return convert.joined(frame, elements(frame, array), between)
+    return coercion.join_elements(frame, array_elements(frame, array), between)
 
 
-@ARRAYS.add("lastIndexOf")
-def last_index_of(frame: Frame, array: list[Value], search: Value = UNDEFINED, *start: Value) -> int:
-    values = elements(frame, array)
+@ARRAY_METHODS.add("lastIndexOf")
+def array_last_index_of(frame: Frame, array: list[Value], search: Value = UNDEFINED, *start: Value) -> int:
+    values = array_elements(frame, array)
     last = to_integer(frame, start[0]) if start else len(values) - 1
     last = len(values) + last if last < 0 else min(last, len(values) - 1)
-    places = range(int(max(last, -1)), -1, -1)
-    return next((place for place in places if strict_equal(frame, values[place], search)), -1)
+    positions = range(int(max(last, -1)), -1, -1)
+    return next((position for position in positions if strict_equal(frame, values[position], search)), -1)
 
 
-@ARRAYS.add("map", callback=0)
-def map_(frame: Frame, array: list[Value], change: Callback) -> Array:
-    values = elements(frame, array)
-    frame.make_items(len(values))
-    return Array([change(item, index, array) for index, item in enumerate(values)])
+@ARRAY_METHODS.add("map", callback=0)
+def array_map(frame: Frame, array: list[Value], change: Callback) -> ArrayValue:
+    values = array_elements(frame, array)
+    frame.charge_items(len(values))
+    return ArrayValue([change(item, index, array) for index, item in enumerate(values)])
 
 
-@ARRAYS.add("reduce", callback=0)
-def reduce(frame: Frame, array: list[Value], step: Callback, *start: Value) -> Value:
-    return folded(array, list(enumerate(elements(frame, array))), step, start)
+@ARRAY_METHODS.add("reduce", callback=0)
+def array_reduce(frame: Frame, array: list[Value], step: Callback, *start: Value) -> Value:
+    return fold_items(array, list(enumerate(array_elements(frame, array))), step, start)
 
 
-@ARRAYS.add("reduceRight", callback=0)
-def reduce_right(frame: Frame, array: list[Value], step: Callback, *start: Value) -> Value:
-    return folded(array, list(enumerate(elements(frame, array)))[::-1], step, start)
+@ARRAY_METHODS.add("reduceRight", callback=0)
+def array_reduce_right(frame: Frame, array: list[Value], step: Callback, *start: Value) -> Value:
+    return fold_items(array, list(enumerate(array_elements(frame, array)))[::-1], step, start)
 
 
-def folded(
+def fold_items(
     array: list[Value], items: list[tuple[int, Value]], step: Callback, start: tuple[Value, ...]
 ) -> Value:
     if not start and not items:
-        raise Refused("`reduce` of an empty array needs a value to begin with")
+        raise EvaluationRefused("`reduce` of an empty array needs a value to begin with")
     total = start[0] if start else items[0][1]
     for index, item in items[not start :]:
         total = step(total, item, index, array)
     return total
 
 
-@ARRAYS.add("reverse")
-@ARRAYS.add("toReversed")
-def to_reversed(frame: Frame, array: list[Value]) -> Array:
-    frame.make_items(len(array))
-    return Array(reversed(elements(frame, array)))
+@ARRAY_METHODS.add("reverse")
+@ARRAY_METHODS.add("toReversed")
+def array_to_reversed(frame: Frame, array: list[Value]) -> ArrayValue:
+    frame.charge_items(len(array))
+    return ArrayValue(reversed(array_elements(frame, array)))
 
 
-@ARRAYS.add("slice")
-def slice_(frame: Frame, array: list[Value], start: Value = UNDEFINED, end: Value = UNDEFINED) -> Array:
-    first = relative(to_integer(frame, start), len(array))
-    last = len(array) if end is UNDEFINED else relative(to_integer(frame, end), len(array))
-    frame.make_items(max(0, last - first))
-    return Array(elements(frame, array[first:last]))
+@ARRAY_METHODS.add("slice")
+def array_slice(
+    frame: Frame, array: list[Value], start: Value = UNDEFINED, end: Value = UNDEFINED
+) -> ArrayValue:
+    first = clamp_index(to_integer(frame, start), len(array))
+    last = len(array) if end is UNDEFINED else clamp_index(to_integer(frame, end), len(array))
+    frame.charge_items(max(0, last - first))
+    return ArrayValue(array_elements(frame, array[first:last]))
 
 
-@ARRAYS.add("some", callback=0)
-def some(frame: Frame, array: list[Value], test: Callback) -> bool:
-    return any(truthy(test(item, index, array)) for index, item in enumerate(elements(frame, array)))
+@ARRAY_METHODS.add("some", callback=0)
+def array_some(frame: Frame, array: list[Value], test: Callback) -> bool:
+    return any(is_truthy(test(item, index, array)) for index, item in enumerate(array_elements(frame, array)))
 
 
-@ARRAYS.add("sort", callback=0)
-@ARRAYS.add("toSorted", callback=0)
-def to_sorted(frame: Frame, array: list[Value], compare: Callback | None = None) -> Array:
-    frame.make_items(len(array))
-    return Array(in_order(frame, elements(frame, array), compare))
+@ARRAY_METHODS.add("sort", callback=0)
+@ARRAY_METHODS.add("toSorted", callback=0)
+def array_to_sorted(frame: Frame, array: list[Value], compare: Callback | None = None) -> ArrayValue:
+    frame.charge_items(len(array))
+    return ArrayValue(sort_values(frame, array_elements(frame, array), compare))
 
 
-@ARRAYS.add("toString")
-def to_text(frame: Frame, array: list[Value]) -> str:
+@ARRAY_METHODS.add("toString")
+def array_to_string(frame: Frame, array: list[Value]) -> str:
     return to_string(frame, array)
 
 
-@ARRAYS.add("with")
-def with_(frame: Frame, array: list[Value], index: Value = UNDEFINED, value: Value = UNDEFINED) -> Array:
-    place = to_integer(frame, index)
-    place = place + len(array) if place < 0 else place
-    if not 0 <= place < len(array):
-        raise Refused(f"there is no element {index} in an array of {len(array)}")
-    frame.make_items(len(array))
-    found = Array(elements(frame, array))
-    found[int(place)] = value
-    return found
+@ARRAY_METHODS.add("with")
+def array_with(
+    frame: Frame, array: list[Value], index: Value = UNDEFINED, value: Value = UNDEFINED
+) -> ArrayValue:
+    position = to_integer(frame, index)
+    position = position + len(array) if position < 0 else position
+    if not 0 <= position < len(array):
+        raise EvaluationRefused(f"there is no element {index} in an array of {len(array)}")
+    frame.charge_items(len(array))
+    result = ArrayValue(array_elements(frame, array))
+    result[int(position)] = value
+    return result
 
 
-@ARRAY.add("Array.from", callback=1)
-def array_from(frame: Frame, source: Value = UNDEFINED, change: Callback | None = None) -> Array:
-    values = array_like(frame, source)
-    frame.make_items(len(values))
+@ARRAY_FUNCTIONS.add("Array.from", callback=1)
+def array_from(frame: Frame, source: Value = UNDEFINED, change: Callback | None = None) -> ArrayValue:
+    values = array_like_elements(frame, source)
+    frame.charge_items(len(values))
     if change is None:
-        return Array(values)
-    return Array([change(item, index) for index, item in enumerate(values)])
+        return ArrayValue(values)
+    return ArrayValue([change(item, index) for index, item in enumerate(values)])
 
 
-def array_like(frame: Frame, source: Value) -> list[Value]:
+def array_like_elements(frame: Frame, source: Value) -> list[Value]:
     """The elements of an array or string, or those of an object with a `length`."""
-    kind = kind_of(source)
+    kind = value_kind(source)
     if kind in ("array", "string"):
-        return iterated(frame, source)
+        return spread_elements(frame, source)
     if kind in ("null", "undefined"):
-        raise Refused(f"`Array.from` cannot read {described(source)}")
+        raise EvaluationRefused(f"`Array.from` cannot read {describe_kind(source)}")
     if kind != "object" or "length" not in source:
         return []
-    length = to_number(frame, admit(source["length"]))
+    length = to_number(frame, value_from_host(source["length"]))
     count = 0 if not length > 0 else 2**53 if math.isinf(length) else int(length)
-    frame.make_items(count)
-    return [admit(source[str(index)]) if str(index) in source else UNDEFINED for index in range(count)]
+    frame.charge_items(count)
+    return [
+        value_from_host(source[str(index)]) if str(index) in source else UNDEFINED for index in range(count)
+    ]
 
 
-@ARRAY.add("Array.isArray")
+@ARRAY_FUNCTIONS.add("Array.isArray")
 def is_array(frame: Frame, value: Value = UNDEFINED) -> bool:
-    return kind_of(value) == "array"
+    return value_kind(value) == "array"
 
 
-@ARRAY.add("Array.of")
-def array_of(frame: Frame, *values: Value) -> Array:
-    frame.make_items(len(values))
-    return Array(values)
+@ARRAY_FUNCTIONS.add("Array.of")
+def array_of(frame: Frame, *values: Value) -> ArrayValue:
+    frame.charge_items(len(values))
+    return ArrayValue(values)

@@ -8,140 +8,140 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 from urllib.parse import quote
 
 from nerve.expr import numbers, utf16
-from nerve.expr.convert import to_integer, to_number, to_string
-from nerve.expr.errors import Refused
+from nerve.expr.coercion import to_integer, to_number, to_string
+from nerve.expr.errors import EvaluationRefused
 from nerve.expr.frame import Frame
-from nerve.expr.library.table import functions, methods
-from nerve.expr.numbers import NAN, Number, settled
-from nerve.expr.values import LARGEST, UNDEFINED, Value, truthy
+from nerve.expr.library.table import new_function_table, new_method_table
+from nerve.expr.numbers import NAN, Number, int_if_safe
+from nerve.expr.values import MAX_EXACT_INTEGER, UNDEFINED, Value, is_truthy
 
-NUMBERS = methods()
-BOOLEANS = methods()
-SCALAR = functions()
+NUMBER_METHODS = new_method_table()
+BOOLEAN_METHODS = new_method_table()
+SCALAR_FUNCTIONS = new_function_table()
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
-EXACT = Context(prec=500, rounding=ROUND_HALF_UP)
+EXACT_DECIMAL_CONTEXT = Context(prec=500, rounding=ROUND_HALF_UP)
 FLOAT_PREFIX = re.compile(r"[+-]?(?:Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)", re.ASCII)
-UNESCAPED = "-_.!~*'()"
+URI_UNESCAPED_CHARS = "-_.!~*'()"
 CONSTANTS: dict[str, Number] = {
     "Number.EPSILON": 2.0**-52,
-    "Number.MAX_SAFE_INTEGER": LARGEST - 1,
-    "Number.MIN_SAFE_INTEGER": 1 - LARGEST,
+    "Number.MAX_SAFE_INTEGER": MAX_EXACT_INTEGER - 1,
+    "Number.MIN_SAFE_INTEGER": 1 - MAX_EXACT_INTEGER,
     "Math.E": math.e,
     "Math.PI": math.pi,
 }
 
 
-@NUMBERS.add("toFixed")
-def to_fixed(frame: Frame, number: Number, digits: Value = UNDEFINED) -> str:
+@NUMBER_METHODS.add("toFixed")
+def number_to_fixed(frame: Frame, number: Number, digits: Value = UNDEFINED) -> str:
     places = to_integer(frame, digits)
     if not 0 <= places <= 100:
-        raise Refused("`toFixed` takes 0 to 100 digits")
+        raise EvaluationRefused("`toFixed` takes 0 to 100 digits")
     if not abs(number) < 1e21:
-        return numbers.written(number)
-    frame.make_text(200)
-    rounded = EXACT.quantize(Decimal(abs(number)), Decimal(1).scaleb(-int(places)))
+        return numbers.number_to_text(number)
+    frame.charge_text(200)
+    rounded = EXACT_DECIMAL_CONTEXT.quantize(Decimal(abs(number)), Decimal(1).scaleb(-int(places)))
     return f"{'-' if number < 0 else ''}{rounded:f}"
 
 
-@NUMBERS.add("toString")
-def number_text(frame: Frame, number: Number, radix: Value = UNDEFINED) -> str:
+@NUMBER_METHODS.add("toString")
+def number_to_string(frame: Frame, number: Number, radix: Value = UNDEFINED) -> str:
     base = 10 if radix is UNDEFINED else to_integer(frame, radix)
     if not 2 <= base <= 36:
-        raise Refused("`toString` takes a base from 2 to 36")
+        raise EvaluationRefused("`toString` takes a base from 2 to 36")
     if base == 10 or number != number or math.isinf(number):
-        return numbers.written(number)
-    if not float(number).is_integer() or abs(number) > LARGEST:
-        raise Refused("only integers up to 2^53 are written in another base than 10")
-    return in_base(int(number), int(base))
+        return numbers.number_to_text(number)
+    if not float(number).is_integer() or abs(number) > MAX_EXACT_INTEGER:
+        raise EvaluationRefused("only integers up to 2^53 are written in another base than 10")
+    return format_in_base(int(number), int(base))
 
 
-def in_base(number: int, base: int) -> str:
-    rest, found = abs(number), ""
-    while rest or not found:
+def format_in_base(number: int, base: int) -> str:
+    rest, digits = abs(number), ""
+    while rest or not digits:
         rest, digit = divmod(rest, base)
-        found = DIGITS[digit] + found
-    return f"{'-' if number < 0 else ''}{found}"
+        digits = DIGITS[digit] + digits
+    return f"{'-' if number < 0 else ''}{digits}"
 
 
-@BOOLEANS.add("toString")
-def boolean_text(frame: Frame, value: bool) -> str:
+@BOOLEAN_METHODS.add("toString")
+def boolean_to_string(frame: Frame, value: bool) -> str:
     return "true" if value else "false"
 
 
-@SCALAR.add("Boolean")
-def boolean(frame: Frame, value: Value = UNDEFINED) -> bool:
-    return truthy(value)
+@SCALAR_FUNCTIONS.add("Boolean")
+def convert_to_boolean(frame: Frame, value: Value = UNDEFINED) -> bool:
+    return is_truthy(value)
 
 
-@SCALAR.add("Number")
-def number(frame: Frame, *value: Value) -> Number:
+@SCALAR_FUNCTIONS.add("Number")
+def convert_to_number(frame: Frame, *value: Value) -> Number:
     return to_number(frame, value[0]) if value else 0
 
 
-@SCALAR.add("String")
-def string(frame: Frame, *value: Value) -> str:
+@SCALAR_FUNCTIONS.add("String")
+def convert_to_string(frame: Frame, *value: Value) -> str:
     return to_string(frame, value[0]) if value else ""
 
 
-@SCALAR.add("isFinite")
+@SCALAR_FUNCTIONS.add("isFinite")
 def is_finite(frame: Frame, value: Value = UNDEFINED) -> bool:
     return math.isfinite(to_number(frame, value))
 
 
-@SCALAR.add("isNaN")
+@SCALAR_FUNCTIONS.add("isNaN")
 def is_nan(frame: Frame, value: Value = UNDEFINED) -> bool:
     return math.isnan(to_number(frame, value))
 
 
-@SCALAR.add("Number.isFinite")
+@SCALAR_FUNCTIONS.add("Number.isFinite")
 def is_finite_number(frame: Frame, value: Value = UNDEFINED) -> bool:
     return type(value) in (int, float) and math.isfinite(value)
 
 
-@SCALAR.add("Number.isInteger")
+@SCALAR_FUNCTIONS.add("Number.isInteger")
 def is_integer(frame: Frame, value: Value = UNDEFINED) -> bool:
     return type(value) is int or (type(value) is float and value.is_integer())
 
 
-@SCALAR.add("Number.isNaN")
+@SCALAR_FUNCTIONS.add("Number.isNaN")
 def is_nan_number(frame: Frame, value: Value = UNDEFINED) -> bool:
     return type(value) is float and math.isnan(value)
 
 
-@SCALAR.add("Number.isSafeInteger")
+@SCALAR_FUNCTIONS.add("Number.isSafeInteger")
 def is_safe_integer(frame: Frame, value: Value = UNDEFINED) -> bool:
-    return is_integer(frame, value) and abs(value) < LARGEST
+    return is_integer(frame, value) and abs(value) < MAX_EXACT_INTEGER
 
 
-@SCALAR.add("Number.parseFloat")
-@SCALAR.add("parseFloat")
+@SCALAR_FUNCTIONS.add("Number.parseFloat")
+@SCALAR_FUNCTIONS.add("parseFloat")
 def parse_float(frame: Frame, value: Value = UNDEFINED) -> Number:
     text = to_string(frame, value)
-    frame.make_text(len(text))
-    found = FLOAT_PREFIX.match(text.lstrip(numbers.SPACE))
-    return settled(float(found[0])) if found else NAN
+    frame.charge_text(len(text))
+    match = FLOAT_PREFIX.match(text.lstrip(numbers.WHITESPACE_CHARS))
+    return int_if_safe(float(match[0])) if match else NAN
 
 
-@SCALAR.add("Number.parseInt")
-@SCALAR.add("parseInt")
+@SCALAR_FUNCTIONS.add("Number.parseInt")
+@SCALAR_FUNCTIONS.add("parseInt")
 def parse_int(frame: Frame, value: Value = UNDEFINED, radix: Value = UNDEFINED) -> Number:
     text = to_string(frame, value)
-    frame.make_text(len(text))
-    text = text.strip(numbers.SPACE)
+    frame.charge_text(len(text))
+    text = text.strip(numbers.WHITESPACE_CHARS)
     sign = -1.0 if text[:1] == "-" else 1.0
     text = text[text[:1] in ("-", "+") and text != "" :]
-    base = wrapped(to_number(frame, radix))
+    base = to_int32(to_number(frame, radix))
     if base in (0, 16) and text[:2].lower() == "0x":
         text, base = text[2:], 16
     base = base or 10
     if not 2 <= base <= 36:
         return NAN
-    found = re.match(f"[{DIGITS[:base]}]*", text, re.IGNORECASE | re.ASCII)
-    digits = found[0] if found else ""
-    return settled(sign * magnitude(digits, base)) if digits else NAN
+    match = re.match(f"[{DIGITS[:base]}]*", text, re.IGNORECASE | re.ASCII)
+    digits = match[0] if match else ""
+    return int_if_safe(sign * parse_magnitude(digits, base)) if digits else NAN
 
 
-def wrapped(value: Number) -> int:
+def to_int32(value: Number) -> int:
     """A number as a signed integer of 32 bits."""
     if not math.isfinite(value):
         return 0
@@ -149,17 +149,17 @@ def wrapped(value: Number) -> int:
     return rest - 2**32 if rest >= 2**31 else rest
 
 
-def magnitude(digits: str, base: int) -> float:
+def parse_magnitude(digits: str, base: int) -> float:
     if base == 10:
         return float(digits)
-    found = int(digits, base) if len(digits) < 1_000 else 2**1024
-    if found > LARGEST:
-        raise Refused("a number beyond 2^53 in another base than 10")
-    return float(found)
+    number = int(digits, base) if len(digits) < 1_000 else 2**1024
+    if number > MAX_EXACT_INTEGER:
+        raise EvaluationRefused("a number beyond 2^53 in another base than 10")
+    return float(number)
 
 
-@SCALAR.add("encodeURIComponent")
+@SCALAR_FUNCTIONS.add("encodeURIComponent")
 def encode_uri_component(frame: Frame, value: Value = UNDEFINED) -> str:
     text = to_string(frame, value)
-    frame.make_text(9 * len(text))
-    return quote(utf16.checked(text), safe=UNESCAPED)
+    frame.charge_text(9 * len(text))
+    return quote(utf16.require_whole_characters(text), safe=URI_UNESCAPED_CHARS)

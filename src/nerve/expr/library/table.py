@@ -10,46 +10,46 @@ from nerve.expr.values import Value
 
 Run = TypeVar("Run", bound=Callable[..., Value])
 Callback = Callable[..., Value]
-VARIADIC = 0x04
+VARIADIC_CODE_FLAG = 0x04
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LibraryFunction:
     """A method or function: how many arguments it takes, and which of them is an arrow function."""
 
     name: str
     run: Callable[..., Value]
-    required: int
-    most: int | None
-    callback: int | None
+    required_arguments: int
+    max_arguments: int | None
+    callback_position: int | None
 
 
-class Table(dict[str, Entry]):
+class FunctionTable(dict[str, LibraryFunction]):
     """The methods of one kind of value, or the functions of one namespace."""
 
-    def __init__(self, leading: int) -> None:
+    def __init__(self, leading_parameters: int) -> None:
         super().__init__()
-        self.leading = leading
+        self.leading_parameters = leading_parameters
 
     def add(self, name: str, callback: int | None = None) -> Callable[[Run], Run]:
         """Register a function under its JavaScript name; `callback` is the place of its arrow function."""
 
         def registered(run: Run) -> Run:
             code = run.__code__
-            count = code.co_argcount - self.leading
-            required = count - len(run.__defaults__ or ())
-            most = None if code.co_flags & VARIADIC else count
-            self[name] = Entry(name, run, required, most, callback)
+            count = code.co_argcount - self.leading_parameters
+            required_arguments = count - len(run.__defaults__ or ())
+            max_arguments = None if code.co_flags & VARIADIC_CODE_FLAG else count
+            self[name] = LibraryFunction(name, run, required_arguments, max_arguments, callback)
             return run
 
         return registered
 
 
-def methods() -> Table:
+def new_method_table() -> FunctionTable:
     """A table of functions that take the frame and the value before their arguments."""
-    return Table(leading=2)
+    return FunctionTable(leading_parameters=2)
 
 
-def functions() -> Table:
+def new_function_table() -> FunctionTable:
     """A table of functions that take the frame before their arguments."""
-    return Table(leading=1)
+    return FunctionTable(leading_parameters=1)

@@ -9,11 +9,11 @@ from types import MappingProxyType
 from typing import Any
 
 
-def frozen(value: Any) -> Any:
+def freeze_json(value: Any) -> Any:
     """A copy of a JSON value that cannot be changed: mappings that are read only, and tuples."""
     if isinstance(value, Mapping):
-        return MappingProxyType({key: frozen(item) for key, item in value.items()})
-    return tuple(map(frozen, value)) if isinstance(value, list | tuple) else value
+        return MappingProxyType({key: freeze_json(item) for key, item in value.items()})
+    return tuple(map(freeze_json, value)) if isinstance(value, list | tuple) else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class StepResult:
     """Milliseconds."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "data", frozen(self.data))
+        object.__setattr__(self, "data", freeze_json(self.data))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class WorkflowContext:
     metadata: Metadata = Metadata()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "input", frozen(self.input))
+        object.__setattr__(self, "input", freeze_json(self.input))
 
     def add_result(self, step_id: str, result: StepResult) -> WorkflowContext:
         """With the result of a step, which is the current one now."""

@@ -2,84 +2,96 @@
 
 from __future__ import annotations
 
-from nerve.notations.json_steps.lower import CHILD, Group, workflow
-from nerve.notations.json_steps.shape import (
-    ADD,
-    WORKFLOW,
-    Step,
-    Told,
-    check_ids,
-    check_inputs,
-    fit,
-    shown,
-    steps_of,
-    unknown_key,
+from nerve.notations.json_steps.lowering import WORKFLOW_PREFIX, StepGroup, lower_workflow
+from nerve.notations.json_steps.parallel_grouping import group_parallel
+from nerve.notations.json_steps.step_schema import (
+    KEY_EXAMPLES,
+    WORKFLOW_SCHEMA,
+    StepDiagnostics,
+    StepSource,
+    check_source_step_ids,
+    check_step_inputs,
+    describe_json_value,
+    drop_invalid_keys,
+    parse_steps,
+    report_unknown_key,
 )
-from nerve.notations.json_steps.together import together
-from nerve.notations.json_text import read_json
-from nerve.spec.meant import meant
-from nerve.spec.source import Document, Map, Place, Problem, Unreadable
+from nerve.spec.key_suggestions import suggest_key
+from nerve.text.json_reader import parse_located_json
+from nerve.text.source import Document, InvalidDefinition, LocatedMap, Position, Problem
 
 NOTATION = "json"
-SHAPE = 'Write {"id": "a-name", "steps": [{…}]}.'
+WORKFLOW_SHAPE_FIX = 'Write {"id": "a-name", "steps": [{…}]}.'
 
 
 def read(text: str, file: str = "<text>") -> Document:
     """A workflow written in JSON; raises `Unreadable` with every problem and its place."""
-    source = read_json(text, file)
-    if not isinstance(source, Map):
-        place = getattr(source, "place", None)
-        message = f"a workflow is an object, not {shown(source)}"
-        raise Unreadable([Problem(file, place or Place(), message, SHAPE)])
+    source = parse_located_json(text, file)
+    if not isinstance(source, LocatedMap):
+        position = getattr(source, "position", None)
+        message = f"a workflow is an object, not {describe_json_value(source)}"
+        raise InvalidDefinition([Problem(file, position or Position(), message, WORKFLOW_SHAPE_FIX)])
     if "body" in source and "steps" in source:
-        message, at = "a workflow has either 'steps' or a 'body'", source.keys_at.get("body")
-        raise Unreadable([Problem(file, at or Place(), message, "Remove one of them.")])
+        message, at = "a workflow has either 'steps' or a 'body'", source.key_positions.get("body")
+        raise InvalidDefinition([Problem(file, at or Position(), message, "Remove one of them.")])
     if "body" in source:
         source.pop("$schema", None)
         return Document(source, NOTATION, file, text)
-    told = Told(file)
+    diagnostics = StepDiagnostics(file)
     if "steps" not in source:
-        raise Unreadable([no_workflow(source, told)])
-    return Document(dialect(source, told), NOTATION, file, text, told.notes, states="step")
+        raise InvalidDefinition([no_workflow_problem(source, diagnostics)])
+    return Document(
+        lower_dialect(source, diagnostics), NOTATION, file, text, diagnostics.notes, state_word="step"
+    )
 
 
-def no_workflow(source: Map, told: Told) -> Problem:
+def no_workflow_problem(source: LocatedMap, diagnostics: StepDiagnostics) -> Problem:
     """What is said of an object with neither steps nor a body: likely one of them is misspelt."""
     forms = ("steps", "body")
-    close = next((key for key in source if key not in WORKFLOW and meant(key, forms)), None)
+    close = next((key for key in source if key not in WORKFLOW_SCHEMA and suggest_key(key, forms)), None)
     if close is not None:
-        unknown_key(told, source, close, forms, "a workflow", "")
+        report_unknown_key(diagnostics, source, close, forms, "a workflow", "")
     else:
-        told.error(source.place, "this is no workflow: it has neither 'steps' nor a 'body'", SHAPE)
-    return told.problems[0]
+        diagnostics.add_problem(
+            source.position, "this is no workflow: it has neither 'steps' nor a 'body'", WORKFLOW_SHAPE_FIX
+        )
+    return diagnostics.problems[0]
 
 
-def check_agent(told: Told, step: Step) -> None:
+def check_agent_step(diagnostics: StepDiagnostics, step: StepSource) -> None:
     """What only agents have, and what only workflows have that are called as one."""
     name = step.get("agent") or ""
-    if name == CHILD:
-        told.error(step.at("agent"), f"'{CHILD}' names no workflow", f"Write {CHILD}<id>.")
-    if "params" in step.source and not name.startswith(CHILD):
+    if name == WORKFLOW_PREFIX:
+        diagnostics.add_problem(
+            step.position_of("agent"),
+            f"'{WORKFLOW_PREFIX}' names no workflow",
+            f"Write {WORKFLOW_PREFIX}<id>.",
+        )
+    if "params" in step.source and not name.startswith(WORKFLOW_PREFIX):
         message = f"'params' of step '{step.id}' are the inputs of a workflow, and '{name}' is an agent"
-        told.error(step.at("params"), message, f'Name steps with "input", or write {CHILD}<id>.')
-    if "output_schema" in step.source and name.startswith(CHILD):
+        diagnostics.add_problem(
+            step.position_of("params"), message, f'Name steps with "input", or write {WORKFLOW_PREFIX}<id>.'
+        )
+    if "output_schema" in step.source and name.startswith(WORKFLOW_PREFIX):
         message = f"'output_schema' of step '{step.id}' is for the answer of an agent, not of a workflow"
-        told.error(step.at("output_schema"), message, "Put it in the steps of that workflow.")
+        diagnostics.add_problem(
+            step.position_of("output_schema"), message, "Put it in the steps of that workflow."
+        )
 
 
-def dialect(source: Map, told: Told) -> Map:
+def lower_dialect(source: LocatedMap, diagnostics: StepDiagnostics) -> LocatedMap:
     """The spec of a workflow written as steps."""
-    source = fit(told, source, WORKFLOW, "a workflow")
-    if "id" not in source and "id" not in source.keys_at:
-        told.error(source.place, "the workflow has no 'id'", f"Add {ADD['id']}.")
-    steps = steps_of(told, source, "the workflow")
-    known = check_ids(told, steps)
-    check_inputs(told, known)
+    source = drop_invalid_keys(diagnostics, source, WORKFLOW_SCHEMA, "a workflow")
+    if "id" not in source and "id" not in source.key_positions:
+        diagnostics.add_problem(source.position, "the workflow has no 'id'", f"Add {KEY_EXAMPLES['id']}.")
+    steps = parse_steps(diagnostics, source, "the workflow")
+    known = check_source_step_ids(diagnostics, steps)
+    check_step_inputs(diagnostics, known)
     for step in known.values():
-        check_agent(told, step)
-    if told.problems:
-        raise Unreadable(sorted(told.problems))
-    units: list[Step | Group] = list(steps)
+        check_agent_step(diagnostics, step)
+    if diagnostics.problems:
+        raise InvalidDefinition(sorted(diagnostics.problems))
+    units: list[StepSource | StepGroup] = list(steps)
     if source.get("parallel"):
-        units = together(steps, known, told, source.values_at.get("parallel"))
-    return workflow(source, units, told)
+        units = group_parallel(steps, known, diagnostics, source.value_positions.get("parallel"))
+    return lower_workflow(source, units, diagnostics)

@@ -1,7 +1,7 @@
 """Lisp: state machines of roles, signals and prompts, and the spec itself as literals."""
 
 from nerve.notations.lisp.document import read
-from nerve.notations.lisp.literals import write
+from nerve.notations.lisp.full_form import write
 
 __all__ = ["BEGINNING", "read", "write"]
 

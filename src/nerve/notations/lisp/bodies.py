@@ -6,250 +6,281 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Final
 
-from nerve.notations.lisp.conditions import CONDITIONS, condition
-from nerve.notations.lisp.expressions import SPECIAL, expression
-from nerve.notations.lisp.program import Env, Names, Program, node, one, sequence
-from nerve.notations.lisp.shape import count_of, glimpse, items_of, parts, seconds_of, symbol_of
-from nerve.notations.lisp.steps import STEPS, VALUED, transform
-from nerve.notations.lisp.telling import Refused
-from nerve.notations.lisp.text import quoted
-from nerve.notations.sexpr import Form, Keyword, ListForm, Number, VectorForm
-from nerve.spec.source import Map, Place, Seq
+from nerve.notations.lisp.compile_context import Env, LispProgram, Names, join_steps, located_steps, make_node
+from nerve.notations.lisp.conditions import CONDITION_FORMS, compile_condition
+from nerve.notations.lisp.diagnostics import FormRejected
+from nerve.notations.lisp.expressions import SPECIAL_FORMS, compile_expression
+from nerve.notations.lisp.form_parsing import (
+    preview_form,
+    require_count,
+    require_form_seconds,
+    require_items,
+    require_symbol,
+    split_form,
+)
+from nerve.notations.lisp.steps import STEPS, VALUE_STEPS, compile_transform
+from nerve.notations.lisp.templates import quote_expression_string
+from nerve.text.sexpr import Form, Keyword, ListForm, Number, VectorForm
+from nerve.text.source import LocatedList, LocatedMap, Position
 
-MOST_CLAUSES: Final = 30
+MAX_CLAUSES: Final = 30
 MAX_ITERATIONS: Final = 100
-TIMEOUT: Final = "timeout"
+TIMEOUT_CLAUSE: Final = "timeout"
 
 
-def body(program: Program, forms: Sequence[Form], names: Names) -> list[Map]:
+def compile_body(program: LispProgram, forms: Sequence[Form], names: Names) -> list[LocatedMap]:
     """The steps of some forms; what is wrong with one does not keep the others from being read."""
-    steps: list[Map] = []
-    add_all(program, forms, Env(names, steps))
+    steps: list[LocatedMap] = []
+    compile_forms(program, forms, Env(names, steps))
     for step, following in pairwise(steps):
         if step.get("kind") == "goto":
-            program.tell.note(following, "this is never reached", "Nothing behind a goto is done.")
+            program.diagnostics.add_warning(
+                following, "this is never reached", "Nothing behind a goto is done."
+            )
     return steps
 
 
-def body_node(program: Program, forms: Sequence[Form], names: Names, place: Place) -> Map:
-    return one(body(program, forms, names), place)
+def compile_body_node(
+    program: LispProgram, forms: Sequence[Form], names: Names, position: Position
+) -> LocatedMap:
+    return join_steps(compile_body(program, forms, names), position)
 
 
-def add_all(program: Program, forms: Sequence[Form], env: Env) -> None:
+def compile_forms(program: LispProgram, forms: Sequence[Form], env: Env) -> None:
     for form in forms:
         try:
-            add(program, form, env)
-        except Refused:
+            compile_form(program, form, env)
+        except FormRejected:
             continue
 
 
-def add(program: Program, form: Form, env: Env) -> None:
+def compile_form(program: LispProgram, form: Form, env: Env) -> None:
     if not isinstance(form, ListForm) or not form.head:
         fix = "A body is made of forms in parentheses."
-        program.tell.refuse(form, f"expected a form such as (log …), found {glimpse(form)}", fix)
+        program.diagnostics.fail(form, f"expected a form such as (log …), found {preview_form(form)}", fix)
     if form.head in STEPS:
-        env.add(STEPS[form.head](program, form, env))
-    elif form.head in BLOCKS:
-        BLOCKS[form.head](program, form, env)
+        env.add_step(STEPS[form.head](program, form, env))
+    elif form.head in BLOCK_FORMS:
+        BLOCK_FORMS[form.head](program, form, env)
     else:
-        hint = CLAUSES.get(form.head)
+        hint = MISPLACED_CLAUSE_FIXES.get(form.head)
         if hint:
-            program.tell.refuse(form, f"({form.head} …) cannot stand here", hint)
-        program.tell.unknown(form, "form", form.head, [*STEPS, *BLOCKS])
+            program.diagnostics.fail(form, f"({form.head} …) cannot stand here", hint)
+        program.diagnostics.add_unknown_name(form, "form", form.head, [*STEPS, *BLOCK_FORMS])
 
 
-def action(program: Program, form: ListForm, env: Env) -> None:
-    parts(program.tell, form)
-    add_all(program, form.items[1:], env)
+def compile_action(program: LispProgram, form: ListForm, env: Env) -> None:
+    split_form(program.diagnostics, form)
+    compile_forms(program, form.items[1:], env)
 
 
-def let(program: Program, form: ListForm, env: Env) -> None:
+def compile_let(program: LispProgram, form: ListForm, env: Env) -> None:
     """Each name sees those before it."""
     if len(form.items) < 2:
-        program.tell.refuse(form, "(let …) without names", "Write (let ((name EXPR) …) BODY …).")
+        program.diagnostics.fail(form, "(let …) without names", "Write (let ((name EXPR) …) BODY …).")
     inner = Env(env.names.new_child(), env.steps)
-    for pair in pairs_of(program, items_of(program.tell, form.items[1], "the names of a let")):
+    for pair in let_pairs(program, require_items(program.diagnostics, form.items[1], "the names of a let")):
         try:
-            bind(program, pair, inner)
-        except Refused:
+            bind_let_name(program, pair, inner)
+        except FormRejected:
             continue
-    add_all(program, form.items[2:], inner)
+    compile_forms(program, form.items[2:], inner)
 
 
-def pairs_of(program: Program, items: Sequence[Form]) -> Sequence[Form]:
+def let_pairs(program: LispProgram, items: Sequence[Form]) -> Sequence[Form]:
     """The names of a let, each with its value in a list; where they stand without, that is told once."""
     flat = next((item for item in items if not isinstance(item, ListForm | VectorForm)), None)
     if flat is None or len(items) % 2:
         return items
     fix = "Put each name and its value in parentheses: ((x 1) (y 2))."
-    program.tell.tell(flat, f"expected (name EXPR), found {glimpse(flat)}", fix)
-    return [ListForm(pair, pair[0].place) for pair in zip(items[::2], items[1::2], strict=True)]
+    program.diagnostics.add(flat, f"expected (name EXPR), found {preview_form(flat)}", fix)
+    return [ListForm(pair, pair[0].position) for pair in zip(items[::2], items[1::2], strict=True)]
 
 
-def bind(program: Program, pair: Form, env: Env) -> None:
-    items = items_of(program.tell, pair, "(name EXPR)")
+def bind_let_name(program: LispProgram, pair: Form, env: Env) -> None:
+    items = require_items(program.diagnostics, pair, "(name EXPR)")
     if len(items) != 2:
-        program.tell.refuse(pair, f"expected (name EXPR), found {glimpse(pair)}", "Give one value to a name.")
-    name = symbol_of(program.tell, items[0], "a name")
-    asked = isinstance(items[1], ListForm) and items[1].head == "gate"
-    id = program.own_id(name) if asked else program.new_id(name)
-    reference = f"steps[{quoted(id)}].output"
+        program.diagnostics.fail(
+            pair, f"expected (name EXPR), found {preview_form(pair)}", "Give one value to a name."
+        )
+    name = require_symbol(program.diagnostics, items[0], "a name")
+    is_gate = isinstance(items[1], ListForm) and items[1].head == "gate"
+    id = program.claim_id(name) if is_gate else program.new_id(name)
+    reference = f"steps[{quote_expression_string(id)}].output"
     try:
-        reference = add_value(program, items[1], id, env)
+        reference = add_value_step(program, items[1], id, env)
     finally:
         # A name whose value is refused is known all the same: nobody should be told about it twice.
         env.names[name] = reference
 
 
-def add_value(program: Program, form: Form, id: str, env: Env) -> str:
+def add_value_step(program: LispProgram, form: Form, id: str, env: Env) -> str:
     """Add the step that makes a value; gives the expression by which others see it."""
-    if isinstance(form, ListForm) and form.head in (*CONDITIONS, "wait", "await"):
-        return expression(program, form, env)
-    if not isinstance(form, ListForm) or form.head not in VALUED:
-        env.add(transform(program, form, env, id=id))
+    if isinstance(form, ListForm) and form.head in (*CONDITION_FORMS, "wait", "await"):
+        return compile_expression(program, form, env)
+    if not isinstance(form, ListForm) or form.head not in VALUE_STEPS:
+        env.add_step(compile_transform(program, form, env, id=id))
         return f"steps.{id}.output"
-    step = VALUED[form.head](program, form, env)
-    env.add(step)
+    step = VALUE_STEPS[form.head](program, form, env)
+    env.add_step(step)
     step.setdefault("id", id)
-    return f"steps[{quoted(str(step['id']))}].output"
+    return f"steps[{quote_expression_string(str(step['id']))}].output"
 
 
-def loop(program: Program, form: ListForm, env: Env) -> None:
-    found = parts(program.tell, form, ["max", "until", "times"])
-    steps = body(program, found.rest, env.names)
-    made = node("loop", form.place)
-    until, times, most = found.option("until"), found.option("times"), found.option("max")
+def compile_loop(program: LispProgram, form: ListForm, env: Env) -> None:
+    form_parts = split_form(program.diagnostics, form, ["max", "until", "times"])
+    steps = compile_body(program, form_parts.rest, env.names)
+    loop_node = make_node("loop", form.position)
+    until, times, max_iterations = (
+        form_parts.option("until"),
+        form_parts.option("times"),
+        form_parts.option("max"),
+    )
     if until is not None:
-        made.put("until", expression(program, until, Env(env.names, steps, True)), until.place)
+        loop_node.set_at(
+            "until", compile_expression(program, until, Env(env.names, steps, True)), until.position
+        )
     elif times is None:
-        made.put("until", "false", form.place)
-        if not any(map(leaves, steps)):
-            program.tell.note(made, "this loop ends only by failing", "Add :until, :times or a (goto …).")
+        loop_node.set_at("until", "false", form.position)
+        if not any(map(contains_goto, steps)):
+            program.diagnostics.add_warning(
+                loop_node, "this loop ends only by failing", "Add :until, :times or a (goto …)."
+            )
     if times is not None:
-        repeated(program, made, times, env)
-    if most is not None:
-        made.put("max_iterations", count_of(program.tell, most), most.place)
-    env.add(made.put("body", one(steps, form.place), form.place))
+        put_repetitions(program, loop_node, times, env)
+    if max_iterations is not None:
+        loop_node.set_at(
+            "max_iterations", require_count(program.diagnostics, max_iterations), max_iterations.position
+        )
+    env.add_step(loop_node.set_at("body", join_steps(steps, form.position), form.position))
 
 
-def leaves(step: object) -> bool:
+def contains_goto(step: object) -> bool:
     """Whether a goto stands in a step."""
-    if isinstance(step, Map):
-        return step.get("kind") == "goto" or any(map(leaves, step.values()))
-    return isinstance(step, Seq) and any(map(leaves, step))
+    if isinstance(step, LocatedMap):
+        return step.get("kind") == "goto" or any(map(contains_goto, step.values()))
+    return isinstance(step, LocatedList) and any(map(contains_goto, step))
 
 
-def repeated(program: Program, made: Map, times: Form, env: Env) -> None:
+def put_repetitions(program: LispProgram, loop_node: LocatedMap, times: Form, env: Env) -> None:
     """Put how often: a number, or an expression that gives one."""
     if not isinstance(times, Number):
-        made.put("times", expression(program, times, env), times.place)
+        loop_node.set_at("times", compile_expression(program, times, env), times.position)
         return
-    count = count_of(program.tell, times, least=0)
-    made.put("times", count, times.place)
+    count = require_count(program.diagnostics, times, least=0)
+    loop_node.set_at("times", count, times.position)
     if count > MAX_ITERATIONS:
-        made.put("max_iterations", count, times.place)
+        loop_node.set_at("max_iterations", count, times.position)
 
 
-def branch(program: Program, form: ListForm, env: Env) -> None:
+def compile_branch(program: LispProgram, form: ListForm, env: Env) -> None:
     """Conditions are tests here: they say what holds now."""
-    clauses, otherwise = split(program, form, "otherwise")
-    tests = [tested(program, test, env) for test, _ in clauses]
-    bodies = [body_node(program, forms[1:], env.names, forms[0].place) for _, forms in clauses]
-    last = otherwise and body_node(program, otherwise.items[1:], env.names, otherwise.place)
+    clauses, otherwise = split_clauses(program, form, "otherwise")
+    tests = [compile_test(program, test, env) for test, _ in clauses]
+    bodies = [compile_body_node(program, forms[1:], env.names, forms[0].position) for _, forms in clauses]
+    last = otherwise and compile_body_node(program, otherwise.items[1:], env.names, otherwise.position)
     if len(clauses) == 1:
-        made = node("branch", form.place).put("condition", tests[0], clauses[0][0].place)
-        made.put("then", bodies[0], bodies[0].place)
+        branch_node = make_node("branch", form.position).set_at("condition", tests[0], clauses[0][0].position)
+        branch_node.set_at("then", bodies[0], bodies[0].position)
     else:
         names = [f"on{number}" for number in range(1, len(clauses) + 1)]
-        key = " : ".join(f"{test} ? {quoted(name)}" for test, name in zip(tests, names, strict=True))
-        made = switch(form.place, f'{key} : "otherwise"', dict(zip(names, bodies, strict=True)))
+        key = " : ".join(
+            f"{test} ? {quote_expression_string(name)}" for test, name in zip(tests, names, strict=True)
+        )
+        branch_node = switch_node(
+            form.position, f'{key} : "otherwise"', dict(zip(names, bodies, strict=True))
+        )
     if last:
-        made.put("otherwise" if len(clauses) == 1 else "default", last, last.place)
-    env.add(made)
+        branch_node.set_at("otherwise" if len(clauses) == 1 else "default", last, last.position)
+    env.add_step(branch_node)
 
 
-def tested(program: Program, form: Form, env: Env) -> str:
+def compile_test(program: LispProgram, form: Form, env: Env) -> str:
     try:
-        return expression(program, form, env.testing())
-    except Refused:
+        return compile_expression(program, form, env.for_test())
+    except FormRejected:
         return "false"
 
 
-def switch(place: Place, key: str, cases: dict[str, Map]) -> Map:
-    found = Map((), place)
+def switch_node(position: Position, key: str, cases: dict[str, LocatedMap]) -> LocatedMap:
+    case_map = LocatedMap((), position)
     for name, case in cases.items():
-        found.put(name, case, case.place)
-    return node("switch", place, key=key, cases=found)
+        case_map.set_at(name, case, case.position)
+    return make_node("switch", position, key=key, cases=case_map)
 
 
 Clause = tuple[Form, tuple[Form, ...]]
 """The condition, and the clause's name and body."""
 
 
-def split(program: Program, form: ListForm, last: str) -> tuple[list[Clause], ListForm | None]:
+def split_clauses(program: LispProgram, form: ListForm, last: str) -> tuple[list[Clause], ListForm | None]:
     """The `on` or `when` clauses, and the one that stands last if there is one."""
     clauses: list[Clause] = []
     final: ListForm | None = None
-    told = len(program.tell.problems)
+    problem_count = len(program.diagnostics.problems)
     for item in form.items[1:]:
         head = item.head if isinstance(item, ListForm) else ""
         if final is not None:
-            program.tell.tell(item, f"({last} …) must stand last", "Move it to the end.")
+            program.diagnostics.add(item, f"({last} …) must stand last", "Move it to the end.")
         if isinstance(item, ListForm) and head in ("on", "when") and len(item.items) > 1:
             clauses.append((item.items[1], (item.items[0], *item.items[2:])))
         elif isinstance(item, ListForm) and head == last:
             final = item
-        elif len(program.tell.problems) == told:
+        elif len(program.diagnostics.problems) == problem_count:
             fix = f"Write (on CONDITION BODY …) or ({last} …)."
-            program.tell.tell(item, f"expected a clause of ({form.head} …), found {glimpse(item)}", fix)
-    if not clauses and len(program.tell.problems) > told:
-        raise Refused
-    if not 0 < len(clauses) <= MOST_CLAUSES:
-        expected = f"1 to {MOST_CLAUSES} (on …) clauses"
+            program.diagnostics.add(
+                item, f"expected a clause of ({form.head} …), found {preview_form(item)}", fix
+            )
+    if not clauses and len(program.diagnostics.problems) > problem_count:
+        raise FormRejected
+    if not 0 < len(clauses) <= MAX_CLAUSES:
+        expected = f"1 to {MAX_CLAUSES} (on …) clauses"
         message = f"({form.head} …) takes {expected}, not {len(clauses)}"
-        program.tell.refuse(form, message, "Write (on CONDITION BODY …).")
+        program.diagnostics.fail(form, message, "Write (on CONDITION BODY …).")
     return clauses, final
 
 
-def select(program: Program, form: ListForm, env: Env) -> None:
+def compile_select(program: LispProgram, form: ListForm, env: Env) -> None:
     """Wait for the first of several conditions, and do what stands behind it."""
-    clauses, late = split(program, form, TIMEOUT)
-    id, place = program.new_id("select"), form.place
-    wait = node("wait", place, id=id)
-    env.add(wait)
-    found = Seq((), place)
-    cases: dict[str, Map] = {}
+    clauses, late = split_clauses(program, form, TIMEOUT_CLAUSE)
+    id, position = program.new_id("select"), form.position
+    wait = make_node("wait", position, id=id)
+    env.add_step(wait)
+    conditions = LocatedList((), position)
+    cases: dict[str, LocatedMap] = {}
     for test, forms in clauses:
-        made = condition(program, test, env)
-        name = unused(made, {*cases, TIMEOUT})
-        found.push(made.put("name", name, test.place), test.place)
-        names, rest = named_value(program, forms, id, env)
-        cases[name] = body_node(program, rest, names, forms[0].place)
-    wait.put("any", found, place)
+        condition_map = compile_condition(program, test, env)
+        name = condition_name(condition_map, {*cases, TIMEOUT_CLAUSE})
+        conditions.append_at(condition_map.set_at("name", name, test.position), test.position)
+        names, rest = clause_names(program, forms, id, env)
+        cases[name] = compile_body_node(program, rest, names, forms[0].position)
+    wait.set_at("any", conditions, position)
     if late is not None:
-        cases[TIMEOUT] = timed_out(program, wait, late, env)
-    env.add(switch(place, f"steps.{id}.attributes.which", cases))
+        cases[TIMEOUT_CLAUSE] = compile_timeout_clause(program, wait, late, env)
+    env.add_step(switch_node(position, f"steps.{id}.attributes.which", cases))
 
 
-def named_value(program: Program, forms: tuple[Form, ...], id: str, env: Env) -> tuple[Names, Sequence[Form]]:
+def clause_names(
+    program: LispProgram, forms: tuple[Form, ...], id: str, env: Env
+) -> tuple[Names, Sequence[Form]]:
     """The names a clause sees: with `:as NAME` also what its condition came with."""
     if len(forms) < 3 or not isinstance(forms[1], Keyword) or forms[1].name != "as":
         return env.names, forms[1:]
-    name = symbol_of(program.tell, forms[2], "a name")
+    name = require_symbol(program.diagnostics, forms[2], "a name")
     return env.names.new_child({name: f"steps.{id}.output"}), forms[3:]
 
 
-def timed_out(program: Program, wait: Map, form: ListForm, env: Env) -> Map:
+def compile_timeout_clause(program: LispProgram, wait: LocatedMap, form: ListForm, env: Env) -> LocatedMap:
     if len(form.items) < 2:
-        program.tell.refuse(form, "(timeout …) without seconds", "Write (timeout SECONDS BODY …).")
-    wait.put("timeout", seconds_of(program.tell, form.items[1]), form.items[1].place)
-    wait.put("on_timeout", TIMEOUT, form.place)
-    return body_node(program, form.items[2:], env.names, form.place)
+        program.diagnostics.fail(form, "(timeout …) without seconds", "Write (timeout SECONDS BODY …).")
+    wait.set_at("timeout", require_form_seconds(program.diagnostics, form.items[1]), form.items[1].position)
+    wait.set_at("on_timeout", TIMEOUT_CLAUSE, form.position)
+    return compile_body_node(program, form.items[2:], env.names, form.position)
 
 
-def unused(made: Map, used: set[str]) -> str:
+def condition_name(condition_map: LocatedMap, used: set[str]) -> str:
     """A name for a condition: what it waits for."""
-    label = made.get("signal") or made.get("response") or made["fact"][0]
+    label = condition_map.get("signal") or condition_map.get("response") or condition_map["fact"][0]
     name, number = str(label)[:100], 1
     while name in used:
         number += 1
@@ -257,32 +288,38 @@ def unused(made: Map, used: set[str]) -> str:
     return name
 
 
-def with_timeout(program: Program, form: ListForm, env: Env) -> None:
+def compile_with_timeout(program: LispProgram, form: ListForm, env: Env) -> None:
     if len(form.items) < 3:
         fix = "Write (with-timeout SECONDS BODY … (on-timeout BODY …))."
-        program.tell.refuse(form, "(with-timeout …) without seconds or body", fix)
-    seconds = seconds_of(program.tell, form.items[1])
+        program.diagnostics.fail(form, "(with-timeout …) without seconds or body", fix)
+    seconds = require_form_seconds(program.diagnostics, form.items[1])
     rest, last = form.items[2:], form.items[-1]
     late = last if isinstance(last, ListForm) and last.head == "on-timeout" else None
-    steps = body(program, rest[:-1] if late else rest, env.names)
-    made = node("sequence", form.place, steps=sequence(steps or [one([], form.place)], form.place))
-    made.put("timeout", seconds, form.items[1].place)
+    steps = compile_body(program, rest[:-1] if late else rest, env.names)
+    sequence_node = make_node(
+        "sequence",
+        form.position,
+        steps=located_steps(steps or [join_steps([], form.position)], form.position),
+    )
+    sequence_node.set_at("timeout", seconds, form.items[1].position)
     if late is not None:
-        instead = body(program, late.items[1:], env.names)
-        made.put("on_timeout", one(instead, late.place) if instead else "skip", late.place)
-    env.add(made)
+        instead = compile_body(program, late.items[1:], env.names)
+        sequence_node.set_at(
+            "on_timeout", join_steps(instead, late.position) if instead else "skip", late.position
+        )
+    env.add_step(sequence_node)
 
 
-BLOCKS: Final[dict[str, Callable[[Program, ListForm, Env], None]]] = {
-    "action": action,
-    "let": let,
-    "loop": loop,
-    "branch": branch,
-    "select": select,
-    "with-timeout": with_timeout,
+BLOCK_FORMS: Final[dict[str, Callable[[LispProgram, ListForm, Env], None]]] = {
+    "action": compile_action,
+    "let": compile_let,
+    "loop": compile_loop,
+    "branch": compile_branch,
+    "select": compile_select,
+    "with-timeout": compile_with_timeout,
 }
 
-CLAUSES: Final = {
+MISPLACED_CLAUSE_FIXES: Final = {
     "on": "It stands in (branch …) or (select …).",
     "when": "It stands in (branch …) or (select …).",
     "otherwise": "It stands last in (branch …).",
@@ -290,5 +327,5 @@ CLAUSES: Final = {
     "on-timeout": "It stands last in (with-timeout …).",
     "state": "It stands in (workflow …).",
     "defn": "It stands in (workflow …), or before it.",
-    **dict.fromkeys(SPECIAL, "It is an expression; write (await …), (log …) or (let …) around it."),
+    **dict.fromkeys(SPECIAL_FORMS, "It is an expression; write (await …), (log …) or (let …) around it."),
 }

@@ -5,185 +5,206 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from nerve.notations.lisp.expressions import WORKFLOW_ID, expression, special, text_value, value
-from nerve.notations.lisp.program import Env, Program, node
-from nerve.notations.lisp.shape import glimpse, name_of, parts
-from nerve.notations.lisp.telling import meant
-from nerve.notations.lisp.text import hole, literal
-from nerve.notations.sexpr import Form, Keyword, ListForm, MapForm, String, Symbol, VectorForm
-from nerve.notations.sexpr.forms import key_text
-from nerve.spec.source import Map, Seq
+from nerve.notations.lisp.compile_context import Env, LispProgram, make_node
+from nerve.notations.lisp.diagnostics import closest_form_name
+from nerve.notations.lisp.expressions import (
+    WORKFLOW_ID_SYMBOL,
+    compile_expression,
+    compile_text_value,
+    compile_value,
+    register_special_form,
+)
+from nerve.notations.lisp.form_parsing import preview_form, require_form_name, split_form
+from nerve.notations.lisp.templates import escape_template, render_hole
+from nerve.text.sexpr import Form, Keyword, ListForm, MapForm, String, Symbol, VectorForm
+from nerve.text.sexpr.forms import map_key_text
+from nerve.text.source import LocatedList, LocatedMap
 
-ANYTHING: Final = ("_", "...")
-KEYS: Final = ("key", "scope")
+WILDCARDS: Final = ("_", "...")
+SIGNAL_KEYS: Final = ("key", "scope")
 
 
-def condition(program: Program, form: Form, env: Env) -> Map:
+def compile_condition(program: LispProgram, form: Form, env: Env) -> LocatedMap:
     """A condition of the spec."""
-    found = conditional(program, form)
-    return CONDITIONS[found.head](program, found, env)
+    condition_form = require_condition_form(program, form)
+    return CONDITION_FORMS[condition_form.head](program, condition_form, env)
 
 
-def conditional(program: Program, form: Form) -> ListForm:
-    if not isinstance(form, ListForm) or form.head not in CONDITIONS:
-        known = " or ".join(f"({name} …)" for name in CONDITIONS)
-        word = meant(form.head, CONDITIONS) if isinstance(form, ListForm) else None
+def require_condition_form(program: LispProgram, form: Form) -> ListForm:
+    if not isinstance(form, ListForm) or form.head not in CONDITION_FORMS:
+        known = " or ".join(f"({name} …)" for name in CONDITION_FORMS)
+        word = closest_form_name(form.head, CONDITION_FORMS) if isinstance(form, ListForm) else None
         fix = f"Did you mean '{word}'?" if word else f"A condition is {known}."
-        program.tell.refuse(form, f"expected a condition, found {glimpse(form)}", fix)
+        program.diagnostics.fail(form, f"expected a condition, found {preview_form(form)}", fix)
     return form
 
 
-@special("signal", "transcript-response", "fact")
-def held(program: Program, form: ListForm, env: Env) -> str:
+@register_special_form("signal", "transcript-response", "fact")
+def compile_condition_value(program: LispProgram, form: ListForm, env: Env) -> str:
     """The value a condition comes with, or in a test whether it holds: a step before the one that asks.
 
     Where it is compared in a test, it is the value that it has now, or nil if it does not hold.
     """
     if env.steps is None:
-        program.tell.refuse(form, f"({form.head} …) cannot stand here", "Bind it with let, and use the name.")
-    found = condition(program, form, env.comparing())
-    step = node("wait", form.place, id=program.new_id(form.head))
-    step.put("any", Seq((), form.place).push(found, form.place), form.place)
+        program.diagnostics.fail(
+            form, f"({form.head} …) cannot stand here", "Bind it with let, and use the name."
+        )
+    condition_map = compile_condition(program, form, env.for_comparison())
+    step = make_node("wait", form.position, id=program.new_id(form.head))
+    step.set_at("any", LocatedList((), form.position).append_at(condition_map, form.position), form.position)
     if env.test:
-        step.put("test", True, form.place)
-    env.add(step)
+        step.set_at("test", True, form.position)
+    env.add_step(step)
     compared = env.test and env.compared
     return f"(steps.{step['id']}.attributes.value ?? null)" if compared else f"steps.{step['id']}.output"
 
 
-@special("wait", "await")
-def waited(program: Program, form: ListForm, env: Env) -> str:
+@register_special_form("wait", "await")
+def compile_await_value(program: LispProgram, form: ListForm, env: Env) -> str:
     """`(await COND)` where a value is wanted is the value of the condition."""
     if env.test:
-        program.tell.refuse(form, "a test does not wait", "Write the condition alone.")
-    [inner] = parts(program.tell, form, least=1, most=1).rest
-    return held(program, conditional(program, inner), env)
+        program.diagnostics.fail(form, "a test does not wait", "Write the condition alone.")
+    [inner] = split_form(program.diagnostics, form, least=1, most=1).rest
+    return compile_condition_value(program, require_condition_form(program, inner), env)
 
 
-def signal(program: Program, form: ListForm, env: Env) -> Map:
-    found = parts(program.tell, form, KEYS, least=1, most=1)
-    label = name_of(program.tell, found.rest[0], "the label of a signal")
-    made = Map((), form.place).put("signal", literal(label), found.rest[0].place)
-    return keyed(program, made, found.options, env)
+def compile_signal(program: LispProgram, form: ListForm, env: Env) -> LocatedMap:
+    form_parts = split_form(program.diagnostics, form, SIGNAL_KEYS, least=1, most=1)
+    label = require_form_name(program.diagnostics, form_parts.rest[0], "the label of a signal")
+    condition_map = LocatedMap((), form.position).set_at(
+        "signal", escape_template(label), form_parts.rest[0].position
+    )
+    return put_signal_key(program, condition_map, form_parts.options, env)
 
 
-def keyed(program: Program, made: Map, options: dict[str, Form], env: Env) -> Map:
+def put_signal_key(
+    program: LispProgram, target: LocatedMap, options: dict[str, Form], env: Env
+) -> LocatedMap:
     """Put the key of a signal, which may be called its scope."""
-    given = [options[name] for name in KEYS if name in options]
-    if len(given) > 1:
-        program.tell.tell(given[1], ":key and :scope are the same", "Remove one.")
-    if given:
-        made.put("key", text_value(program, given[0], env), given[0].place)
-    return made
+    key_forms = [options[name] for name in SIGNAL_KEYS if name in options]
+    if len(key_forms) > 1:
+        program.diagnostics.add(key_forms[1], ":key and :scope are the same", "Remove one.")
+    if key_forms:
+        target.set_at("key", compile_text_value(program, key_forms[0], env), key_forms[0].position)
+    return target
 
 
-def response(program: Program, form: ListForm, env: Env) -> Map:
-    given = parts(program.tell, form, ["request-id"], most=0).option("request-id")
-    if given is None:
-        program.tell.refuse(form, "(transcript-response …) without a :request-id", "Name the prompt's :tag.")
-    name = name_of(program.tell, given, "a request id")
-    bind(program, name, given)
-    return Map((), form.place).put("response", name, given.place)
+def compile_response(program: LispProgram, form: ListForm, env: Env) -> LocatedMap:
+    request_id = split_form(program.diagnostics, form, ["request-id"], most=0).option("request-id")
+    if request_id is None:
+        program.diagnostics.fail(
+            form, "(transcript-response …) without a :request-id", "Name the prompt's :tag."
+        )
+    name = require_form_name(program.diagnostics, request_id, "a request id")
+    bind_response_prompt(program, name, request_id)
+    return LocatedMap((), form.position).set_at("response", name, request_id.position)
 
 
-def bind(program: Program, name: str, form: Form) -> None:
+def bind_response_prompt(program: LispProgram, name: str, form: Form) -> None:
     """Find the prompt that is meant: by its tag, else the nearest above without one (or with this one)."""
-    last = program.untagged[-1][0] if program.untagged else -1
-    if name in program.tags or program.bound.get(name, -1) > last:
+    last = program.untagged_prompts[-1][0] if program.untagged_prompts else -1
+    if name in program.tags or program.prompt_number_by_tag.get(name, -1) > last:
         return
-    if not program.untagged:
+    if not program.untagged_prompts:
         fix = f"Add :tag {name} to the send-prompt whose answer it is."
-        program.tell.refuse(form, f"no send-prompt above has the request id '{name}'", fix)
-    number, prompt = program.untagged.pop()
-    prompt.put("tag", name, form.place)
-    program.bound[name] = number
+        program.diagnostics.fail(form, f"no send-prompt above has the request id '{name}'", fix)
+    number, prompt = program.untagged_prompts.pop()
+    prompt.set_at("tag", name, form.position)
+    program.prompt_number_by_tag[name] = number
 
 
-def fact(program: Program, form: ListForm, env: Env) -> Map:
-    [pattern] = parts(program.tell, form, least=1, most=1).rest
-    found = record(program, pattern, env, pattern=True)
-    return Map((), form.place).put("fact", found, pattern.place)
+def compile_fact(program: LispProgram, form: ListForm, env: Env) -> LocatedMap:
+    [pattern] = split_form(program.diagnostics, form, least=1, most=1).rest
+    fact_record = compile_record(program, pattern, env, pattern=True)
+    return LocatedMap((), form.position).set_at("fact", fact_record, pattern.position)
 
 
-CONDITIONS: Final[dict[str, Callable[[Program, ListForm, Env], Map]]] = {
-    "signal": signal,
-    "transcript-response": response,
-    "fact": fact,
+CONDITION_FORMS: Final[dict[str, Callable[[LispProgram, ListForm, Env], LocatedMap]]] = {
+    "signal": compile_signal,
+    "transcript-response": compile_response,
+    "fact": compile_fact,
 }
 
 
-def record(program: Program, form: Form, env: Env, pattern: bool = False) -> Seq:
+def compile_record(program: LispProgram, form: Form, env: Env, pattern: bool = False) -> LocatedList:
     """The JSON form of a record: the label, the fields in order, and an object of those with a name."""
     if not isinstance(form, ListForm) or not form.items:
         fix = "A record is written (label field … :name value …)."
-        program.tell.refuse(form, f"expected a record, found {glimpse(form)}", fix)
+        program.diagnostics.fail(form, f"expected a record, found {preview_form(form)}", fix)
     label = form.items[0]
-    name = name_of(program.tell, label, "the label of a record")
-    found = Seq((), form.place).push(
-        literal(plain(name, pattern) if isinstance(label, String) else name), label.place
+    name = require_form_name(program.diagnostics, label, "the label of a record")
+    values = LocatedList((), form.position).append_at(
+        escape_template(escape_fact_pattern(name, pattern) if isinstance(label, String) else name),
+        label.position,
     )
-    named = Map((), form.place)
+    named_fields = LocatedMap((), form.position)
     fields = iter(form.items[1:])
     for item in fields:
         if isinstance(item, Keyword):
-            add_named(program, named, item, next(fields, None), env, pattern)
-        elif named:
-            program.tell.tell(item, "a field without a name stands behind one with a name", "Put it first.")
+            add_named_field(program, named_fields, item, next(fields, None), env, pattern)
+        elif named_fields:
+            program.diagnostics.add(
+                item, "a field without a name stands behind one with a name", "Put it first."
+            )
         else:
-            found.push(field(program, item, env, pattern), item.place)
-    return closed(found, named)
+            values.append_at(compile_field(program, item, env, pattern), item.position)
+    return append_named_fields(values, named_fields)
 
 
-def closed(found: Seq, named: Map) -> Seq:
+def append_named_fields(values: LocatedList, named_fields: LocatedMap) -> LocatedList:
     """Named fields come last; an object that is a field itself must not be taken for them."""
     return (
-        found.push(named, named.place) if named or (len(found) > 1 and isinstance(found[-1], Map)) else found
+        values.append_at(named_fields, named_fields.position)
+        if named_fields or (len(values) > 1 and isinstance(values[-1], LocatedMap))
+        else values
     )
 
 
-def add_named(program: Program, named: Map, key: Keyword, item: Form | None, env: Env, pattern: bool) -> None:
+def add_named_field(
+    program: LispProgram, named_fields: LocatedMap, key: Keyword, item: Form | None, env: Env, pattern: bool
+) -> None:
     if item is None or isinstance(item, Keyword):
-        program.tell.refuse(key, f":{key.name} has no value", f"Write (… :{key.name} VALUE).")
-    if key.name in named:
-        program.tell.tell(key, f":{key.name} is there twice", "Remove one.")
-    named.put(key.name, field(program, item, env, pattern), item.place)
-    named.keys_at[key.name] = key.place
+        program.diagnostics.fail(key, f":{key.name} has no value", f"Write (… :{key.name} VALUE).")
+    if key.name in named_fields:
+        program.diagnostics.add(key, f":{key.name} is there twice", "Remove one.")
+    named_fields.set_at(key.name, compile_field(program, item, env, pattern), item.position)
+    named_fields.key_positions[key.name] = key.position
 
 
-def field(program: Program, form: Form, env: Env, pattern: bool) -> Any:
+def compile_field(program: LispProgram, form: Form, env: Env, pattern: bool) -> Any:
     """A field of a record. A symbol that is no name in sight stands for itself."""
     match form:
-        case Symbol(name) if name in env.names or name == WORKFLOW_ID:
-            return hole(expression(program, form, env))
+        case Symbol(name) if name in env.names or name == WORKFLOW_ID_SYMBOL:
+            return render_hole(compile_expression(program, form, env))
         case Symbol(name):
-            return itself(program, form, pattern)
+            return compile_bare_symbol(program, form, pattern)
         case String(text):
-            return literal(plain(text, pattern))
-        case VectorForm(items, place):
-            found = Seq((), place)
+            return escape_template(escape_fact_pattern(text, pattern))
+        case VectorForm(items, position):
+            values = LocatedList((), position)
             for item in items:
-                found.push(field(program, item, env, pattern), item.place)
-            return found
-        case MapForm(items, place):
-            inner = Map((), place)
+                values.append_at(compile_field(program, item, env, pattern), item.position)
+            return values
+        case MapForm(items, position):
+            inner = LocatedMap((), position)
             for key, item in items:
-                inner.put(key_text(key), field(program, item, env, pattern), item.place)
+                inner.set_at(map_key_text(key), compile_field(program, item, env, pattern), item.position)
             return inner
-    return value(program, form, env)
+    return compile_value(program, form, env)
 
 
-def itself(program: Program, form: Symbol, pattern: bool) -> str:
+def compile_bare_symbol(program: LispProgram, form: Symbol, pattern: bool) -> str:
     name = form.name
-    if name in ANYTHING or name.startswith("?"):
+    if name in WILDCARDS or name.startswith("?"):
         if not pattern:
-            program.tell.tell(
+            program.diagnostics.add(
                 form, f"'{name}' belongs in a pattern", "For the text itself use double quotes."
             )
         return name
-    return literal(name)
+    return escape_template(name)
 
 
-def plain(text: str, pattern: bool) -> str:
+def escape_fact_pattern(text: str, pattern: bool) -> str:
     """A text in a pattern that only it fits."""
-    special = text in ANYTHING or text.startswith(("?", "\\"))
+    special = text in WILDCARDS or text.startswith(("?", "\\"))
     return f"\\{text}" if pattern and special else text

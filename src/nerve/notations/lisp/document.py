@@ -2,59 +2,65 @@
 
 from __future__ import annotations
 
-from nerve.notations.lisp.literals import map_of
-from nerve.notations.lisp.shape import glimpse
-from nerve.notations.lisp.telling import Refused, Teller, meant
-from nerve.notations.lisp.workflow import workflow
-from nerve.notations.sexpr import Form, ListForm, MapForm, Symbol, read_all
-from nerve.notations.sexpr.limits import DEPTH
-from nerve.spec.source import Document, Map
+from nerve.notations.lisp.diagnostics import FormRejected, LispDiagnostics, closest_form_name
+from nerve.notations.lisp.form_parsing import preview_form
+from nerve.notations.lisp.full_form import literal_map
+from nerve.notations.lisp.workflow import compile_workflow
+from nerve.text.sexpr import Form, ListForm, MapForm, Symbol, read_forms
+from nerve.text.sexpr.limits import MAX_SEXPR_DEPTH
+from nerve.text.source import Document, LocatedMap
 
-TOP = ("workflow", "spec", "defn")
-SHAPE = "Write (workflow NAME (state …) …), or (spec {…})."
+TOP_FORMS = ("workflow", "spec", "defn")
+DOCUMENT_SHAPE_FIX = "Write (workflow NAME (state …) …), or (spec {…})."
 
 
 def read(text: str, file: str = "<text>") -> Document:
     """The document of a text; raises `Unreadable` with the places of what is wrong."""
     # The spec itself may be as deep as in any notation; `(spec …)` is around it.
-    forms = read_all(text, file, depth=DEPTH + 1)
-    tell = Teller(file)
+    forms = read_forms(text, file, depth=MAX_SEXPR_DEPTH + 1)
+    diagnostics = LispDiagnostics(file)
     try:
-        data = top(tell, forms)
-    except Refused:
-        data = Map()
-    tell.done()
-    return Document(data, "lisp", file, text, tell.notes)
+        data = compile_top_form(diagnostics, forms)
+    except FormRejected:
+        data = LocatedMap()
+    diagnostics.raise_if_any()
+    return Document(data, "lisp", file, text, diagnostics.notes)
 
 
-def top(tell: Teller, forms: list[Form]) -> Map:
+def compile_top_form(diagnostics: LispDiagnostics, forms: list[Form]) -> LocatedMap:
     definitions = [form for form in forms if isinstance(form, ListForm) and form.head in ("workflow", "spec")]
-    helpers = [form for form in forms if isinstance(form, ListForm) and meant(form.head, TOP) == "defn"]
+    helpers = [
+        form
+        for form in forms
+        if isinstance(form, ListForm) and closest_form_name(form.head, TOP_FORMS) == "defn"
+    ]
     for form in forms:
-        if isinstance(form, ListForm) and form.head and form.head not in TOP:
-            tell.unknown(form, "form", form.head, TOP)
+        if isinstance(form, ListForm) and form.head and form.head not in TOP_FORMS:
+            diagnostics.add_unknown_name(form, "form", form.head, TOP_FORMS)
         elif not isinstance(form, ListForm) or not form.head:
-            tell.refuse(form, f"expected a workflow, found {glimpse(form)}", out_of_place(form))
+            diagnostics.fail(form, f"expected a workflow, found {preview_form(form)}", top_form_fix(form))
     for form in definitions[1:]:
-        tell.tell(form, "a text holds one workflow", "Put the others into files of their own.")
-    if not definitions and tell.problems:
-        raise Refused
+        diagnostics.add(form, "a text holds one workflow", "Put the others into files of their own.")
+    if not definitions and diagnostics.problems:
+        raise FormRejected
     if not definitions:
-        tell.refuse(forms[0] if forms else MapForm(()), "there is no workflow in this text", SHAPE)
+        diagnostics.fail(
+            forms[0] if forms else MapForm(()), "there is no workflow in this text", DOCUMENT_SHAPE_FIX
+        )
     if definitions[0].head == "workflow":
-        return workflow(tell, definitions[0], helpers)
-    return full_form(tell, definitions[0], helpers)
+        return compile_workflow(diagnostics, definitions[0], helpers)
+    return read_full_form(diagnostics, definitions[0], helpers)
 
 
-def out_of_place(form: Form) -> str:
+def top_form_fix(form: Form) -> str:
     comment = isinstance(form, Symbol) and form.name.startswith("//")
-    return "A comment begins with ';'." if comment else SHAPE
+    return "A comment begins with ';'." if comment else DOCUMENT_SHAPE_FIX
 
 
-def full_form(tell: Teller, form: ListForm, helpers: list[ListForm]) -> Map:
+def read_full_form(diagnostics: LispDiagnostics, form: ListForm, helpers: list[ListForm]) -> LocatedMap:
     for item in helpers:
-        tell.tell(item, "(spec …) uses no helpers", "Remove it.")
+        diagnostics.add(item, "(spec …) uses no helpers", "Remove it.")
     spec = form.items[1] if len(form.items) == 2 else form
     if not isinstance(spec, MapForm):
-        tell.refuse(spec, "(spec …) takes one map", 'Write (spec {:name "…" :body {…}}).')
-    return map_of(tell, spec)
+        diagnostics.fail(spec, "(spec …) takes one map", 'Write (spec {:name "…" :body {…}}).')
+    return literal_map(diagnostics, spec)

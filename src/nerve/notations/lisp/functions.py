@@ -11,74 +11,78 @@ Texts = Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class ExpressionFunction:
     """How many arguments it takes, and how it is written with the texts of them."""
 
-    least: int
-    most: int | None
-    write: Callable[[Texts], str]
+    min_arguments: int
+    max_arguments: int | None
+    render: Callable[[Texts], str]
 
 
-def between(operator: str, least: int = 2, most: int | None = None) -> Function:
-    return Function(least, most, lambda given: f"({f' {operator} '.join(given)})")
+def infix_operator(operator: str, least: int = 2, most: int | None = None) -> ExpressionFunction:
+    return ExpressionFunction(least, most, lambda arguments: f"({f' {operator} '.join(arguments)})")
 
 
-def method(name: str, count: int = 1) -> Function:
-    return Function(count, count, lambda given: f"({given[0]}).{name}({', '.join(given[1:])})")
+def method_call(name: str, count: int = 1) -> ExpressionFunction:
+    return ExpressionFunction(
+        count, count, lambda arguments: f"({arguments[0]}).{name}({', '.join(arguments[1:])})"
+    )
 
 
-def minus(given: Texts) -> str:
-    return f"(-{given[0]})" if len(given) == 1 else f"({' - '.join(given)})"
+def render_minus(arguments: Texts) -> str:
+    return f"(-{arguments[0]})" if len(arguments) == 1 else f"({' - '.join(arguments)})"
 
 
-def when(given: Texts) -> str:
-    return f"({given[0]} ? {given[1]} : {given[2] if len(given) > 2 else 'null'})"
+def render_conditional(arguments: Texts) -> str:
+    return f"({arguments[0]} ? {arguments[1]} : {arguments[2] if len(arguments) > 2 else 'null'})"
 
 
-def get(given: Texts) -> str:
-    return f"({given[0]}?.[{given[1]}] ?? {given[2] if len(given) > 2 else 'null'})"
+def render_get(arguments: Texts) -> str:
+    return f"({arguments[0]}?.[{arguments[1]}] ?? {arguments[2] if len(arguments) > 2 else 'null'})"
 
 
-def chain_operator(operator: str) -> Function:
+def chain_operator(operator: str) -> ExpressionFunction:
     """A comparison of each value with the next."""
 
-    def write(given: Texts) -> str:
-        return f"({' && '.join(f'{left} {operator} {right}' for left, right in pairwise(given))})"
+    def write(arguments: Texts) -> str:
+        return f"({' && '.join(f'{left} {operator} {right}' for left, right in pairwise(arguments))})"
 
-    return Function(2, None, write)
+    return ExpressionFunction(2, None, write)
 
 
-def join_texts(given: Texts) -> str:
+def join_texts(arguments: Texts) -> str:
     """Values as one text, each as `~a` writes it: nothing for nil, JSON for lists and objects."""
-    written = 'v !== null && typeof v === "object" ? JSON.stringify(v) : v'
-    return f'[{", ".join(given)}].map((v) => {written}).join("")'
+    value_text = 'v !== null && typeof v === "object" ? JSON.stringify(v) : v'
+    return f'[{", ".join(arguments)}].map((v) => {value_text}).join("")'
 
 
 FUNCTIONS: Final = {
-    "str": Function(0, None, join_texts),
-    "+": between("+", 1),
-    "-": Function(1, None, minus),
-    "*": between("*"),
-    "/": between("/"),
-    "mod": Function(2, 2, lambda given: f"((({given[0]}) % ({given[1]}) + ({given[1]})) % ({given[1]}))"),
+    "str": ExpressionFunction(0, None, join_texts),
+    "+": infix_operator("+", 1),
+    "-": ExpressionFunction(1, None, render_minus),
+    "*": infix_operator("*"),
+    "/": infix_operator("/"),
+    "mod": ExpressionFunction(
+        2, 2, lambda given: f"((({given[0]}) % ({given[1]}) + ({given[1]})) % ({given[1]}))"
+    ),
     "=": chain_operator("==="),
-    "!=": between("!==", 2, 2),
+    "!=": infix_operator("!==", 2, 2),
     "<": chain_operator("<"),
     ">": chain_operator(">"),
     "<=": chain_operator("<="),
     ">=": chain_operator(">="),
-    "not": Function(1, 1, lambda given: f"(!{given[0]})"),
-    "and": between("&&", 1),
-    "or": between("||", 1),
-    "if": Function(2, 3, when),
-    "get": Function(2, 3, get),
-    "count": Function(1, 1, lambda given: f"Object.keys({given[0]}).length"),
-    "concat": Function(0, None, lambda given: f"[{', '.join(f'...{item}' for item in given)}]"),
-    "join": method("join", 2),
-    "contains": method("includes", 2),
-    "lower": method("toLowerCase"),
-    "upper": method("toUpperCase"),
-    "trim": method("trim"),
-    "json": Function(1, 1, lambda given: f"JSON.stringify({given[0]})"),
-    "parse-json": Function(1, 1, lambda given: f"JSON.parse({given[0]})"),
+    "not": ExpressionFunction(1, 1, lambda given: f"(!{given[0]})"),
+    "and": infix_operator("&&", 1),
+    "or": infix_operator("||", 1),
+    "if": ExpressionFunction(2, 3, render_conditional),
+    "get": ExpressionFunction(2, 3, render_get),
+    "count": ExpressionFunction(1, 1, lambda given: f"Object.keys({given[0]}).length"),
+    "concat": ExpressionFunction(0, None, lambda given: f"[{', '.join(f'...{item}' for item in given)}]"),
+    "join": method_call("join", 2),
+    "contains": method_call("includes", 2),
+    "lower": method_call("toLowerCase"),
+    "upper": method_call("toUpperCase"),
+    "trim": method_call("trim"),
+    "json": ExpressionFunction(1, 1, lambda given: f"JSON.stringify({given[0]})"),
+    "parse-json": ExpressionFunction(1, 1, lambda given: f"JSON.parse({given[0]})"),
 }

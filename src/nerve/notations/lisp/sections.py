@@ -6,136 +6,149 @@ from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from nerve.notations.lisp.bodies import BLOCKS
-from nerve.notations.lisp.expressions import SPECIAL, expression
-from nerve.notations.lisp.functions import FUNCTIONS
-from nerve.notations.lisp.literals import value_of
-from nerve.notations.lisp.program import Env, Helper, Program, Role
-from nerve.notations.lisp.shape import (
-    count_of,
-    counted,
-    glimpse,
-    items_of,
-    name_of,
-    names_of,
-    parts,
-    symbol_of,
-    text_of,
+from nerve.notations.lisp.bodies import BLOCK_FORMS
+from nerve.notations.lisp.compile_context import Env, Helper, LispProgram, Role
+from nerve.notations.lisp.diagnostics import FormRejected
+from nerve.notations.lisp.expressions import SPECIAL_FORMS, compile_expression
+from nerve.notations.lisp.form_parsing import (
+    check_argument_count,
+    preview_form,
+    require_count,
+    require_form_name,
+    require_items,
+    require_names,
+    require_string,
+    require_symbol,
+    split_form,
 )
+from nerve.notations.lisp.full_form import literal_value
+from nerve.notations.lisp.functions import FUNCTIONS
 from nerve.notations.lisp.steps import STEPS
-from nerve.notations.lisp.telling import Refused
-from nerve.notations.sexpr import Form, Keyword, ListForm, MapForm, String, Symbol, VectorForm
-from nerve.notations.sexpr.forms import key_text
-from nerve.spec.models import Input, LimitsSpec
-from nerve.spec.source import Map, Seq
+from nerve.spec.models import InputSpec, LimitsSpec
+from nerve.text.sexpr import Form, Keyword, ListForm, MapForm, String, Symbol, VectorForm
+from nerve.text.sexpr.forms import map_key_text
+from nerve.text.source import LocatedList, LocatedMap
 
-ROLE: Final = ("agent-kind", "handle-ref", "model")
-OF_PROMPTS: Final = {"fallback": "fallback", "tools": "tools", "max-turns": "max_turns"}
+ROLE_OPTIONS: Final = ("agent-kind", "handle-ref", "model")
+PROMPT_OPTIONS: Final = {"fallback": "fallback", "tools": "tools", "max-turns": "max_turns"}
 """What a role says for every prompt that it answers."""
-INPUT: Final = tuple(Input.model_fields)
-LIMITS: Final = {name.replace("_", "-"): name for name in LimitsSpec.model_fields}
+INPUT_OPTIONS: Final = tuple(InputSpec.model_fields)
+LIMIT_OPTIONS: Final = {name.replace("_", "-"): name for name in LimitsSpec.model_fields}
 
 
-def entries(program: Program, form: ListForm, shape: str) -> list[ListForm]:
+def section_entries(program: LispProgram, form: ListForm, shape: str) -> list[ListForm]:
     """The lists in a section."""
-    found: list[ListForm] = []
+    lists: list[ListForm] = []
     for item in form.items[1:]:
         if isinstance(item, ListForm) and item.items:
-            found.append(item)
+            lists.append(item)
         else:
-            program.tell.refuse(item, f"expected {shape}, found {glimpse(item)}", "Put it in parentheses.")
-    return found
+            program.diagnostics.fail(
+                item, f"expected {shape}, found {preview_form(item)}", "Put it in parentheses."
+            )
+    return lists
 
 
-def metadata(program: Program, form: ListForm, data: Map) -> None:
+def compile_metadata(program: LispProgram, form: ListForm, data: LocatedMap) -> None:
     """The label is the description too, unless there is one."""
-    found = Map((), form.place)
-    for item in entries(program, form, "(key value)"):
-        key = name_of(program.tell, item.items[0], "a key")
-        counted(program.tell, item, len(item.items) - 1, 1, 1)
-        if key in found:
-            program.tell.tell(item, f"'{key}' is there twice", "Remove one.")
-        found.put(key, value_of(program.tell, item.items[1]), item.items[1].place)
-        found.keys_at[key] = item.items[0].place
+    fields = LocatedMap((), form.position)
+    for item in section_entries(program, form, "(key value)"):
+        key = require_form_name(program.diagnostics, item.items[0], "a key")
+        check_argument_count(program.diagnostics, item, len(item.items) - 1, 1, 1)
+        if key in fields:
+            program.diagnostics.add(item, f"'{key}' is there twice", "Remove one.")
+        fields.set_at(key, literal_value(program.diagnostics, item.items[1]), item.items[1].position)
+        fields.key_positions[key] = item.items[0].position
         if key in ("label", "description"):
-            text_of(program.tell, item.items[1], f"a {key}")
-    data.put("metadata", found, form.place)
-    about = next((key for key in ("description", "label") if key in found), None)
+            require_string(program.diagnostics, item.items[1], f"a {key}")
+    data.set_at("metadata", fields, form.position)
+    about = next((key for key in ("description", "label") if key in fields), None)
     if about:
-        data.put("description", found[about], found.values_at[about])
+        data.set_at("description", fields[about], fields.value_positions[about])
 
 
-def roles(program: Program, form: ListForm, data: Map) -> None:
-    for item in entries(program, form, '(name :agent-kind "…")'):
-        name = name_of(program.tell, item.items[0], "the name of a role")
+def compile_roles(program: LispProgram, form: ListForm, data: LocatedMap) -> None:
+    for item in section_entries(program, form, '(name :agent-kind "…")'):
+        name = require_form_name(program.diagnostics, item.items[0], "the name of a role")
         if name in program.roles:
-            program.tell.tell(item, f"the role '{name}' is there twice", "Rename one.")
+            program.diagnostics.add(item, f"the role '{name}' is there twice", "Rename one.")
         program.roles[name] = Role(None, name, None)
-        options = parts(program.tell, item, (*ROLE, *OF_PROMPTS), most=0).options
-        found = {key: name_of(program.tell, options[key], f"the {key}") for key in ROLE if key in options}
-        more = of_prompts(program, options)
+        options = split_form(program.diagnostics, item, (*ROLE_OPTIONS, *PROMPT_OPTIONS), most=0).options
+        role_options = {
+            key: require_form_name(program.diagnostics, options[key], f"the {key}")
+            for key in ROLE_OPTIONS
+            if key in options
+        }
+        more = compile_prompt_options(program, options)
         program.roles[name] = Role(
-            found.get("agent-kind"), found.get("handle-ref", name), found.get("model"), more
+            role_options.get("agent-kind"),
+            role_options.get("handle-ref", name),
+            role_options.get("model"),
+            more,
         )
 
 
-def of_prompts(program: Program, options: Mapping[str, Form]) -> Map:
-    made = Map()
+def compile_prompt_options(program: LispProgram, options: Mapping[str, Form]) -> LocatedMap:
+    prompt_options = LocatedMap()
     for key, form in options.items():
         if key == "fallback":
-            made.put(key, name_of(program.tell, form, "a provider"), form.place)
-        elif key == "tools":
-            tools = Seq((), form.place)
-            for name, item in names_of(program.tell, form, "tools"):
-                tools.push(name, item.place)
-            made.put(key, tools, form.place)
-        elif key == "max-turns":
-            made.put("max_turns", count_of(program.tell, form), form.place)
-    return made
-
-
-def inputs(program: Program, form: ListForm, data: Map) -> None:
-    for item in entries(program, form, "(name :type string)"):
-        name = name_of(program.tell, item.items[0], "the name of an input")
-        if name in program.inputs:
-            program.tell.tell(item, f"the input '{name}' is there twice", "Rename one.")
-        declared = Map((), item.place)
-        program.inputs.put(name, declared, item.place)
-        program.inputs.keys_at[name] = item.items[0].place
-        for key, value in parts(program.tell, item, INPUT, most=0).options.items():
-            given = (
-                value.name if key == "type" and isinstance(value, Symbol) else value_of(program.tell, value)
+            prompt_options.set_at(
+                key, require_form_name(program.diagnostics, form, "a provider"), form.position
             )
-            declared.put(key, given, value.place)
-    data.put("inputs", program.inputs, form.place)
+        elif key == "tools":
+            tools = LocatedList((), form.position)
+            for name, item in require_names(program.diagnostics, form, "tools"):
+                tools.append_at(name, item.position)
+            prompt_options.set_at(key, tools, form.position)
+        elif key == "max-turns":
+            prompt_options.set_at("max_turns", require_count(program.diagnostics, form), form.position)
+    return prompt_options
 
 
-def limits(program: Program, form: ListForm, data: Map) -> None:
-    found = Map((), form.place)
-    for key, value in parts(program.tell, form, LIMITS, most=0).options.items():
-        found.put(LIMITS[key], value_of(program.tell, value), value.place)
-    data.put("limits", found, form.place)
+def compile_inputs(program: LispProgram, form: ListForm, data: LocatedMap) -> None:
+    for item in section_entries(program, form, "(name :type string)"):
+        name = require_form_name(program.diagnostics, item.items[0], "the name of an input")
+        if name in program.inputs:
+            program.diagnostics.add(item, f"the input '{name}' is there twice", "Rename one.")
+        declared = LocatedMap((), item.position)
+        program.inputs.set_at(name, declared, item.position)
+        program.inputs.key_positions[name] = item.items[0].position
+        for key, value in split_form(program.diagnostics, item, INPUT_OPTIONS, most=0).options.items():
+            option_value = (
+                value.name
+                if key == "type" and isinstance(value, Symbol)
+                else literal_value(program.diagnostics, value)
+            )
+            declared.set_at(key, option_value, value.position)
+    data.set_at("inputs", program.inputs, form.position)
 
 
-def helper(program: Program, form: ListForm) -> None:
+def compile_limits(program: LispProgram, form: ListForm, data: LocatedMap) -> None:
+    limit_map = LocatedMap((), form.position)
+    for key, value in split_form(program.diagnostics, form, LIMIT_OPTIONS, most=0).options.items():
+        limit_map.set_at(LIMIT_OPTIONS[key], literal_value(program.diagnostics, value), value.position)
+    data.set_at("limits", limit_map, form.position)
+
+
+def compile_helper(program: LispProgram, form: ListForm) -> None:
     """`(defn name (parameter …) EXPR)`: it is written out wherever it is called."""
     if len(form.items) > 1 and isinstance(form.items[1], ListForm) and form.items[1].head:
         words = [item.name if isinstance(item, Symbol) else "…" for item in form.items[1].items]
         fix = f"Write (defn {words[0]} ({' '.join(words[1:])}) EXPR)."
-        program.tell.refuse(form.items[1], "the name of a helper stands before its parameters", fix)
-    counted(program.tell, form, len(form.items) - 1, 3, 3)
-    name = symbol_of(program.tell, form.items[1], "the name of a helper")
-    if name in program.helpers or name in {*FUNCTIONS, *SPECIAL, *STEPS, *BLOCKS}:
-        program.tell.refuse(form.items[1], f"'{name}' is there already", "Give the helper another name.")
+        program.diagnostics.fail(form.items[1], "the name of a helper stands before its parameters", fix)
+    check_argument_count(program.diagnostics, form, len(form.items) - 1, 3, 3)
+    name = require_symbol(program.diagnostics, form.items[1], "the name of a helper")
+    if name in program.helpers or name in {*FUNCTIONS, *SPECIAL_FORMS, *STEPS, *BLOCK_FORMS}:
+        program.diagnostics.fail(form.items[1], f"'{name}' is there already", "Give the helper another name.")
     program.helpers[name] = None
-    given = items_of(program.tell, form.items[2], "the parameters of a helper")
-    names = [symbol_of(program.tell, item, "a parameter") for item in given]
+    parameter_forms = require_items(program.diagnostics, form.items[2], "the parameters of a helper")
+    names = [require_symbol(program.diagnostics, item, "a parameter") for item in parameter_forms]
     if len(set(names)) < len(names):
-        program.tell.refuse(form.items[2], "a parameter is there twice", "Rename one.")
+        program.diagnostics.fail(form.items[2], "a parameter is there twice", "Rename one.")
     slots = {name: f"\0{number}\0" for number, name in enumerate(names)}
     try:
-        text = expression(program, form.items[3], Env(ChainMap(slots), None))
-    except Refused:
+        text = compile_expression(program, form.items[3], Env(ChainMap(slots), None))
+    except FormRejected:
         # What calls it is not to be told about it as well.
         text = "null"
     program.helpers[name] = Helper(len(names), text)
@@ -143,7 +156,7 @@ def helper(program: Program, form: ListForm) -> None:
 
 def explicit_tags(forms: list[ListForm]) -> set[str]:
     """Every name that stands behind `:tag` in a send-prompt."""
-    found: set[str] = set()
+    tag_names: set[str] = set()
     rest: list[Form] = list(forms)
     while rest:
         form = rest.pop()
@@ -151,13 +164,13 @@ def explicit_tags(forms: list[ListForm]) -> set[str]:
             continue
         rest.extend(form.items)
         if form.head == "send-prompt":
-            found.update(tags(form))
-    return found
+            tag_names.update(prompt_tags(form))
+    return tag_names
 
 
 def explicit_ids(forms: Sequence[Form]) -> set[str]:
     """Every id that stands in the map of a node."""
-    found: set[str] = set()
+    ids: set[str] = set()
     rest = list(forms)
     while rest:
         form = rest.pop()
@@ -165,22 +178,27 @@ def explicit_ids(forms: Sequence[Form]) -> set[str]:
             rest.extend(form.items)
         elif isinstance(form, MapForm):
             rest.extend(value for _, value in form.items)
-            found |= {
+            ids |= {
                 value.value
                 for key, value in form.items
-                if key_text(key) == "id" and isinstance(value, String)
+                if map_key_text(key) == "id" and isinstance(value, String)
             }
-    return found
+    return ids
 
 
-def tags(form: ListForm) -> list[str]:
+def prompt_tags(form: ListForm) -> list[str]:
     following = zip(form.items, form.items[1:], strict=False)
-    named = (value for key, value in following if isinstance(key, Keyword) and key.name == "tag")
+    tag_forms = (value for key, value in following if isinstance(key, Keyword) and key.name == "tag")
     return [
         value.name if isinstance(value, Symbol) else value.value
-        for value in named
+        for value in tag_forms
         if isinstance(value, Symbol | String)
     ]
 
 
-SECTIONS: Final = {"metadata": metadata, "roles": roles, "inputs": inputs, "limits": limits}
+SECTIONS: Final = {
+    "metadata": compile_metadata,
+    "roles": compile_roles,
+    "inputs": compile_inputs,
+    "limits": compile_limits,
+}

@@ -5,253 +5,302 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from nerve.notations.lisp.conditions import condition, keyed, record
-from nerve.notations.lisp.expressions import expression, piece, role_of, text_value, value, values
-from nerve.notations.lisp.literals import map_of
-from nerve.notations.lisp.program import Env, Program, node
-from nerve.notations.lisp.shape import (
-    Parts,
-    glimpse,
-    items_of,
-    name_of,
-    names_of,
-    parts,
-    seconds_of,
-    text_of,
+from nerve.notations.lisp.compile_context import Env, LispProgram, make_node
+from nerve.notations.lisp.conditions import compile_condition, compile_record, put_signal_key
+from nerve.notations.lisp.expressions import (
+    compile_expression,
+    compile_map_values,
+    compile_piece,
+    compile_text_value,
+    compile_value,
+    require_role,
 )
-from nerve.notations.lisp.text import Hole, Mismatch, Piece, filled, hole, literal, without_variables
-from nerve.notations.sexpr import Form, ListForm, MapForm, String, Symbol
-from nerve.spec.source import Map, Seq
+from nerve.notations.lisp.form_parsing import (
+    FormParts,
+    preview_form,
+    require_form_name,
+    require_form_seconds,
+    require_items,
+    require_names,
+    require_string,
+    split_form,
+)
+from nerve.notations.lisp.full_form import literal_map
+from nerve.notations.lisp.templates import (
+    Hole,
+    Piece,
+    TemplateMismatch,
+    escape_prompt_variables,
+    escape_template,
+    fill_template,
+    render_hole,
+)
+from nerve.text.sexpr import Form, ListForm, MapForm, String, Symbol
+from nerve.text.source import LocatedList, LocatedMap
 
-Step = Callable[[Program, ListForm, Env], Map]
+StepCompiler = Callable[[LispProgram, ListForm, Env], LocatedMap]
 
 
-def message(program: Program, form: Form, arguments: Sequence[Piece]) -> str:
+def fill_message_template(program: LispProgram, form: Form, arguments: Sequence[Piece]) -> str:
     """A `~a` template filled with the texts of its arguments."""
-    given = text_of(program.tell, form, "a template")
+    template_text = require_string(program.diagnostics, form, "a template")
     try:
-        return filled(given, arguments)
-    except Mismatch as mismatch:
-        program.tell.refuse(form, mismatch.message, mismatch.fix)
+        return fill_template(template_text, arguments)
+    except TemplateMismatch as mismatch:
+        program.diagnostics.fail(form, mismatch.message, mismatch.fix)
 
 
-def inline(program: Program, found: Parts, env: Env) -> str:
+def compile_inline_text(program: LispProgram, form_parts: FormParts, env: Env) -> str:
     """The template and the arguments that follow it, as one text."""
-    arguments = [piece(program, item, env) for item in found.rest[1:]]
-    return message(program, found.rest[0], arguments)
+    arguments = [compile_piece(program, item, env) for item in form_parts.rest[1:]]
+    return fill_message_template(program, form_parts.rest[0], arguments)
 
 
-def send_prompt(program: Program, form: ListForm, env: Env) -> Map:
-    found = parts(program.tell, form, ["agent", "template", "args", "tag", "limits"], most=0)
-    agent, text = found.option("agent"), found.option("template")
+def compile_send_prompt(program: LispProgram, form: ListForm, env: Env) -> LocatedMap:
+    form_parts = split_form(program.diagnostics, form, ["agent", "template", "args", "tag", "limits"], most=0)
+    agent, text = form_parts.option("agent"), form_parts.option("template")
     if agent is None or text is None:
         missing = ":agent" if agent is None else ":template"
-        program.tell.refuse(form, f"(send-prompt …) without {missing}", 'Write :agent ROLE :template "…".')
-    name = role_of(program, agent)
-    given = found.option("args")
-    args = prompt_args(program, given, env) if given is not None else Map((), form.place)
-    made = node("prompt", form.place, role=name)
-    written = message(program, text, [Hole(f"args.{key}") for key in args])
-    made.put("text", without_variables(written), text.place)
+        program.diagnostics.fail(
+            form, f"(send-prompt …) without {missing}", 'Write :agent ROLE :template "…".'
+        )
+    name = require_role(program, agent)
+    args_form = form_parts.option("args")
+    args = (
+        compile_prompt_args(program, args_form, env)
+        if args_form is not None
+        else LocatedMap((), form.position)
+    )
+    prompt_node = make_node("prompt", form.position, role=name)
+    prompt_text = fill_message_template(program, text, [Hole(f"args.{key}") for key in args])
+    prompt_node.set_at("text", escape_prompt_variables(prompt_text), text.position)
     if args:
-        made.put("args", args, args.place)
-    addressed(program, made, name, agent)
-    limited(program, made, found)
-    tagged(program, made, found.option("tag"))
-    return made.put("detach", True, form.place)
+        prompt_node.set_at("args", args, args.position)
+    put_recipient(program, prompt_node, name, agent)
+    put_limits(program, prompt_node, form_parts)
+    put_tag(program, prompt_node, form_parts.option("tag"))
+    return prompt_node.set_at("detach", True, form.position)
 
 
-def prompt_args(program: Program, form: Form, env: Env) -> Map:
-    args = Map((), form.place)
-    for number, item in enumerate(items_of(program.tell, form, "a list of arguments"), 1):
-        args.put(f"a{number}", value(program, item, env), item.place)
+def compile_prompt_args(program: LispProgram, form: Form, env: Env) -> LocatedMap:
+    args = LocatedMap((), form.position)
+    for number, item in enumerate(require_items(program.diagnostics, form, "a list of arguments"), 1):
+        args.set_at(f"a{number}", compile_value(program, item, env), item.position)
     return args
 
 
-def addressed(program: Program, made: Map, name: str, form: Form) -> None:
+def put_recipient(program: LispProgram, prompt_node: LocatedMap, name: str, form: Form) -> None:
     """Put whom the prompt is for."""
     role = program.roles.get(name)
     if role is None:
         return
-    made.put("thread", role.thread, form.place)
+    prompt_node.set_at("thread", role.thread, form.position)
     if role.agent is not None:
-        made.put("agent", role.agent, form.place)
+        prompt_node.set_at("agent", role.agent, form.position)
     if role.model is not None:
-        made.put("model", role.model, form.place)
-    for key, said in role.more.items():
-        made.put(key, said, role.more.values_at[key])
+        prompt_node.set_at("model", role.model, form.position)
+    for key, option in role.prompt_options.items():
+        prompt_node.set_at(key, option, role.prompt_options.value_positions[key])
 
 
-def limited(program: Program, made: Map, found: Parts) -> Map:
+def put_limits(program: LispProgram, step: LocatedMap, form_parts: FormParts) -> LocatedMap:
     """Put what the step may spend."""
-    if (given := found.option("limits")) is not None:
-        made.put("limits", map_of(program.tell, mapped(program, given)), given.place)
-    return made
+    if (limits_form := form_parts.option("limits")) is not None:
+        step.set_at(
+            "limits",
+            literal_map(program.diagnostics, require_map(program, limits_form)),
+            limits_form.position,
+        )
+    return step
 
 
-def tagged(program: Program, made: Map, tag: Form | None) -> None:
-    program.prompts += 1
+def put_tag(program: LispProgram, prompt_node: LocatedMap, tag: Form | None) -> None:
+    program.prompt_count += 1
     if tag is None:
-        program.untagged.append((program.prompts, made))
+        program.untagged_prompts.append((program.prompt_count, prompt_node))
     else:
-        made.put("tag", name_of(program.tell, tag, "a tag"), tag.place)
+        prompt_node.set_at("tag", require_form_name(program.diagnostics, tag, "a tag"), tag.position)
 
 
-def wait(program: Program, form: ListForm, env: Env) -> Map:
-    [given] = parts(program.tell, form, least=1, most=1).rest
-    found = condition(program, given, env)
-    return node("wait", form.place, any=Seq((), form.place).push(found, given.place))
+def compile_wait(program: LispProgram, form: ListForm, env: Env) -> LocatedMap:
+    [condition_form] = split_form(program.diagnostics, form, least=1, most=1).rest
+    condition_map = compile_condition(program, condition_form, env)
+    return make_node(
+        "wait",
+        form.position,
+        any=LocatedList((), form.position).append_at(condition_map, condition_form.position),
+    )
 
 
-def assertion(program: Program, form: ListForm, env: Env) -> Map:
-    [given] = parts(program.tell, form, least=1, most=1).rest
-    return stated(program, form, given, env, ["key", "scope", "value"])
+def compile_assert(program: LispProgram, form: ListForm, env: Env) -> LocatedMap:
+    [fact_form] = split_form(program.diagnostics, form, least=1, most=1).rest
+    return compile_fact_node(program, form, fact_form, env, ["key", "scope", "value"])
 
 
-def retraction(program: Program, form: ListForm, env: Env) -> Map:
-    [given] = parts(program.tell, form, least=1, most=1).rest
-    return stated(program, form, given, env, ["key", "scope"])
+def compile_retract(program: LispProgram, form: ListForm, env: Env) -> LocatedMap:
+    [fact_form] = split_form(program.diagnostics, form, least=1, most=1).rest
+    return compile_fact_node(program, form, fact_form, env, ["key", "scope"])
 
 
-def stated(program: Program, form: ListForm, given: Form, env: Env, options: list[str]) -> Map:
+def compile_fact_node(
+    program: LispProgram, form: ListForm, fact_form: Form, env: Env, options: list[str]
+) -> LocatedMap:
     """A node about a fact or a signal."""
-    made = node(form.head, form.place)
-    if not isinstance(given, ListForm) or given.head != "signal":
-        return made.put("fact", record(program, given, env, form.head == "retract"), given.place)
-    found = parts(program.tell, given, options, least=1, most=1)
-    label = name_of(program.tell, found.rest[0], "the label of a signal")
-    made.put("signal", literal(label), found.rest[0].place)
-    keyed(program, made, found.options, env)
-    if (said := found.option("value")) is not None:
-        made.put("value", value(program, said, env), said.place)
-    return made
+    fact_node = make_node(form.head, form.position)
+    if not isinstance(fact_form, ListForm) or fact_form.head != "signal":
+        return fact_node.set_at(
+            "fact", compile_record(program, fact_form, env, form.head == "retract"), fact_form.position
+        )
+    form_parts = split_form(program.diagnostics, fact_form, options, least=1, most=1)
+    label = require_form_name(program.diagnostics, form_parts.rest[0], "the label of a signal")
+    fact_node.set_at("signal", escape_template(label), form_parts.rest[0].position)
+    put_signal_key(program, fact_node, form_parts.options, env)
+    if (value_form := form_parts.option("value")) is not None:
+        fact_node.set_at("value", compile_value(program, value_form, env), value_form.position)
+    return fact_node
 
 
-def log(program: Program, form: ListForm, env: Env) -> Map:
-    found = parts(program.tell, form, least=1)
-    data = Map((), form.place).put("message", inline(program, found, env), found.rest[0].place)
-    return node("emit", form.place, event="log", data=data)
+def compile_log(program: LispProgram, form: ListForm, env: Env) -> LocatedMap:
+    form_parts = split_form(program.diagnostics, form, least=1)
+    data = LocatedMap((), form.position).set_at(
+        "message", compile_inline_text(program, form_parts, env), form_parts.rest[0].position
+    )
+    return make_node("emit", form.position, event="log", data=data)
 
 
-def result(program: Program, form: ListForm, env: Env) -> Map:
+def compile_result(program: LispProgram, form: ListForm, env: Env) -> LocatedMap:
     """The output of a body that ends here."""
-    [given] = parts(program.tell, form, least=1, most=1).rest
-    return transform(program, given, env)
+    [value_form] = split_form(program.diagnostics, form, least=1, most=1).rest
+    return compile_transform(program, value_form, env)
 
 
-def goto(program: Program, form: ListForm, env: Env) -> Map:
-    [given] = parts(program.tell, form, least=1, most=1).rest
-    state = name_of(program.tell, given, "the name of a state")
+def compile_goto(program: LispProgram, form: ListForm, env: Env) -> LocatedMap:
+    [state_form] = split_form(program.diagnostics, form, least=1, most=1).rest
+    state = require_form_name(program.diagnostics, state_form, "the name of a state")
     if state not in program.states:
-        program.tell.unknown(given, "state", state, sorted(program.states))
-    return node("goto", form.place).put("state", state, given.place)
+        program.diagnostics.add_unknown_name(state_form, "state", state, sorted(program.states))
+    return make_node("goto", form.position).set_at("state", state, state_form.position)
 
 
-def end(program: Program, form: ListForm, env: Env) -> Map:
+def compile_terminal(program: LispProgram, form: ListForm, env: Env) -> LocatedMap:
     """`(terminal)` inside something else: the machine ends there."""
-    parts(program.tell, form, most=0)
-    return node("goto", form.place)
+    split_form(program.diagnostics, form, most=0)
+    return make_node("goto", form.position)
 
 
-def gate(program: Program, form: ListForm, env: Env) -> Map:
-    found = parts(program.tell, form, ["choices", "reject", "default", "timeout"], least=1)
-    made = node("gate", form.place).put("prompt", inline(program, found, env), found.rest[0].place)
+def compile_gate(program: LispProgram, form: ListForm, env: Env) -> LocatedMap:
+    form_parts = split_form(program.diagnostics, form, ["choices", "reject", "default", "timeout"], least=1)
+    gate_node = make_node("gate", form.position).set_at(
+        "prompt", compile_inline_text(program, form_parts, env), form_parts.rest[0].position
+    )
     for key in ("choices", "reject"):
-        if (given := found.option(key)) is not None:
-            made.put(key, strings(program, given), given.place)
-    if (given := found.option("default")) is not None:
-        made.put("default", name_of(program.tell, given, "an answer"), given.place)
-    if (given := found.option("timeout")) is not None:
-        made.put("timeout", seconds_of(program.tell, given), given.place)
-    return made
+        if (option := form_parts.option(key)) is not None:
+            gate_node.set_at(key, compile_answers(program, option), option.position)
+    if (option := form_parts.option("default")) is not None:
+        gate_node.set_at(
+            "default", require_form_name(program.diagnostics, option, "an answer"), option.position
+        )
+    if (option := form_parts.option("timeout")) is not None:
+        gate_node.set_at("timeout", require_form_seconds(program.diagnostics, option), option.position)
+    return gate_node
 
 
-def strings(program: Program, form: Form) -> Seq:
-    found = Seq((), form.place)
-    for name, item in names_of(program.tell, form, "answers"):
-        found.push(name, item.place)
-    return found
+def compile_answers(program: LispProgram, form: Form) -> LocatedList:
+    answers = LocatedList((), form.position)
+    for name, item in require_names(program.diagnostics, form, "answers"):
+        answers.append_at(name, item.position)
+    return answers
 
 
-def bash(program: Program, form: ListForm, env: Env) -> Map:
-    found = parts(program.tell, form, ["env", "input"], least=1, most=1)
-    [command] = found.rest
-    text = text_of(program.tell, command, "a command")
-    made = node("bash", form.place).put("command", literal(text), command.place)
-    if (given := found.option("env")) is not None:
-        made.put("env", environment(program, given, env), given.place)
-    return with_input(program, made, found, env)
+def compile_bash(program: LispProgram, form: ListForm, env: Env) -> LocatedMap:
+    form_parts = split_form(program.diagnostics, form, ["env", "input"], least=1, most=1)
+    [command] = form_parts.rest
+    text = require_string(program.diagnostics, command, "a command")
+    bash_node = make_node("bash", form.position).set_at("command", escape_template(text), command.position)
+    if (env_form := form_parts.option("env")) is not None:
+        bash_node.set_at("env", compile_environment(program, env_form, env), env_form.position)
+    return put_input(program, bash_node, form_parts, env)
 
 
-def environment(program: Program, form: Form, env: Env) -> Map:
-    made = Map((), form.place)
-    for key, item in mapped(program, form).items:
+def compile_environment(program: LispProgram, form: Form, env: Env) -> LocatedMap:
+    variables = LocatedMap((), form.position)
+    for key, item in require_map(program, form).items:
         name = key.value if isinstance(key, String) else key.name
-        made.put(name, text_value(program, item, env), item.place)
-    return made
+        variables.set_at(name, compile_text_value(program, item, env), item.position)
+    return variables
 
 
-def mapped(program: Program, form: Form) -> MapForm:
+def require_map(program: LispProgram, form: Form) -> MapForm:
     if not isinstance(form, MapForm):
-        program.tell.refuse(form, f"expected a map, found {glimpse(form)}", "Write {:name value …}.")
+        program.diagnostics.fail(
+            form, f"expected a map, found {preview_form(form)}", "Write {:name value …}."
+        )
     return form
 
 
-def with_input(program: Program, made: Map, found: Parts, env: Env) -> Map:
-    given = found.option("input")
-    return made if given is None else made.put("input", value(program, given, env), given.place)
+def put_input(program: LispProgram, step: LocatedMap, form_parts: FormParts, env: Env) -> LocatedMap:
+    input_form = form_parts.option("input")
+    return (
+        step
+        if input_form is None
+        else step.set_at("input", compile_value(program, input_form, env), input_form.position)
+    )
 
 
-def call(program: Program, form: ListForm, env: Env) -> Map:
-    found = parts(program.tell, form, ["input", "limits"], least=1, most=1)
-    target = name_of(program.tell, found.rest[0], "the name of a node")
-    made = node("call", form.place).put("target", target, found.rest[0].place)
-    return with_input(program, limited(program, made, found), found, env)
+def compile_call_node(program: LispProgram, form: ListForm, env: Env) -> LocatedMap:
+    form_parts = split_form(program.diagnostics, form, ["input", "limits"], least=1, most=1)
+    target = require_form_name(program.diagnostics, form_parts.rest[0], "the name of a node")
+    call_node = make_node("call", form.position).set_at("target", target, form_parts.rest[0].position)
+    return put_input(program, put_limits(program, call_node, form_parts), form_parts, env)
 
 
-def run_workflow(program: Program, form: ListForm, env: Env) -> Map:
-    found = parts(program.tell, form, ["input", "params", "limits"], least=1, most=1)
-    target = name_of(program.tell, found.rest[0], "the name of a workflow")
-    made = node("workflow", form.place).put("workflow", target, found.rest[0].place)
-    if (given := found.option("params")) is not None:
-        params = values(program, mapped(program, given).items, env, Map((), given.place))
-        made.put("params", params, given.place)
-    return with_input(program, limited(program, made, found), found, env)
+def compile_run_workflow(program: LispProgram, form: ListForm, env: Env) -> LocatedMap:
+    form_parts = split_form(program.diagnostics, form, ["input", "params", "limits"], least=1, most=1)
+    target = require_form_name(program.diagnostics, form_parts.rest[0], "the name of a workflow")
+    workflow_node = make_node("workflow", form.position).set_at(
+        "workflow", target, form_parts.rest[0].position
+    )
+    if (params_form := form_parts.option("params")) is not None:
+        params = compile_map_values(
+            program, require_map(program, params_form).items, env, LocatedMap((), params_form.position)
+        )
+        workflow_node.set_at("params", params, params_form.position)
+    return put_input(program, put_limits(program, workflow_node, form_parts), form_parts, env)
 
 
-def spec_node(program: Program, form: ListForm, env: Env) -> Map:
+def compile_spec_node(program: LispProgram, form: ListForm, env: Env) -> LocatedMap:
     """`(node {:kind …})`: a node of the spec as it is; names in sight and what is computed are filled in."""
-    [given] = parts(program.tell, form, least=1, most=1).rest
+    [map_form] = split_form(program.diagnostics, form, least=1, most=1).rest
 
     def named(form: Form) -> str | None:
-        seen = isinstance(form, ListForm) or (isinstance(form, Symbol) and form.name in env.names)
-        return hole(expression(program, form, env)) if seen else None
+        is_computed = isinstance(form, ListForm) or (isinstance(form, Symbol) and form.name in env.names)
+        return render_hole(compile_expression(program, form, env)) if is_computed else None
 
-    return map_of(program.tell, mapped(program, given), named)
-
-
-def transform(program: Program, form: Form, env: Env, **values: Any) -> Map:
-    return node("transform", form.place, expression=expression(program, form, env), **values)
+    return literal_map(program.diagnostics, require_map(program, map_form), named)
 
 
-VALUED: Final[dict[str, Step]] = {
-    "gate": gate,
-    "bash": bash,
-    "call": call,
-    "run-workflow": run_workflow,
-    "node": spec_node,
+def compile_transform(program: LispProgram, form: Form, env: Env, **values: Any) -> LocatedMap:
+    return make_node("transform", form.position, expression=compile_expression(program, form, env), **values)
+
+
+VALUE_STEPS: Final[dict[str, StepCompiler]] = {
+    "gate": compile_gate,
+    "bash": compile_bash,
+    "call": compile_call_node,
+    "run-workflow": compile_run_workflow,
+    "node": compile_spec_node,
 }
 """Steps whose output `let` can bind."""
 
-STEPS: Final[dict[str, Step]] = {
-    "send-prompt": send_prompt,
-    "wait": wait,
-    "await": wait,
-    "assert": assertion,
-    "retract": retraction,
-    "log": log,
-    "result": result,
-    "goto": goto,
-    "terminal": end,
-    **VALUED,
+STEPS: Final[dict[str, StepCompiler]] = {
+    "send-prompt": compile_send_prompt,
+    "wait": compile_wait,
+    "await": compile_wait,
+    "assert": compile_assert,
+    "retract": compile_retract,
+    "log": compile_log,
+    "result": compile_result,
+    "goto": compile_goto,
+    "terminal": compile_terminal,
+    **VALUE_STEPS,
 }

@@ -6,128 +6,138 @@ from collections import ChainMap
 from collections.abc import Sequence
 from typing import Any, Final, TypeGuard
 
-from nerve.notations.lisp.bodies import body_node
-from nerve.notations.lisp.program import Program, node
-from nerve.notations.lisp.sections import SECTIONS, explicit_ids, explicit_tags, helper
-from nerve.notations.lisp.shape import glimpse, name_of
-from nerve.notations.lisp.telling import Refused, Teller
-from nerve.notations.sexpr import Form, ListForm
-from nerve.notations.sexpr.limits import DEPTH
-from nerve.spec.source import Map, Seq
+from nerve.notations.lisp.bodies import compile_body_node
+from nerve.notations.lisp.compile_context import LispProgram, make_node
+from nerve.notations.lisp.diagnostics import FormRejected, LispDiagnostics
+from nerve.notations.lisp.form_parsing import preview_form, require_form_name
+from nerve.notations.lisp.sections import SECTIONS, compile_helper, explicit_ids, explicit_tags
+from nerve.text.sexpr import Form, ListForm
+from nerve.text.sexpr.limits import MAX_SEXPR_DEPTH
+from nerve.text.source import LocatedList, LocatedMap
 
-FORMS: Final = (*SECTIONS, "defn", "state")
+WORKFLOW_FORMS: Final = (*SECTIONS, "defn", "state")
 
 
-def workflow(tell: Teller, form: ListForm, helpers: Sequence[ListForm]) -> Map:
+def compile_workflow(diagnostics: LispDiagnostics, form: ListForm, helpers: Sequence[ListForm]) -> LocatedMap:
     """The spec of a workflow, as far as it could be read."""
-    program, data = Program(tell), Map((), form.place)
+    program, data = LispProgram(diagnostics), LocatedMap((), form.position)
     if len(form.items) < 2:
-        tell.refuse(form, "(workflow …) without a name", "Write (workflow NAME (state …) …).")
-    data.put("name", name_of(tell, form.items[1], "the name of a workflow"), form.items[1].place)
-    forms = sorted_out(program, form)
+        diagnostics.fail(form, "(workflow …) without a name", "Write (workflow NAME (state …) …).")
+    data.set_at(
+        "name",
+        require_form_name(diagnostics, form.items[1], "the name of a workflow"),
+        form.items[1].position,
+    )
+    forms = group_sections(program, form)
     for section in SECTIONS:
-        read_section(program, forms[section], data)
+        compile_section(program, forms[section], data)
     for item in [*helpers, *forms["defn"]]:
         try:
-            helper(program, item)
-        except Refused:
+            compile_helper(program, item)
+        except FormRejected:
             continue
-    data.put("body", machine(program, form, forms["state"]), form.place)
-    refuse_depth(tell, form, data)
+    data.set_at("body", compile_machine(program, form, forms["state"]), form.position)
+    refuse_deep_nesting(diagnostics, form, data)
     return data
 
 
-def sorted_out(program: Program, form: ListForm) -> dict[str, list[ListForm]]:
+def group_sections(program: LispProgram, form: ListForm) -> dict[str, list[ListForm]]:
     """The forms of a workflow by their heads."""
-    found: dict[str, list[ListForm]] = {name: [] for name in FORMS}
+    forms_by_head: dict[str, list[ListForm]] = {name: [] for name in WORKFLOW_FORMS}
     for item in form.items[2:]:
-        if isinstance(item, ListForm) and item.head in found:
-            found[item.head].append(item)
+        if isinstance(item, ListForm) and item.head in forms_by_head:
+            forms_by_head[item.head].append(item)
         elif isinstance(item, ListForm) and item.head in ("define", "defun"):
             fix = "Write (defn f (x) EXPR)."
-            program.tell.tell(item, f"a helper is defined by (defn …), not by ({item.head} …)", fix)
+            program.diagnostics.add(item, f"a helper is defined by (defn …), not by ({item.head} …)", fix)
         elif isinstance(item, ListForm) and item.head:
-            program.tell.unknown(item, "form in a workflow", item.head, FORMS)
+            program.diagnostics.add_unknown_name(item, "form in a workflow", item.head, WORKFLOW_FORMS)
         else:
-            fix = f"There is: {', '.join(f'({name} …)' for name in FORMS)}."
-            program.tell.tell(item, f"expected a form of a workflow, found {glimpse(item)}", fix)
-    return found
+            fix = f"There is: {', '.join(f'({name} …)' for name in WORKFLOW_FORMS)}."
+            program.diagnostics.add(item, f"expected a form of a workflow, found {preview_form(item)}", fix)
+    return forms_by_head
 
 
-def read_section(program: Program, forms: Sequence[ListForm], data: Map) -> None:
+def compile_section(program: LispProgram, forms: Sequence[ListForm], data: LocatedMap) -> None:
     for item in forms[1:]:
-        program.tell.tell(item, f"({item.head} …) is there twice", "Put all of it into one.")
+        program.diagnostics.add(item, f"({item.head} …) is there twice", "Put all of it into one.")
     for item in forms[:1]:
         try:
             SECTIONS[item.head](program, item, data)
-        except Refused:
+        except FormRejected:
             continue
 
 
-def machine(program: Program, form: ListForm, forms: Sequence[ListForm]) -> Map:
+def compile_machine(program: LispProgram, form: ListForm, forms: Sequence[ListForm]) -> LocatedMap:
     """States follow each other as they stand in the text, unless a goto says otherwise."""
-    if not forms and not program.tell.problems:
-        program.tell.tell(form, "a workflow needs a state", "Add (state NAME BODY …).")
-    named = named_states(program, forms)
-    program.tags = explicit_tags([item for _, item in named])
-    program.taken = explicit_ids([item for _, item in named])
-    states = Seq((), form.place)
-    for number, (name, item) in enumerate(named):
-        following = named[number + 1][0] if number + 1 < len(named) else None
-        states.push(state(program, name, item, following), item.place)
+    if not forms and not program.diagnostics.problems:
+        program.diagnostics.add(form, "a workflow needs a state", "Add (state NAME BODY …).")
+    state_forms = named_states(program, forms)
+    program.tags = explicit_tags([item for _, item in state_forms])
+    program.used_ids = explicit_ids([item for _, item in state_forms])
+    states = LocatedList((), form.position)
+    for number, (name, item) in enumerate(state_forms):
+        following = state_forms[number + 1][0] if number + 1 < len(state_forms) else None
+        states.append_at(compile_state(program, name, item, following), item.position)
     # Those that nobody waits for must not be taken for each other either.
-    for number, prompt in program.untagged:
-        prompt.put("tag", f"_prompt_{number}", prompt.place)
-    return node("machine", form.place, states=states)
+    for number, prompt in program.untagged_prompts:
+        prompt.set_at("tag", f"_prompt_{number}", prompt.position)
+    return make_node("machine", form.position, states=states)
 
 
-def named_states(program: Program, forms: Sequence[ListForm]) -> list[tuple[str, ListForm]]:
-    found: list[tuple[str, ListForm]] = []
+def named_states(program: LispProgram, forms: Sequence[ListForm]) -> list[tuple[str, ListForm]]:
+    state_forms: list[tuple[str, ListForm]] = []
     for item in forms:
         try:
             if len(item.items) < 2:
-                program.tell.refuse(item, "(state …) without a name", "Write (state NAME BODY …).")
-            name = name_of(program.tell, item.items[1], "the name of a state")
-        except Refused:
+                program.diagnostics.fail(item, "(state …) without a name", "Write (state NAME BODY …).")
+            name = require_form_name(program.diagnostics, item.items[1], "the name of a state")
+        except FormRejected:
             continue
         if name in program.states:
-            program.tell.tell(item.items[1], f"the state '{name}' is there twice", "Rename one.")
+            program.diagnostics.add(item.items[1], f"the state '{name}' is there twice", "Rename one.")
         program.states.add(name)
-        found.append((name, item))
-    return found
+        state_forms.append((name, item))
+    return state_forms
 
 
-def state(program: Program, name: str, form: ListForm, following: str | None) -> Map:
-    made = Map((), form.place).put("name", name, form.items[1].place)
+def compile_state(program: LispProgram, name: str, form: ListForm, following: str | None) -> LocatedMap:
+    state_map = LocatedMap((), form.position).set_at("name", name, form.items[1].position)
     forms = form.items[2:]
-    ends = [item for item in forms if is_end(item)]
+    ends = [item for item in forms if is_terminal_form(item)]
     if ends and ends[0] is not forms[-1]:
-        program.tell.tell(ends[0], "(terminal) must stand last in its state", "Nothing behind it is done.")
+        program.diagnostics.add(
+            ends[0], "(terminal) must stand last in its state", "Nothing behind it is done."
+        )
     if any(len(item.items) > 1 for item in ends):
-        program.tell.tell(ends[0], "(terminal) takes nothing", "Write (terminal).")
-    rest = [item for item in forms if not is_end(item)]
+        program.diagnostics.add(ends[0], "(terminal) takes nothing", "Write (terminal).")
+    rest = [item for item in forms if not is_terminal_form(item)]
     if rest:
-        made.put("body", body_node(program, rest, ChainMap(), form.place), rest[0].place)
+        state_map.set_at(
+            "body", compile_body_node(program, rest, ChainMap(), form.position), rest[0].position
+        )
     if ends:
-        made.put("terminal", True, ends[0].place)
+        state_map.set_at("terminal", True, ends[0].position)
     elif following is not None:
-        to = Map((), form.place).put("to", following, form.place)
-        made.put("next", Seq((), form.place).push(to, form.place), form.place)
-    return made
+        to = LocatedMap((), form.position).set_at("to", following, form.position)
+        state_map.set_at("next", LocatedList((), form.position).append_at(to, form.position), form.position)
+    return state_map
 
 
-def is_end(form: Form) -> TypeGuard[ListForm]:
+def is_terminal_form(form: Form) -> TypeGuard[ListForm]:
     return isinstance(form, ListForm) and form.head == "terminal"
 
 
-def refuse_depth(tell: Teller, form: ListForm, data: Map) -> None:
+def refuse_deep_nesting(diagnostics: LispDiagnostics, form: ListForm, data: LocatedMap) -> None:
     """Refuse what could not be written down in the full form."""
     rest: list[tuple[Any, int]] = [(data, 1)]
     while rest:
         value, depth = rest.pop()
-        if depth > DEPTH:
-            tell.refuse(form, f"the workflow is nested more than {DEPTH} deep", "Use states instead.")
-        if isinstance(value, Map):
+        if depth > MAX_SEXPR_DEPTH:
+            diagnostics.fail(
+                form, f"the workflow is nested more than {MAX_SEXPR_DEPTH} deep", "Use states instead."
+            )
+        if isinstance(value, LocatedMap):
             rest.extend((item, depth + 1) for item in value.values() if isinstance(item, dict | list))
         else:
             rest.extend((item, depth + 1) for item in value if isinstance(item, dict | list))

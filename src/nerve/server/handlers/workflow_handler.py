@@ -7,9 +7,9 @@ from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 from nerve.api import Api, ApiError
-from nerve.core.event import Sink
-from nerve.core.session import Session
-from nerve.server import commands
+from nerve.core.events import Sink
+from nerve.server import command_protocol
+from nerve.session import Session
 
 
 class SessionRegistry(Protocol):
@@ -31,44 +31,44 @@ class WorkflowHandler:
 
     async def execute_workflow(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Start a run of `workflow_id`; with `wait`, return when it has ended or waits for an answer."""
-        return await self._do(commands.execute_workflow, params)
+        return await self._run_command(command_protocol.execute_workflow, params)
 
     async def list_workflows(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """The workflows of the session."""
-        return await self._do(commands.list_workflows, params)
+        return await self._run_command(command_protocol.list_workflows, params)
 
     async def get_workflow_run(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """The run `run_id`: its state, its result or error, its open gates."""
-        return await self._do(commands.get_workflow_run, params)
+        return await self._run_command(command_protocol.get_workflow_run, params)
 
     async def list_workflow_runs(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """The runs of the session, of one `workflow_id` or in one `state` if these are given."""
-        return await self._do(commands.list_workflow_runs, params)
+        return await self._run_command(command_protocol.list_workflow_runs, params)
 
     async def answer_gate(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Answer the open gate of `run_id`, or the one named by `gate_id`, with `answer`."""
-        return await self._do(commands.answer_gate, params)
+        return await self._run_command(command_protocol.answer_gate, params)
 
     async def workflow_input(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Answer the gate `gate_id` of `run_id` with `input`."""
-        return await self._do(commands.workflow_input, params)
+        return await self._run_command(command_protocol.workflow_input, params)
 
     async def cancel_workflow(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Stop the run `run_id`."""
-        return await self._do(commands.cancel_workflow, params)
+        return await self._run_command(command_protocol.cancel_workflow, params)
 
     async def pause_workflow(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Let nothing new begin in the run `run_id`."""
-        return await self._do(commands.pause_workflow, params)
+        return await self._run_command(command_protocol.pause_workflow, params)
 
     async def resume_workflow(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Continue the paused run `run_id`."""
-        return await self._do(commands.resume_workflow, params)
+        return await self._run_command(command_protocol.resume_workflow, params)
 
     async def subscribe_workflow(self, params: Mapping[str, Any]) -> AsyncIterator[dict[str, Any]]:
         """Yield the events of the run `run_id`, those from before too, until it ends."""
         try:
-            async for event in commands.subscribe_workflow(self._api(params), params):
+            async for event in command_protocol.subscribe_workflow(self._api_for(params), params):
                 yield event
         except ApiError as error:
             raise ValueError(error.message) from error
@@ -77,17 +77,17 @@ class WorkflowHandler:
     stop_workflow = cancel_workflow
     workflow_status = get_workflow_run
 
-    async def _do(
+    async def _run_command(
         self,
         command: Callable[[Api, Mapping[str, Any]], Awaitable[dict[str, Any]]],
         params: Mapping[str, Any],
     ) -> dict[str, Any]:
         try:
-            return await command(self._api(params), params)
+            return await command(self._api_for(params), params)
         except ApiError as error:
             raise ValueError(error.message) from error
 
-    def _api(self, params: Mapping[str, Any]) -> Api:
+    def _api_for(self, params: Mapping[str, Any]) -> Api:
         session = self.session_registry.get_session(params.get("session_id"))
         if self.event_sink is not None and self.event_sink not in session.engine.sinks:
             session.engine.sinks.append(self.event_sink)

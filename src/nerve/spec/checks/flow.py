@@ -8,50 +8,64 @@ from collections.abc import Collection, Iterator, Mapping
 
 from nerve.core.nodes.graph import find_cycle
 from nerve.spec import models
-from nerve.spec.checks.rules import Wrong, listed, near, unknown
-from nerve.spec.source import Loc
-from nerve.spec.walk import Found
+from nerve.spec.checks.node_rules import (
+    LocatedProblem,
+    describe_unknown_name,
+    format_names,
+    suggest_known_name,
+)
+from nerve.spec.walk import SpecNode
+from nerve.text.source import Loc
 
-Way = tuple[Loc, str | None]
-BY_NEXT = "Name it in 'next' of another step, also where \"parallel\" is true, or drop it."
-Gotos = Mapping[Loc, list[Way]]
+TransitionTarget = tuple[Loc, str | None]
+UNREACHED_STEP_FIX = "Name it in 'next' of another step, also where \"parallel\" is true, or drop it."
+GotosByState = Mapping[Loc, list[TransitionTarget]]
 """The gotos of each state, by the place of the state."""
 
 
-def graphs(spec: models.WorkflowSpec, found: list[Found]) -> Iterator[Wrong]:
-    for each in found:
-        if not isinstance(each.spec, models.Graph):
+def check_graphs(spec: models.WorkflowSpec, spec_nodes: list[SpecNode]) -> Iterator[LocatedProblem]:
+    for spec_node in spec_nodes:
+        if not isinstance(spec_node.spec, models.GraphSpec):
             continue
-        known = {step.id: None for step in each.spec.steps if step.id}
-        for n, step in enumerate(each.spec.steps):
+        known = {step.id: None for step in spec_node.spec.steps if step.id}
+        for n, step in enumerate(spec_node.spec.steps):
             for m, name in enumerate(step.depends_on):
                 if name not in known:
-                    yield (*each.loc, "steps", n, "depends_on", m), *no_dependency(step.id, name, known)
-        if cycle := find_cycle({str(step.id): step.depends_on for step in each.spec.steps}):
-            at = next(n for n, step in enumerate(each.spec.steps) if step.id in cycle)
-            way = " -> ".join(cycle)
+                    yield (
+                        (*spec_node.loc, "steps", n, "depends_on", m),
+                        *describe_missing_dependency(step.id, name, known),
+                    )
+        if cycle := find_cycle({str(step.id): step.depends_on for step in spec_node.spec.steps}):
+            at = next(n for n, step in enumerate(spec_node.spec.steps) if step.id in cycle)
+            cycle_text = " -> ".join(cycle)
             fix = "Let one of them depend on less, or write a loop."
-            yield (*each.loc, "steps", at, "depends_on"), f"the steps wait for each other: {way}", fix
+            yield (
+                (*spec_node.loc, "steps", at, "depends_on"),
+                f"the steps wait for each other: {cycle_text}",
+                fix,
+            )
 
 
-def no_dependency(step: str | None, name: str, known: Collection[str]) -> tuple[str, str]:
+def describe_missing_dependency(step: str | None, name: str, known: Collection[str]) -> tuple[str, str]:
     """What is said of a name in `depends_on` that nothing has."""
     message = f"'{step}' depends on '{name}', and nothing here has that id"
     several = [part for part in re.split(r"[\s,]+", name) if part]
     if all(part in known for part in several):
         return message, f"Write [{', '.join(several)}]."
-    return unknown(message, name, [other for other in known if other != step])
+    return describe_unknown_name(message, name, [other for other in known if other != step])
 
 
-def machines(found: list[Found], word: str = "state") -> Iterator[Wrong]:
+def check_machines(spec_nodes: list[SpecNode], word: str = "state") -> Iterator[LocatedProblem]:
     """What is wrong with machines; `word` is what a state is called."""
-    gotos = gotos_of(found)
-    for each in found:
-        if isinstance(each.spec, models.Machine):
-            yield from machine(each.spec, each.loc, gotos, word)
+    gotos = gotos_by_state(spec_nodes)
+    for spec_node in spec_nodes:
+        if isinstance(spec_node.spec, models.MachineSpec):
+            yield from check_machine(spec_node.spec, spec_node.loc, gotos, word)
 
 
-def machine(node: models.Machine, loc: Loc, gotos: Gotos, word: str) -> Iterator[Wrong]:
+def check_machine(
+    node: models.MachineSpec, loc: Loc, gotos: GotosByState, word: str
+) -> Iterator[LocatedProblem]:
     known: dict[str, int] = {}
     if not node.states:
         yield loc, "a machine needs a state", "Add one."
@@ -59,107 +73,125 @@ def machine(node: models.Machine, loc: Loc, gotos: Gotos, word: str) -> Iterator
     for n, state in enumerate(node.states):
         if known.setdefault(state.name, n) != n:
             yield (*loc, "states", n, "name"), f"there are two {word}s '{state.name}'", "Rename one of them."
-    targets = [(where, to) for where, to in routes(node, loc, gotos) if to is not None]
+    targets = [(where, to) for where, to in machine_transitions(node, loc, gotos) if to is not None]
     if node.start is not None:
         targets.append(((*loc, "start"), node.start))
     for where, to in targets:
         if to not in known:
-            fix = f"{word.capitalize()}s: {listed(list(known))}."
-            yield where, f"there is no {word} '{to}'{near(to, known)}", fix
+            fix = f"{word.capitalize()}s: {format_names(list(known))}."
+            yield where, f"there is no {word} '{to}'{suggest_known_name(to, known)}", fix
     if all(to in known for _, to in targets):
-        for name in sorted(set(known) - reached(node, loc, gotos)):
-            fix = BY_NEXT if word == "step" else "Add a way to it, or drop it."
+        for name in sorted(set(known) - reachable_states(node, loc, gotos)):
+            fix = UNREACHED_STEP_FIX if word == "step" else "Add a way to it, or drop it."
             yield (*loc, "states", known[name]), f"nothing leads to the {word} '{name}'", fix
 
 
-def endless(found: list[Found], word: str = "state") -> Iterator[Wrong]:
+def find_endless_machines(spec_nodes: list[SpecNode], word: str = "state") -> Iterator[LocatedProblem]:
     """Machines that come to an end only when they fail."""
-    gotos = gotos_of(found)
-    for each in found:
-        if isinstance(each.spec, models.Machine) and never_ends(each.spec, each.loc, gotos):
-            start = each.spec.start or each.spec.states[0].name
-            at = next(n for n, state in enumerate(each.spec.states) if state.name == start)
+    gotos = gotos_by_state(spec_nodes)
+    for spec_node in spec_nodes:
+        if isinstance(spec_node.spec, models.MachineSpec) and is_endless_machine(
+            spec_node.spec, spec_node.loc, gotos
+        ):
+            start = spec_node.spec.start or spec_node.spec.states[0].name
+            at = next(n for n, state in enumerate(spec_node.spec.states) if state.name == start)
             message = f"no way leads from the {word} '{start}' to an end: it goes on until it fails"
-            yield (*each.loc, "states", at), message, f"Let a {word} end it."
+            yield (*spec_node.loc, "states", at), message, f"Let a {word} end it."
 
 
-def never_ends(node: models.Machine, loc: Loc, gotos: Gotos) -> bool:
+def is_endless_machine(node: models.MachineSpec, loc: Loc, gotos: GotosByState) -> bool:
     known = {state.name for state in node.states}
-    targets = [node.start, *(to for _, to in routes(node, loc, gotos))]
+    targets = [node.start, *(to for _, to in machine_transitions(node, loc, gotos))]
     if not known or any(to is not None and to not in known for to in targets):
         return False
-    seen = reached(node, loc, gotos)
+    reachable = reachable_states(node, loc, gotos)
     return not any(
-        can_end(state, (*loc, "states", n), gotos)
+        can_end_in_state(state, (*loc, "states", n), gotos)
         for n, state in enumerate(node.states)
-        if state.name in seen
+        if state.name in reachable
     )
 
 
-def can_end(state: models.State, loc: Loc, gotos: Gotos) -> bool:
+def can_end_in_state(state: models.StateSpec, loc: Loc, gotos: GotosByState) -> bool:
     """Whether a machine may come to its end in a state: where nothing follows, or nothing need follow."""
-    steps = state.body.steps if isinstance(state.body, models.Sequence) else [state.body]
-    falls = not any(isinstance(step, models.Goto) and step.when is None for step in steps)
-    open_ended = falls and (state.terminal or all(way.when is not None for way in state.next))
-    return open_ended or any(to is None for _, to in ways(state, loc, gotos))
+    steps = state.body.steps if isinstance(state.body, models.SequenceSpec) else [state.body]
+    falls = not any(isinstance(step, models.GotoSpec) and step.when is None for step in steps)
+    open_ended = falls and (state.terminal or all(transition.when is not None for transition in state.next))
+    return open_ended or any(to is None for _, to in state_transitions(state, loc, gotos))
 
 
-def gotos_of(found: list[Found]) -> Gotos:
-    gotos: defaultdict[Loc, list[Way]] = defaultdict(list)
-    for each in found:
-        around = next((up for up in reversed(each.above) if up.kind == "machine"), None)
-        if isinstance(each.spec, models.Goto) and around is not None:
-            state = each.loc[: len(around.loc) + 2]
-            gotos[state].append(((*each.loc, "state"), each.spec.state))
+def gotos_by_state(spec_nodes: list[SpecNode]) -> GotosByState:
+    gotos: defaultdict[Loc, list[TransitionTarget]] = defaultdict(list)
+    for spec_node in spec_nodes:
+        around = next((up for up in reversed(spec_node.ancestors) if up.kind == "machine"), None)
+        if isinstance(spec_node.spec, models.GotoSpec) and around is not None:
+            state = spec_node.loc[: len(around.loc) + 2]
+            gotos[state].append(((*spec_node.loc, "state"), spec_node.spec.state))
     return gotos
 
 
-def routes(node: models.Machine, loc: Loc, gotos: Gotos) -> Iterator[Way]:
+def machine_transitions(
+    node: models.MachineSpec, loc: Loc, gotos: GotosByState
+) -> Iterator[TransitionTarget]:
     """Every way on that is written down in a machine, with where it stands."""
     for n, state in enumerate(node.states):
-        yield from ways(state, (*loc, "states", n), gotos)
+        yield from state_transitions(state, (*loc, "states", n), gotos)
 
 
-def ways(state: models.State, loc: Loc, gotos: Gotos) -> Iterator[Way]:
-    for m, way in enumerate(state.next):
-        yield (*loc, "next", m, "to"), way.to
+def state_transitions(state: models.StateSpec, loc: Loc, gotos: GotosByState) -> Iterator[TransitionTarget]:
+    for m, transition in enumerate(state.next):
+        yield (*loc, "next", m, "to"), transition.to
     if state.on_error is not None:
         yield (*loc, "on_error"), state.on_error
     yield from gotos.get(loc, ())
 
 
-def reached(node: models.Machine, loc: Loc, gotos: Gotos) -> set[str]:
+def reachable_states(node: models.MachineSpec, loc: Loc, gotos: GotosByState) -> set[str]:
     """The states that some way leads to from the start."""
-    places = {state.name: n for n, state in enumerate(node.states)}
-    seen: set[str] = set()
+    index_by_name = {state.name: n for n, state in enumerate(node.states)}
+    reachable: set[str] = set()
     open_ = [node.start or node.states[0].name]
     while open_:
         name = open_.pop()
-        if name in seen:
+        if name in reachable:
             continue
-        seen.add(name)
-        n = places[name]
-        open_ += [to for _, to in ways(node.states[n], (*loc, "states", n), gotos) if to is not None]
-    return seen
+        reachable.add(name)
+        n = index_by_name[name]
+        open_ += [
+            to for _, to in state_transitions(node.states[n], (*loc, "states", n), gotos) if to is not None
+        ]
+    return reachable
 
 
-def gotos(spec: models.WorkflowSpec, found: list[Found]) -> Iterator[Wrong]:
-    for each in found:
-        if not isinstance(each.spec, models.Goto):
+def check_gotos(spec: models.WorkflowSpec, spec_nodes: list[SpecNode]) -> Iterator[LocatedProblem]:
+    for spec_node in spec_nodes:
+        if not isinstance(spec_node.spec, models.GotoSpec):
             continue
         between: list[str] = []
-        for up in reversed(each.above):
+        for up in reversed(spec_node.ancestors):
             if up.kind == "machine":
                 break
             between.append(up.kind)
         else:
-            yield each.loc, "goto stands in no machine", "Use it inside the body of a state."
+            yield spec_node.loc, "goto stands in no machine", "Use it inside the body of a state."
             continue
         if side := next((kind for kind in between if kind in ("map", "parallel", "graph")), None):
-            yield each.loc, f"goto cannot leave a {side}: its other parts still run", "Route by its result."
+            yield (
+                spec_node.loc,
+                f"goto cannot leave a {side}: its other parts still run",
+                "Route by its result.",
+            )
 
 
-def loops(spec: models.WorkflowSpec, found: list[Found]) -> Iterator[Wrong]:
-    for each in found:
-        if isinstance(each.spec, models.Loop) and each.spec.times is None and each.spec.until is None:
-            yield each.loc, "a loop needs 'times' or 'until', otherwise it has no end", "Add one of them."
+def check_loops(spec: models.WorkflowSpec, spec_nodes: list[SpecNode]) -> Iterator[LocatedProblem]:
+    for spec_node in spec_nodes:
+        if (
+            isinstance(spec_node.spec, models.LoopSpec)
+            and spec_node.spec.times is None
+            and spec_node.spec.until is None
+        ):
+            yield (
+                spec_node.loc,
+                "a loop needs 'times' or 'until', otherwise it has no end",
+                "Add one of them.",
+            )

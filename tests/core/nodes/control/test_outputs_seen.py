@@ -10,7 +10,7 @@ from core.nodes.support import executed, function, ran
 from nerve import Graph, MockNode, Session
 from nerve.core.nodes import ControlNode, Node
 from nerve.core.nodes.control import BranchNode, GateNode, LoopNode, SwitchNode, WhileNode
-from nerve.core.output_views import original_of, view_output
+from nerve.core.output_views import unwrap_view, view_output
 from nerve.core.result import Result
 
 OUTPUTS = ["text", 5, 2.5, {"a": 1}, [1, 2], None, True, False]
@@ -102,9 +102,9 @@ def test_an_iteration_that_failed_is_seen_as_failed() -> None:
 @pytest.mark.parametrize("output", OUTPUTS, ids=repr)
 def test_what_it_was_made_of_comes_back(output: Any) -> None:
     result = Result.ok(output)
-    assert original_of(view_output(output)) == output
+    assert unwrap_view(view_output(output)) == output
     if output is not None and not isinstance(output, bool):
-        assert original_of(view_output(result)) is result
+        assert unwrap_view(view_output(result)) is result
 
 
 def test_a_number_is_nothing_to_go_through() -> None:

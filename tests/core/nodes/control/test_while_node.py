@@ -151,7 +151,7 @@ async def test_a_negative_bound_is_refused_and_leaves_no_name_behind(session: Se
 
 @pytest.mark.requirement("S1-25")
 def test_every_control_node_is_a_control_node() -> None:
-    from nerve.core.nodes.control import base
+    from nerve.core.nodes.control import common
 
-    assert base.ControlNode is ControlNode
+    assert common.ControlNode is ControlNode
     assert issubclass(WhileNode, ControlNode)

@@ -6,24 +6,24 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from nerve.core.checks import a_decision
-from nerve.core.nodes.base import Names, Node
+from nerve.core.nodes.base import Node, NodeRegistry
 from nerve.core.nodes.context import ExecutionContext
-from nerve.core.nodes.control.base import (
+from nerve.core.nodes.control.common import (
     ControlNode,
     OnBodyFailure,
     OnMax,
-    at_least,
-    body_failed,
+    bind_params,
+    body_failure_result,
     check_loop,
     ends_loop,
-    holds,
-    loop_over,
-    with_params,
+    evaluate_user_condition,
+    loop_result,
+    require_at_least,
 )
-from nerve.core.result import Result, output_of
+from nerve.core.result import Result, result_output
+from nerve.core.validation import require_sync_callable
 
-MANY = 100
+DEFAULT_MAX_ITERATIONS = 100
 """How often a body is executed at most, where nobody says how often."""
 
 
@@ -47,7 +47,7 @@ class LoopNode(ControlNode):
     def __init__(
         self,
         id: str,
-        session: Names,
+        session: NodeRegistry,
         body: Node,
         times: int | None = None,
         until: Callable[[LoopState], bool] | None = None,
@@ -61,13 +61,13 @@ class LoopNode(ControlNode):
             raise ValueError(f"LoopNode '{id}' needs times or until, otherwise it has no end")
         check_loop(id, body, on_max, on_body_failure)
         if times is not None:
-            at_least(0, id, "times", times)
+            require_at_least(0, id, "times", times)
         if until is not None:
-            a_decision(f"until of '{id}'", until)
+            require_sync_callable(f"until of '{id}'", until)
         self.body, self.times, self.until = body, times, until
         if max_iterations is None:
-            max_iterations = MANY if times is None else times
-        self.max_iterations = at_least(0, id, "max_iterations", max_iterations)
+            max_iterations = DEFAULT_MAX_ITERATIONS if times is None else times
+        self.max_iterations = require_at_least(0, id, "max_iterations", max_iterations)
         self.accumulate, self.on_max, self.on_body_failure = accumulate, on_max, on_body_failure
         super().__init__(id, session, **policy)
 
@@ -75,29 +75,30 @@ class LoopNode(ControlNode):
         return [self.body]
 
     @property
-    def bound(self) -> int:
+    def iteration_limit(self) -> int:
         """The number of iterations after which it ends at the latest."""
         return self.max_iterations if self.times is None else min(self.times, self.max_iterations)
 
     async def execute(self, context: ExecutionContext) -> Result:
-        state, given = LoopState(0, Result.ok(output_of(context.input))), context.input
-        while not (finished := self._finished(context, state)) and state.iteration < self.bound:
+        state, next_input = LoopState(0, Result.ok(result_output(context.input))), context.input
+        while not (finished := self._is_finished(context, state)) and state.iteration < self.iteration_limit:
             context.emit(
-                "loop_iteration", {"loop_id": self.id, "iteration": state.iteration, "max": self.bound}
+                "loop_iteration",
+                {"loop_id": self.id, "iteration": state.iteration, "max": self.iteration_limit},
             )
-            state.result = await context.call(self.body, given, id=self.id)
+            state.result = await context.call(self.body, next_input, id=self.id)
             state.iteration += 1
             if ends_loop(state.result, self.on_body_failure):
-                return body_failed(self, state.result, state.iteration)
+                return body_failure_result(self, state.result, state.iteration)
             state.accumulated.append(state.result)
-            given = state.result.output
+            next_input = state.result.output
         output = list(state.accumulated) if self.accumulate else state.result.output
         early = state.iteration != self.times
-        return loop_over(self, output, state.iteration, finished, self.on_max, early)
+        return loop_result(self, output, state.iteration, finished, self.on_max, early)
 
-    def _finished(self, context: ExecutionContext, state: LoopState) -> bool:
+    def _is_finished(self, context: ExecutionContext, state: LoopState) -> bool:
         if state.iteration == self.times:
             return True
         if self.until is None or not state.iteration:
             return False
-        return holds(self, "until", with_params(self.until, context), state)
+        return evaluate_user_condition(self, "until", bind_params(self.until, context), state)

@@ -6,12 +6,18 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nerve.core.checks import a_decision, a_mapping, a_name, a_node, told
-from nerve.core.nodes.base import Names, Node
+from nerve.core.nodes.base import Node, NodeRegistry
 from nerve.core.nodes.context import ExecutionContext
-from nerve.core.nodes.control.base import ControlNode, ask, at_least, with_params
-from nerve.core.result import Result, output_of
-from nerve.core.suggest import suggest
+from nerve.core.nodes.control.common import ControlNode, bind_params, call_user_function, require_at_least
+from nerve.core.result import Result, result_output
+from nerve.core.suggest import did_you_mean_hint
+from nerve.core.validation import (
+    describe_value,
+    require_mapping,
+    require_name,
+    require_node,
+    require_sync_callable,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,30 +37,34 @@ class MachineNode(ControlNode):
     def __init__(
         self,
         id: str,
-        session: Names,
+        session: NodeRegistry,
         states: Mapping[str, State],
         start: str | None = None,
         max_transitions: int = 1000,
         **policy: Any,
     ) -> None:
-        if not a_mapping(f"states of '{id}'", states):
+        if not require_mapping(f"states of '{id}'", states):
             raise ValueError(f"MachineNode '{id}' has no states")
         self.states = dict(states)
         for name, state in self.states.items():
-            a_name(f"a state of '{id}'", name)
+            require_name(f"a state of '{id}'", name)
             if not isinstance(state, State):
-                raise ValueError(f"state '{name}' of '{id}' is a State(body, next), not {told(state)}")
-            a_node(f"body of state '{name}' of '{id}'", state.body)
-            check_next(f"next of state '{name}' of '{id}'", state.next)
+                raise ValueError(
+                    f"state '{name}' of '{id}' is a State(body, next), not {describe_value(state)}"
+                )
+            require_node(f"body of state '{name}' of '{id}'", state.body)
+            check_next_state(f"next of state '{name}' of '{id}'", state.next)
         self.start = start if start is not None else next(iter(self.states))
-        self.max_transitions = at_least(1, id, "max_transitions", max_transitions)
+        self.max_transitions = require_at_least(1, id, "max_transitions", max_transitions)
         for name in [self.start, *(s.next for s in self.states.values() if isinstance(s.next, str))]:
-            self._known(name, id)
+            self._require_state(name, id)
         super().__init__(id, session, **policy)
 
-    def _known(self, name: Any, machine: str | None) -> str:
+    def _require_state(self, name: Any, machine: str | None) -> str:
         if not isinstance(name, str) or name not in self.states:
-            raise ValueError(f"machine '{machine}' has no state '{name}'{suggest(str(name), self.states)}")
+            raise ValueError(
+                f"machine '{machine}' has no state '{name}'{did_you_mean_hint(str(name), self.states)}"
+            )
         return name
 
     def parts(self) -> Iterable[Node]:
@@ -63,9 +73,9 @@ class MachineNode(ControlNode):
     async def execute(self, context: ExecutionContext) -> Result:
         name: str | None = self.start
         visited: list[str] = []
-        entered: dict[str, Any]
-        result = Result.ok(output_of(context.input))
-        given = context.input
+        event_data: dict[str, Any]
+        result = Result.ok(result_output(context.input))
+        next_input = context.input
         while name is not None:
             if len(visited) >= self.max_transitions:
                 return Result.failed(
@@ -76,13 +86,13 @@ class MachineNode(ControlNode):
                     {"states": visited},
                 )
             visited.append(name)
-            entered = {"node_id": self.id, "state": name, "transition": len(visited)}
+            event_data = {"node_id": self.id, "state": name, "transition": len(visited)}
             if len(visited) > 1:
-                entered["previous"] = "completed" if result.success else "failed"
-            context.emit("state_entered", entered)
+                event_data["previous"] = "completed" if result.success else "failed"
+            context.emit("state_entered", event_data)
             state = self.states[name]
-            result = given = await context.call(state.body, given, id=name)
-            name = self._next(context, name, state, result)
+            result = next_input = await context.call(state.body, next_input, id=name)
+            name = self._next_state(context, name, state, result)
         attributes = {**result.attributes, "states": visited}
         if result.success:
             return Result.ok(result.output, attributes)
@@ -90,17 +100,19 @@ class MachineNode(ControlNode):
             f"state '{visited[-1]}' failed: {result.error}", result.error_type, result.output, attributes
         )
 
-    def _next(self, context: ExecutionContext, name: str, state: State, result: Result) -> str | None:
+    def _next_state(self, context: ExecutionContext, name: str, state: State, result: Result) -> str | None:
         if callable(state.next):
-            following = ask(self, f"next of state '{name}'", with_params(state.next, context), result)
-            return None if following is None else self._known(following, self.id)
+            following = call_user_function(
+                self, f"next of state '{name}'", bind_params(state.next, context), result
+            )
+            return None if following is None else self._require_state(following, self.id)
         return state.next if result.success else None
 
 
-def check_next(what: str, given: Any) -> None:
-    if callable(given):
-        a_decision(what, given)
-    elif given is not None and not isinstance(given, str):
+def check_next_state(what: str, value: Any) -> None:
+    if callable(value):
+        require_sync_callable(what, value)
+    elif value is not None and not isinstance(value, str):
         raise ValueError(
-            f"{what} is the name of a state, a function of the Result, or None, not {told(given)}"
+            f"{what} is the name of a state, a function of the Result, or None, not {describe_value(value)}"
         )

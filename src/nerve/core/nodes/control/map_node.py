@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
-from nerve.core.checks import a_node
-from nerve.core.nodes.base import Names, Node
+from nerve.core.nodes.base import Node, NodeRegistry
 from nerve.core.nodes.context import ExecutionContext
-from nerve.core.nodes.control.base import ControlNode, as_list, at_least
-from nerve.core.nodes.control.parallel_node import judge
-from nerve.core.nodes.graph import together
+from nerve.core.nodes.control.common import ControlNode, as_list, require_at_least
+from nerve.core.nodes.control.parallel_node import aggregate_results
+from nerve.core.nodes.graph import gather_all
 from nerve.core.result import Result, census
+from nerve.core.validation import require_node
 
 
 class MapNode(ControlNode):
@@ -26,16 +26,16 @@ class MapNode(ControlNode):
     def __init__(
         self,
         id: str,
-        session: Names,
+        session: NodeRegistry,
         body: Node,
         max_parallel: int = 5,
         require: int | None = None,
         **policy: Any,
     ) -> None:
         if require is not None:
-            at_least(0, id, "require", require)
-        self.body = a_node(f"body of '{id}'", body)
-        self.max_parallel, self.require = at_least(1, id, "max_parallel", max_parallel), require
+            require_at_least(0, id, "require", require)
+        self.body = require_node(f"body of '{id}'", body)
+        self.max_parallel, self.require = require_at_least(1, id, "max_parallel", max_parallel), require
         super().__init__(id, session, **policy)
 
     def parts(self) -> Iterable[Node]:
@@ -46,14 +46,16 @@ class MapNode(ControlNode):
         slots = asyncio.Semaphore(self.max_parallel)
 
         async def process(index: int, item: Any, path: str) -> Result:
-            told = {"node_id": self.id, "index": index}
+            item_data = {"node_id": self.id, "index": index}
             async with slots:
-                context.emit("map_item_start", {**told, "total": len(items)})
+                context.emit("map_item_start", {**item_data, "total": len(items)})
                 result = await context.call(self.body, item, path=path)
-                context.emit("map_item_complete", {**told, "success": result.success})
+                context.emit("map_item_complete", {**item_data, "success": result.success})
                 return result
 
         name = self.id or "item"
-        results = await together([process(i, item, context.take(name)) for i, item in enumerate(items)])
+        results = await gather_all(
+            [process(i, item, context.next_path(name)) for i, item in enumerate(items)]
+        )
         attributes = {"results": results, "census": census(results)}
-        return judge(self, [result.output for result in results], attributes, self.require)
+        return aggregate_results(self, [result.output for result in results], attributes, self.require)

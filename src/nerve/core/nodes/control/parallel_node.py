@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from nerve.core.nodes.base import Names, Node
+from nerve.core.nodes.base import Node, NodeRegistry
 from nerve.core.nodes.context import ExecutionContext
-from nerve.core.nodes.control.base import ControlNode, at_least, named_nodes
-from nerve.core.nodes.graph import together
-from nerve.core.result import Result, census, first_rejection, is_final
+from nerve.core.nodes.control.common import ControlNode, require_at_least, require_named_nodes
+from nerve.core.nodes.graph import gather_all
+from nerve.core.result import Result, census, first_rejection, is_final_rejection
 
 
 class ParallelNode(ControlNode):
@@ -19,10 +19,15 @@ class ParallelNode(ControlNode):
     """
 
     def __init__(
-        self, id: str, session: Names, branches: Mapping[str, Node], require: int | None = None, **policy: Any
+        self,
+        id: str,
+        session: NodeRegistry,
+        branches: Mapping[str, Node],
+        require: int | None = None,
+        **policy: Any,
     ) -> None:
-        self.branches: dict[str, Node] = named_nodes(id, "branches", branches)
-        if require is not None and at_least(0, id, "require", require) > len(branches):
+        self.branches: dict[str, Node] = require_named_nodes(id, "branches", branches)
+        if require is not None and require_at_least(0, id, "require", require) > len(branches):
             raise ValueError(f"require of '{id}' must be from 0 to {len(branches)}, got {require}")
         self.require = require
         super().__init__(id, session, **policy)
@@ -31,13 +36,15 @@ class ParallelNode(ControlNode):
         return self.branches.values()
 
     async def execute(self, context: ExecutionContext) -> Result:
-        made = [context.call(node, context.input, id=name) for name, node in self.branches.items()]
-        results = dict(zip(self.branches, await together(made), strict=True))
+        calls = [context.call(node, context.input, id=name) for name, node in self.branches.items()]
+        results = dict(zip(self.branches, await gather_all(calls), strict=True))
         outputs = {name: result.output for name, result in results.items()}
-        return judge(self, outputs, {"results": results, "census": census(results)}, self.require)
+        return aggregate_results(self, outputs, {"results": results, "census": census(results)}, self.require)
 
 
-def judge(owner: ControlNode, output: Any, attributes: dict[str, Any], require: int | None) -> Result:
+def aggregate_results(
+    owner: ControlNode, output: Any, attributes: dict[str, Any], require: int | None
+) -> Result:
     """A success if as many parts succeeded as required; else the error names the others, and one reason.
 
     A rejection in a part is one of the whole, however many were required.
@@ -48,20 +55,20 @@ def judge(owner: ControlNode, output: Any, attributes: dict[str, Any], require: 
     done = sum(result.success for result in parts)
     needed = total if require is None else require
     rejected = first_rejection(parts)
-    if done >= needed and not (rejected and is_final(rejected)):
+    if done >= needed and not (rejected and is_final_rejection(rejected)):
         return Result.ok(output, attributes)
     others = [f"{kind.replace('_', ' ')}: {', '.join(names)}" for kind, names in counts["not_ok"].items()]
     who = f" ({'; '.join(others)})" if others else ""
     too_few = f", {needed} required" if done < needed else ""
     return Result.failed(
-        f"'{owner.id}': {done} of {total} succeeded{too_few}{who}{cause(results)}",
+        f"'{owner.id}': {done} of {total} succeeded{too_few}{who}{first_failure_text(results)}",
         rejected.error_type if rejected else "PartsFailed",
         output,
         attributes,
     )
 
 
-def cause(results: Mapping[str, Result] | Sequence[Result]) -> str:
+def first_failure_text(results: Mapping[str, Result] | Sequence[Result]) -> str:
     """Why the first of the parts that did not succeed did not."""
-    named = results.items() if isinstance(results, Mapping) else enumerate(results)
-    return next((f". {name}: {result.error}" for name, result in named if not result.success), "")
+    named_results = results.items() if isinstance(results, Mapping) else enumerate(results)
+    return next((f". {name}: {result.error}" for name, result in named_results if not result.success), "")

@@ -6,11 +6,17 @@ from collections.abc import Callable, Iterable
 from copy import deepcopy
 from typing import Any, ClassVar
 
-from nerve.core.checks import a_decision
-from nerve.core.nodes.base import Names, Node
+from nerve.core.nodes.base import Node, NodeRegistry
 from nerve.core.nodes.context import ExecutionContext
-from nerve.core.nodes.control.base import ControlNode, as_list, ask, body_failed, with_params
-from nerve.core.result import Result, revived
+from nerve.core.nodes.control.common import (
+    ControlNode,
+    as_list,
+    bind_params,
+    body_failure_result,
+    call_user_function,
+)
+from nerve.core.result import Result, restore_results
+from nerve.core.validation import require_sync_callable
 
 
 class ReduceNode(ControlNode):
@@ -24,13 +30,13 @@ class ReduceNode(ControlNode):
     def __init__(
         self,
         id: str,
-        session: Names,
+        session: NodeRegistry,
         fn: Callable[[Any, Any], Any] | Node,
         initial: Any = None,
         **policy: Any,
     ) -> None:
         if not isinstance(fn, Node):
-            a_decision(f"fn of '{id}'", fn)
+            require_sync_callable(f"fn of '{id}'", fn)
         self.fn, self.initial = fn, initial
         super().__init__(id, session, **policy)
 
@@ -42,10 +48,12 @@ class ReduceNode(ControlNode):
         accumulated = deepcopy(self.initial)
         for index, item in enumerate(items):
             if not isinstance(self.fn, Node):
-                accumulated = ask(self, "fn", with_params(self.fn, context, 2), accumulated, revived(item))
+                accumulated = call_user_function(
+                    self, "fn", bind_params(self.fn, context, 2), accumulated, restore_results(item)
+                )
                 continue
             result = await context.call(self.fn, {"acc": accumulated, "item": item}, id=self.id)
             if not result.success:
-                return body_failed(self, result, index + 1)
+                return body_failure_result(self, result, index + 1)
             accumulated = result.output
         return Result.ok(accumulated, {"items": len(items)})

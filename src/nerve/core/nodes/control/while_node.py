@@ -6,23 +6,23 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from nerve.core.checks import a_decision
-from nerve.core.nodes.base import Names, Node
+from nerve.core.nodes.base import Node, NodeRegistry
 from nerve.core.nodes.context import ExecutionContext
-from nerve.core.nodes.control.base import (
+from nerve.core.nodes.control.common import (
     ControlNode,
     OnBodyFailure,
     OnMax,
-    at_least,
-    body_failed,
+    bind_params,
+    body_failure_result,
     check_loop,
     ends_loop,
-    holds,
-    loop_over,
-    on_output,
-    with_params,
+    evaluate_user_condition,
+    loop_result,
+    require_at_least,
+    wrap_output_function,
 )
-from nerve.core.result import Result, output_of
+from nerve.core.result import Result, result_output
+from nerve.core.validation import require_sync_callable
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class WhileNode(ControlNode):
     def __init__(
         self,
         id: str,
-        session: Names,
+        session: NodeRegistry,
         condition: Callable[[WhileState], bool],
         body: Node,
         max_iterations: int = 100,
@@ -53,8 +53,8 @@ class WhileNode(ControlNode):
         **policy: Any,
     ) -> None:
         check_loop(id, body, on_max, on_body_failure)
-        self.condition, self.body = a_decision(f"condition of '{id}'", condition), body
-        self.max_iterations = at_least(0, id, "max_iterations", max_iterations)
+        self.condition, self.body = require_sync_callable(f"condition of '{id}'", condition), body
+        self.max_iterations = require_at_least(0, id, "max_iterations", max_iterations)
         self.on_max, self.on_body_failure = on_max, on_body_failure
         super().__init__(id, session, **policy)
 
@@ -62,23 +62,27 @@ class WhileNode(ControlNode):
         return [self.body]
 
     async def execute(self, context: ExecutionContext) -> Result:
-        state, latest, given = WhileState(0, None), context.input, context.input
-        while (wanted := self._wanted(context, state, latest)) and state.iteration < self.max_iterations:
+        state, latest, next_input = WhileState(0, None), context.input, context.input
+        while (
+            should_continue := self._should_continue(context, state, latest)
+        ) and state.iteration < self.max_iterations:
             context.emit(
                 "loop_iteration",
                 {"loop_id": self.id, "iteration": state.iteration, "max": self.max_iterations},
             )
-            result = await context.call(self.body, given, id=self.id)
+            result = await context.call(self.body, next_input, id=self.id)
             state.iteration += 1
             if ends_loop(result, self.on_body_failure):
-                return body_failed(self, result, state.iteration)
+                return body_failure_result(self, result, state.iteration)
             state.history.append(result)
-            latest, given = result, result.output
-        return loop_over(self, output_of(given), state.iteration, not wanted, self.on_max)
+            latest, next_input = result, result.output
+        return loop_result(self, result_output(next_input), state.iteration, not should_continue, self.on_max)
 
-    def _wanted(self, context: ExecutionContext, state: WhileState, latest: Any) -> bool:
-        def put(seen: Any) -> WhileState:
-            state.current_value = seen
+    def _should_continue(self, context: ExecutionContext, state: WhileState, latest: Any) -> bool:
+        def put(value: Any) -> WhileState:
+            state.current_value = value
             return state
 
-        return holds(self, "condition", on_output(with_params(self.condition, context), put), latest)
+        return evaluate_user_condition(
+            self, "condition", wrap_output_function(bind_params(self.condition, context), put), latest
+        )

@@ -1,0 +1,234 @@
+"""What an ACP agent says in a turn, from the messages of the protocol to chunks; knows no process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from nerve.agents.provider import (
+    AssistantText,
+    Chunk,
+    PermissionRequest,
+    PlanUpdate,
+    Reasoning,
+    ToolCall,
+    ToolUpdate,
+    TurnUsage,
+)
+
+JsonObject = Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class ToolCallState:
+    """A tool call, as far as it is known; agents begin it before they know its input."""
+
+    id: str
+    kind: str = "other"
+    title: str = ""
+    input: dict[str, Any] = field(default_factory=dict)
+    changes: list[JsonObject] = field(default_factory=list)
+    locations: list[JsonObject] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    agent_tool_name: str = ""
+    is_emitted: bool = False
+
+    def merge_update(self, update: JsonObject) -> None:
+        self.kind = update.get("kind") or self.kind
+        self.title = update.get("title") or self.title
+        match update.get("rawInput"):
+            case dict(value) if value:
+                self.input = value
+            case None | {}:
+                pass
+            case value:
+                self.input = {"input": value}
+        if (content := update.get("content")) is not None:
+            self.changes = [without_key(part, "type") for part in content if part.get("type") == "diff"]
+            self.texts = [text for part in content if (text := acp_content_text(part.get("content")))]
+        if (locations := update.get("locations")) is not None:
+            self.locations = [dict(location) for location in locations]
+        for extra in (update.get("_meta") or {}).values():
+            if isinstance(extra, dict) and isinstance(name := extra.get("toolName"), str):
+                self.agent_tool_name = name
+
+    def input_or_title(self) -> dict[str, Any]:
+        """The input; of an agent that does not show it, its words for the call."""
+        return self.input or {"title": self.title}
+
+    def permission_input(self) -> dict[str, Any]:
+        """All that is known of what the call would do: its input, what it changes, and where."""
+        details = self.input_or_title()
+        for key, more in (("changes", self.changes), ("locations", self.locations), ("content", self.texts)):
+            if more:
+                details = details | {key: [*more, details[key]] if key in details else more}
+        return details
+
+
+class UpdateReader:
+    """The turn as it was heard so far."""
+
+    def __init__(self) -> None:
+        self.calls: dict[str, ToolCallState] = {}
+        self.cost: float | None = None
+        """In US dollars and over the whole session, as the agent said it last."""
+        self._message_parts: list[str] = []
+        self._message_id: str | None = None
+
+    def read_update(self, update: JsonObject) -> Iterator[Chunk]:
+        """The chunks of one `session/update`."""
+        kind = update.get("sessionUpdate")
+        if kind == "agent_message_chunk":
+            yield from self._read_message_chunk(update)
+            return
+        if kind in ("agent_thought_chunk", "tool_call", "tool_call_update", "plan"):
+            yield from self._flush_message()
+        match kind:
+            case "agent_thought_chunk":
+                if text := acp_content_text(update.get("content")):
+                    yield Reasoning(text)
+            case "tool_call" | "tool_call_update":
+                yield from self._read_tool_call(update)
+            case "plan":
+                yield PlanUpdate([dict(entry) for entry in update.get("entries") or ()])
+            case "usage_update":
+                self._read_cost(update.get("cost") or {})
+
+    def read_permission_request(
+        self, call: JsonObject, cwd: str = ""
+    ) -> tuple[list[Chunk], PermissionRequest]:
+        """A permission that is asked for: what to tell before, and the question."""
+        state = self._merge_call(call)
+        return [*self._flush_message(), *self._emit_call(state)], permission_request(state, cwd)
+
+    def finish(self) -> Iterator[Chunk]:
+        """What is still to be told when the turn has ended."""
+        yield from self._flush_message()
+        for call in self.calls.values():
+            yield from self._emit_call(call)
+
+    def _read_message_chunk(self, update: JsonObject) -> Iterator[Chunk]:
+        text = acp_content_text(update.get("content"))
+        if not text:
+            return
+        message_id = update.get("messageId")
+        if message_id != self._message_id:
+            yield from self._flush_message()
+        self._message_id = message_id
+        self._message_parts.append(text)
+        yield AssistantText(text, partial=True)
+
+    def _flush_message(self) -> Iterator[Chunk]:
+        if self._message_parts:
+            yield AssistantText("".join(self._message_parts))
+            self._message_parts.clear()
+
+    def _merge_call(self, update: JsonObject) -> ToolCallState:
+        call = self.calls.setdefault(update["toolCallId"], ToolCallState(update["toolCallId"]))
+        call.merge_update(update)
+        return call
+
+    def _read_tool_call(self, update: JsonObject) -> Iterator[Chunk]:
+        call = self._merge_call(update)
+        status = tool_status(update.get("status"))
+        output = acp_tool_output(update)
+        if call.input or status != "running":
+            yield from self._emit_call(call)
+        if call.is_emitted and (status != "running" or output):
+            yield ToolUpdate(call.id, status, output)
+
+    def _emit_call(self, call: ToolCallState) -> Iterator[Chunk]:
+        if not call.is_emitted:
+            call.is_emitted = True
+            yield ToolCall(call.kind, call.input_or_title(), call.id)
+
+    def _read_cost(self, cost: JsonObject) -> None:
+        if cost.get("currency") == "USD":
+            self.cost = cost.get("amount")
+
+
+def permission_request(call: ToolCallState, cwd: str) -> PermissionRequest:
+    names = (call.agent_tool_name,) if call.agent_tool_name else ()
+    return PermissionRequest(call.kind, call.permission_input(), call.title, cwd, names)
+
+
+def without_key(mapping: JsonObject, key: str) -> dict[str, Any]:
+    return {name: value for name, value in mapping.items() if name != key}
+
+
+def tool_status(status: str | None) -> Literal["running", "completed", "failed"]:
+    match status:
+        case "completed" | "failed":
+            return status
+    return "running"
+
+
+def acp_tool_output(update: JsonObject) -> str:
+    """What a tool gave: its content, or else its raw output."""
+    texts = []
+    for part in update.get("content") or ():
+        match part:
+            case {"type": "content", "content": content}:
+                texts.append(acp_content_text(content))
+            case {"type": "diff", "path": path}:
+                texts.append(f"changed {path}")
+    if any(texts):
+        return "\n".join(filter(None, texts))
+    raw = update.get("rawOutput")
+    return raw if isinstance(raw, str) else "" if raw is None else json.dumps(raw, ensure_ascii=False)
+
+
+def acp_content_text(content: Any) -> str:
+    match content:
+        case {"type": "text", "text": str(text)}:
+            return text
+        case {"type": "resource_link", "uri": str(uri)}:
+            return uri
+    return ""
+
+
+def acp_turn_usage(answer: JsonObject, model: str | None) -> TurnUsage:
+    """What the answer to a prompt says it took."""
+    match answer:
+        case {"usage": dict(tokens)}:
+            return usage_from_tokens(tokens, model)
+        case {
+            "_meta": {
+                "quota": {
+                    "token_count": {"input_tokens": input_tokens, "output_tokens": output_tokens},
+                    **more,
+                }
+            }
+        }:
+            return TurnUsage(input_tokens, output_tokens, model=gemini_model(more) or model)
+    return TurnUsage(model=model)
+
+
+def gemini_model(quota: Mapping[Any, Any]) -> str | None:
+    """The model of a turn, where it was one."""
+    match quota:
+        case {"model_usage": [{"model": str(model)}]}:
+            return f"google:{model}"
+    return None
+
+
+def usage_from_tokens(tokens: JsonObject, model: str | None) -> TurnUsage:
+    """Every token counted once.
+
+    Some agents count what is read from a cache as input too, some do not; their total tells which.
+    """
+    input_tokens, output_tokens, total = (
+        tokens["inputTokens"],
+        tokens["outputTokens"],
+        tokens.get("totalTokens") or 0,
+    )
+    read, write = tokens.get("cachedReadTokens"), tokens.get("cachedWriteTokens")
+    cached = (read or 0) + (write or 0)
+    if cached and cached <= input_tokens and total < input_tokens + output_tokens + cached:
+        input_tokens -= cached
+    thought_tokens = tokens.get("thoughtTokens") or 0
+    if thought_tokens and total == input_tokens + output_tokens + cached + thought_tokens:
+        output_tokens += thought_tokens
+    return TurnUsage(input_tokens, output_tokens, read, write, model=model)

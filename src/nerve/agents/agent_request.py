@@ -1,0 +1,75 @@
+"""Requests: what an agent is asked, made of whatever flows into its node."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import UnionType
+from typing import Any
+
+from nerve.core.json_codec import decode_json, encode_json
+
+TEXT_KEYS = ("prompt", "resume", "model", "cwd", "artifacts", "fallback")
+TYPED_KEYS: Mapping[str, type | UnionType] = {
+    "schema": dict | None,
+    "permissions": dict | None,
+    "tools": list | None,
+    "max_turns": int | None,
+}
+REQUEST_KEYS = frozenset({*TEXT_KEYS, *TYPED_KEYS})
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRequest:
+    """A prompt, and where and how it is to be answered."""
+
+    prompt: str
+    resume: str | None = None
+    model: str | None = None
+    cwd: str | None = None
+    artifacts: str | None = None
+    """A folder that must exist when the agent is asked."""
+    schema: Mapping[str, Any] | None = None
+    """The JSON Schema of the answer."""
+    permissions: Mapping[str, Any] | None = None
+    tools: Sequence[str] | None = None
+    """The tools that may be used without asking."""
+    max_turns: int | None = None
+    fallback: str | None = None
+    """The provider to ask while the first is limited."""
+    explicit: bool = False
+    """Whether it says itself which conversation to go on with, if any."""
+
+    @classmethod
+    def of(cls, value: Any) -> AgentRequest:
+        """A string is the prompt; an object of exactly our keys is a request; other values become text."""
+        if is_request(value):
+            texts: Any = {key: as_text(value[key]) for key in TEXT_KEYS if value.get(key) is not None}
+            return cls(**texts, **{key: value.get(key) for key in TYPED_KEYS}, explicit=True)
+        return cls(as_prompt(value))
+
+
+def is_request(value: Any) -> bool:
+    if (
+        not isinstance(value, dict)
+        or not isinstance(value.get("prompt"), str)
+        or not value.keys() <= REQUEST_KEYS
+    ):
+        return False
+    return all(isinstance(value.get(key), kind) for key, kind in TYPED_KEYS.items())
+
+
+def as_prompt(input_value: Any) -> str:
+    """The text of any value; of an object its `input`, then the rest as JSON under the heading Context."""
+    if not isinstance(input_value, Mapping) or "input" not in input_value:
+        return as_text(input_value)
+    rest = {key: value for key, value in input_value.items() if key != "input"}
+    text = as_text(input_value["input"])
+    return f"{text}\n\n## Context\n\n```json\n{as_text(rest)}\n```" if rest else text
+
+
+def as_text(value: Any) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    return json.dumps(decode_json(encode_json(value)), indent=2, ensure_ascii=False)

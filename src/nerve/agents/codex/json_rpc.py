@@ -1,0 +1,92 @@
+"""JSON-RPC with a program, one message a line, in the dialect that leaves the version out."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections import deque
+from typing import Any, Protocol
+
+from nerve.errors import NerveError
+
+RpcMessage = dict[str, Any]
+ANSI_COLOR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class CodexEnded(NerveError):
+    """Codex ended, or said what nobody understands, before the turn was over."""
+
+
+class RpcError(NerveError):
+    """Codex answered a request with an error."""
+
+
+class LineTransport(Protocol):
+    """What a message is sent and heard through."""
+
+    def send(self, line: bytes) -> None: ...
+    async def read_line(self) -> bytes: ...
+    async def wait_for_stderr(self) -> str: ...
+
+
+class JsonRpcPeer:
+    """The other side. Only one task reads, so what comes before an answer is kept for later."""
+
+    def __init__(self, lines: LineTransport) -> None:
+        self._lines = lines
+        self._request_ids = itertools.count(1)
+        self._pending_messages: deque[RpcMessage] = deque()
+
+    async def request(self, method: str, params: RpcMessage) -> RpcMessage:
+        request_id = next(self._request_ids)
+        self._send({"id": request_id, "method": method, "params": params})
+        while True:
+            message = await self._read_message()
+            if message.get("id") != request_id or "method" in message:
+                self._pending_messages.append(message)
+            elif "error" in message:
+                raise RpcError(str(message["error"].get("message") or message["error"]))
+            else:
+                return dict(message.get("result") or {})
+
+    async def next_message(self) -> RpcMessage:
+        """The next notification or request of the other side."""
+        while True:
+            message = (
+                self._pending_messages.popleft() if self._pending_messages else await self._read_message()
+            )
+            if "method" in message:
+                return message
+
+    def notify(self, method: str) -> None:
+        self._send({"method": method})
+
+    def request_without_reply(self, method: str, params: RpcMessage) -> None:
+        """A request whose answer is of no interest."""
+        self._send({"id": next(self._request_ids), "method": method, "params": params})
+
+    def respond(self, request_id: Any, result: RpcMessage) -> None:
+        self._send({"id": request_id, "result": result})
+
+    def reject_unknown_method(self, request_id: Any, method: str) -> None:
+        self._send({"id": request_id, "error": {"code": -32601, "message": f"{method} is not known here"}})
+
+    def _send(self, message: RpcMessage) -> None:
+        # ASCII only: a line ends nowhere but at its end, whatever the prompt holds.
+        self._lines.send(json.dumps(message).encode())
+
+    async def _read_message(self) -> RpcMessage:
+        line = await self._lines.read_line()
+        if not line.endswith(b"\n"):  # nothing more, or a message that was cut off
+            error_output = ANSI_COLOR.sub("", await self._lines.wait_for_stderr()).strip()[-500:]
+            raise CodexEnded(
+                f"codex ended before the turn was over{': ' if error_output else ''}{error_output}"
+            )
+        try:
+            message = json.loads(line)
+        except ValueError as error:
+            raise CodexEnded(f"codex said what is no JSON: {line[:200]!r}") from error
+        if not isinstance(message, dict):
+            raise CodexEnded(f"codex said what is no message: {line[:200]!r}")
+        return message

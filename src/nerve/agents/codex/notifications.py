@@ -1,0 +1,218 @@
+"""What Codex tells during a turn, in the words of the port."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from nerve.agents.codex.errors import codex_reset_time, is_limit_error
+from nerve.agents.provider import (
+    AssistantText,
+    Chunk,
+    PlanUpdate,
+    Reasoning,
+    ToolCall,
+    ToolUpdate,
+    TurnFinished,
+    TurnOutcome,
+    TurnUsage,
+)
+
+TOKEN_KEYS = ("inputTokens", "cachedInputTokens", "cacheWriteInputTokens", "outputTokens")
+STATUS_NAMES = {"inProgress": "in_progress"}
+
+
+class NotificationReader:
+    """One turn, told message by message; `done` is there when it is over."""
+
+    def __init__(self, thread: str, turn: str, model: str | None = None, has_schema: bool = False) -> None:
+        self.thread, self.turn = thread, turn
+        self.done: TurnFinished | None = None
+        self.items: dict[str, Mapping[str, Any]] = {}
+        self._model, self._has_schema = model, has_schema
+        self._last_message = ""
+        self._token_counter = TokenCounter()
+        self._limit_windows: Mapping[str, Any] = {}
+
+    def read_notification(self, method: str, params: Mapping[str, Any]) -> Iterator[Chunk]:
+        if method == "thread/tokenUsage/updated":
+            if params["threadId"] != self.thread or params["turnId"] == self.turn:
+                self._token_counter.record_totals(params["threadId"], params["tokenUsage"])
+        elif method == "account/rateLimits/updated":
+            self._limit_windows = {**self._limit_windows, **without_nulls(params["rateLimits"])}
+        elif method == "item/started" and params["threadId"] != self.thread:
+            self.items[params["item"]["id"]] = params["item"]  # a sub-agent's, that may be asked about
+        elif params.get("threadId") == self.thread and turn_id_of(params) == self.turn:
+            yield from self._read_turn_event(method, params)
+
+    def _read_turn_event(self, method: str, params: Mapping[str, Any]) -> Iterator[Chunk]:
+        match method:
+            case "item/agentMessage/delta":
+                yield AssistantText(params["delta"], partial=True)
+            case "item/commandExecution/outputDelta":
+                yield ToolUpdate(params["itemId"], "running", params["delta"])
+            case "item/mcpToolCall/progress":
+                yield ToolUpdate(params["itemId"], "running", params["message"])
+            case "turn/plan/updated":
+                yield PlanUpdate([plan_entry(entry) for entry in params["plan"]])
+            case "item/started":
+                yield from self._read_started_item(params["item"])
+            case "item/completed":
+                yield from self._read_completed_item(params["item"])
+            case "turn/completed":
+                self.done = self._read_finished_turn(params["turn"])
+                yield self.done
+
+    def _read_started_item(self, item: Mapping[str, Any]) -> Iterator[Chunk]:
+        tool = tool_call_of_item(item)
+        if tool and item["id"] not in self.items:
+            self.items[item["id"]] = item
+            yield tool
+
+    def _read_completed_item(self, item: Mapping[str, Any]) -> Iterator[Chunk]:
+        match item["type"]:
+            case "agentMessage":
+                self._last_message = item["text"]
+                yield AssistantText(item["text"])
+            case "reasoning":
+                if thought := "\n\n".join(item.get("summary") or item.get("content") or []):
+                    yield Reasoning(thought)
+            case "plan":
+                yield PlanUpdate([{"content": item["text"], "status": "pending"}])
+            case _:
+                yield from self._read_started_item(item)
+                if item["id"] in self.items:
+                    yield tool_update_of_item(item)
+
+    def _read_finished_turn(self, turn: Mapping[str, Any]) -> TurnFinished:
+        error = turn.get("error") or {}
+        outcome, message = "failed", str(error.get("message") or "")
+        reset_time = None
+        if turn["status"] == "failed" and is_limit_error(error):
+            outcome, reset_time = "limited", codex_reset_time(self._limit_windows, message)
+        elif turn["status"] in ("completed", "interrupted"):
+            outcome = turn["status"]
+        else:
+            message = message or f"the turn ended as {turn['status']}"
+        return TurnFinished(
+            self.thread,
+            self._token_counter.usage(self._model),
+            outcome=parse_outcome(outcome),
+            error=" ".join(filter(None, (message, error.get("additionalDetails")))),
+            structured=parse_structured_answer(self._last_message)
+            if self._has_schema and outcome == "completed"
+            else None,
+            resets_at=reset_time,
+            totals=self._token_counter.totals.get(self.thread, {}),
+        )
+
+
+class TokenCounter:
+    """The tokens of a turn, its sub-agents' too.
+
+    Codex tells what a whole thread took and what its last call of the model took. A turn has many calls,
+    so it is the difference between the totals at its end and before its first call.
+    """
+
+    def __init__(self) -> None:
+        self.totals: dict[str, Mapping[str, int]] = {}
+        self._baseline: dict[str, dict[str, int]] = {}
+
+    def record_totals(self, thread: str, token_usage: Mapping[str, Any]) -> None:
+        total, last = token_counts(token_usage["total"]), token_counts(token_usage["last"])
+        self._baseline.setdefault(thread, {name: total[name] - last[name] for name in TOKEN_KEYS})
+        self.totals[thread] = total
+
+    def usage(self, model: str | None) -> TurnUsage | None:
+        if not self.totals:
+            return None
+        input_tokens, cache_read, cache_write, output_tokens = (
+            sum(total[name] - self._baseline[thread][name] for thread, total in self.totals.items())
+            for name in TOKEN_KEYS
+        )
+        # Codex counts what came from the cache, and what went into it, as input as well.
+        return TurnUsage(
+            max(0, input_tokens - cache_read - cache_write),
+            output_tokens,
+            cache_read,
+            cache_write,
+            model=model,
+        )
+
+
+def token_counts(totals: Mapping[str, Any]) -> dict[str, int]:
+    return {name: int(totals.get(name) or 0) for name in TOKEN_KEYS}
+
+
+def turn_id_of(params: Mapping[str, Any]) -> Any:
+    return params.get("turnId") or (params.get("turn") or {}).get("id")
+
+
+def without_nulls(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in mapping.items() if value is not None}
+
+
+def plan_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {"content": entry["step"], "status": STATUS_NAMES.get(entry["status"], entry["status"])}
+
+
+def parse_outcome(word: str) -> TurnOutcome:
+    return next(outcome for outcome in ("completed", "interrupted", "limited", "failed") if word == outcome)
+
+
+def parse_structured_answer(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+# -- tools ---------------------------------------------------------------------------------------------
+
+
+def tool_call_of_item(item: Mapping[str, Any]) -> ToolCall | None:
+    """The call that an item is; None for messages and the like."""
+    name = item["id"]
+    match item:
+        case {"type": "commandExecution", "command": command, "cwd": cwd}:
+            return ToolCall("shell", {"command": command, "cwd": cwd}, name)
+        case {"type": "fileChange", "changes": changes}:
+            return ToolCall("apply_patch", {"changes": changes}, name)
+        case {"type": "mcpToolCall", "server": server, "tool": tool}:
+            return ToolCall(f"mcp__{server}__{tool}", tool_arguments(item.get("arguments")), name)
+        case {"type": "dynamicToolCall", "tool": tool}:
+            return ToolCall(str(tool), tool_arguments(item.get("arguments")), name)
+        case {"type": "collabAgentToolCall", "tool": tool}:
+            return ToolCall(
+                str(tool), without_nulls({"prompt": item.get("prompt"), "model": item.get("model")}), name
+            )
+        case {"type": "webSearch", "query": query}:
+            return ToolCall("web_search", {"query": query}, name)
+        case {"type": "imageView", "path": path}:
+            return ToolCall("view_image", {"path": path}, name)
+        case {"type": "imageGeneration"}:
+            return ToolCall("image_generation", without_nulls({"prompt": item.get("revisedPrompt")}), name)
+    return None
+
+
+def tool_arguments(arguments: Any) -> Mapping[str, Any]:
+    return arguments if isinstance(arguments, dict) else {"arguments": arguments}
+
+
+def tool_update_of_item(item: Mapping[str, Any]) -> ToolUpdate:
+    status = item.get("status", "completed")
+    failed = status in ("failed", "declined") or item.get("success") is False
+    output = "declined" if status == "declined" else codex_tool_output(item)
+    return ToolUpdate(item["id"], "failed" if failed else "completed", output)
+
+
+def codex_tool_output(item: Mapping[str, Any]) -> str:
+    match item:
+        case {"type": "commandExecution"}:
+            return item.get("aggregatedOutput") or ""
+        case {"type": "mcpToolCall", "error": {"message": message}}:
+            return str(message)
+        case {"type": "mcpToolCall", "result": {"content": content}} | {"contentItems": list(content)}:
+            return "\n".join(str(part.get("text") or part) for part in content)
+    return ""

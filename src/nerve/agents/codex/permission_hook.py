@@ -1,0 +1,182 @@
+"""Holding Codex to the permissions: a hook of ours before every call of a tool asks us over a socket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shlex
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from nerve.agents.codex import hook_script
+from nerve.agents.codex.json_rpc import JsonRpcPeer, RpcError, RpcMessage
+from nerve.agents.permissions import Permissions
+from nerve.agents.provider import PermissionDecision, PermissionRequest, QueryOptions, Unavailable
+from nerve.agents.tool_patterns import split_pattern, unwrap_shell_command
+
+TOOL_ALIASES = {"shell": ("Bash",), "apply_patch": ("Edit", "Write")}
+"""What Codex calls its tools in hooks, and other agents call theirs."""
+HOOK_TIMEOUT_S = 31_536_000
+"""Seconds that a hook may take: as long as a person needs to answer."""
+PATCH_FILE_LINE = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+)$", re.MULTILINE)
+PATCH_COMMAND = re.compile(r"\s*(?:apply_patch|applypatch) <<\s*(['\"]?)(\w+)\1\n.*\n\2\s*", re.DOTALL)
+UNHOOKED_TOOLS: Mapping[str, Mapping[str, Any]] = {
+    "web_search": {"web_search": "disabled"},
+    "image_generation": {"features.image_generation": False},
+}
+"""Tools that are used by the API itself, unseen by hooks, and the settings that take them away."""
+UNENFORCEABLE = (
+    "codex cannot keep to the permissions ({0}): it does not ask before it uses {1}. Deny all of {1}."
+)
+HOOKS_UNSUPPORTED = "this Codex cannot keep to the permissions ({}): it has no hooks. Update it."
+
+
+class PermissionHook:
+    """The hook of one turn. Without anything to hold Codex to, there is none."""
+
+    def __init__(self, options: QueryOptions) -> None:
+        self._options, self._policy = options, options.permissions
+        self._socket_path = ""
+        self._allowed_by_call: dict[str, list[PermissionRequest]] = {}
+        """Calls that a person has allowed, when the hook asked."""
+        self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @asynccontextmanager
+    async def serve(self) -> AsyncIterator[PermissionHook]:
+        if not self._policy.restrictions:
+            yield self
+            return
+        with tempfile.TemporaryDirectory(prefix="nerve-") as folder:
+            self._socket_path = str(Path(folder, "hook"))
+            server = await asyncio.start_unix_server(
+                self._handle_connection, self._socket_path, limit=1 << 26
+            )
+            try:
+                yield self
+            finally:
+                server.close()
+
+    def add_hook_settings(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Settings for the program, with those that are given."""
+        if not self._policy.restrictions:
+            return dict(settings)
+        command = shlex.join([sys.executable, "-I", "-S", hook_script.__file__, self._socket_path])
+        hook_entry = {"hooks": [{"type": "command", "command": command, "timeout": HOOK_TIMEOUT_S}]}
+        return {
+            **settings,
+            **disabled_tool_settings(self._policy, self._options.tools or ()),
+            "features.hooks": True,
+            # A shell that has a terminal could be told more after it was started, unseen by hooks.
+            "features.unified_exec_tty": False,
+            "hooks.PreToolUse": [*settings.get("hooks.PreToolUse", ()), hook_entry],
+        }
+
+    async def trust_settings(self, peer: JsonRpcPeer) -> RpcMessage:
+        """The settings of a thread in which our hook is trusted, and no other that is not anyway."""
+        if not self._policy.restrictions:
+            return {}
+        try:
+            response = await peer.request("hooks/list", {})
+        except RpcError as error:
+            raise Unavailable(HOOKS_UNSUPPORTED.format(self._policy.restrictions[0])) from error
+        hooks = [entry for source in response.get("data") or () for entry in source.get("hooks") or ()]
+        trusted_hooks = {
+            entry["key"]: {"trusted_hash": entry["currentHash"]}
+            for entry in hooks
+            if self._is_own_hook(entry)
+        }
+        if not trusted_hooks:
+            raise Unavailable(HOOKS_UNSUPPORTED.format(self._policy.restrictions[0]))
+        return {"config": {"hooks.state": trusted_hooks}}
+
+    def _is_own_hook(self, entry: Mapping[str, Any]) -> bool:
+        return bool(entry.get("enabled")) and self._socket_path in str(entry.get("command"))
+
+    async def _handle_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One call; if we fail, there is no answer, and the hook blocks it."""
+        try:
+            answer = await self._answer_call(json.loads(await reader.read()))
+            writer.write(json.dumps(answer).encode())
+            await writer.drain()
+        except Exception as error:
+            if not self.failure.done():
+                self.failure.set_exception(error)
+        finally:
+            writer.close()
+
+    async def _answer_call(self, call: Mapping[str, Any]) -> dict[str, Any]:
+        for permission in parse_hook_call(call):
+            verdict = self._options.settled(permission)
+            if verdict not in ("ask", "deny"):
+                continue
+            decision = await self._options.ask(permission)
+            if verdict == "deny" or not decision.allow:
+                reason = decision.message or "this is not allowed"
+                decision_fields = {"permissionDecision": "deny", "permissionDecisionReason": reason}
+                return {"hookSpecificOutput": {"hookEventName": "PreToolUse", **decision_fields}}
+            self._allowed_by_call.setdefault(str(call.get("tool_use_id")), []).append(permission)
+        return {}
+
+    async def decide(self, id: str, permission: PermissionRequest) -> PermissionDecision:
+        """Decide about what Codex asks itself; what a person has just allowed is not asked again."""
+        is_allowed = any(is_same_call(permission, allowed) for allowed in self._allowed_by_call.get(id, ()))
+        return PermissionDecision(True) if is_allowed else await self._options.decide(permission)
+
+
+def disabled_tool_settings(policy: Permissions, tools: Sequence[str]) -> dict[str, Any]:
+    """The settings without the tools that hooks do not see, where the policy has something against them.
+
+    A policy that names such a tool, and would have it asked about or denied in part, is refused.
+    """
+    settings: dict[str, Any] = {}
+    for tool, disabling_settings in UNHOOKED_TOOLS.items():
+        rule_verdict, pattern = policy.matching_rule(*PermissionRequest(tool, {}).tool_uses())
+        by_name, inner = split_pattern(pattern)
+        if by_name == tool and (rule_verdict == "ask" or (rule_verdict == "deny" and inner is not None)):
+            raise ValueError(UNENFORCEABLE.format(f"{rule_verdict}: {pattern}", tool))
+        verdict = rule_verdict or ("allow" if tool in tools else policy.otherwise)
+        if verdict in ("ask", "deny"):
+            settings.update(disabling_settings)
+    return settings
+
+
+def parse_hook_call(call: Mapping[str, Any]) -> list[PermissionRequest]:
+    """What a call that the hook tells of does: a command, a patch, or both."""
+    name, input, cwd = (
+        str(call.get("tool_name")),
+        dict(call.get("tool_input") or {}),
+        str(call.get("cwd") or ""),
+    )
+    text = str(input.get("command") or input.get("input") or "")
+    permissions = []
+    if name in ("Bash", "shell") and not PATCH_COMMAND.fullmatch(text):
+        permissions.append(PermissionRequest("shell", input, cwd=cwd, names=TOOL_ALIASES["shell"]))
+    elif name not in ("Bash", "shell", "apply_patch"):
+        permissions.append(PermissionRequest(name, input, cwd=cwd))
+    if name == "apply_patch" or "*** Begin Patch" in text:
+        changes = [{"path": path.strip()} for path in PATCH_FILE_LINE.findall(text)]
+        patch_input = {"patch": text, "changes": changes}
+        permissions.append(
+            PermissionRequest("apply_patch", patch_input, cwd=cwd, names=TOOL_ALIASES["apply_patch"])
+        )
+    return permissions
+
+
+def is_same_call(request: PermissionRequest, allowed: PermissionRequest) -> bool:
+    """Whether no more is wanted than was allowed: the same command in the same folder, in the sandbox."""
+    if request.tool != allowed.tool or request.reason:
+        return False
+    if request.tool == "apply_patch":
+        return "grantRoot" not in request.input
+    extra = request.input.keys() - {"command", "cwd", "kind"}
+    return (
+        not extra
+        and unwrap_shell_command(str(request.input.get("command")))
+        == unwrap_shell_command(str(allowed.input.get("command")))
+        and request.input.get("cwd") in (None, allowed.cwd)
+    )

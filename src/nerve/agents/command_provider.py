@@ -1,0 +1,120 @@
+"""CommandProvider: any command line that takes a prompt on its input and prints the answer."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+
+from nerve.agents.chunk_stream import EmitChunk, chunks_from_callback
+from nerve.agents.launch import agent_environment, translate_launch_errors
+from nerve.agents.provider import (
+    AssistantText,
+    Capabilities,
+    Chunk,
+    QueryOptions,
+    ThreadStarted,
+    TurnFinished,
+)
+from nerve.agents.rate_limit_text import LIMIT_TEXT, parse_reset_time
+from nerve.process import Exit, run_command
+
+MAX_ANSWER_BYTES = 1_000_000
+"""Bytes of the head, and of the tail, of an answer that are kept."""
+MAX_ERROR_CHARS = 2_000
+"""Characters of the error stream that a failure shows."""
+
+
+class CommandProvider:
+    """Writes the system prompt, if any, and the prompt to the command's input; what it prints is the answer.
+
+    An exit code other than 0 is a failure, or a limit if its last words are about one; to print nothing is a
+    failure too. The command keeps no conversation, so nothing can be resumed. `env` is added to the few
+    variables that its processes get; `pass_env` names variables of ours that they get too.
+    """
+
+    name = "command"
+    capabilities = Capabilities()
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str] | None = None,
+        pass_env: Sequence[str] = (),
+        grace: float = 5.0,
+    ) -> None:
+        if isinstance(argv, str) or not argv:
+            raise ValueError(f"a command is a list of a program and its arguments, not {argv!r}")
+        self.argv = [str(word) for word in argv]
+        self.env, self.pass_env, self.grace = dict(env or {}), tuple(pass_env), grace
+
+    def query(
+        self, prompt: str, cwd: str | None, resume: str | None, options: QueryOptions
+    ) -> AsyncIterator[Chunk]:
+        if resume is not None:
+            raise ValueError(f"the command '{self.argv[0]}' keeps no conversation to go on with")
+        if restrictions := options.permissions.restrictions:
+            raise ValueError(
+                f"command cannot keep to the permissions ({restrictions[0]}): '{self.argv[0]}' never asks"
+            )
+        return chunks_from_callback(CommandTurn(self, prompt, cwd, options).run)
+
+
+class CommandTurn:
+    """One run of the command."""
+
+    def __init__(
+        self, provider: CommandProvider, prompt: str, cwd: str | None, options: QueryOptions
+    ) -> None:
+        self.provider, self.cwd, self.options = provider, cwd, options
+        self.input = f"{options.system}\n\n{prompt}" if options.system else prompt
+        self.thread = options.thread or str(uuid.uuid4())
+        self.remaining_chars = MAX_ANSWER_BYTES
+
+    async def run(self, emit: EmitChunk) -> None:
+        emit(ThreadStarted(self.thread))
+
+        def on_output(stream: str, text: str) -> None:
+            if stream == "stdout" and self.remaining_chars > 0:
+                emit(AssistantText(text[: self.remaining_chars], partial=True))
+                self.remaining_chars -= len(text)
+
+        command_exit = await self.run_process(on_output)
+        if command_exit.stdout:
+            emit(AssistantText(command_exit.stdout))
+        emit(self.finished_turn(command_exit))
+
+    def finished_turn(self, command_exit: Exit) -> TurnFinished:
+        """How it ended: an answer is something that was said; what went wrong may be a limit."""
+        if command_exit.code == 0 and command_exit.stdout.strip():
+            return TurnFinished(self.thread)
+        error = command_failure_text(self.provider.argv[0], command_exit)
+        if command_exit.code != 0 and LIMIT_TEXT.search(error):
+            return TurnFinished(
+                self.thread, outcome="limited", error=error, resets_at=parse_reset_time(error)
+            )
+        return TurnFinished(self.thread, outcome="failed", error=error)
+
+    async def run_process(self, on_output_chunk: Callable[[str, str], None]) -> Exit:
+        provider = self.provider
+        with translate_launch_errors(provider.argv[0], "install it, or correct the provider's argv"):
+            return await run_command(
+                provider.argv,
+                cwd=self.cwd,
+                env=agent_environment(provider.pass_env, provider.env, self.options.env),
+                stdin=self.input.encode(errors="replace"),
+                on_output=on_output_chunk,
+                keep=MAX_ANSWER_BYTES,
+                grace=provider.grace,
+            )
+
+
+def command_failure_text(program: str, command_exit: Exit) -> str:
+    description = (
+        f"exit code {command_exit.code}"
+        if command_exit.code >= 0
+        else f"ended by signal {-command_exit.code}"
+    )
+    if command_exit.code == 0:
+        description = "it printed no answer"
+    output = (command_exit.stderr.strip() or command_exit.stdout.strip())[-MAX_ERROR_CHARS:]
+    return f"{program}: {description}: {output}" if output else f"{program}: {description}"

@@ -1,0 +1,111 @@
+"""What an agent asks in the middle of a turn: whether it may use a tool, and what only a person knows."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from nerve.agents.permissions import (
+    Permissions,
+    ToolAction,
+    escape_control_characters,
+    format_permission_question,
+)
+from nerve.agents.provider import HostTool, PermissionDecision, PermissionRequest
+from nerve.agents.redaction import Redactor
+from nerve.core.json_codec import replace_invalid_text
+from nerve.core.json_diagnostics import replace_surrogates
+from nerve.core.nodes.context import ExecutionContext
+from nerve.core.runtime import GateWait
+
+ASK_HUMAN_DESCRIPTION = "Ask the person you work for, when only they can decide. Waits until they answer."
+ASK_HUMAN_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "question": {"type": "string"},
+        "choices": {"type": "array", "items": {"type": "string"}},
+    },
+    "required": ["question"],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PermissionDecider:
+    """Decides about calls, and shows by what permissions."""
+
+    permissions: Permissions
+    decide: Callable[[PermissionRequest], Awaitable[PermissionDecision]]
+
+    async def __call__(self, request: PermissionRequest) -> PermissionDecision:
+        return await self.decide(request)
+
+
+@dataclass(frozen=True, slots=True)
+class HumanRequests:
+    """The questions of one step; `aside` gives the agent's slot to others while a person is asked."""
+
+    context: ExecutionContext
+    name: str
+    permissions: Permissions
+    cwd: str
+    redactor: Redactor
+    release_slot: Callable[[], AbstractAsyncContextManager[None]]
+
+    @property
+    def tools(self) -> dict[str, HostTool]:
+        return {"ask_human": HostTool(ASK_HUMAN_DESCRIPTION, ASK_HUMAN_SCHEMA, self.ask_human)}
+
+    @property
+    def permission_decider(self) -> PermissionDecider:
+        return PermissionDecider(self.permissions, self._decide_permission)
+
+    async def _decide_permission(self, request: PermissionRequest) -> PermissionDecision:
+        """What the permissions say, or a person."""
+        request = replace(request.with_cwd_in(self.cwd), input=replace_invalid_text(dict(request.input)))
+        rule_verdict, pattern = self.permissions.matching_rule(*request.tool_uses())
+        verdict = rule_verdict or self.permissions.otherwise or "ask"
+        if verdict != "ask":
+            self.context.emit("permission", {"tool": request.tool, "verdict": verdict})
+            refusal = "the workflow does not allow it" + f": it denies {pattern}" * bool(pattern)
+            return PermissionDecision(verdict == "allow", "" if verdict == "allow" else refusal)
+        action = ToolAction(request.tool, request.input, request.cwd)
+        gate = GateWait(
+            f"{self.context.path}/permission",
+            self.redactor.redact_text(format_permission_question(self._asker, action, request.reason)),
+            ["allow", "deny"],
+            node_id=self._step_name,
+            action=self.redactor.redact_value(action.to_dict()),
+        )
+        answer = await self._wait_at_gate(gate)
+        return PermissionDecision(answer == "allow", "" if answer == "allow" else "a person said no")
+
+    async def ask_human(self, arguments: Mapping[str, Any]) -> str:
+        """The agent asks a person: an ordinary gate, with the agent's words marked as such."""
+        choices = arguments.get("choices")
+        question = self.redactor.redact_text(str(arguments.get("question", "")))
+        gate = GateWait(
+            f"{self.context.path}/question",
+            f"{self._asker} asks:\n\n{escape_control_characters(question)}",
+            [self.redactor.redact_text(replace_surrogates(str(choice))) for choice in choices]
+            if isinstance(choices, list) and choices
+            else None,
+            node_id=self._step_name,
+        )
+        return str(await self._wait_at_gate(gate))
+
+    async def _wait_at_gate(self, gate: GateWait) -> Any:
+        with self.context.leaf_runtime.timers_paused(self.context.path):
+            async with self.release_slot():
+                return await self.context.leaf_runtime.ask(gate)
+
+    @property
+    def _step_name(self) -> str:
+        """What people call the step: its own name, unless it was made up for it."""
+        name = self.context.path.rpartition("/")[2].partition("[")[0]
+        return name if name and not name.startswith("_") else self.name
+
+    @property
+    def _asker(self) -> str:
+        return self._step_name if self._step_name == self.name else f"{self._step_name} ({self.name})"

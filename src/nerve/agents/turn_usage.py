@@ -1,0 +1,87 @@
+"""The ledger: what turns took, added up, with what is not known kept apart from nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from nerve.agents.pricing import cost_by_list_price
+from nerve.agents.provider import TurnUsage
+from nerve.core.usage_ledger import COST_SOURCES, TOKEN_FIELDS, read_amount
+
+log = logging.getLogger("nerve")
+
+UNKNOWN_USAGE = {"cost_source": "unknown"}
+"""A turn of which nobody told what it took."""
+AMOUNT_FIELDS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cost")
+ENTRY_FIELDS = (*AMOUNT_FIELDS, "model")
+
+
+def read_usage(usage: TurnUsage | Mapping[str, Any] | None) -> TurnUsage | Mapping[str, Any] | None:
+    """Return what a provider reports, with amounts as numbers; what is not an amount counts as unknown."""
+    if usage is None:
+        return None
+    if isinstance(usage, TurnUsage):
+        parts = [part for item in usage.parts if isinstance(part := read_usage(item), TurnUsage)]
+        return replace(
+            usage, **_read_amounts({name: getattr(usage, name) for name in AMOUNT_FIELDS}), parts=parts
+        )
+    report = {
+        **usage,
+        **_read_amounts({name: usage[name] for name in (*AMOUNT_FIELDS, "tokens") if name in usage}),
+    }
+    if isinstance(models := report.get("models"), list):
+        report["models"] = [read_usage(item) if isinstance(item, Mapping) else item for item in models]
+    return {name: value for name, value in report.items() if value is not None}
+
+
+def _read_amounts(raw_amounts: dict[str, Any]) -> dict[str, Any]:
+    amounts = {name: read_amount(value) for name, value in raw_amounts.items()}
+    for name, value in raw_amounts.items():
+        if value is not None and amounts[name] is None:
+            log.warning(
+                "an agent reports %s as %r, which is not an amount; it counts as unknown", name, value
+            )
+    return amounts
+
+
+def usage_entry(
+    usage: TurnUsage | Mapping[str, Any] | None, provider: str, model: str | None
+) -> dict[str, Any]:
+    """One turn: its counts, its model, and whether its cost was told or computed, or is not known."""
+    if usage is None:
+        return {}
+    if not isinstance(usage, TurnUsage):
+        return dict(usage)
+    if usage.model is None:
+        usage = replace(usage, model=model)
+    counts = {name: value for name in ENTRY_FIELDS if (value := getattr(usage, name)) is not None}
+    if usage.parts:
+        counts["models"] = [usage_entry(part, provider, model) for part in usage.parts]
+    if usage.cost is not None:
+        return {**counts, "cost_source": "inferred" if usage.inferred else "reported"}
+    cost = cost_by_list_price(usage, provider)
+    if cost is None:
+        return {**counts, "cost_source": "unknown"}
+    return {**counts, "cost": cost, "cost_source": "computed"}
+
+
+def add_usage(before: dict[str, Any], current: dict[str, Any]) -> dict[str, Any]:
+    """Two turns together; what each model took, the events of the turns tell."""
+    if not before or not current:
+        return {name: value for name, value in (before or current).items() if name != "models"}
+    total = {name: value for name, value in {**before, **current}.items() if name != "models"}
+    for name in (*TOKEN_FIELDS, "cost"):
+        if name in before and name in current:
+            total[name] = before[name] + current[name]
+    sources = {before.get("cost_source"), current.get("cost_source")} - {None}
+    if len(sources) > 1:
+        total["cost_source"] = combined_cost_source(sources)
+    return total
+
+
+def combined_cost_source(sources: set[Any]) -> str:
+    """What is to be said of costs of several sources: the least certain of them."""
+    return max(sources, key=COST_SOURCES.index) if sources <= set(COST_SOURCES) else "partly unknown"

@@ -1,0 +1,190 @@
+"""Conversations: a text comes in, a run or an answer comes of it, and runs are read as messages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from nerve.api import Api, ApiError, Operation, models
+from nerve.api.idempotency import execute_once
+from nerve.api.request_parsing import parse_request
+from nerve.core.workflow import GateInfo
+from nerve.engine.local_engine import UNREADABLE_REASON
+from nerve.engine.recovery import OPEN_STATES
+from nerve.project.discovery import PROJECT_FOLDER_NAMES, discover
+from nerve.router import Candidate, answer_command, candidates_of, offers_in
+from nerve.router.chat_commands import HELP_TEXT
+from nerve.router.run_messages import MessageMode, RunMessages
+from nerve.store.port import RunRow
+
+ANSWER_USAGE = "/answer [GATE] TEXT"
+
+
+class ConversationMessage(NamedTuple):
+    """What was said, by whom, when, and because of which run."""
+
+    at: float
+    role: str
+    text: str
+    run: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        at = datetime.fromtimestamp(self.at, UTC).isoformat()
+        return {"role": self.role, "text": self.text, "at": at, "run_id": self.run}
+
+
+class SendMessageRequest(models.CommandRequest):
+    """What a user writes."""
+
+    conversation: models.Name
+    text: models.Text
+
+
+class SendMessageResponse(models.ApiResponse):
+    """What is said in a conversation."""
+
+    messages: list[dict[str, Any]]
+
+
+MESSAGE_OPERATION = Operation(
+    "message",
+    SendMessageRequest,
+    SendMessageResponse,
+    "run",
+    "POST",
+    "/test/message",
+    "Hear what a user writes.",
+)
+
+
+async def handle_message(api: Api, conversation: str, text: str, key: str | None) -> SendMessageResponse:
+    """Take in what a user writes, once if there is a key, and say what is answered at once."""
+    request = parse_request(MESSAGE_OPERATION, {"text": text, "conversation": conversation, "key": key})
+    derived_key = None if key is None else sha256(f"message {key}".encode()).hexdigest()
+
+    async def respond(*_: Any) -> SendMessageResponse:
+        return SendMessageResponse(
+            messages=[
+                entry.to_dict() for entry in await receive_message(api, conversation, text, derived_key)
+            ]
+        )
+
+    response = await execute_once(api.session, MESSAGE_OPERATION, request, respond)
+    assert isinstance(response, SendMessageResponse)
+    return response
+
+
+async def receive_message(
+    api: Api, conversation: str, text: str, key: str | None = None
+) -> list[ConversationMessage]:
+    """Take in what a user writes; gives that, and what is answered at once."""
+    parse_request(MESSAGE_OPERATION, {"text": text, "conversation": conversation})
+    previous_count = len(stored_messages(api, conversation))
+    if (reply := await run_chat_command(api, conversation, text, key)) is not None:
+        for role, content in (("user", text), ("assistant", reply)):
+            await asyncio.to_thread(api.session.engine.store.add_message, conversation, role, content)
+        return stored_messages(api, conversation)[previous_count:]
+    try:
+        await api.route(text=text, conversation=conversation, start=True, key=key)
+    except ApiError:
+        # The conversation says why a run could not be started.
+        if len(stored_messages(api, conversation)) == previous_count:
+            raise
+    return stored_messages(api, conversation)[previous_count:]
+
+
+async def run_chat_command(api: Api, conversation: str, text: str, key: str | None = None) -> str | None:
+    """What is said to a command about workflows and runs; None for any other text."""
+    words = text.split()
+    if words[:1] == ["/help"]:
+        return f"{HELP_TEXT}\n\nRuns:\n  {ANSWER_USAGE} - Answer what a run of this conversation waits for"
+    if words[:1] == ["/answer"]:
+        return await answer_conversation_gate(api, conversation, text.split(maxsplit=1)[1:], key)
+    if words[:1] != ["/workflow"]:
+        return None
+    if words[1:] in (["list"], ["ls"], ["reload"]) and (trouble := missing_project_message(api)):
+        return trouble
+    offered: list[Candidate] = candidates_of(api.session)
+    if words[1:] == ["reload"]:
+        await api.reload()
+        offered = offers_in(await asyncio.to_thread(discover, api.session.project), api.session.config)
+    answer = answer_command(text, lambda: offered)
+    return answer.text if answer is not None else None
+
+
+async def answer_conversation_gate(
+    api: Api, conversation: str, arguments: list[str], key: str | None = None
+) -> str:
+    """Answer a gate of the runs of a conversation, and say what came of it."""
+    gates = conversation_gates(api, conversation)
+    name, _, rest = arguments[0].strip().partition(" ") if arguments else ("", "", "")
+    named_gates = [gate for gate in gates if rest.strip() and name in (gate.gate_id, gate.node_id, gate.path)]
+    candidates = named_gates or gates
+    if not gates:
+        return "No run of this conversation waits for an answer."
+    if not name or len(candidates) > 1:
+        waiting = "\n".join(
+            f"  {gate.gate_id} ({gate.node_id or gate.path}): {gate.prompt}" for gate in candidates
+        )
+        return f"Usage: {ANSWER_USAGE}\n\nOpen gates:\n{waiting}"
+    text = rest.strip() if named_gates else arguments[0].strip()
+    try:
+        await api.answer(gate=candidates[0].gate_id, answer=text, key=key)
+    except ApiError as error:
+        return f"{error.message}. {error.fix}".rstrip()
+    return f"Answered: {text}"
+
+
+def conversation_gates(api: Api, conversation: str) -> list[GateInfo]:
+    engine = api.session.engine
+    rows = engine.store.runs(session=api.session.name, conversation=conversation, states=OPEN_STATES)
+    runs = [engine.run_handle(row) for row in rows if engine.has_workflow(row)]
+    return list({gate.gate_id: gate for run in runs for gate in run.pending_gates}.values())
+
+
+def missing_project_message(api: Api) -> str:
+    """What there must be before workflows can be told of."""
+    project = api.session.project
+    if not project.is_dir():
+        return "Codebase not found."
+    if not api.session.list_workflows() and not any(
+        (project / folder).is_dir() for folder in PROJECT_FOLDER_NAMES
+    ):
+        return "No codebase configured. Use `nerve init` first."
+    return ""
+
+
+def conversation_messages(
+    api: Api, conversation: str, mode: MessageMode = "batch"
+) -> list[ConversationMessage]:
+    """Everything that was said, what its runs have said included, in the order of time.
+
+    What runs say is read from their journals, so that none of it is lost when a server stops.
+    """
+    engine = api.session.engine
+    rows = engine.store.runs(session=api.session.name, conversation=conversation)
+    known = [row for row in rows if engine.has_workflow(row)]
+    ids = {row.run for row in known}
+    stored = [message for message in stored_messages(api, conversation) if message.run not in ids]
+    from_runs = [message for row in known for message in run_messages(api, row, mode)]
+    return sorted([*stored, *from_runs], key=lambda message: message.at)
+
+
+def stored_messages(api: Api, conversation: str) -> list[ConversationMessage]:
+    rows = api.session.engine.store.messages(conversation)
+    return [ConversationMessage(row.at, row.role, row.text, row.run) for row in rows]
+
+
+def run_messages(api: Api, row: RunRow, mode: MessageMode) -> Iterator[ConversationMessage]:
+    """The messages of a run, its start included."""
+    run = api.session.engine.run_handle(row)
+    if run.held is not None and run.held["reason"] == UNREADABLE_REASON:
+        yield ConversationMessage(row.started, "assistant", run.held["message"], row.run)
+        return
+    formatter = RunMessages(run.workflow, mode)
+    for event in run.events:
+        for text in formatter.of(event):
+            yield ConversationMessage(event.timestamp.timestamp(), "assistant", text, row.run)

@@ -1,0 +1,110 @@
+"""Collecting: runs that ended long ago are deleted, with their logs and artifacts."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nerve.api import models
+from nerve.engine import retention
+from nerve.project.discovery import PROJECT_FOLDER_NAMES
+
+if TYPE_CHECKING:
+    from nerve.session import Session
+
+DAY_S = 86_400.0
+MAX_LISTED_RUNS = 100
+"""How many of the runs are named."""
+RUN_ID_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{7,127}")
+"""What may be the name of a file that is deleted."""
+
+
+async def collect(session: Session, request: models.DeleteRunsRequest) -> models.DeleteRunsResponse:
+    """Runs that are open, or belong to one that is, stay."""
+    engine, now = session.engine, time.time()
+    store, before = engine.store, now - request.older_than * DAY_S
+
+    def busy(run: str) -> bool:
+        return run in engine.executors or run in engine.draining_tasks
+
+    rows = retention.find_expired_runs(store, before, session=session.name, is_busy=busy)
+    await asyncio.sleep(0)
+    files = find_run_files(session.project, [row.run for row in rows])
+
+    def remove_files(runs: Iterable[str]) -> None:
+        delete_files(file for run in runs for file in files.get(run, ()))
+
+    output = request.output_older_than
+    deletion = await retention.delete_expired_runs(
+        store,
+        before,
+        request.dry_run,
+        chunks_older_than=None if output is None else now - output * DAY_S,
+        session=session.name,
+        expired=rows,
+        on_delete=remove_files,  # what is cut off between the two is found again by the run
+    )
+    replies = 0
+    if not request.dry_run:
+        replies = await asyncio.to_thread(store.forget_replies, session.name, before)
+    oldest = [
+        models.DeletedRun(
+            run_id=row.run,
+            workflow=row.workflow,
+            state=row.state,
+            ended_at=datetime.fromtimestamp(row.ended or 0.0, UTC),
+        )
+        for row in rows[:MAX_LISTED_RUNS]
+    ]
+    return models.DeleteRunsResponse(
+        dry_run=request.dry_run,
+        files=sum(map(len, files.values())),
+        replies=replies,
+        oldest=oldest,
+        **deletion._asdict(),
+    )
+
+
+def find_run_files(project: Path, runs: Iterable[str]) -> dict[str, list[Path]]:
+    """The logs and artifacts of runs in the folders of a project, and never what a link leads to."""
+    root = os.path.realpath(project)
+    listings = [
+        (directory, names)
+        for folder in PROJECT_FOLDER_NAMES
+        for directory in (project / folder / "logs", project / folder / "artifacts")
+        if os.path.realpath(directory) == os.path.join(root, folder, directory.name)
+        if (names := set(list_directory(directory)))
+    ]
+    files_by_run = {
+        run: [
+            directory / name
+            for directory, names in listings
+            for name in (run, f"{run}.jsonl")
+            if name in names
+        ]
+        for run in runs
+        if RUN_ID_PATTERN.fullmatch(run)
+    }
+    return {run: files for run, files in files_by_run.items() if files}
+
+
+def list_directory(directory: Path) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except OSError:
+        return []
+
+
+def delete_files(files: Iterable[Path]) -> None:
+    for file in files:
+        if file.is_dir() and not file.is_symlink():
+            shutil.rmtree(file, ignore_errors=True)
+        else:
+            file.unlink(missing_ok=True)

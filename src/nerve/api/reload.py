@@ -1,0 +1,71 @@
+"""Reloading: the definitions of a project are read again, and those whose files are gone are dropped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakKeyDictionary, ref
+
+from nerve.api import models
+from nerve.text.source import InvalidDefinition, Position, Problem
+
+if TYPE_CHECKING:
+    from nerve.session import Session
+    from nerve.spec.defined_workflow import DefinedWorkflow
+
+
+class LoadedWorkflow(NamedTuple):
+    """A workflow, and the file that it was read from."""
+
+    path: Path
+    workflow: ref[DefinedWorkflow]
+
+
+_loaded_by_session: WeakKeyDictionary[Session, dict[str, LoadedWorkflow]] = WeakKeyDictionary()
+"""What was read the last time."""
+
+
+async def reload(session: Session, request: models.ReloadRequest) -> models.ReloadResponse:
+    """Read all definitions; runs that are open keep what they were started from."""
+    from nerve.project.discovery import discover
+
+    extra = session.config.workflows_dir
+    folders = [session.project / extra] if extra else []
+    discovery = await asyncio.to_thread(discover, session.project, folders)
+    problems, loaded = list(discovery.problems), dict[str, LoadedWorkflow]()
+    for definition_file in discovery.workflows:
+        try:
+            workflow = session.load(definition_file.path)
+            loaded[workflow.name] = LoadedWorkflow(definition_file.path, ref(workflow))
+        except InvalidDefinition as error:
+            problems += error.problems
+        except ValueError as error:
+            problems.append(Problem(str(definition_file.path), Position(1, 1), str(error)))
+    removed = unload_removed(session, loaded, (problem.file for problem in problems))
+    problem_fields = [problem.to_dict() for problem in problems]
+    python = [file for file in dict.fromkeys(session.modules) if file.endswith(".py")]
+    return models.ReloadResponse(
+        workflows=len(loaded), removed=removed, python_files=python, problems=problem_fields
+    )
+
+
+def unload_removed(session: Session, loaded: dict[str, LoadedWorkflow], unread: Iterable[str]) -> list[str]:
+    """Forget the workflows whose files are gone; one whose file cannot be read stays as it was."""
+    before, unread_files = _loaded_by_session.get(session, {}), set(unread)
+    unreadable = {
+        name: entry
+        for name, entry in before.items()
+        if name not in loaded and str(entry.path) in unread_files
+    }
+    missing = [name for name in before if name not in loaded and name not in unreadable]
+    registered = session.workflows
+    removed = [name for name in missing if name in registered and registered[name] is before[name].workflow()]
+    for name in removed:
+        session.delete_workflow(name)
+        session.engine.on_workflow_removed(name)
+    if removed:
+        session.dataspace.define_all()  # what a fact defines was behind what the file had
+    _loaded_by_session[session] = unreadable | loaded
+    return removed

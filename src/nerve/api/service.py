@@ -1,0 +1,61 @@
+"""The door: a session behind every command and query."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from nerve.api import commands, queries
+from nerve.api.callers import LOCAL_CALLER, Caller
+from nerve.api.errors import ApiError, to_api_error
+from nerve.api.event_hub import EventHub
+from nerve.api.idempotency import execute_once
+from nerve.api.models import ApiResponse
+from nerve.api.operations import OPERATIONS
+from nerve.api.request_parsing import parse_request
+from nerve.errors import JournalBroken
+
+if TYPE_CHECKING:
+    from nerve.session import Session
+
+log = logging.getLogger("nerve")
+
+
+class Api:
+    """Every operation as a method of its name: `await api.start(workflow="hello", input="you")`."""
+
+    def __init__(self, session: Session, caller: Caller = LOCAL_CALLER, hub: EventHub | None = None) -> None:
+        self.session, self.caller = session, caller
+        self.hub = hub or EventHub(session)
+
+    def as_caller(self, caller: Caller) -> Api:
+        """The same api for somebody else."""
+        return Api(self.session, caller, self.hub)
+
+    async def perform(self, name: str, arguments: dict[str, Any]) -> ApiResponse:
+        """Do one operation; ApiError says why not."""
+        operation = OPERATIONS.get(name)
+        if operation is None:
+            raise ApiError(
+                "not_found", f"there is no operation '{name}'", f"There are: {', '.join(OPERATIONS)}."
+            )
+        request = parse_request(operation, arguments)
+        request._caller = self.caller
+        function = getattr(commands if operation.is_command else queries, name)
+        try:
+            result = await execute_once(self.session, operation, request, function)
+        except Exception as error:
+            api_error = to_api_error(error)
+            if api_error.code == "internal" and not isinstance(error, JournalBroken):
+                log.exception("%s failed", name)
+            raise api_error from error
+        return result
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in OPERATIONS:
+            raise AttributeError(f"the api has no operation '{name}'")
+
+        async def operation(**arguments: Any) -> ApiResponse:
+            return await self.perform(name, arguments)
+
+        return operation

@@ -1,0 +1,26 @@
+"""How the demonstration is to be shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from rich.console import Console
+
+
+class DemoOptions(NamedTuple):
+    """Whether its gate is answered by itself, and whether nothing is shown."""
+
+    yes: bool = False
+    quiet: bool = False
+
+    def create_console(self) -> Console:
+        return Console(highlight=False, quiet=self.quiet)
+
+    def to_arguments(self) -> list[str]:
+        """The same for another process."""
+        return [f"--{name}" for name, value in self._asdict().items() if value]
+
+    @classmethod
+    def parse(cls, options: Iterable[str]) -> DemoOptions:
+        return cls("--yes" in options, "--quiet" in options)

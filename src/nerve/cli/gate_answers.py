@@ -1,0 +1,95 @@
+"""Answers given on the command line: `--answer GATE=TEXT`, each for one gate, in their order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from nerve.api.models import GateResponse
+from nerve.cli.errors import UsageError
+from nerve.core.gates import validate_answer
+from nerve.core.suggest import did_you_mean_hint
+from nerve.core.workflow import GateInfo
+from nerve.spec import models
+from nerve.spec.walk import walk_spec
+from nerve.ui.gate_names import gate_display_name, gate_names
+
+__all__ = [
+    "AnyGate",
+    "PresetAnswers",
+    "gate_display_name",
+    "gate_names",
+    "iter_gate_specs",
+    "iter_signal_names",
+]
+
+AnyGate = GateInfo | GateResponse
+"""A gate of this process, or as the api tells it."""
+
+
+class PresetAnswers:
+    """What is still to be answered with."""
+
+    def __init__(self, pairs: Iterable[str] = ()) -> None:
+        self.remaining: list[tuple[str, str]] = []
+        for pair in pairs:
+            gate, equals, text = pair.partition("=")
+            if not (gate.strip() and equals):
+                raise UsageError(f"--answer {pair} names no gate: write --answer GATE=TEXT.")
+            self.remaining.append((gate.strip(), text))
+
+    def pop(self, names: Iterable[str]) -> str | None:
+        """The first answer for one of these names, which is used up then."""
+        accepted_names = set(names)
+        for n, (gate, text) in enumerate(self.remaining):
+            if gate in accepted_names:
+                del self.remaining[n]
+                return text
+        return None
+
+    def validate_against(self, specs: Iterable[models.WorkflowSpec]) -> None:
+        """Refuse answers that no gate and no wait for a signal of these workflows can take."""
+        specs = list(specs)
+        gates: dict[str, models.GateSpec | None] = {
+            name: None for spec in specs for name in iter_agent_step_names(spec)
+        }
+        gates |= {name: gate for spec in specs for name, gate in iter_gate_specs(spec)}
+        signals = {name for spec in specs for name in iter_signal_names(spec)}
+        for name, text in self.remaining:
+            if "/" in name or name in signals or re.fullmatch("[0-9a-f]{8,}", name):
+                continue
+            if name not in gates:
+                suggestion = did_you_mean_hint(name, gates)
+                gate_names = [name for name, gate in gates.items() if gate is not None]
+                known_gates = f"Gates: {', '.join(gate_names)}." if gate_names else "The workflow has none."
+                raise UsageError(
+                    f"--answer {name}={text}: there is no gate '{name}'{suggestion or '.'} {known_gates}"
+                )
+            gate = gates[name]
+            if gate is not None and gate.choices and text not in gate.choices:
+                raise UsageError(
+                    f"--answer {name}={text}: the gate takes {' or '.join(gate.choices)}, not '{text}'."
+                )
+            try:
+                validate_answer(text, None, gate.form if gate is not None else None)
+            except ValueError as error:
+                raise UsageError(f"--answer {name}={text}: {error}.") from None
+
+
+def iter_gate_specs(spec: models.WorkflowSpec) -> Iterator[tuple[str, models.GateSpec]]:
+    for step in walk_spec(spec.body):
+        if isinstance(step.spec, models.GateSpec):
+            yield step.name, step.spec
+
+
+def iter_agent_step_names(spec: models.WorkflowSpec) -> Iterator[str]:
+    """The steps that may ask for something themselves: whether they may do it, or what is meant."""
+    for step in walk_spec(spec.body):
+        if isinstance(step.spec, models.PromptSpec | models.CallSpec):
+            yield step.name
+
+
+def iter_signal_names(spec: models.WorkflowSpec) -> Iterator[str]:
+    for step in walk_spec(spec.body):
+        if isinstance(step.spec, models.WaitSpec):
+            yield from (condition.signal for condition in step.spec.any if condition.signal is not None)

@@ -1,0 +1,83 @@
+"""Asking a person at the terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rich.panel import Panel
+from rich.text import Text
+
+from nerve.api.models import GateResponse
+from nerve.cli.run_display import print_sentence, read_terminal_line
+from nerve.ui.gate_names import gate_preview, resolve_typed_choice
+from nerve.ui.json_forms import form_field_lines, format_form_hint
+from nerve.ui.sanitize import sanitize_line, sanitize_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+GATE_POLL_S = 0.2
+"""Seconds between two looks at whether the gate is still open."""
+
+
+class TerminalClosed(Exception):
+    """There is nobody to ask: the terminal was closed."""
+
+
+def is_interactive(console: Console) -> bool:
+    return console.is_terminal and sys.stdin is not None and sys.stdin.isatty()
+
+
+def flush_typeahead() -> None:
+    """What was typed before a question was asked does not answer it."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import termios
+
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+
+
+def print_gate(console: Console, gate: GateResponse, name: str) -> None:
+    """The question, what it is about, and what can be answered."""
+    text = Text(sanitize_text(gate.prompt))
+    if gate.note:
+        text.append(f"\n{sanitize_text(gate.note)}", "dim")
+    if preview := gate_preview(gate.input_preview):
+        text.append(f"\n\n{sanitize_text(preview)}\n")
+    for number, choice in enumerate(gate.choices or [], start=1):
+        text.append(f"\n{number}  {sanitize_text(choice)}")
+    for field in form_field_lines(gate.form or {}):
+        text.append(f"\n{field}")
+    if not gate.choices and gate.options:
+        text.append(f"\nfor example: {sanitize_text(', '.join(gate.options))}", "dim")
+    title = Text(f"⏸ Waiting for Input: {sanitize_line(name)}")
+    console.print(Panel(text, title=title, border_style="yellow", expand=False))
+
+
+async def prompt_gate_answer(
+    console: Console, gate: GateResponse, rejection: str, is_open: Callable[[], bool]
+) -> str | None:
+    """A person's answer; None when the gate was settled another way meanwhile."""
+    if rejection:
+        print_sentence(console, rejection)
+    choices = gate.choices or []
+    prompt = f"1 to {len(choices)}, or the answer: " if choices else f"Answer{format_form_hint(gate.form)}: "
+    while True:
+        console.print(prompt, end="", markup=False)
+        read_task = asyncio.ensure_future(read_terminal_line())
+        try:
+            while not read_task.done():
+                await asyncio.wait([read_task], timeout=GATE_POLL_S)
+                if not is_open():
+                    return None
+        finally:
+            read_task.cancel()
+        line = read_task.result()
+        if not line:
+            print_sentence(console, "")  # what follows is no answer to the question
+            raise TerminalClosed
+        if answer := resolve_typed_choice(line.strip(), choices):
+            return answer

@@ -1,0 +1,84 @@
+"""`nerve gc`: runs that ended long ago are deleted, after it was said which."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+
+from nerve.api.models import DeleteRunsResponse
+from nerve.cli.context import DEFAULT_OPTIONS, CliContext, CommonOptions, Flag, run_with_api
+from nerve.cli.errors import UsageError
+from nerve.cli.exit_codes import COMPLETED
+
+DAYS_PER_UNIT = {"h": 1 / 24, "d": 1, "w": 7}
+MAX_AGE_DAYS = 36_500
+"""Days."""
+MAX_LISTED_RUNS = 20
+"""Runs that are listed."""
+
+
+def gc_command(
+    *,
+    older_than: str = "30d",
+    output_older_than: str | None = None,
+    yes: Flag = False,
+    common: CommonOptions = DEFAULT_OPTIONS,
+) -> int:
+    """Say which runs ended long ago, and with --yes delete them, with their logs and artifacts.
+
+    Runs that are open stay, whatever their age, and so does everything they have called.
+
+    Parameters
+    ----------
+    older_than
+        How long ago a run must have ended: 30d, 2w, 36h; a day at least.
+    output_older_than
+        Empty what agents said longer ago than that, in the runs that stay.
+    yes
+        Delete; without it nothing is changed.
+    """
+    request = {"older_than": parse_age_days(older_than, "--older-than", 1), "dry_run": not yes}
+    if output_older_than is not None:
+        request["output_older_than"] = parse_age_days(output_older_than, "--output-older-than")
+
+    async def do(context: CliContext) -> int:
+        report = await context.client.collect(**request)
+        context.print_result(report, format_gc_report(report))
+        if report.dry_run and (report.runs or report.chunks):
+            context.info("Nothing was changed. Do it with: --yes")
+        return COMPLETED
+
+    return run_with_api(common, do)
+
+
+def parse_age_days(text: str, option: str, min_days: int = 0) -> float:
+    """A time in days, from what a person writes."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([hdw])", text.strip())
+    if match is None:
+        raise UsageError(f"{option} {text} is no time: write 30d, 2w or 36h.")
+    number = float(match[1]) * DAYS_PER_UNIT[match[2]]
+    if not min_days <= number <= MAX_AGE_DAYS:
+        between = (
+            f"from {min_days} to {MAX_AGE_DAYS:,} days" if min_days else f"at most {MAX_AGE_DAYS:,} days"
+        )
+        raise UsageError(f"{option} {text} cannot be: write {between}.")
+    return number
+
+
+def format_gc_report(report: DeleteRunsResponse) -> list[str]:
+    would = "would be " if report.dry_run else ""
+    rows = [
+        format_gc_run(run.run_id, run.workflow, run.state, run.ended_at)
+        for run in report.oldest[:MAX_LISTED_RUNS]
+    ]
+    if report.runs > len(rows):
+        rows.append(f"… and {report.runs - len(rows)} more")
+    details = f"{report.events} events, {report.bytes:,} bytes, {report.files} logs and artifacts"
+    rows.append(f"{report.runs} runs {would}deleted ({details})" if report.runs else "No run is that old.")
+    if report.chunks:
+        rows.append(f"{report.chunks} pieces of output {would}emptied ({report.chunk_bytes:,} bytes)")
+    return rows
+
+
+def format_gc_run(run_id: str, workflow: str, state: str, ended: datetime) -> str:
+    return f"{run_id}  {workflow}  {state}  {ended.astimezone():%Y-%m-%d}"

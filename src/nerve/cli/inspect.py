@@ -1,0 +1,312 @@
+"""Looking at runs: `nerve watch`, `status`, `events`, `logs` and `gates`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Annotated, Any, TextIO
+
+from cyclopts import Parameter
+from rich.console import Console
+
+from nerve.api import ApiError
+from nerve.api.models import EventResponse, GateResponse, RunResponse
+from nerve.cli.completion import RUN_PARAMETER
+from nerve.cli.context import (
+    DEFAULT_OPTIONS,
+    CliContext,
+    CommonOptions,
+    Flag,
+    RunArgument,
+    format_command,
+    format_resume_command,
+    run_with_api,
+)
+from nerve.cli.exit_codes import COMPLETED
+from nerve.cli.gate_answers import gate_display_name
+from nerve.cli.outcome import PARKED
+from nerve.cli.outcome_output import choices_suffix, print_outcome
+from nerve.cli.run_follower import RunFollower, outcome_from_run, state_when_idle
+from nerve.cli.trust import is_at_terminal
+from nerve.commander.reports import format_usage_today
+from nerve.errors import NerveError
+from nerve.ui.event_lines import LogLines
+from nerve.ui.formatting import format_duration_between
+from nerve.ui.gate_names import gate_preview
+from nerve.ui.json_forms import form_field_lines, format_example_answer
+from nerve.ui.progress_tree import ProgressTree, to_workflow_event
+from nerve.ui.sanitize import dump_safe_json
+from nerve.ui.tree_panel import MAX_PANEL_WIDTH, render_tree_grid
+
+FollowOption = Annotated[
+    Flag, Parameter(help="Go on with what comes, until the run ends; with --json one object a line.")
+]
+AfterOption = Annotated[int, Parameter(help="Only what is behind the event of this number.")]
+
+
+def watch_command(run: RunArgument, /, *, common: CommonOptions = DEFAULT_OPTIONS) -> int:
+    """Show a run as it goes on, to its end, and ask its gates here.
+
+    RUN is its id, the beginning of it, or its label. In a terminal it is a tree that is
+    drawn again and again, in a pipe a line for every step. Where no server runs, nothing goes on either:
+    the run is shown as it stands. A gate is asked in a terminal all the same, and the run goes on here then.
+    """
+
+    async def do(context: CliContext) -> int:
+        follower = RunFollower(context, (await find_run_or_newest(context, run)).run_id)
+        if context.session is None:
+            outcome = await follower.follow(to_end=True)
+        elif (
+            follower.is_interactive
+            and await waits_for_person(context, follower.run_id)
+            and await try_to_drive(context, follower.run_id)
+        ):
+            outcome = await follower.follow()
+        else:
+            outcome = await follower.show_history(
+                [event async for event in read_past_events(context, follower.run_id)]
+            )
+        return print_outcome(
+            outcome, format_resume_command(common, outcome.run_id), common.json, context.out, common.quiet
+        )
+
+    return run_with_api(common, do, read_only=not is_at_terminal())
+
+
+async def find_run_or_newest(context: CliContext, name: str) -> RunResponse:
+    """Return the run of a name, or the newest run of the workflow of that name."""
+    try:
+        return await context.client.run(run=name)
+    except ApiError as error:
+        if error.code != "not_found":
+            raise
+        newest = (await context.client.runs(workflow=name, limit=1)).runs
+        if not newest or newest[0].workflow != name:
+            raise error from None
+        return await context.client.run(run=newest[0].run_id)
+
+
+async def waits_for_person(context: CliContext, run_id: str) -> bool:
+    """Whether a gate is open in a run, or in one that it has called."""
+    for gate in (await context.client.gates()).gates:
+        ancestor: str | None = gate.run_id
+        while ancestor not in (None, run_id):
+            ancestor = (await context.client.run(run=ancestor)).parent
+        if ancestor is not None:
+            return True
+    return False
+
+
+async def try_to_drive(context: CliContext, run_id: str) -> bool:
+    """Drive a run in this process; where what it needs is not here, say so."""
+    try:
+        await context.ensure_driven(run_id)
+    except (NerveError, ValueError) as error:
+        context.info(str(error))
+        return False
+    return True
+
+
+def status_command(
+    run: Annotated[str | None, RUN_PARAMETER] = None, /, *, common: CommonOptions = DEFAULT_OPTIONS
+) -> int:
+    """Say how a run stands, with its tree; without RUN, how everything stands."""
+
+    async def do(context: CliContext) -> int:
+        if run is None:
+            return await print_overall_status(context)
+        response = await find_run_or_newest(context, run)
+        tree = ProgressTree()
+        async for event in read_past_events(context, response.run_id):
+            tree.apply_event("", to_workflow_event(event))
+        if context.session is not None:
+            response = response.model_copy(update={"state": state_when_idle(response)})
+        outcome = outcome_from_run(response, tree)
+        rows = [
+            f"{response.workflow}  {response.run_id}  {response.state}",
+            *render_run_tree(tree, context.out),
+        ]
+        rows += [f"error: {outcome.error}"] if outcome.error else []
+        rows += [f"held: {response.held['message']}"] if response.held else []
+        context.print_result(response, [*rows, *(format_open_gate(context, gate) for gate in response.gates)])
+        return COMPLETED
+
+    return run_with_api(common, do, read_only=True)
+
+
+async def print_overall_status(context: CliContext) -> int:
+    # The journals are read for the gates, and what is wrong with them is known to the health after that.
+    gates, usage, health = (
+        await context.client.gates(),
+        await context.client.usage(),
+        await context.client.health(),
+    )
+    if context.session is not None and (parked := health.runs.pop("running", 0)):
+        health.runs[PARKED] = parked
+    state_counts = ", ".join(f"{number} {state}" for state, number in sorted(health.runs.items()))
+    lines = [
+        f"server: {'none; start it with nerve serve' if context.session is not None else 'running'}",
+        *([f"store: {health.loss}"] if health.loss else ()),
+        f"runs: {state_counts or 'none'}",
+        f"today: {format_usage_today(usage)}",
+        *(f"held: {run}: {reason}" for run, reason in health.held.items()),
+        *(format_open_gate(context, gate) for gate in gates.gates),
+    ]
+    payload = {**health.model_dump(mode="json"), "server": context.session is None}
+    payload |= {"gates": gates.model_dump(mode="json")["gates"], "usage": usage.model_dump(mode="json")}
+    context.print_result(payload, lines)
+    return COMPLETED
+
+
+def gates_command(*, common: CommonOptions = DEFAULT_OPTIONS) -> int:
+    """List every open gate, with the command that answers it."""
+
+    async def do(context: CliContext) -> int:
+        open_gates = (await context.client.gates()).gates
+        payload = [{**gate.model_dump(mode="json"), "name": gate_display_name(gate)} for gate in open_gates]
+        now = datetime.now(UTC)
+        rows = [
+            line
+            for gate in open_gates
+            for line in (
+                format_open_gate(context, gate, format_gate_origin(gate, now)),
+                *format_gate_fields(gate),
+            )
+        ]
+        context.print_result(payload, rows or "No open gates.")
+        return COMPLETED
+
+    return run_with_api(common, do, read_only=True)
+
+
+def format_gate_origin(gate: GateResponse, now: datetime) -> str:
+    """Which workflow asks, and for how long it has."""
+    return f" of {gate.workflow}, open for {format_duration_between(gate.created_at, None, now)}"
+
+
+def format_open_gate(context: CliContext, gate: GateResponse, origin: str = "") -> str:
+    """A gate in one line, and the command that answers it."""
+    answer = (
+        gate.choices[0]
+        if gate.choices
+        else format_example_answer(gate.form)
+        if gate.form is not None
+        else "TEXT"
+    )
+    command_text = format_command(
+        "answer", gate.run_id, answer, "--gate", gate.gate_id, *context.options_for(gate.run_id)
+    )
+    prompt = " ".join(gate.prompt.split())
+    return (
+        f"⏸ {gate_display_name(gate)}{origin}: {prompt}{choices_suffix(gate.choices or [])}  {command_text}"
+    )
+
+
+def format_gate_fields(gate: GateResponse) -> list[str]:
+    """What the question is about, and the fields of its form, a line each."""
+    preview = gate_preview(gate.input_preview).splitlines()
+    return [f"    {line}" for line in (*preview, *form_field_lines(gate.form or {}))]
+
+
+def events_command(
+    run: RunArgument,
+    /,
+    *,
+    after: AfterOption = 0,
+    follow: FollowOption = False,
+    common: CommonOptions = DEFAULT_OPTIONS,
+) -> int:
+    """Print the events of a run."""
+
+    def event_payload(event: EventResponse) -> dict[str, Any]:
+        return event.model_dump(mode="json", include=set(EventResponse.model_fields))
+
+    def line(event: EventResponse) -> str:
+        data = dump_safe_json(event.data)
+        return f"{event.seq} {event.timestamp:%H:%M:%S} {event.event_type} {event.path or '/'} {data}"
+
+    async def do(context: CliContext) -> int:
+        run_id = (await find_run_or_newest(context, run)).run_id
+        entries = (
+            (event_payload(event), line(event))
+            async for event in stream_run_events(context, run_id, after, follow)
+        )
+        return await print_entries(context, entries, follow)
+
+    return run_with_api(common, do, read_only=True)
+
+
+def logs_command(
+    run: RunArgument,
+    /,
+    *,
+    after: AfterOption = 0,
+    follow: FollowOption = False,
+    common: CommonOptions = DEFAULT_OPTIONS,
+) -> int:
+    """Print what a run did and said: its steps, what its agents wrote and the tools they used."""
+
+    def line_payload(event: EventResponse, line: str) -> dict[str, Any]:
+        return {"seq": event.seq, "at": event.timestamp.isoformat(), "path": event.path, "text": line}
+
+    async def do(context: CliContext) -> int:
+        run_id = (await find_run_or_newest(context, run)).run_id
+        return await print_entries(context, lines_of(context, run_id), follow)
+
+    async def lines_of(context: CliContext, run_id: str) -> AsyncIterator[tuple[dict[str, Any], str]]:
+        log, event = LogLines(), None
+        async for event in stream_run_events(context, run_id, after, follow):
+            for line in log.apply_event(to_workflow_event(event)):
+                yield line_payload(event, line), line
+        if event is not None:
+            for line in log.flush_all():
+                yield line_payload(event, line), line
+
+    return run_with_api(common, do, read_only=True)
+
+
+async def print_entries(
+    context: CliContext, entries: AsyncIterator[tuple[dict[str, Any], str]], follow: bool
+) -> int:
+    """Tell each as it comes; as JSON they are one list, unless they are followed."""
+    collected = []
+    async for payload, line in entries:
+        if context.common.json and not follow:
+            collected.append(payload)
+        else:
+            context.print_result(payload, line)
+    if context.common.json and not follow:
+        context.print_result(collected)
+    return COMPLETED
+
+
+def stream_run_events(
+    context: CliContext, run_id: str, after: int, follow: bool
+) -> AsyncIterator[EventResponse]:
+    """What has happened in a run, and what comes, if that is asked for and a server drives it."""
+    return (
+        context.client.watch(run_id, after)
+        if follow and context.session is None
+        else read_past_events(context, run_id, after)
+    )
+
+
+async def read_past_events(context: CliContext, run_id: str, after: int = 0) -> AsyncIterator[EventResponse]:
+    """What has happened in a run, page by page."""
+    more = True
+    while more:
+        page = await context.client.events(run=run_id, after=after)
+        for event in page.events:
+            after = event.seq
+            yield event
+        more = page.more
+
+
+def render_run_tree(tree: ProgressTree, out: TextIO) -> list[str]:
+    """The lines of a tree as text, which fit a terminal."""
+    terminal = Console(file=out)
+    width = min(terminal.width, MAX_PANEL_WIDTH) if terminal.is_terminal else MAX_PANEL_WIDTH
+    screen = Console(width=width, color_system=None, highlight=False)
+    with screen.capture() as lines:
+        screen.print(render_tree_grid(tree))
+    return [line.rstrip() for line in lines.get().splitlines()]

@@ -1,0 +1,55 @@
+"""`nerve route`: which workflow a text asks for."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from nerve.api.models import RouteResponse
+from nerve.cli.context import DEFAULT_OPTIONS, CliContext, CommonOptions, Flag, format_command, run_with_api
+from nerve.cli.exit_codes import COMPLETED
+from nerve.cli.run_reporting import WaitOption, follow_or_report
+
+
+def route_command(
+    text: Annotated[str, Parameter(name="TEXT", help="What somebody wants, in words.")],
+    /,
+    *,
+    start: Flag = False,
+    wait: WaitOption = False,
+    common: CommonOptions = DEFAULT_OPTIONS,
+) -> int:
+    """Say which workflow a text asks for.
+
+    Parameters
+    ----------
+    start
+        Start it.
+    """
+
+    async def do(context: CliContext) -> int:
+        response = await context.client.route(text=text, start=start)
+        for warning in (response.model_extra or {}).get("warnings", ()):
+            context.info(f"warning: {warning}")
+        if response.run is not None:
+            context.info(f"{response.workflow}: {response.reason or 'an agent has decided'}")
+            return await follow_or_report(context, response.run, wait, action_text="It runs")
+        context.print_result(response, format_route(response))
+        if response.reason and not common.json:
+            context.info(f"({response.reason})")
+        return COMPLETED
+
+    return run_with_api(common, do, writes=start)
+
+
+def format_route(response: RouteResponse) -> list[str]:
+    """The workflow that is meant; or what is asked back, with the commands that would start something."""
+    if response.kind == "workflow":
+        return [f"{response.workflow}  {response.text}".rstrip()]
+    extra = response.model_extra or {}
+    start_commands = [format_command("start", name, response.text) for name in extra.get("candidates", ())]
+    return [
+        f"{response.kind}  {extra.get('question') or extra.get('reply') or response.text}".rstrip(),
+        *start_commands,
+    ]

@@ -1,0 +1,120 @@
+"""Screens: a run watched live in a terminal, or line by line in a pipe."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.panel import Panel
+
+from nerve.core.workflow import GateInfo, WorkflowEvent
+from nerve.ui.async_input import read_terminal_line
+from nerve.ui.event_lines import (
+    OUTPUT_END_EVENTS,
+    format_event,
+    format_event_log_line,
+    log_step_name,
+    shorten_to_line,
+)
+from nerve.ui.sanitize import sanitize_text
+
+__all__ = [
+    "LineDisplay",
+    "LiveDisplay",
+    "RunDisplay",
+    "create_run_display",
+    "print_sentence",
+    "prompt_demo_answer",
+    "read_terminal_line",
+]
+
+PanelFactory = Callable[[int], Panel]
+"""Draws a panel of a width."""
+
+
+class RunDisplay(Protocol):
+    """Where a run is shown."""
+
+    def show(self, panel: PanelFactory, events: list[WorkflowEvent]) -> None: ...
+
+    def stop(self) -> None:
+        """Let go of the terminal, for a question or for good."""
+
+
+class LiveDisplay:
+    """A panel that is drawn again and again."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live: Live | None = None
+
+    def show(self, panel: PanelFactory, events: list[WorkflowEvent]) -> None:
+        if self._live is None:
+            self._live = Live(console=self._console, auto_refresh=False)
+            self._live.start()
+        # The empty line is where the terminal echoes what is typed, Ctrl-C too.
+        self._live.update(Group(panel(self._console.width), ""), refresh=True)
+
+    def stop(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+
+class LineDisplay:
+    """A line for every event that matters, and for what agents do while they work."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._messages: dict[str, str] = {}
+        """The last message of each agent; the line of its step shows it, if no other follows."""
+
+    def show(self, panel: PanelFactory, events: list[WorkflowEvent]) -> None:
+        for event in events:
+            for line in self._format_event(event):
+                print_sentence(self._console, line)
+
+    def _format_event(self, event: WorkflowEvent) -> Iterator[str]:
+        is_message = event.event_type == "output_chunk" and event.data.get("stream") == "assistant"
+        if (is_message or event.event_type == "tool_call") and (text := self._messages.pop(event.path, "")):
+            yield f"[{log_step_name(event.path)}] {text}"
+        if is_message:
+            self._messages[event.path] = shorten_to_line(str(event.data.get("text", "")))
+        elif event.event_type in OUTPUT_END_EVENTS:
+            self._messages.pop(event.path, None)
+        if (line := format_event_log_line(event) if is_log_line(event) else format_event(event)) is not None:
+            yield line
+
+    def stop(self) -> None:
+        pass
+
+
+def is_log_line(event: WorkflowEvent) -> bool:
+    """Whether it is a line that a workflow or an agent logs, or a tool call; the end of a thread is not."""
+    return event.event_type == "tool_call" or (event.event_type == "log" and "thread" not in event.data)
+
+
+def create_run_display(console: Console) -> RunDisplay:
+    is_live = console.is_terminal and not console.is_dumb_terminal
+    return LiveDisplay(console) if is_live else LineDisplay(console)
+
+
+async def prompt_demo_answer(console: Console, gate: GateInfo, rejection: str) -> str | None:
+    """A person's answer, or None where nobody can be asked. `refused` says why the last was not taken."""
+    if not (console.is_terminal and sys.stdin.isatty()):
+        return None
+    if rejection:
+        print_sentence(console, rejection)
+    else:
+        console.print(Panel(gate.prompt, title="⏸ Waiting for Input", border_style="yellow", expand=False))
+    choices = gate.choices or []
+    console.print(f"{' or '.join(choices)}? [dim](Enter: {choices[-1]})[/] ", end="")
+    return (await read_terminal_line()).strip().lower() or choices[-1]
+
+
+def print_sentence(console: Console, text: str) -> None:
+    """A sentence, wrapped for a terminal and left whole in a pipe."""
+    console.print(sanitize_text(text), markup=False, soft_wrap=not console.is_terminal)

@@ -1,0 +1,263 @@
+"""A run shown as it goes on, wherever it is driven: its tree drawn, its gates answered."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from nerve.api import ApiError
+from nerve.api.models import EventResponse, GateResponse, RunResponse
+from nerve.cli.context import CliContext, format_api_error, stderr_console
+from nerve.cli.exit_codes import EXIT_CODE_BY_STATE
+from nerve.cli.gate_answers import PresetAnswers, gate_display_name, gate_names
+from nerve.cli.gate_prompt import (
+    TerminalClosed,
+    flush_typeahead,
+    is_interactive,
+    print_gate,
+    prompt_gate_answer,
+)
+from nerve.cli.outcome import PARKED, RunOutcome, iter_wait_conditions
+from nerve.cli.run_display import create_run_display, print_sentence
+from nerve.core.workflow import WorkflowEvent
+from nerve.ui.open_waits import STEP_START_EVENTS
+from nerve.ui.progress_tree import ProgressTree, to_workflow_event
+from nerve.ui.tree_panel import render_tree_panel
+
+EVENT_POLL_S = 0.08
+"""Seconds between two looks at what is new."""
+MAX_IDLE_POLLS = 3
+"""Looks without news after which a run that waits for somebody is left."""
+
+
+class RunFollower:
+    """One run on one screen. `known` events of it are old."""
+
+    def __init__(
+        self, context: CliContext, run_id: str, answers: PresetAnswers | None = None, known_seq: int = 0
+    ) -> None:
+        self.context, self.run_id, self.answers, self.known_seq = (
+            context,
+            run_id,
+            answers or PresetAnswers(),
+            known_seq,
+        )
+        context.shown_run_id, context.read_outcome = run_id, lambda: self.interrupted_outcome().to_dict()
+        self.console = stderr_console(context.common)
+        self.display = create_run_display(self.console)
+        self.tree = ProgressTree(shows_progress=True)
+        self.is_interactive = is_interactive(self.console) and not (
+            context.common.quiet or context.common.json
+        )
+        self._new_events: list[WorkflowEvent] = []
+        self._watch_tasks: list[asyncio.Task[None]] = []
+        self._rejected_gates: set[str] = set()
+
+    async def follow(self, to_end: bool = False) -> RunOutcome:
+        """Show the run until it ends or stands still; waiting for somebody is no end if `to_end`."""
+        self._watch_run(self.run_id, "")
+        idle_polls, main = 0, self._watch_tasks[0]
+        try:
+            while not main.done() and idle_polls < MAX_IDLE_POLLS:
+                await asyncio.wait([main], timeout=EVENT_POLL_S)
+                self._raise_task_error()
+                has_news, answered = self._show_new_events(), await self._answer_next()
+                idle_polls = idle_polls + 1 if self._is_idle(to_end) and not has_news and not answered else 0
+            self._raise_task_error()
+            self._show_new_events()
+        finally:
+            self.display.stop()
+            await self._cancel_tasks()
+        return await self.fetch_outcome()
+
+    async def show_history(self, events: Iterable[EventResponse]) -> RunOutcome:
+        """Show what has happened, and nothing more."""
+        for event in events:
+            self.tree.apply_event("", to_workflow_event(event))
+            self._new_events.append(to_workflow_event(event))
+        self._show_new_events()
+        self.display.stop()
+        outcome = await self.fetch_outcome()
+        return replace(outcome, state=state_when_idle(outcome))
+
+    def _is_idle(self, to_end: bool) -> bool:
+        """Whether nothing goes on that could be waited for."""
+        is_held = any(branch.view.state in ("held", "paused") for branch in self.tree.branches.values())
+        can_answer = self.is_interactive and self.tree.gates
+        return is_held or (self.tree.is_idle and not to_end and not can_answer)
+
+    async def fetch_outcome(self) -> RunOutcome:
+        """How the run was left; where the server is gone by now, as it was seen to end."""
+        try:
+            return outcome_from_run(await self.context.client.run(run=self.run_id), self.tree)
+        except ApiError as error:
+            last_outcome = self.last_seen_outcome()
+            if error.code != "busy" or last_outcome.state not in EXIT_CODE_BY_STATE:
+                raise
+            return last_outcome
+
+    def last_seen_outcome(self) -> RunOutcome:
+        """How the run was when it was last looked at."""
+        root = self.tree.branches.get("")
+        if root is None:
+            return RunOutcome(self.run_id, "", "running")
+        view = root.view
+        gates, waits = gate_payloads(self.tree.gates), wait_payloads(self.tree)
+        return RunOutcome(
+            self.run_id, view.workflow_id, view.state, view.result, view.error, gates, None, waits
+        )
+
+    def interrupted_outcome(self) -> RunOutcome:
+        """How the run is left by somebody who is interrupted: where no server drives it, nobody does."""
+        last_outcome = self.last_seen_outcome()
+        return (
+            last_outcome
+            if self.context.session is None
+            else replace(last_outcome, state=state_when_idle(last_outcome))
+        )
+
+    async def _cancel_tasks(self) -> None:
+        for task in self._watch_tasks:
+            task.cancel()
+        await asyncio.gather(*self._watch_tasks, return_exceptions=True)
+
+    def _raise_task_error(self) -> None:
+        """Raise what made a stream fail."""
+        for task in self._watch_tasks:
+            if task.done():
+                task.result()
+
+    def _watch_run(self, run_id: str, prefix: str) -> None:
+        self._watch_tasks.append(asyncio.create_task(self._read_events(run_id, prefix)))
+
+    async def _read_events(self, run_id: str, prefix: str) -> None:
+        if prefix:
+            await self._wait_for_child(run_id)
+        async with contextlib.aclosing(self.context.client.watch(run_id)) as events:
+            async for response in events:
+                if response.is_of_child:
+                    continue  # the child run is watched itself
+                event = to_workflow_event(response)
+                self.tree.apply_event(prefix, event)
+                if prefix or event.seq > self.known_seq:
+                    self._new_events.append(event)
+                if event.event_type in STEP_START_EVENTS and (child := event.data.get("child")) is not None:
+                    self._watch_run(child, prefix + event.path)
+
+    async def _wait_for_child(self, child: str) -> None:
+        """Return when a child run is there; its parent says that it calls it before it is."""
+        while True:
+            try:
+                await self.context.client.run(run=child)
+            except ApiError as error:
+                if error.code != "not_found":
+                    raise
+                await asyncio.sleep(EVENT_POLL_S)
+            else:
+                return
+
+    def _show_new_events(self) -> bool:
+        """Show what is new; whether anything is."""
+        new_events, self._new_events = self._new_events, []
+        if self.tree.branches and not self.context.common.quiet:
+            self.display.show(partial(render_tree_panel, self.tree), new_events)
+        return bool(new_events)
+
+    # -- gates ---------------------------------------------------------------------------------
+
+    async def _answer_next(self) -> bool:
+        """Answer a gate or a signal that can be; whether one was."""
+        for gate in self.tree.gates:
+            if gate.gate_id in self._rejected_gates:
+                continue
+            if (text := self.answers.pop(gate_names(gate))) is not None:
+                await self._submit_answer(gate, text)
+                return True
+            if self.is_interactive:
+                await self._prompt_gate(gate)
+                return True
+        return await self._send_signal()
+
+    async def _send_signal(self) -> bool:
+        for data in self.tree.waits:
+            for wait in iter_wait_conditions(data):
+                text = self.answers.pop([wait["signal"]]) if "signal" in wait else None
+                if text is not None:
+                    await self.context.client.signal(label=wait["signal"], key=wait.get("key"), value=text)
+                    return True
+        return False
+
+    async def _submit_answer(self, gate: GateResponse, text: str) -> str:
+        """Answer a gate; why not, if it does not take that."""
+        try:
+            await self.context.client.answer(run=gate.run_id, gate=gate.gate_id, answer=text)
+        except ApiError as error:
+            self._rejected_gates.add(gate.gate_id)
+            self.display.stop()
+            print_sentence(self.console, f"{gate_display_name(gate)}={text}: {format_api_error(error)}")
+            return format_api_error(error)
+        await self._wait_until_answered(gate)
+        return ""
+
+    async def _wait_until_answered(self, gate: GateResponse) -> None:
+        """Return when the answer has been seen, so that the gate is not asked again."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(5):
+                while self._is_open(gate):  # noqa: ASYNC110 - what is new comes from several streams
+                    await asyncio.sleep(0.01)
+
+    async def _prompt_gate(self, gate: GateResponse) -> None:
+        self.display.stop()
+        flush_typeahead()
+        print_gate(self.console, gate, gate_display_name(gate))
+        rejection = ""
+        while self._is_open(gate):
+            try:
+                answer = await prompt_gate_answer(self.console, gate, rejection, lambda: self._is_open(gate))
+            except TerminalClosed:
+                self.is_interactive = False
+                return
+            if answer is None:
+                print_sentence(
+                    self.console, "\nThe gate is settled: somebody answered it, or its time is up."
+                )
+                return
+            try:
+                await self.context.client.answer(run=gate.run_id, gate=gate.gate_id, answer=answer)
+            except ApiError as error:
+                rejection = format_api_error(error)
+            else:
+                await self._wait_until_answered(gate)
+
+    def _is_open(self, gate: GateResponse) -> bool:
+        return any(gate.gate_id == other.gate_id for other in self.tree.gates)
+
+
+def state_when_idle(run: RunOutcome | RunResponse) -> str:
+    """The state of a run that nobody drives: what was running is parked, or waits in one it has called."""
+    if run.state != "running":
+        return run.state
+    return "waiting" if run.gates else PARKED
+
+
+def outcome_from_run(run: Any, tree: ProgressTree | None = None) -> RunOutcome:
+    """How a run was left, as `nerve run` tells it."""
+    is_over = run.state in ("completed", "failed", "cancelled")
+    gates = [] if is_over else gate_payloads(tree.gates if tree is not None else run.gates)
+    waits = [] if is_over or tree is None else wait_payloads(tree)
+    return RunOutcome(run.run_id, run.workflow, run.state, run.result, run.error, gates, run.held, waits)
+
+
+def gate_payloads(gates: Iterable[GateResponse]) -> list[dict[str, Any]]:
+    payloads = [
+        {**gate.model_dump(mode="json", exclude_none=True), "name": gate_display_name(gate)} for gate in gates
+    ]
+    return [{"choices": None} | gate for gate in payloads]
+
+
+def wait_payloads(tree: ProgressTree) -> list[dict[str, Any]]:
+    return [condition for data in tree.waits for condition in iter_wait_conditions(data)]

@@ -1,0 +1,79 @@
+"""`nerve schema` and `nerve version`: what there is, for programs."""
+
+from __future__ import annotations
+
+import json as json_text
+import platform
+import sys
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from nerve import __version__
+from nerve.cli.context import Flag
+from nerve.cli.errors import UsageError
+from nerve.cli.exit_codes import COMPLETED
+
+
+def version_command(*, json: Flag = False, quiet: Flag = False) -> int:
+    """Print the version.
+
+    Parameters
+    ----------
+    json
+        As one JSON object, with that of Python.
+    quiet
+        Changes nothing: there is nothing else to be said.
+    """
+    versions = {"nerve": __version__, "python": platform.python_version(), "platform": sys.platform}
+    print(json_text.dumps(versions) if json else __version__)
+    return COMPLETED
+
+
+def schema_command(
+    name: Annotated[
+        str,
+        Parameter(name="NAME", help="workflow, steps, prompts, load_openapi, or an operation of the api."),
+    ] = "workflow",
+    /,
+    *,
+    json: Flag = False,
+    quiet: Flag = False,
+) -> int:
+    """Print a JSON Schema: of workflow, steps or prompts, of the api (OpenAPI), or of one of its operations.
+
+    NAME is workflow, steps, prompts, openapi, or the name of an operation, such as start.
+
+    Parameters
+    ----------
+    json
+        In one line; it is JSON in any case.
+    quiet
+        Changes nothing: there is nothing else to be said.
+    """
+    from nerve.api import OPERATIONS
+    from nerve.spec import json_schemas as schemas
+
+    generators = {
+        "workflow": schemas.workflow_schema,
+        "steps": schemas.steps_schema,
+        "prompts": schemas.prompts_schema,
+        "openapi": load_openapi,
+    }
+    if name in generators:
+        document = generators[name]()
+    elif (operation := OPERATIONS.get(name)) is not None:
+        document = {
+            "asks": operation.request_model.model_json_schema(),
+            "tells": operation.response_model.model_json_schema(),
+        }
+    else:
+        raise UsageError(f"there is no schema '{name}'. There are: {', '.join([*generators, *OPERATIONS])}.")
+    print(json_text.dumps(document, ensure_ascii=False, indent=None if json else 2))
+    return COMPLETED
+
+
+def load_openapi() -> dict[str, object]:
+    from nerve.server.openapi import openapi_document
+
+    return openapi_document()

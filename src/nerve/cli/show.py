@@ -1,0 +1,97 @@
+"""`nerve show`: a workflow as a tree, as a diagram, or as data."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+from nerve.cli.completion import WorkflowName
+from nerve.cli.errors import UsageError
+from nerve.cli.parameters import Flag
+from nerve.cli.target_source import load_target_document
+from nerve.cli.targets import Project
+from nerve.spec.checker import CheckedDocument, check_document
+from nerve.spec.models import WorkflowSpec
+from nerve.spec.outline import OutlineItem, build_outline, format_mermaid
+from nerve.spec.validation import plain_form, spec_hash
+from nerve.text.source import InvalidDefinition
+from nerve.ui.sanitize import dump_safe_json, sanitize_text
+
+
+def show_command(
+    target: WorkflowName,
+    /,
+    *,
+    tree: Flag = False,
+    mermaid: Flag = False,
+    json: Flag = False,
+    quiet: Flag = False,
+) -> int:
+    """Show a workflow. Nothing is executed or imported.
+
+    Parameters
+    ----------
+    target
+        A workflow file, or the name of a workflow of the project.
+    tree
+        As a tree; this is what is shown without an option.
+    mermaid
+        As a Mermaid flowchart.
+    json
+        As one JSON object: its tree, and the spec it is read into.
+    quiet
+        Do not say what is wrong with it.
+    """
+    if tree + mermaid + json > 1:
+        raise UsageError("use one of --tree, --mermaid and --json.")
+    checked = load_checked_target(target)
+    spec = checked.spec
+    assert spec is not None
+    if json:
+        print(dump_safe_json(describe_checked_workflow(checked, spec)))
+    elif mermaid:
+        print(sanitize_text(draw_flowchart(spec)), end="")
+    else:
+        print("\n".join(map(sanitize_text, format_outline(build_outline(spec, step_kind_labels(checked))))))
+    for problem in () if quiet else checked.errors:
+        print(sanitize_text(str(problem)), file=sys.stderr)
+    return 0
+
+
+def load_checked_target(target: str) -> CheckedDocument:
+    """A workflow whose shape is right; Unreadable says what is wrong otherwise."""
+    checked = check_document(load_target_document(Project(), target))
+    if checked.spec is None:
+        raise InvalidDefinition(checked.errors)
+    return checked
+
+
+def step_kind_labels(checked: CheckedDocument) -> dict[str, str]:
+    """What a file of steps calls the kinds of its steps."""
+    return {"call": "agent", "gate": "approval"} if checked.document.state_word == "step" else {}
+
+
+def draw_flowchart(spec: WorkflowSpec) -> str:
+    return format_mermaid(spec)
+
+
+def describe_checked_workflow(checked: CheckedDocument, spec: WorkflowSpec) -> dict[str, object]:
+    return {
+        "name": spec.name,
+        "file": checked.document.file,
+        "notation": checked.document.notation,
+        "hash": spec_hash(spec),
+        "tree": build_outline(spec, step_kind_labels(checked)).to_dict(),
+        "spec": plain_form(spec),
+    }
+
+
+def format_outline(item: OutlineItem, guide: str = "", branch: str = "") -> Iterator[str]:
+    """The tree, one line an item."""
+    kind = f"  {item.kind}" if item.kind != "workflow" else ""
+    detail = " ".join(item.detail.split())
+    yield f"{branch}{item.name}{kind}" + (f"  {detail}" if detail else "")
+    for part in item.parts:
+        last = part is item.parts[-1]
+        inner = guide + ("   " if last else "│  ")
+        yield from format_outline(part, inner, guide + ("└─ " if last else "├─ "))

@@ -1,0 +1,59 @@
+"""The text of a target: that of a file, or what was defined for the project and has no file."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from nerve.cli.context import DEFAULT_OPTIONS, CommonOptions, open_context
+from nerve.cli.errors import NameNotFound, UsageError
+from nerve.cli.targets import Project, PythonTarget
+from nerve.client import find_server
+from nerve.errors import StoreInUse
+from nerve.notations import NOTATIONS, open_document, read_document
+from nerve.notations.yaml_prompts import attach_prompts
+from nerve.text.source import Document
+
+
+def load_target_document(project: Project, name: str, common: CommonOptions = DEFAULT_OPTIONS) -> Document:
+    """What a target says, of which nothing is executed."""
+    try:
+        target = project.resolve_target(name)
+    except NameNotFound:
+        if (stored := asyncio.run(load_stored_definition(project, name, common))) is None:
+            raise
+        return stored
+    if isinstance(target, PythonTarget):
+        raise python_target_error(name)
+    return open_document(target.path, project.folder)[0]
+
+
+async def load_stored_definition(project: Project, name: str, common: CommonOptions) -> Document | None:
+    """The workflow that was defined under a name, or under the only one that begins so."""
+    if not common.store_file.is_file() and find_server(Path()) is None:
+        return None
+    try:
+        async with open_context(common, writes=False) as context:
+            workflow_ids = [candidate.id for candidate in (await context.client.workflows()).workflows]
+            matches = (
+                [name]
+                if name in workflow_ids
+                else [candidate for candidate in workflow_ids if candidate.startswith(name)]
+            )
+            if len(matches) != 1:
+                return None
+            response = await context.client.workflow(workflow=matches[0])
+    except StoreInUse:
+        return None
+    if response.kind not in NOTATIONS:
+        raise python_target_error(response.id)
+    document = read_document(response.source or "", f"<{response.id}>", response.kind)
+    document.warnings += attach_prompts(document, project.folder, project.folder, response.prompts)
+    return document
+
+
+def python_target_error(name: str) -> UsageError:
+    return UsageError(
+        f"Workflow {name} is Python code, so there is no definition to read."
+        f" Run it with the file that registers it: nerve run {name} --with FILE."
+    )

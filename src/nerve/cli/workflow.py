@@ -1,0 +1,96 @@
+"""`nerve workflow`: definitions and their runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from nerve.cli.context import DEFAULT_OPTIONS, CliContext, CommonOptions, run_with_api
+from nerve.cli.exit_codes import COMPLETED, FAILED
+from nerve.cli.parameters import Flag
+from nerve.cli.show import load_checked_target
+from nerve.notations import definition_in
+from nerve.text.source import InvalidDefinition, Problem
+from nerve.ui.sanitize import sanitize_line
+
+NO_WORKFLOWS_MESSAGE = "No workflows found. Create workflows in .nerve/workflows/, or begin with: nerve init"
+
+
+def workflow_define_command(
+    file: Annotated[Path, Parameter(name="FILE", help="In JSON, YAML or Lisp.")],
+    /,
+    *,
+    common: CommonOptions = DEFAULT_OPTIONS,
+) -> int:
+    """Define the workflow of a file, for this project and its server; it stays defined."""
+    checked = load_checked_target(str(file))
+    if checked.errors:
+        raise InvalidDefinition(checked.errors)
+
+    async def do(context: CliContext) -> int:
+        defined = await context.client.define(**definition_in(file))
+        response = await context.client.workflow(workflow=defined.id)
+        context.print_result(response, f"{response.id} defined")
+        return COMPLETED
+
+    return run_with_api(common, do, writes=True)
+
+
+def workflow_list_command(*, all: Flag = False, common: CommonOptions = DEFAULT_OPTIONS) -> int:
+    """List the workflows that can be started, with their steps and their open runs.
+
+    Parameters
+    ----------
+    all
+        Also list those that .nerve/config.json switches off.
+    """
+
+    async def do(context: CliContext) -> int:
+        workflows = (await context.client.workflows(all=all)).workflows
+        runs = [
+            run for run in (await context.client.runs(limit=1000, largest=0)).runs if run.ended_at is None
+        ]
+        lines = []
+        for workflow in workflows:
+            off = "" if workflow.enabled else "  (switched off)"
+            lines.append(
+                f"{workflow.id}{off}  {sanitize_line(' '.join(workflow.description.split()))}".rstrip()
+            )
+            lines += [f"  Steps: {sanitize_line(' → '.join(workflow.steps))}"] if workflow.steps else []
+            lines += [
+                f"  {run.run_id} {sanitize_line(run.label or '')} {run.state}"
+                for run in runs
+                if run.workflow == workflow.id
+            ]
+        for problem in context.problems:
+            context.info(str(Problem.from_dict(problem)))
+        payload = [workflow.model_dump(mode="json") for workflow in workflows]
+        open_runs = [run.model_dump(mode="json") for run in runs]
+        context.print_result(
+            {"workflows": payload, "runs": open_runs, "problems": context.problems},
+            lines or NO_WORKFLOWS_MESSAGE,
+        )
+        return COMPLETED
+
+    return run_with_api(common, do, read_only=True)
+
+
+def workflow_reload_command(*, common: CommonOptions = DEFAULT_OPTIONS) -> int:
+    """Read the definitions of the project again; open runs keep theirs. Exit code 1 if some are wrong."""
+
+    async def do(context: CliContext) -> int:
+        response = await context.client.reload()
+        for problem in response.problems:
+            context.info(str(Problem.from_dict(problem)))
+        for name in response.removed:
+            context.info(f"{name} is gone, and so is its file; runs that are open go on")
+        if response.python_files and context.session is None:
+            files = ", ".join(response.python_files)
+            context.info(f"Not reloaded, because Python code is loaded when the server starts: {files}.")
+            context.info("Load it with: nerve server restart")
+        context.print_result(response, f"Reloaded {response.workflows} workflow(s).")
+        return FAILED if response.problems else COMPLETED
+
+    return run_with_api(common, do)

@@ -1,0 +1,554 @@
+"""The client: every operation of the api, in this process or over HTTP and a Unix socket, by one class."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import socket
+import struct
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from urllib.parse import quote
+
+from nerve.api import models
+from nerve.api.callers import person_caller
+from nerve.api.errors import STATUS_BY_CODE, ApiError, to_api_error
+from nerve.api.operations import OPERATIONS, Operation
+from nerve.api.request_parsing import MAX_NESTING_DEPTH, parse_request
+from nerve.core.events import RUN_END_EVENTS
+from nerve.core.json_codec import encode_json, parse_strict_json
+from nerve.errors import NerveError, NotJson
+from nerve.ownership import is_own_server
+from nerve.project.paths import ProjectPaths, read_private_file
+
+if TYPE_CHECKING:
+    import httpx2
+
+    from nerve.api import Api
+
+SERVER_FILE = Path(".nerve/server.json")
+"""Where the server of a project says that it is there, and its address for browsers."""
+STREAM_SILENCE_S = 60.0
+"""Seconds without a heartbeat after which a stream is opened again."""
+RECONNECT_DELAYS_S = (0.1, 0.2, 0.5, 1.0, 2.0)
+"""Seconds between the attempts to reach a server that is gone; the last again and again."""
+MAX_EVENT_BYTES = 64 * 2**20
+
+T = TypeVar("T", bound=models.ApiResponse)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAddress:
+    """How a server is reached."""
+
+    url: str
+    token: str | None = None
+    socket: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommandReply:
+    """What came of a command: `data` of one that was done, `error` of one that was not."""
+
+    success: bool
+    data: dict[str, Any]
+    error: str | None = None
+
+
+class Transport(Protocol):
+    """What is between a client and its api."""
+
+    async def perform(self, operation: Operation, arguments: dict[str, Any]) -> models.ApiResponse:
+        """Do one operation and return its reply; ApiError says why not."""
+
+    def watch(self, run: str | None, after: int) -> AsyncGenerator[models.EventResponse]:
+        """Yield the events of a run, or of all runs, after the one numbered `after`."""
+
+    def all_events(self) -> AsyncGenerator[models.EventResponse | None]:
+        """Yield the events of all runs as they happen; None when some may have been missed."""
+
+    async def send_command(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Do `{"type": …, "params": {…}}` and return the reply."""
+
+    async def close(self) -> None:
+        """Release the connection."""
+
+
+class OperationMethod(Generic[T]):
+    """A method of the client: the operation of its name."""
+
+    def __init__(self, response_model: type[T]) -> None:
+        self.response_model = response_model
+
+    def __set_name__(self, owner: type[Client], name: str) -> None:
+        self.name = name
+        self.__doc__ = OPERATIONS[name].summary
+
+    def __get__(self, client: Client, owner: type[Client]) -> Callable[..., Awaitable[T]]:
+        async def call(**arguments: Any) -> T:
+            reply: Any = await client.perform(self.name, arguments)
+            return reply  # type: ignore[no-any-return]
+
+        call.__name__, call.__doc__ = self.name, self.__doc__
+        return call
+
+
+class Client:
+    """`Client(api)`, `Client("http://127.0.0.1:1234", token=…)` or `Client.of_project(".")`.
+
+    Each operation is a method that takes what its request model has and gives its reply model:
+    `await client.start(workflow="hello", input="you")`. What is not done raises ApiError.
+
+    Over a wire every command has a key, if need be one of its own: where a connection breaks before the
+    answer has come, the same is asked once more over a new one, and done once.
+    """
+
+    define = OperationMethod(models.WorkflowResponse)
+    start = OperationMethod(models.RunResponse)
+    answer = OperationMethod(models.AnswerResponse)
+    signal = OperationMethod(models.DoneResponse)
+    assert_fact = OperationMethod(models.FactResponse)
+    retract = OperationMethod(models.FactPage)
+    pause = OperationMethod(models.RunResponse)
+    resume = OperationMethod(models.RunResponse)
+    steer = OperationMethod(models.SteerResponse)
+    stop = OperationMethod(models.RunResponse)
+    fork = OperationMethod(models.RunResponse)
+    retry = OperationMethod(models.RunResponse)
+    skip = OperationMethod(models.RunResponse)
+    route = OperationMethod(models.RouteResponse)
+    reload = OperationMethod(models.ReloadResponse)
+    collect = OperationMethod(models.DeleteRunsResponse)
+    workflows = OperationMethod(models.WorkflowPage)
+    workflow = OperationMethod(models.WorkflowResponse)
+    definitions = OperationMethod(models.DefinitionPage)
+    runs = OperationMethod(models.RunPage)
+    run = OperationMethod(models.RunDetailResponse)
+    events = OperationMethod(models.EventPage)
+    gates = OperationMethod(models.GatePage)
+    facts = OperationMethod(models.FactPage)
+    usage = OperationMethod(models.UsageResponse)
+    sessions = OperationMethod(models.SessionPage)
+    threads = OperationMethod(models.ThreadPage)
+    health = OperationMethod(models.HealthResponse)
+
+    def __init__(
+        self,
+        to: Api | str | Callable[[], ServerAddress | None],
+        *,
+        token: str | None = None,
+        socket: str | None = None,
+        timeout: float = 30.0,
+        patience: float = 60.0,
+        via: str | None = None,
+    ) -> None:
+        """`timeout` is for one request; `patience` for how long a stream looks for a server that is gone.
+
+        `via` is the screen that a person sits before, `cli` or `commander`; answers are recorded with it.
+        """
+        self._transport: Transport
+        if isinstance(to, str):
+            address = ServerAddress(to, token, socket)
+            self._transport = HttpTransport(lambda: address, timeout, patience, via)
+        elif callable(to):
+            self._transport = HttpTransport(to, timeout, patience, via)
+        else:
+            self._transport = InProcessTransport(to if via is None else to.as_caller(person_caller(via)))
+
+    @classmethod
+    def of_project(cls, folder: str | os.PathLike[str] = ".", **options: Any) -> Client | None:
+        """A client of the server that runs for a project; None if there is none.
+
+        A server that is started again elsewhere is found again.
+        """
+        root = Path(folder)
+        return cls(lambda: find_server(root), **options) if find_server(root) is not None else None
+
+    async def perform(self, name: str, arguments: dict[str, Any]) -> models.ApiResponse:
+        """Do one operation by its name."""
+        operation = OPERATIONS.get(name)
+        if operation is None:
+            raise ApiError("not_found", f"there is no operation '{name}'")
+        check_sendable(arguments)
+        return await self._transport.perform(operation, arguments)
+
+    async def send_command(self, command: Any) -> CommandReply:
+        """Send a command by its name: a `nerve.server.protocol.Command`, or a dict with `type` and `params`.
+
+        The names are those of `CommandType`. A command that is refused is a reply without `success`.
+        """
+        fields = command if isinstance(command, Mapping) else {"type": command.type, "params": command.params}
+        payload = {"type": str(fields.get("type")), "params": dict(fields.get("params") or {})}
+        check_sendable(payload)
+        reply = await self._transport.send_command(payload)
+        return CommandReply(bool(reply.get("success")), reply.get("data") or {}, reply.get("error"))
+
+    def watch(self, run: str | None = None, after: int = 0) -> AsyncGenerator[models.EventResponse]:
+        """The events of a run behind a number and as they come, until it ends; without a run, of all.
+
+        A stream that breaks is opened again where it was. Of one run nothing is left out. What came of all
+        while a server was started again is told of by an event `gap`, whose data are the snapshot from which
+        it goes on; it is not filled: what a run did meanwhile is in `events(run=…, after=seq)`.
+        """
+        return self._transport.watch(run, after)
+
+    def all_events(self) -> AsyncGenerator[models.EventResponse | None]:
+        """The events of all runs from now on, behind a None: what was before is to be asked for after it.
+
+        It ends when the stream breaks, by an ApiError, and is not opened again by itself.
+        """
+        return self._transport.all_events()
+
+    async def close(self) -> None:
+        """Release the connection; a session that was given stays open."""
+        await self._transport.close()
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+def find_server(folder: Path) -> ServerAddress | None:
+    """How the server of a project is reached, if its process is there.
+
+    A project may come from anywhere: what is believed is where a server of ours puts its socket and token.
+    """
+    places = ProjectPaths.of(folder)
+    try:
+        if read_server_info(places) is None:
+            return None
+        token = read_private_file(places.token).strip()
+    except (OSError, ValueError):
+        return None
+    if find_server_pid(folder) is None:  # another process may have its number by now
+        return None
+    return ServerAddress("http://localhost", token, str(places.socket))
+
+
+def find_server_pid(folder: Path) -> int | None:
+    """The process that listens on the socket of a project, if it is one of this user; the kernel says so."""
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(os.fspath(ProjectPaths.of(folder).socket))
+            pid, user, _ = struct.unpack(
+                "3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+            )
+    except OSError:
+        return None
+    return pid if user == os.getuid() else None
+
+
+def read_server_info(places: ProjectPaths) -> dict[str, Any] | None:
+    """What the server of a project says of itself, if it is ours and its process is there."""
+    try:
+        info = json.loads(read_private_file(places.server))
+        if places.symlinks or info["pid"] <= 0 or not is_own_server(places.server, info):
+            return None
+        os.kill(info["pid"], 0)
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return None
+    return dict(info)
+
+
+class InProcessTransport:
+    """An api in this process."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+
+    async def perform(self, operation: Operation, arguments: dict[str, Any]) -> models.ApiResponse:
+        """Do one operation in this process."""
+        return await self._api.perform(operation.name, arguments)
+
+    async def send_command(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Do a command in this process."""
+        from nerve.server.command_protocol import handle_command
+
+        return await handle_command(self._api, command)
+
+    async def watch(self, run: str | None, after: int) -> AsyncGenerator[models.EventResponse]:
+        """Yield the events of a run, or of all runs, after the one numbered `after`."""
+        lagged = True
+        while lagged:
+            lagged = False
+            try:
+                async for event in self._api.hub.watch(run, after):
+                    after = after if event.is_of_child else event.seq
+                    yield event
+            except ApiError as error:
+                if error.code != "conflict" or run is None:
+                    raise
+                lagged = True
+
+    async def all_events(self) -> AsyncGenerator[models.EventResponse | None]:
+        """Yield the events of all runs as they happen."""
+        async with contextlib.aclosing(self._api.hub.watch_all()) as everything:
+            async for _, event in everything:
+                yield event
+
+    async def close(self) -> None:
+        """Do nothing: the session belongs to the caller."""
+
+
+class StreamFinished(Exception):
+    """A stream has nothing more to come back for."""
+
+
+class HttpTransport:
+    """An api behind HTTP, on TCP or on a Unix socket."""
+
+    def __init__(
+        self,
+        find: Callable[[], ServerAddress | None],
+        timeout: float,
+        patience: float,
+        via: str | None = None,
+    ) -> None:
+        self._find_address, self._timeout, self._reconnect_timeout_s, self._via = find, timeout, patience, via
+        self._address: ServerAddress | None = None
+        self._http: httpx2.AsyncClient | None = None
+
+    async def _connect(self) -> httpx2.AsyncClient:
+        """The connections to where the server is now."""
+        address = self._find_address() or self._address
+        if address is None:
+            raise unreachable_error("it is not running")
+        if self._http is None or address != self._address:
+            await self.close()
+            self._address, self._http = address, make_http_client(address, self._timeout, self._via)
+        return self._http
+
+    async def perform(self, operation: Operation, arguments: dict[str, Any]) -> models.ApiResponse:
+        """Do one operation at the server."""
+        import httpx2
+
+        fields = parse_request(operation, arguments).model_dump(exclude_unset=True)
+        if (key := operation.request_model.key_field) and fields.get(key) is None:
+            fields[key] = secrets.token_hex(16)
+        path = operation.path.format(
+            **{name: quote_path_segment(str(value)) for name, value in fields.items()}
+        )
+        rest = {name: value for name, value in fields.items() if f"{{{name}}}" not in operation.path}
+        options: dict[str, Any] = (
+            {"json": rest} if operation.is_command else {"params": query_parameters(rest)}
+        )
+        if fields.get("wait") or operation.name == "route":  # which may be an agent's to decide
+            options["timeout"] = httpx2.Timeout(self._timeout, read=None)
+        response = await self._request(operation.method, path, options)
+        if response.status_code >= 400:
+            raise parse_error_response(response)
+        try:
+            return operation.response_model.model_validate_json(response.content)
+        except ValueError:
+            raise ApiError(
+                "internal", f"{operation.name}: what the server said is no reply to that"
+            ) from None
+
+    async def send_command(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Do a command at the server."""
+        import httpx2
+
+        timeout = httpx2.Timeout(self._timeout, read=None if command["params"].get("wait") else self._timeout)
+        key_header = {"Idempotency-Key": secrets.token_hex(16)}  # a connection that breaks is asked again
+        body = {"json": command, "timeout": timeout, "headers": key_header}
+        response = await self._request("POST", "/api/command", body)
+        try:
+            reply = response.json()
+        except ValueError:
+            reply = None
+        if not isinstance(reply, dict) or "success" not in reply:
+            raise parse_error_response(response)
+        return reply
+
+    async def _request(self, method: str, path: str, body: dict[str, Any]) -> httpx2.Response:
+        """Ask; ApiError where no answer comes."""
+        import httpx2
+
+        try:
+            return await self._send_with_retry(method, path, body)
+        except httpx2.TimeoutException:
+            raise unreachable_error(f"no answer within {self._timeout:g} seconds") from None
+        except httpx2.TransportError as error:
+            raise unreachable_error(str(error) or type(error).__name__) from error
+
+    async def _send_with_retry(self, method: str, path: str, body: dict[str, Any]) -> httpx2.Response:
+        """Ask, and once more over a new connection if the old one breaks.
+
+        A server closes connections that nobody uses, and may do so just as one is used again.
+        """
+        import httpx2
+
+        http = await self._connect()
+        try:
+            return await http.request(method, path, **body)
+        except (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError):
+            address = self._find_address() or self._address
+            if address is None:
+                raise
+        async with make_http_client(address, self._timeout, self._via) as fresh:
+            return await fresh.request(method, path, **body)
+
+    async def watch(self, run: str | None, after: int) -> AsyncGenerator[models.EventResponse]:
+        """Yield the events of a run, or of all runs, after the one numbered `after`; reconnects."""
+        import httpx2
+
+        path = "/events" if run is None else f"/events/workflow/{quote_path_segment(run)}"
+        last, failures, since = str(after) if after else "", 0, loop_time()
+        after_gap = False
+        while True:
+            why = "the stream ended"
+            try:
+                async for message in self._stream(path, last):
+                    failures, since, last = 0, loop_time(), message.id or last
+                    event = parse_event(message)
+                    if event is None and message.event in ("gap", "snapshot"):
+                        if after_gap and message.event == "snapshot":
+                            yield gap_event(message)
+                        after_gap = message.event == "gap"
+                    elif event is not None:
+                        yield event
+                        if run is not None and event.event_type in RUN_END_EVENTS:
+                            return
+            except StreamFinished:
+                return
+            except httpx2.TransportError as error:
+                why = str(error) or type(error).__name__
+            except ApiError as error:
+                if error.status < 500 and error.code != "too_many":
+                    raise
+                why = error.message
+            if loop_time() - since > self._reconnect_timeout_s:
+                raise unreachable_error(why)
+            await asyncio.sleep(RECONNECT_DELAYS_S[min(failures, len(RECONNECT_DELAYS_S) - 1)])
+            failures += 1
+
+    async def all_events(self) -> AsyncGenerator[models.EventResponse | None]:
+        """Yield the events of all runs as they happen; None after a new connection."""
+        import httpx2
+
+        try:
+            async with contextlib.aclosing(self._stream("/events", "")) as messages:
+                async for message in messages:
+                    if (event := parse_event(message)) is not None:
+                        yield event
+                    elif message.event == "snapshot":
+                        yield None
+                    elif message.event == "lagged":
+                        raise ApiError("conflict", "lagged: too many events at once", "Watch again.")
+        except httpx2.TransportError as error:
+            raise unreachable_error(str(error) or type(error).__name__) from error
+        raise unreachable_error("the stream ended")
+
+    async def _stream(self, path: str, last: str) -> AsyncGenerator[httpx2.ServerSentEvent]:
+        import httpx2
+
+        http = await self._connect()
+        quiet = httpx2.Timeout(self._timeout, read=STREAM_SILENCE_S)
+        headers = {"Last-Event-ID": last} if last else {}
+        async with http.sse(path, headers=headers, timeout=quiet, max_event_size=MAX_EVENT_BYTES) as source:
+            if source.response.status_code == 204:
+                raise StreamFinished
+            if source.response.status_code != 200:
+                await source.response.aread()
+                raise parse_error_response(source.response)
+            async for message in source:
+                yield message
+
+    async def close(self) -> None:
+        """Close the connections to the server."""
+        if self._http is not None:
+            http, self._http = self._http, None
+            await http.aclose()
+
+
+def make_http_client(address: ServerAddress, timeout: float, via: str | None = None) -> httpx2.AsyncClient:
+    import httpx2
+
+    headers = {"Authorization": f"Bearer {address.token}"} if address.token else {}
+    headers |= {"X-Nerve-Client": via} if via else {}
+    transport = httpx2.AsyncHTTPTransport(uds=address.socket) if address.socket else None
+    return httpx2.AsyncClient(
+        base_url=address.url, headers=headers, timeout=timeout, transport=transport, trust_env=False
+    )
+
+
+def check_sendable(value: dict[str, Any]) -> None:
+    """Refuse what no server would take, so that the same is taken whatever is between."""
+    try:
+        parse_strict_json(encode_json(value, max_depth=None), MAX_NESTING_DEPTH)
+    except (NotJson, ValueError) as error:
+        raise ApiError("bad_request", f"that is no JSON: {error}", "Give plain data.") from None
+
+
+def quote_path_segment(name: str) -> str:
+    """A name as one part of a path; clients and servers take dots alone for another path."""
+    return quote(name, safe="") if name.strip(".") else name.replace(".", "%2E")
+
+
+def query_parameters(fields: dict[str, Any]) -> dict[str, str]:
+    """What is asked for as the parameters of a query, which are texts."""
+    return {
+        name: fact_pattern_text(value) if name == "pattern" else str(value)
+        for name, value in fields.items()
+        if value is not None
+    }
+
+
+def fact_pattern_text(value: Any) -> str:
+    """A pattern as text; ApiError if it is none."""
+    from nerve.dataspace import Pattern
+
+    try:
+        return value if isinstance(value, str) else str(Pattern.of(value))
+    except (NerveError, ValueError, TypeError) as error:
+        raise to_api_error(error) from None
+
+
+def parse_event(message: httpx2.ServerSentEvent) -> models.EventResponse | None:
+    """The event of a run in what a stream sent; None for anything else."""
+    try:
+        return models.EventResponse.model_validate_json(message.data)
+    except ValueError:
+        return None
+
+
+def gap_event(snapshot: httpx2.ServerSentEvent) -> models.EventResponse:
+    """That events were missed, and how it stands now, in their place."""
+    data = json.loads(snapshot.data)
+    return models.EventResponse(
+        seq=data.get("last_seq", 0),
+        run_id=data.get("run_id", ""),
+        workflow_id=data.get("workflow", ""),
+        event_type="gap",
+        path="",
+        timestamp=datetime.now(UTC),
+        data=data,
+    )
+
+
+def parse_error_response(response: httpx2.Response) -> ApiError:
+    """Why a server did not do something."""
+    try:
+        payload = response.json()
+        return ApiError.from_dict(payload.get("error", payload))
+    except (ValueError, AttributeError):
+        code = next(
+            (code for code, status in STATUS_BY_CODE.items() if status == response.status_code), "internal"
+        )
+        return ApiError(code, f"the server said {response.status_code}: {response.text[:200]}")
+
+
+def unreachable_error(reason: str) -> ApiError:
+    return ApiError("busy", f"the server cannot be reached: {reason}", "Start it: nerve serve")
+
+
+def loop_time() -> float:
+    return asyncio.get_running_loop().time()

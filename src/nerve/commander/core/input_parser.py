@@ -1,0 +1,170 @@
+"""What a line means: a node, a graph, a workflow with its options, a command, a reference, or plain text."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+FILE_PREFIXES = ("./", "../", "/", "~")
+"""What makes `@…` the name of a file."""
+ESCAPABLE_CHARS = "@#%/:\\"
+"""What a backslash at the beginning of a line makes plain text."""
+REFERENCE_PATTERN = re.compile(r":{2,3}(?P<name>-?\d+|[^\W\d][\w-]*)(?P<fields>(?:\[[^\[\]\s]+\])*)")
+
+
+class InputType(StrEnum):
+    """The kinds of input, by the prefix of the line."""
+
+    NODE = "node"
+    GRAPH = "graph"
+    WORKFLOW = "workflow"
+    COMMAND = "command"
+    REFERENCE = "reference"
+    DIRECT = "direct"
+
+
+INPUT_PREFIXES = {"@": InputType.NODE, "#": InputType.GRAPH, "%": InputType.WORKFLOW, "/": InputType.COMMAND}
+MISSING_NAME_MESSAGES = {
+    InputType.NODE: "Name a node or a graph: @name text.",
+    InputType.GRAPH: "Name a graph: #name text.",
+    InputType.WORKFLOW: "Name a workflow: %name text. /workflows lists them.",
+    InputType.COMMAND: "Name a command. /help lists them.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedInput:
+    """A line that was understood; `problem` says in a sentence why it cannot be done."""
+
+    type: InputType
+    target: str = ""
+    text: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """The options of a workflow as they were written; a bare one is True."""
+    problem: str = ""
+
+
+def parse_input(text: str) -> ParsedInput:
+    """What a line means; it never raises.
+
+    `@node text`, `#graph text`, `%workflow --name=value text`, `/command text` or `:command`, `::reference`;
+    anything else is plain text for the current target, and so is what stands behind `//` or a backslash.
+    """
+    text = text.strip()
+    if text.startswith("//"):
+        return ParsedInput(InputType.DIRECT, text=text[1:])
+    if text[:1] == "\\" and text[1:2] and text[1] in ESCAPABLE_CHARS and not text.startswith("\\::"):
+        return ParsedInput(InputType.DIRECT, text=text[1:])
+    if REFERENCE_PATTERN.fullmatch(text):
+        return ParsedInput(InputType.REFERENCE, target=text.lstrip(":"))
+    if (type := detect_input_type(text)) is None:
+        return ParsedInput(InputType.DIRECT, text=text)
+    target, rest = split_first_word(text[1:])
+    if not target:
+        return ParsedInput(type, problem=MISSING_NAME_MESSAGES[type])
+    if type is not InputType.WORKFLOW:
+        return ParsedInput(type, target, rest)
+    options, rest, problem = split_options(rest)
+    return ParsedInput(type, target, rest, options, problem)
+
+
+def detect_input_type(text: str) -> InputType | None:
+    """The kind that a prefix says; None for plain text."""
+    prefix, next_char = text[:1], text[1:2]
+    if prefix == ":":
+        return InputType.COMMAND if next_char.isalpha() else None
+    if prefix == "@" and text[1:].startswith(FILE_PREFIXES):
+        return None
+    has_name = (
+        not next_char or next_char == "_" or next_char.isalnum() or (prefix == "/" and next_char == "?")
+    )
+    return INPUT_PREFIXES.get(prefix) if has_name else None
+
+
+def split_first_word(text: str) -> tuple[str, str]:
+    """The first word, and what stands behind it."""
+    word, *rest = text.split(None, 1) or [""]
+    return word, rest[0] if rest else ""
+
+
+def split_options(text: str) -> tuple[dict[str, Any], str, str]:
+    """The options at the beginning of a text, the text behind them, and what is wrong; `--` ends them."""
+    options: dict[str, Any] = {}
+    while text.startswith("--"):
+        word, rest = split_first_word(text)
+        if word == "--":
+            return options, rest, ""
+        option_name, equals, _ = word[2:].partition("=")
+        name, value = option_name.replace("-", "_"), True if not equals else ""
+        if not name.isidentifier():
+            return options, text, f"{word} names no option: write --name=value, or -- before the text."
+        if name in options:
+            return options, text, f"The option --{option_name} is given twice."
+        if equals:
+            value_and_rest = split_option_value(text[2 + len(option_name) + 1 :])
+            if value_and_rest is None:
+                return (
+                    options,
+                    text,
+                    f'The quote of --{option_name} is not closed: write --{option_name}="…".',
+                )
+            value, rest = value_and_rest
+        options[name], text = value, rest
+    return options, text, ""
+
+
+def split_option_value(text: str) -> tuple[str, str] | None:
+    """The value at the beginning of a text: in quotes, JSON, or a word; None for a quote that is open."""
+    if text[:1] in ("'", '"'):
+        quoted = re.match(r'"((?:[^"\\]|\\.)*)"(?!\S)|\'([^\']*)\'(?!\S)', text, re.DOTALL)
+        if quoted is None:
+            return None
+        value = quoted[2] if quoted[1] is None else re.sub(r'\\(["\\])', r"\1", quoted[1])
+        return value, text[quoted.end() :].lstrip()
+    if text[:1] in ("[", "{") and (end := find_json_end(text)) is not None:
+        return text[:end], text[end:].lstrip()
+    return split_first_word(text) if text[:1].strip() else ("", text.lstrip())
+
+
+def find_json_end(text: str) -> int | None:
+    """Where the JSON value at the beginning of a text ends, if a word ends there."""
+    try:
+        _, end = json.JSONDecoder().raw_decode(text)
+    except (ValueError, RecursionError):
+        return None
+    return end if not text[end : end + 1].strip() else None
+
+
+def format_input(parsed: ParsedInput) -> str:
+    """The line that means this."""
+    match parsed.type:
+        case InputType.DIRECT:
+            return escape_plain_text(parsed.text)
+        case InputType.REFERENCE:
+            return f"::{parsed.target}"
+        case InputType.WORKFLOW:
+            options = [format_option(name, value) for name, value in parsed.options.items()]
+            stop = ["--"] if parsed.text.startswith("--") else []
+            return " ".join(["%" + parsed.target, *options, *stop, parsed.text]).rstrip()
+        case type:
+            prefix = next(prefix for prefix, input_type in INPUT_PREFIXES.items() if input_type is type)
+            return f"{prefix}{parsed.target} {parsed.text}".rstrip()
+
+
+def escape_plain_text(text: str) -> str:
+    """A text as it is written at the beginning of a line."""
+    return text if parse_input(text) == ParsedInput(InputType.DIRECT, text=text) else f"\\{text}"
+
+
+def format_option(name: str, value: Any) -> str:
+    if value is True:
+        return f"--{name}"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if text and split_option_value(text) == (text, ""):
+        return f"--{name}={text}"
+    quoted = re.sub(r'(["\\])', r"\\\1", text)
+    return f'--{name}="{quoted}"'

@@ -1,0 +1,150 @@
+"""Names of what can be started, as they are typed and as they are offered."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+from nerve.api.models import WorkflowResponse
+from nerve.commander.core.completion import CompletionName, CompletionNames
+from nerve.commander.core.run_cards import MIN_ID_SUFFIX_CHARS
+from nerve.commander.core.state import CommanderState
+from nerve.core.suggest import did_you_mean_hint
+from nerve.ui.gate_names import gate_display_name
+
+
+class CommanderInputError(ValueError):
+    """A name that means nothing here; the message is a sentence with the fix."""
+
+
+def resolve_startable_name(
+    state: CommanderState, kind: str, name: str
+) -> tuple[str, WorkflowResponse | None]:
+    """What a name means, also by the only beginning of it, and the workflow if it is one."""
+    workflows = {item.id: item for item in state.workflows}
+    graphs = graph_names(state)
+    known = {"node": [*state.nodes, *graphs], "graph": graphs, "workflow": list(workflows)}[kind]
+    if name not in known:
+        matches = [item for item in known if item.startswith(name)]
+        if len(matches) != 1:
+            raise CommanderInputError(
+                suggest_other_kind(state, kind, name, graphs)
+                or unknown_name_message(kind, name, matches, known)
+            )
+        name = matches[0]
+    return name, workflows.get(name) if kind == "workflow" else None
+
+
+def find_run_by_name(state: CommanderState, name: str) -> str | None:
+    """The run that a name on the screen means: a block, the only open one of a workflow, the end of an id.
+
+    None if it must be an id or a label, which the server knows better.
+    """
+    if name.startswith("::"):
+        number = int(name[2:]) if name[2:].isdecimal() else 0
+        block = next((item for item in state.blocks if item.number == number > 0), None)
+        if block is None or block.run_id is None:
+            raise CommanderInputError(f"{name} is no run. /runs lists them.")
+        return block.run_id
+    cards = [card for card in state.runs.values() if card.workflow == name]
+    if name in state.runs or any(card.label == name for card in state.runs.values()):
+        return None
+    if (
+        not cards
+        and len(name) >= MIN_ID_SUFFIX_CHARS
+        and not any(item.startswith(name) for item in state.runs)
+    ):
+        cards = [card for card in state.runs.values() if card.run_id.endswith(name)]
+    matches = [card for card in cards if not card.has_ended] or cards
+    if len(matches) > 1:
+        candidates = ", ".join(f"{card.short_id} ({card.state})" for card in matches[:10])
+        raise CommanderInputError(f"'{name}' could be several runs: {candidates}. Name one by its id.")
+    return matches[0].run_id if matches else None
+
+
+def unambiguous_run_ids(state: CommanderState) -> set[str]:
+    """The ids of the runs that the name of their workflow means."""
+    run_ids = set()
+    for workflow in {card.workflow for card in state.runs.values()}:
+        with contextlib.suppress(CommanderInputError):
+            run_ids.add(find_run_by_name(state, workflow) or "")
+    return run_ids
+
+
+def graph_names(state: CommanderState) -> list[str]:
+    """The graphs, each once; what was started once, a node too, is a workflow from then on."""
+    return list(
+        dict.fromkeys(
+            [*state.graphs, *(workflow.id for workflow in state.workflows if workflow.kind == "graph")]
+        )
+    )
+
+
+def suggest_other_kind(state: CommanderState, kind: str, name: str, graphs: list[str]) -> str:
+    """How a name is typed that is one of another kind; "" where there is none of any kind."""
+    prefixes = {"workflow": "%", "graph": "#", "node": "@"}
+    names = {
+        "graph": graphs,
+        "node": list(state.nodes),
+        "workflow": [workflow.id for workflow in state.workflows],
+    }
+    actual_kind = next((other for other, known in names.items() if other != kind and name in known), None)
+    return (
+        f"'{name}' is a {actual_kind}, not a {kind}: type {prefixes[actual_kind]}{name}."
+        if actual_kind
+        else ""
+    )
+
+
+def unknown_name_message(kind: str, name: str, close: list[str], known: list[str]) -> str:
+    if close:
+        return f"'{name}' could be {', '.join(sorted(close)[:10])}. Write more of the name."
+    known_names = ", ".join(sorted(known)[:10]) + (", …" if len(known) > 10 else "")
+    hint = did_you_mean_hint(name, known).removeprefix(". ") or (
+        f"There are: {known_names}." if known else f"There are no {kind}s here."
+    )
+    return f"There is no {kind} '{name}'. {hint}"
+
+
+def collect_completion_names(
+    state: CommanderState, themes: Sequence[str] = (), files: Callable[[str], Iterable[str]] | None = None
+) -> CompletionNames:
+    """Everything that can be named now."""
+    unambiguous_ids = unambiguous_run_ids(state)
+    runs = [
+        CompletionName(
+            card.label or (card.workflow if card.run_id in unambiguous_ids else card.short_id),
+            f"{card.workflow} {card.state} {card.input_preview}".rstrip(),
+        )
+        for card in state.runs.values()
+    ]
+    gate_name_counts = Counter(map(gate_display_name, state.gates))
+    gates = [
+        CompletionName(
+            gate_display_name(gate) if gate_name_counts[gate_display_name(gate)] == 1 else gate.gate_id,
+            " ".join(gate.prompt.split())[:60],
+        )
+        for gate in state.gates
+    ]
+    results = [block for block in state.blocks if block.kind in ("run", "text") and block.done]
+    results = [block for block in results if not block.name.startswith("/")]
+    open_gate = state.find_gate(state.open_gate_id)
+    blocks = [CompletionName("last", "the last result")] if results else []
+    blocks += [
+        CompletionName(str(block.number), f"{block.name} {block.text[:40]}") for block in reversed(results)
+    ]
+    blocks += [
+        CompletionName(name, "by its name") for name in dict.fromkeys(block.name for block in results) if name
+    ]
+    return CompletionNames(
+        workflows=state.workflows,
+        nodes=[CompletionName(name, "node") for name in state.nodes],
+        graphs=[CompletionName(name, "graph") for name in graph_names(state)],
+        runs=runs,
+        gates=gates,
+        blocks=blocks,
+        answers=(open_gate.choices or open_gate.options or []) if open_gate is not None else [],
+        themes=themes,
+        files=files,
+    )

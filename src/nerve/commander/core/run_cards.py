@@ -1,0 +1,147 @@
+"""Cards: what a list shows of a run. One that is not followed costs no more than its card."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from nerve.api.models import GateResponse, RunResponse
+from nerve.core.events import RUN_LEVEL_EVENTS, WorkflowEvent
+from nerve.core.json_codec import preview_value
+from nerve.core.limits import RunUsage
+from nerve.ui.open_waits import STEP_END_EVENTS, WAIT_CLOSE_EVENTS, WAIT_OPEN_EVENTS
+from nerve.ui.progress_tree import ProgressTree
+
+TargetKind = Literal["node", "graph", "workflow", "router"]
+TARGET_PREFIXES: dict[str, TargetKind] = {"@": "node", "#": "graph", "%": "workflow"}
+ENDED_STATES = ("completed", "failed", "cancelled")
+MIN_ID_SUFFIX_CHARS = 4
+"""Characters of the end of an id that name a run, at least."""
+SHORT_ID_CHARS = 6
+"""Characters of an id that are shown: one in 16 million is the same."""
+LIVE_STATES = ("pending", "running", "waiting", "pausing", "paused", "stopping", "held")
+
+
+@dataclass(frozen=True, slots=True)
+class InputTarget:
+    """Where plain text goes."""
+
+    kind: TargetKind = "router"
+    name: str = ""
+
+    def __str__(self) -> str:
+        prefix = next((sign for sign, kind in TARGET_PREFIXES.items() if kind == self.kind), "")
+        return f"{prefix}{self.name}" if prefix else "router"
+
+
+@dataclass(slots=True, eq=False)
+class RunCard:
+    """A run in the list; of a followed one `tree` is there, too."""
+
+    run_id: str
+    workflow: str
+    label: str | None = None
+    input_preview: str = ""
+    """The first words of the input."""
+    state: str = "running"
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    result: Any = None
+    error: str | None = None
+    held: dict[str, Any] | None = None
+    gates: list[GateResponse] = field(default_factory=list)
+    """Its open gates, and those of the runs it called."""
+    usage: RunUsage = field(default_factory=RunUsage)
+    parent: str | None = None
+    tree: ProgressTree | None = None
+    last_seq: int = 0
+    """The last event that was taken in; of a followed run none before it is missing."""
+
+    @classmethod
+    def from_run(cls, run: RunResponse) -> RunCard:
+        card = cls(run.run_id, run.workflow)
+        card.update_from(run)
+        return card
+
+    def update_from(self, run: RunResponse) -> None:
+        """How the api tells the run, which is newer than anything taken in so far."""
+        self.label, self.state, self.parent = run.label, run.state, run.parent or self.parent
+        self.input_preview = run.input_preview or self.input_preview
+        self.started_at, self.ended_at = run.started_at, run.ended_at
+        self.error, self.held = run.error, run.held
+        if run.result is not None:  # a list leaves large ones out
+            self.result = run.result
+
+    @property
+    def name(self) -> str:
+        """What a person calls it."""
+        return self.label or self.workflow
+
+    @property
+    def short_id(self) -> str:
+        """The end of the id, which is random; its beginning is the clock."""
+        return short_id(self.run_id)
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in ENDED_STATES
+
+    @property
+    def is_active(self) -> bool:
+        """Whether something goes on in it without anybody doing anything."""
+        return self.state in ("pending", "running", "pausing", "stopping")
+
+    def apply_event(self, event: WorkflowEvent) -> None:
+        """Take in an event of a run that is not followed."""
+        type, data = event.event_type, event.data
+        if type in RUN_LEVEL_EVENTS:
+            self._apply_lifecycle(event, type.removeprefix("workflow_"))
+        elif type in WAIT_OPEN_EVENTS and self.state == "running" and not data.get("guard"):
+            self.state = "waiting"
+        elif (
+            type in WAIT_CLOSE_EVENTS and self.state == "waiting" and not data.get("guard") and not self.gates
+        ):
+            self.state = "running"
+        elif type in STEP_END_EVENTS and isinstance(result := data.get("result"), dict):
+            self.usage.spend(None if data.get("control") else (result.get("attributes") or {}).get("usage"))
+
+    def _apply_lifecycle(self, event: WorkflowEvent, change: str) -> None:
+        data = event.data
+        if change == "started":
+            self.state, self.started_at = "running", event.timestamp
+            self.label, self.parent = data.get("label") or self.label, data.get("parent") or self.parent
+            self.input_preview = preview_value(data.get("input"))
+        elif change in ENDED_STATES:
+            self.state, self.ended_at, self.gates, self.held = change, event.timestamp, [], None
+            self.result = data.get("result")
+            self.error = data.get("error") or data.get("reason") or None
+        elif change == "held":
+            self.state, self.held = "held", data
+        elif change == "paused":
+            self.state = "paused"
+        elif change == "resumed":
+            self.state, self.held = "waiting" if self.gates else "running", None
+
+    def sync_from_tree(self) -> None:
+        """Be as the tree is."""
+        if self.tree is None or "" not in self.tree.branches:
+            return
+        view = self.tree.root.view
+        self.state, self.started_at, self.ended_at = view.state, view.started_at, view.ended_at
+        self.result, self.error, self.held = view.result, view.error, view.held
+        self.usage = self.tree.root.view.usage
+        if self.state == "running":
+            states = {branch.view.state for branch in self.tree.branches.values()}
+            self.state = next((state for state in ("held", "waiting") if state in states), "running")
+
+
+def short_id(run_id: str) -> str:
+    """As much of the end of a run's id as tells runs apart."""
+    return run_id[-SHORT_ID_CHARS:]
+
+
+def gate_from_event(event: WorkflowEvent) -> GateResponse:
+    """The gate that an event opens."""
+    about = {"run_id": event.run_id, "workflow": event.workflow_id, "path": event.path}
+    return GateResponse.model_validate({**event.data, **about, "created_at": event.timestamp})

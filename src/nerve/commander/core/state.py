@@ -1,0 +1,437 @@
+"""The desk: everything a screen shows, as plain data. Every screen draws it, none keeps a second copy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from nerve.api.models import EventResponse, GateResponse, RunResponse, WorkflowResponse
+from nerve.commander.core.blocks import Block, BlockKind, BlockPart, PartKind
+from nerve.commander.core.conversation import BlockConversation, ConversationChanges
+from nerve.commander.core.router_messages import RouterMessages
+from nerve.commander.core.run_cards import InputTarget, RunCard, gate_from_event
+from nerve.core.events import RUN_END_EVENTS as RUN_ENDS
+from nerve.core.events import WorkflowEvent
+from nerve.core.json_codec import preview_value
+from nerve.ui.gate_names import gate_display_name
+from nerve.ui.open_waits import STEP_START_EVENTS
+from nerve.ui.progress_tree import ProgressTree, to_workflow_event
+
+__all__ = [
+    "Block",
+    "BlockKind",
+    "BlockPart",
+    "CommanderState",
+    "ConversationChanges",
+    "InputTarget",
+    "PartKind",
+    "RunCard",
+]
+
+GATE_END_EVENTS = ("gate_answered", "gate_timeout", "gate_cancelled")
+CARD_NEUTRAL_EVENTS = (
+    "output_chunk",
+    "tool_call",
+    "log",
+    "plan",
+    "usage",
+    "clock_read",
+    "node_started",
+    "step_started",
+)
+"""Events after which the card of a run that is not followed looks the same."""
+MAX_RUN_CARDS = 500
+"""Cards that are kept; of more, the oldest that have ended go."""
+
+
+@dataclass(slots=True)
+class ChildRun:
+    """A run that another has called: where its events belong."""
+
+    root_run_id: str
+    prefix: str | None
+    """The path of the call; None if it is not known, which only a tree needs."""
+
+
+@dataclass(slots=True)
+class CommanderState(BlockConversation):
+    """Blocks, runs and gates. `take` is fed with the events of all runs, each run's in their order."""
+
+    project: str = ""
+    runs: dict[str, RunCard] = field(default_factory=dict)
+    """The runs that nobody called, and those that are followed; the newest first."""
+    gates: list[GateResponse] = field(default_factory=list)
+    """All open gates of all runs, the oldest first."""
+    open_gate_id: str | None = None
+    """The id of the gate that the prompt is for: the line that is typed answers it."""
+    auto_opens_gates: bool = True
+    """Whether a gate of the watched run takes the prompt by itself."""
+    is_typing: bool = False
+    """Whether a line is being typed: the gate that it is for does not change meanwhile."""
+    answering_gate_ids: set[str] = field(default_factory=set)
+    """The ids of gates to which an answer is under way from here."""
+    focused_run_id: str | None = None
+    """The id of the run that is looked at, and that commands mean if they name none."""
+    target: InputTarget | None = None
+    """Where plain text goes; None is the router."""
+    queue: list[str] = field(default_factory=list)
+    """Texts that wait for the turn before them to end."""
+    is_connected: bool = False
+    is_project_missing: bool = False
+    """Whether the folder has no project, and therefore no server."""
+    workflows: list[WorkflowResponse] = field(default_factory=list)
+    nodes: list[str] = field(default_factory=list)
+    graphs: list[str] = field(default_factory=list)
+    on_event: Callable[[WorkflowEvent], None] | None = None
+    """Called with each event of a run that is followed, when it was taken in."""
+    children: dict[str, ChildRun] = field(default_factory=dict)
+    _router_messages: dict[str, RouterMessages] = field(default_factory=dict)
+    _deferred_gate_ids: set[str] = field(default_factory=set)
+    """The ids of gates that the user left for later."""
+    _is_gate_user_opened: bool = False
+    """Whether the user opened the gate that the prompt is for, and not the desk."""
+
+    # -- what a screen asks ------------------------------------------------------------------------------
+
+    def find_gate(self, gate_id: str | None) -> GateResponse | None:
+        return next((gate for gate in self.gates if gate.gate_id == gate_id), None)
+
+    def gate_name(self, gate_id: str) -> str:
+        """What a gate that is or was open is called."""
+        gates = [*self.gates, *(block.gate for block in self.blocks if block.gate is not None)]
+        return next((gate_display_name(gate) for gate in gates if gate.gate_id == gate_id), gate_id)
+
+    @property
+    def focused_run(self) -> RunCard | None:
+        return self.runs.get(self.focused_run_id) if self.focused_run_id else None
+
+    def root_of(self, run_id: str) -> str:
+        """The run in whose tree a run is shown."""
+        child = self.children.get(run_id)
+        return child.root_run_id if child is not None else run_id
+
+    # -- what changes it ---------------------------------------------------------------------------------
+
+    def set_project_missing(self, is_missing: bool) -> None:
+        """Note whether there is a project in the folder."""
+        if is_missing != self.is_project_missing:
+            self.is_project_missing = is_missing
+            self.raise_flags("connected")
+
+    def focus_run(self, run_id: str | None) -> None:
+        """Put the focus on a run: it is the one that the user watches."""
+        if run_id != self.focused_run_id:
+            self.focused_run_id, self._is_gate_user_opened = run_id, False
+            self.raise_flags("focus")
+            self.select_prompt_gate()
+
+    def open_gate(self, gate_id: str | None) -> None:
+        """Make the prompt that of a gate, or of none."""
+        self._is_gate_user_opened = gate_id is not None
+        self._deferred_gate_ids.discard(gate_id or "")
+        self._set_open_gate(gate_id)
+
+    def defer_gate(self) -> None:
+        """Leave the gate that the prompt is for: it does not take the prompt again by itself."""
+        if self.open_gate_id is not None:
+            self._deferred_gate_ids.add(self.open_gate_id)
+            self.open_gate(None)
+
+    def set_typing(self, is_typing: bool) -> None:
+        """Note whether there is text in the prompt."""
+        if is_typing != self.is_typing:
+            self.is_typing = is_typing
+            self.select_prompt_gate()
+
+    def select_prompt_gate(self) -> None:
+        """Make the prompt that of the oldest gate of the watched run that the user did not leave.
+
+        A line that is being typed keeps its gate, and so does an answer on its way, which may be refused.
+        """
+        if self.is_typing or self.answering_gate_ids:
+            return
+        gate, card = self.find_gate(self.open_gate_id), self.focused_run
+        if gate is not None and (
+            self._is_gate_user_opened or self.root_of(gate.run_id) == self.focused_run_id
+        ):
+            return
+        waiting = card.gates if card is not None and self.auto_opens_gates else []
+        self._set_open_gate(
+            next(
+                (
+                    waiting_gate.gate_id
+                    for waiting_gate in waiting
+                    if waiting_gate.gate_id not in self._deferred_gate_ids
+                ),
+                None,
+            )
+        )
+
+    def _set_open_gate(self, gate_id: str | None) -> None:
+        if gate_id != self.open_gate_id:
+            self.open_gate_id = gate_id
+            self.raise_flags("opened")
+
+    # -- runs --------------------------------------------------------------------------------------------
+
+    def merge_runs(self, runs: Iterable[RunResponse]) -> None:
+        """Take in runs as the api tells them, the newest first; a followed one is as its tree is."""
+        for run in reversed(list(runs)):
+            if run.parent is not None and run.run_id not in self.runs:
+                self._record_child(run.run_id, run.parent, None)
+            elif (card := self.runs.get(run.run_id)) is None:
+                card = self.runs[run.run_id] = RunCard.from_run(run)
+                card.gates = [gate for gate in self.gates if self.root_of(gate.run_id) == run.run_id]
+            elif card.tree is None:
+                card.update_from(run)
+            self.mark_changed(run=run.run_id)
+        self._sort_and_prune_runs()
+
+    def _sort_and_prune_runs(self) -> None:
+        newest = sorted(self.runs.values(), key=lambda card: card.run_id, reverse=True)
+        newest.sort(key=lambda card: card.started_at.timestamp() if card.started_at else 1e18, reverse=True)
+        old = {card.run_id for card in newest[MAX_RUN_CARDS:] if card.has_ended and card.tree is None}
+        self.runs = {card.run_id: card for card in newest if card.run_id not in old}
+
+    def _record_child(self, child: str, parent: str, path: str | None) -> None:
+        """A run has called another; `path` says where, if that is known."""
+        parent_child = self.children.get(parent)
+        root, prefix = (
+            (parent_child.root_run_id, parent_child.prefix) if parent_child is not None else (parent, "")
+        )
+        known = self.children.get(child)
+        if known is None or known.prefix is None:
+            child_prefix = None if path is None or prefix is None else prefix + path
+            self.children[child] = ChildRun(root, child_prefix)
+
+    def show_run(self, run_id: str, routed: bool = False) -> Block:
+        """Show a run in a block, with its tree; its events are then taken in from the first on."""
+        if (block := self.block_of_run(run_id)) is not None:
+            return block
+        card = self.runs[run_id]
+        card.tree, card.last_seq = ProgressTree(), 0
+        block = self._run_blocks[run_id] = self.add_block(
+            "run", "", name=card.workflow, run_id=run_id, done=False
+        )
+        if routed:
+            self._router_messages[run_id] = RouterMessages.for_workflow(card.workflow, self.workflows)
+        self.mark_changed(run=run_id)
+        return block
+
+    def has_gap_before(self, run_id: str, seq: int) -> bool:
+        """Whether events before this one are missing of a run that is followed."""
+        last_seq = self.last_seq(run_id)
+        return last_seq is not None and seq > last_seq + 1
+
+    def last_seq(self, run_id: str) -> int | None:
+        """The last event of a run that its tree has; None if no tree shows it."""
+        child = self.children.get(run_id)
+        card = self.runs.get(child.root_run_id if child is not None else run_id)
+        prefix = child.prefix if child is not None else ""
+        if card is None or card.tree is None or prefix is None:
+            return None
+        branch = card.tree.branches.get(prefix)
+        # Another attempt of a call is another run at the same place.
+        return branch.view.last_seq if branch is not None and branch.run_id == run_id else 0
+
+    def has_seen_end(self, run_id: str) -> bool:
+        """Whether a run that is followed was seen to its end."""
+        card = self.runs[run_id]
+        return card.tree is not None and "" in card.tree.branches and card.has_ended
+
+    def runs_in_tree(self, run_id: str) -> list[str]:
+        """A run and those that it has called, as far as its tree can show them."""
+        return [
+            run_id,
+            *(child_id for child_id, child in self.children.items() if child.root_run_id == run_id),
+        ]
+
+    # -- events ------------------------------------------------------------------------------------------
+
+    def apply_event(self, event: EventResponse) -> None:
+        """Take in one event of any run. What a tree has seen already changes nothing."""
+        self.apply_events([event])
+
+    def apply_events(self, events: Iterable[EventResponse]) -> None:
+        """Take in events of one or more runs, each run's in their order."""
+        roots = {self._apply_event(to_workflow_event(event)) for event in events}
+        for root in roots:
+            if root in self.runs and self.runs[root].tree is not None:
+                self._add_gate_blocks(root)
+        self.select_prompt_gate()
+
+    def _apply_event(self, event: WorkflowEvent) -> str:
+        self._record_call(event)
+        root = self.root_of(event.run_id)
+        card = self.runs.get(root)
+        last_seq = self.last_seq(event.run_id)
+        if last_seq is not None and event.seq <= last_seq:
+            return root
+        if card is None:
+            card = self._add_card(event, root)
+        self._apply_gate_event(event, card)
+        if last_seq is not None:
+            self._apply_to_tree(event, card)
+        elif event.run_id == root:
+            card.apply_event(event)
+        if root == event.run_id:
+            card.last_seq = max(card.last_seq, event.seq)
+        if last_seq is not None or event.event_type not in CARD_NEUTRAL_EVENTS:
+            self.mark_changed(run=root)
+        return root
+
+    def _add_card(self, event: WorkflowEvent, root: str) -> RunCard:
+        card = RunCard(root, event.workflow_id, started_at=event.timestamp)
+        self.runs = {root: card, **self.runs}
+        if len(self.runs) > MAX_RUN_CARDS:
+            self._sort_and_prune_runs()
+        return card
+
+    def _record_call(self, event: WorkflowEvent) -> None:
+        data = event.data
+        if event.event_type in STEP_START_EVENTS and data.get("child"):
+            self._record_child(str(data["child"]), event.run_id, event.path)
+        elif event.event_type == "workflow_started" and data.get("parent"):
+            self._record_child(event.run_id, str(data["parent"]), data.get("parent_path"))
+
+    def _apply_to_tree(self, event: WorkflowEvent, card: RunCard) -> None:
+        """Take in an event of a run that is followed."""
+        child = self.children.get(event.run_id)
+        prefix = (child.prefix or "") if child is not None else ""
+        assert card.tree is not None
+        branch = card.tree.branches.get(prefix)
+        if branch is not None and branch.run_id != event.run_id:
+            del card.tree.branches[prefix]
+        card.tree.apply_event(prefix, event)
+        if event.event_type == "workflow_started" and not prefix:
+            card.label, card.parent = event.data.get("label"), event.data.get("parent")
+            card.input_preview = preview_value(event.data.get("input"))
+        card.sync_from_tree()
+        if (block := self.block_of_run(card.run_id)) is not None:
+            block.apply_event(prefix, event)
+            self._append_router_messages(block, event)
+            if event.run_id == card.run_id and card.has_ended:
+                self._finish_block(block, card)
+            self.mark_changed(block=block)
+        if self.on_event is not None:
+            self.on_event(event)
+
+    def _append_router_messages(self, block: Block, event: WorkflowEvent) -> None:
+        """What the router says of the run that it has started."""
+        if (
+            messages := self._router_messages.get(block.run_id or "")
+        ) is not None and event.run_id == block.run_id:
+            for text in messages.messages_for(event):
+                block.append_message(text, "router")
+
+    def _finish_block(self, block: Block, card: RunCard) -> None:
+        if not block.done:
+            self.end_block(block)
+        block.value = card.result if card.state == "completed" else None
+        block.text = result_text(card.result) if card.state == "completed" else str(card.error or card.state)
+
+    # -- gates -------------------------------------------------------------------------------------------
+
+    def replace_gates(self, open_gates: Iterable[GateResponse]) -> None:
+        """Take in the list of all open gates, which is newer than anything taken in so far."""
+        gates = list(open_gates)
+        open_ids = {gate.gate_id for gate in gates}
+        for closed_gate in [gate for gate in self.gates if gate.gate_id not in open_ids]:
+            self._end_gate(closed_gate, None)
+        self.gates = sorted(gates, key=gate_created_timestamp)
+        for card in self.runs.values():
+            card.gates = []
+        for gate in self.gates:
+            if (root := self.root_of(gate.run_id)) in self.runs:
+                self.runs[root].gates.append(gate)
+        for run_id in [followed_id for followed_id, card in self.runs.items() if card.tree is not None]:
+            self._add_gate_blocks(run_id)
+        self.raise_flags("gates")
+        self.select_prompt_gate()
+
+    def _apply_gate_event(self, event: WorkflowEvent, card: RunCard) -> None:
+        kind = event.event_type
+        if kind == "gate_waiting":
+            gate = gate_from_event(event)
+            if self.find_gate(gate.gate_id) is None:
+                self.gates.append(gate)
+                card.gates.append(gate)
+                self.raise_flags("gates")
+        elif kind in GATE_END_EVENTS:
+            for gate in [
+                candidate
+                for candidate in self.gates
+                if (candidate.run_id, candidate.path) == (event.run_id, event.path)
+            ]:
+                self._close_gate(gate, card, event.data.get("answer"))
+        elif kind in RUN_ENDS or kind == "path_reset":
+            below = f"{event.path}/" if kind == "path_reset" else ""
+            for gate in [candidate for candidate in self.gates if candidate.run_id == event.run_id]:
+                if f"{gate.path}/".startswith(below):
+                    self._close_gate(gate, card)
+
+    def close_answered_gate(self, gate: GateResponse, answer: Any) -> None:
+        """A gate was answered here; its event says so, too, a moment later."""
+        if (card := self.runs.get(self.root_of(gate.run_id))) is not None:
+            self._close_gate(gate, card, answer)
+
+    def _close_gate(self, gate: GateResponse, card: RunCard, answer: Any = None) -> None:
+        self.gates = [other for other in self.gates if other.gate_id != gate.gate_id]
+        card.gates = [other for other in card.gates if other.gate_id != gate.gate_id]
+        self._end_gate(gate, answer)
+        self.raise_flags("gates")
+
+    def _end_gate(self, gate: GateResponse, answer: Any) -> None:
+        """A gate is not open any more, wherever it was answered; the user who answers it is notified."""
+        self._deferred_gate_ids.discard(gate.gate_id)
+        if self.open_gate_id == gate.gate_id:
+            if gate.gate_id not in self.answering_gate_ids:
+                how = f"was answered elsewhere: {result_text(answer)}"
+                self.add_block(
+                    "note",
+                    f"'{gate_display_name(gate)}' {how if answer is not None else 'is not asked any more'}",
+                )
+            if self.is_typing:
+                self.raise_flags("opened")  # the line that is typed for it must not become one for the router
+            else:
+                self.open_gate(None)
+        block = next(
+            (candidate for candidate in reversed(self.blocks) if is_open_gate_block(candidate, gate.gate_id)),
+            None,
+        )
+        if block is not None:
+            block.done, block.value = True, answer
+            self.mark_changed(block=block)
+
+    def _add_gate_blocks(self, root: str) -> None:
+        """Put the open gates of a followed run into the conversation."""
+        if not self.runs[root].gates:
+            return
+        shown_gate_ids = {
+            shown_block.gate.gate_id
+            for shown_block in self.blocks
+            if shown_block.gate is not None and not shown_block.done
+        }
+        for gate in self.runs[root].gates:
+            if gate.gate_id not in shown_gate_ids:
+                block = self.add_block(
+                    "gate", gate.prompt, name=gate_display_name(gate), run_id=gate.run_id, done=False
+                )
+                block.gate, block.value = gate, None
+
+
+def is_open_gate_block(block: Block, gate_id: str) -> bool:
+    return block.gate is not None and block.gate.gate_id == gate_id and not block.done
+
+
+def gate_created_timestamp(gate: GateResponse) -> float:
+    return gate.created_at.timestamp() if gate.created_at is not None else 0.0
+
+
+def result_text(result: Any) -> str:
+    """A result as text: a text as it is, nothing for nothing, anything else as JSON."""
+    if result is None or isinstance(result, str):
+        return result or ""
+    return json.dumps(result, ensure_ascii=False, indent=2, default=str)

@@ -1,0 +1,280 @@
+"""Listening: one stream of the events of all runs keeps the desk true, whatever becomes of the server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from heapq import merge
+from itertools import chain, repeat
+from typing import TYPE_CHECKING
+
+from nerve.api import ApiError
+from nerve.api.models import EventResponse
+from nerve.commander.core.state import CommanderState
+from nerve.commander.project_server import EmptyFolder
+from nerve.errors import NerveError
+from nerve.ui.error_text import api_error_sentence, format_unexpected_error
+from nerve.ui.open_waits import STEP_START_EVENTS
+
+if TYPE_CHECKING:
+    from nerve.client import Client
+
+log = logging.getLogger("nerve")
+
+INITIAL_RUNS = 200
+"""Runs that are listed at first."""
+MAX_LISTED_RESULT_CHARS = 4096
+"""Characters of a result in that list; a run that is looked at has all of its own."""
+EVENTS_PAGE_SIZE = 5000
+"""Events that are asked for at once."""
+RETRY_DELAYS_S = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+"""Seconds between the attempts to hear of the runs again; the last again and again."""
+FIRST_LOAD_TIMEOUT_S = 20.0
+"""Seconds in which a server should have said what there is."""
+
+
+class EventSync:
+    """Feeds a desk. What was missed is asked for again; what came twice is taken once."""
+
+    def __init__(
+        self,
+        client: Client,
+        state: CommanderState,
+        on_update: Callable[[], None],
+        restart_server: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """`heard` is called after anything was taken in; `revive` gets a server that is gone going again."""
+        self._client, self._state, self._on_update, self._restart_server = (
+            client,
+            state,
+            on_update,
+            restart_server,
+        )
+        self._task: asyncio.Task[None] | None = None
+        self._first_attempt_done, self._loaded = asyncio.Event(), asyncio.Event()
+        self._lock = asyncio.Lock()
+        self._buffered: dict[str, list[EventResponse]] = {}
+        """Events of runs whose past is being asked for: they are taken after it."""
+        self._last_problem = ""
+        self._reported_losses: set[str] = set()
+        self._background_tasks: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> None:
+        """Return when the desk is filled, or nobody can be reached so far."""
+        self._task = asyncio.create_task(self._listen())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_LOAD_TIMEOUT_S):
+                await self._first_attempt_done.wait()
+
+    async def wait_loaded(self) -> None:
+        """Return when it is known what there is; ApiError or EmptyFolder if that cannot be found out."""
+        if self._state.is_project_missing:
+            raise EmptyFolder(self._last_problem)
+        try:
+            async with asyncio.timeout(FIRST_LOAD_TIMEOUT_S):
+                await self._loaded.wait()
+        except TimeoutError:
+            problem = self._last_problem or "The server has not answered yet."
+            raise ApiError("busy", problem, "Try again in a moment.") from None
+
+    async def close(self) -> None:
+        tasks = [*self._background_tasks, *([self._task] if self._task is not None else ())]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._task = None
+
+    async def _listen(self) -> None:
+        failures = 0
+        while True:
+            try:
+                async with contextlib.aclosing(self._client.all_events()) as news:
+                    async for event in news:
+                        if event is None:
+                            await self._refresh()
+                            failures = 0
+                        else:
+                            await self._apply_event(event)
+            except ApiError as error:
+                if error.code != "conflict":
+                    await self._handle_disconnect(error)
+            except Exception as error:  # somebody must go on listening, whatever was said
+                log.exception("listening failed")
+                await self._handle_disconnect(ApiError("internal", format_unexpected_error(error)))
+            await asyncio.sleep(RETRY_DELAYS_S[min(failures, len(RETRY_DELAYS_S) - 1)])
+            failures += 1
+
+    async def _handle_disconnect(self, error: ApiError) -> None:
+        """Nobody is there: say so, once, and see whether somebody can be."""
+        self._set_connected(False)
+        problem, is_project_missing = api_error_sentence(error), False
+        if error.code == "busy" and self._restart_server is not None:
+            try:
+                await self._restart_server()
+                return
+            except NerveError as why:
+                problem, is_project_missing = str(why), isinstance(why, EmptyFolder)
+            finally:
+                self._state.set_project_missing(is_project_missing)
+        if problem != self._last_problem:
+            self._last_problem = problem
+            self._state.add_block("note" if is_project_missing else "error", problem)
+        self._first_attempt_done.set()
+
+    def _set_connected(self, is_connected: bool) -> None:
+        if is_connected != self._state.is_connected:
+            self._state.is_connected = is_connected
+            self._state.raise_flags("connected")
+
+    # -- what there is -----------------------------------------------------------------------------------
+
+    async def _refresh(self) -> None:
+        """Ask for everything that may have changed unheard."""
+        async with self._lock:
+            runs = await self._client.runs(limit=INITIAL_RUNS, largest=MAX_LISTED_RESULT_CHARS)
+            gates = await self._client.gates()
+            self._state.merge_runs(runs.runs)
+            self._state.replace_gates(gates.gates)
+        await self.reload_workflows()
+        self._set_connected(True)
+        self._last_problem = ""
+        for run_id in [
+            followed_id for followed_id, card in self._state.runs.items() if card.tree is not None
+        ]:
+            if not self._state.has_seen_end(run_id):
+                await self._catch_up(run_id)
+        self._first_attempt_done.set()
+        self._loaded.set()
+        self._on_update()
+        await self._report_loss()
+
+    async def _report_loss(self) -> None:
+        """Show, once for each, what the store of the server has lost."""
+        loss = (await self._client.health()).loss
+        if loss is not None and loss not in self._reported_losses:
+            self._reported_losses.add(loss)
+            self._state.add_block("error", loss)
+            self._on_update()
+
+    async def reload_workflows(self) -> None:
+        """Ask for the names of what can be started."""
+        response = await self._client.workflows()
+        state = self._state
+        if (response.workflows, response.nodes, response.graphs) != (
+            state.workflows,
+            state.nodes,
+            state.graphs,
+        ):
+            state.workflows, state.nodes, state.graphs = response.workflows, response.nodes, response.graphs
+            state.raise_flags("workflows")
+
+    def reload_in_background(self) -> None:
+        """Ask for the names meanwhile: files come and change."""
+        if self._task is not None and self._state.is_connected:
+            task = asyncio.create_task(self._reload_quietly())
+            self._background_tasks.add(task)
+            task.add_done_callback(self._background_tasks.discard)
+
+    async def _reload_quietly(self) -> None:
+        with contextlib.suppress(ApiError):  # what is known will do
+            await self.reload_workflows()
+        self._on_update()
+
+    async def load_run(self, run: str) -> str:
+        """Make sure that a run has a card, or the one that called it; the id of that."""
+        loaded_run = await self._client.run(run=run)
+        while loaded_run.parent is not None:
+            loaded_run = await self._client.run(run=loaded_run.parent)
+        self._state.merge_runs([loaded_run])
+        return loaded_run.run_id
+
+    # -- runs --------------------------------------------------------------------------------------------
+
+    async def follow(self, run_id: str, routed: bool = False) -> None:
+        """Show a run from its first event on."""
+        if self._state.block_of_run(run_id) is None:
+            self._buffered.setdefault(run_id, [])
+            self._state.show_run(run_id, routed)
+            try:
+                await self._catch_up(run_id)
+            except ApiError:
+                self._retry_catch_up(run_id)
+            self._on_update()
+
+    def _retry_catch_up(self, run_id: str) -> None:
+        """Try again to read the past of a run: it may have ended, and then nothing more comes of it."""
+        task = asyncio.create_task(self._catch_up_with_retries(run_id))
+        self._background_tasks.add(task)
+        task.add_done_callback(self._background_tasks.discard)
+
+    async def _catch_up_with_retries(self, run_id: str) -> None:
+        for pause in chain(RETRY_DELAYS_S, repeat(RETRY_DELAYS_S[-1])):
+            await asyncio.sleep(pause)
+            try:
+                await self._catch_up(run_id)
+            except ApiError:
+                continue
+            self._on_update()
+            return
+
+    async def _apply_event(self, event: EventResponse) -> None:
+        state = self._state
+        root = state.root_of(event.run_id)
+        if root in self._buffered:
+            self._buffered[root].append(event)
+            return
+        if state.has_gap_before(event.run_id, event.seq):
+            await self._catch_up(root)
+        if root not in state.runs and event.event_type != "workflow_started":
+            await self._load_unknown_run(root)
+        state.apply_event(event)
+        self._on_update()
+
+    async def _load_unknown_run(self, run_id: str) -> None:
+        """A run moves that was too old to be listed."""
+        with contextlib.suppress(ApiError):
+            self._state.merge_runs([await self._client.run(run=run_id)])
+
+    async def _catch_up(self, root: str) -> None:
+        """Take in what happened in a run, and in those it called, behind what was seen of them."""
+        self._buffered.setdefault(root, [])
+        try:
+            async with self._lock:
+                self._state.apply_events(await self._load_missed_events(root))
+        finally:
+            for event in self._buffered.pop(root, []):
+                if not self._state.has_gap_before(
+                    event.run_id, event.seq
+                ):  # it is asked for again, in its order
+                    self._state.apply_event(event)
+
+    async def _load_missed_events(self, root: str) -> list[EventResponse]:
+        """The events of a run and of those it called, in the order in which they happened."""
+        event_lists: list[list[EventResponse]] = []
+        runs, known = [root], set(self._state.runs_in_tree(root))
+        runs += sorted(known - {root})
+        for run_id in runs:
+            run_events = await self._load_events(run_id, self._state.last_seq(run_id) or 0)
+            event_lists.append(run_events)
+            child_ids = [
+                event.data.get("child") for event in run_events if event.event_type in STEP_START_EVENTS
+            ]
+            runs += [child for child in child_ids if child and child not in known]
+            known.update(child for child in child_ids if child)
+        return list(merge(*event_lists, key=lambda event: event.timestamp))
+
+    async def _load_events(self, run_id: str, after: int) -> list[EventResponse]:
+        events: list[EventResponse] = []
+        more = True
+        while more:
+            try:
+                page = await self._client.events(run=run_id, after=after, limit=EVENTS_PAGE_SIZE)
+            except ApiError as error:
+                if error.code != "not_found":  # a run that is about to be called will tell of itself
+                    raise
+                break
+            events += page.events
+            after, more = (page.events[-1].seq if page.events else after), page.more
+        return events

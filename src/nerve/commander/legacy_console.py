@@ -1,0 +1,239 @@
+"""The controller at a plain console, as the seeds use it: a run started, shown, and its gates asked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from nerve.api.models import GateResponse
+from nerve.core.events import WorkflowEvent
+from nerve.core.step_names import event_step_name
+from nerve.errors import NerveError
+from nerve.ui.async_input import read_terminal_line
+from nerve.ui.error_text import format_any_error
+from nerve.ui.event_lines import (
+    format_event_log_line,
+    format_user_event,
+    is_internal_call,
+    is_user_event,
+    summarize_result,
+)
+from nerve.ui.open_waits import STEP_END_EVENTS, STEP_START_EVENTS
+from nerve.ui.sanitize import sanitize_text
+
+if TYPE_CHECKING:
+    from nerve.client import Client
+    from nerve.commander.core.state import CommanderState
+
+END_MESSAGES = {
+    "completed": "[green]Workflow completed[/green]",
+    "cancelled": "[yellow]Workflow cancelled[/yellow]",
+}
+
+
+class ConsoleMixin:
+    """`start`, `execute` and the rest of the seeds' names, over what the controller has."""
+
+    client: Client
+    state: CommanderState
+    renderer: Any
+    read_line: Callable[[], Awaitable[str]] = staticmethod(read_terminal_line)
+    """Reads a line that is typed; "" at the end."""
+    _start_unannounced = False
+    """Whether the start of the run that is executed has yet to be printed."""
+
+    async def open(self) -> None:
+        raise NotImplementedError
+
+    async def start_run(self, name: str, value: Any, params: dict[str, Any] | None = None) -> str:
+        raise NotImplementedError
+
+    async def answer_gate(self, gate: GateResponse, text: Any, reason: str = "") -> str:
+        raise NotImplementedError
+
+    async def stop_run(self, run_id: str | None = None) -> None:
+        raise NotImplementedError
+
+    async def perform_operation(self, operation: str, **arguments: Any) -> Any:
+        raise NotImplementedError
+
+    async def wait_for_change(self) -> None:
+        raise NotImplementedError
+
+    # -- what the seeds call it --------------------------------------------------------------------------
+
+    @property
+    def active_run_id(self) -> str | None:
+        """The run in focus, as long as it has not ended."""
+        card = self.state.focused_run
+        return card.run_id if card is not None and not card.has_ended else None
+
+    @property
+    def waiting_for_gate(self) -> str | None:
+        """The id of the oldest open gate of the run in focus."""
+        card = self.state.focused_run
+        return card.gates[0].gate_id if card is not None and card.gates else None
+
+    async def start(self, workflow_id: str, input: Any = None, params: dict[str, Any] | None = None) -> None:
+        """Start a run and follow it in the background."""
+        await self.open()
+        try:
+            await self.start_run(workflow_id, input, params)
+        except (ValueError, NerveError) as error:
+            self._show_refusal(format_any_error(error))
+
+    async def send_gate_input(self, input: Any) -> None:
+        """Answer the gate that is waited for; a wrong answer leaves it open."""
+        gate = self.state.find_gate(self.waiting_for_gate)
+        if gate is not None and (problem := await self.answer_gate(gate, input)):
+            self._show_refusal(problem)
+
+    async def pause(self) -> None:
+        """Let nothing new begin in the run in focus."""
+        if (run_id := self.active_run_id) is not None:
+            try:
+                await self.perform_operation("pause", run=run_id)
+            except NerveError as error:
+                self._show_refusal(format_any_error(error))
+
+    async def stop(self) -> None:
+        """End the run in focus."""
+        await self.stop_run()
+
+    async def execute(self, session_id: str, workflow_id: str, input: Any) -> None:
+        """Start a run, and ask its gates at the console until it has ended."""
+        await self.open()
+        self._start_unannounced = True
+        try:
+            run_id = await self.start_run(workflow_id, input)
+        except (ValueError, NerveError) as error:
+            self._start_unannounced = False
+            self._show_refusal(format_any_error(error))
+            return
+        self._announce_start(run_id)  # where no event has said it
+        card = self.state.runs[run_id]
+        while not card.has_ended:
+            if (card.gates and not await self._ask_gate(card.gates[0])) or (
+                not card.gates and not card.has_ended
+            ):
+                await self.wait_for_change()
+        self._print(
+            END_MESSAGES.get(card.state) or "[red]Workflow failed: [/red]" + escape_markup(str(card.error))
+        )
+        if card.state == "completed":
+            self._print(f"Result: {escape_markup(str(card.result))}")
+
+    def _announce_start(self, run_id: str) -> None:
+        """Print the id of the run that is executed, once and before anything else of it."""
+        if self._start_unannounced:
+            self._start_unannounced = False
+            self._print(f"[dim]Started workflow run: {run_id}[/dim]")
+
+    async def _ask_gate(self, gate: GateResponse) -> bool:
+        """Ask a gate, which is shown, until it is settled here or elsewhere; False if nobody can be asked."""
+        while self.state.find_gate(gate.gate_id) is not None:
+            self._print("> ", end="")
+            line = await self._read_gate_line(gate)
+            if line is None:
+                self._print("\nThe gate is settled: somebody answered it, or its time is up.")
+            elif not line:
+                return False
+            elif problem := await self.answer_gate(gate, line.strip()):
+                self._show_refusal(problem)
+        return True
+
+    async def _read_gate_line(self, gate: GateResponse) -> str | None:
+        """What is typed; None if the gate is settled before."""
+        line_task = asyncio.ensure_future(self.read_line())
+        try:
+            while not line_task.done():
+                change_task = asyncio.ensure_future(self.wait_for_change())
+                await asyncio.wait([line_task, change_task], return_when=asyncio.FIRST_COMPLETED)
+                change_task.cancel()
+                if not line_task.done() and self.state.find_gate(gate.gate_id) is None:
+                    return None
+            return line_task.result()
+        finally:
+            line_task.cancel()
+
+    # -- where it is shown -------------------------------------------------------------------------------
+
+    def attach_renderer(self, renderer: Any) -> None:
+        """Show the run in focus with a renderer, or at a console."""
+        from nerve.commander.renderer import WorkflowRenderer
+
+        self.renderer = renderer if hasattr(renderer, "show_started") else WorkflowRenderer(renderer)
+        self.state.on_event = self._handle_event
+
+    def _print(self, text: str, **options: Any) -> None:
+        if self.renderer is not None:
+            self.renderer.console.print(text, highlight=False, **options)
+
+    def _show_refusal(self, text: str) -> None:
+        if self.renderer is not None:
+            self.renderer.show_error(text)
+        else:
+            self.state.add_block("error", text)
+
+    def _handle_event(self, event: WorkflowEvent) -> None:
+        """Tell the renderer of an event of the run in focus."""
+        if self.state.root_of(event.run_id) != self.state.focused_run_id:
+            return
+        data, renderer, is_focused = event.data, self.renderer, event.run_id == self.state.focused_run_id
+        match event.event_type:
+            case "workflow_started" if is_focused:
+                self._announce_start(event.run_id)
+                renderer.show_started({"workflow_id": event.workflow_id, **data})
+            case type if type in (*STEP_START_EVENTS, *STEP_END_EVENTS) and not (
+                data.get("control") or is_internal_call(data)
+            ):
+                status = (
+                    "running"
+                    if type in STEP_START_EVENTS
+                    else "completed"
+                    if data.get("success")
+                    else "failed"
+                )
+                details = (
+                    {}
+                    if type in STEP_START_EVENTS
+                    else {"error" if status == "failed" else "note": summarize_result(event)}
+                )
+                renderer.update_step(
+                    event_step_name(event), status, duration=data.get("duration_ms"), **details
+                )
+            case "loop_iteration":
+                renderer.show_iteration(data.get("loop_id"), data.get("iteration", 0) + 1, data.get("max"))
+            case "gate_waiting":
+                renderer.show_gate_prompt(data)
+            case "gate_answered" | "gate_timeout" | "gate_cancelled":
+                renderer.hide_gate_prompt()
+            case "log" if "thread" not in data:
+                self._show_line(format_event_log_line(event))
+            case _ if is_user_event(event):
+                self._show_line(format_user_event(event))
+            case "workflow_completed" if is_focused:
+                renderer.show_completed({**data, "duration_s": self._run_duration_s()})
+            case "workflow_failed" if is_focused:
+                renderer.show_failed(str(data.get("error") or "failed"))
+            case "workflow_cancelled" if is_focused:
+                renderer.show_cancelled(str(data.get("reason") or ""))
+
+    def _show_line(self, line: str | None) -> None:
+        """Show what a workflow or an agent says, with a renderer that shows lines."""
+        if line is not None and hasattr(self.renderer, "print_line"):
+            self.renderer.print_line(sanitize_text(line))
+
+    def _run_duration_s(self) -> float:
+        card = self.state.focused_run
+        if card is None or card.started_at is None or card.ended_at is None:
+            return 0.0
+        return (card.ended_at - card.started_at).total_seconds()
+
+
+def escape_markup(text: str) -> str:
+    """A text that rich takes as it is."""
+    from rich.markup import escape
+
+    return escape(sanitize_text(text))

@@ -1,0 +1,258 @@
+"""The plain mode: what happens is printed line by line, above the one line that is typed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Literal, cast
+
+from rich.console import Console
+from rich.text import Text
+
+from nerve.commander.core.command_table import find_command
+from nerve.commander.core.history import InputHistory
+from nerve.commander.core.input_parser import InputType, parse_input
+from nerve.commander.history_file import HISTORY_PATH, HistoryFile
+from nerve.commander.plain.output_above_prompt import OutputAbovePrompt
+from nerve.commander.plain.printer import ConversationPrinter
+from nerve.commander.plain.stdin_lines import StdinLines
+from nerve.ui.sanitize import sanitize_text
+
+if TYPE_CHECKING:
+    from nerve.commander.plain.line_editor import LineEditor
+    from nerve.commander.workflow_controller import WorkflowController
+
+NextMode = Literal["quit", "full"]
+"""What comes after this mode: the end, or the full screen."""
+PRINT_INTERVAL_S = 0.1
+"""Seconds between two prints, at least."""
+EXIT_GRACE_S = 5.0
+"""Seconds in which what was entered last is still done when somebody leaves."""
+REPEATED_BLOCKS = 20
+"""Blocks that are shown again to who comes from the full screen."""
+IMMEDIATE_COMMANDS = ("pause", "resume", "stop", "quit")
+"""Commands before which a pipe does not wait for what was started before them."""
+WELCOME_TEXT = "Say what you want, or %workflow text, @node text, /help."
+
+
+async def run_plain_mode(controller: WorkflowController) -> NextMode:
+    """Talk with a person, or do what is piped in, until that ends. The farewell is for the caller to say."""
+    if not can_edit_line():
+        return await PlainApp(controller, Console(highlight=False)).run()
+    from prompt_toolkit.patch_stdout import patch_stdout
+
+    output_above = OutputAbovePrompt()
+    with patch_stdout(raw=True):  # for what others print
+        console = Console(file=cast("IO[str]", output_above), highlight=False)
+        return await PlainApp(controller, console, output_above).run()
+
+
+def can_edit_line() -> bool:
+    """Whether there is a terminal in which a line can be edited."""
+    return is_stdio_terminal() and os.environ.get("TERM", "dumb").lower() not in ("dumb", "unknown")
+
+
+def is_stdio_terminal() -> bool:
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
+
+
+class PlainApp:
+    """One conversation in plain lines."""
+
+    def __init__(
+        self, controller: WorkflowController, console: Console, output_above: OutputAbovePrompt | None = None
+    ) -> None:
+        """`above` is what the console writes to, where a line is edited below it."""
+        self.controller, self.state, self.output_above = controller, controller.state, output_above
+        self.printer = ConversationPrinter(self.state, console)
+        self.line_editor: LineEditor | None = None
+        self._change_event = asyncio.Event()
+        self._printed_event = asyncio.Event()
+        self._exit_event = asyncio.Event()
+        self._entered_lines: asyncio.Queue[tuple[str, str | None] | None] = asyncio.Queue()
+        self._next_mode: NextMode = "quit"
+
+    async def run(self) -> NextMode:
+        self.printer.print_notice(
+            Text("nerve", "bold cyan").append(f" · {self._folder_text()}", "none"), Text(WELCOME_TEXT, "dim")
+        )
+        self.state.on_change = self._change_event.set
+        for block in self.state.blocks[-REPEATED_BLOCKS:]:
+            self.state.mark_changed(block=block)
+        self._change_event.set()
+        is_interactive = self.output_above is not None
+        signals = (
+            [signal.SIGTERM] if is_interactive else [signal.SIGTERM, signal.SIGINT]
+        )  # in a line, Ctrl-C is a key
+        try:
+            with exit_on_signals(signals, self._request_exit):
+                await run_until_first_done(
+                    self._print_loop(), self._run_interactive() if is_interactive else self._run_piped()
+                )
+        finally:
+            self.state.on_change = None
+            self._print_changes()
+            if self.output_above is not None:
+                self.output_above.print_remaining()
+        return self._next_mode
+
+    async def _open_and_summarize(self) -> None:
+        """Find out what there is, and tell it."""
+        await self.controller.open()
+        state, summaries = self.state, []
+        open_count = sum(not card.has_ended for card in state.runs.values())
+        if state.is_connected:
+            summaries.append(
+                f"{len(state.workflows)} workflow{'' if len(state.workflows) == 1 else 's'}: /workflows"
+            )
+        if open_count:
+            summaries.append(f"{open_count} run{'' if open_count == 1 else 's'} not ended: /runs")
+        if state.gates:
+            summaries.append(f"{len(state.gates)} waiting for you: /gates")
+        if summaries:
+            self.printer.print_notice(Text(" · ".join(summaries), "dim"))
+            self._change_event.set()
+
+    def _folder_text(self) -> str:
+        return sanitize_text(str(Path(self.state.project or ".").resolve()))
+
+    # -- printing ----------------------------------------------------------------------------------------
+
+    async def _print_loop(self) -> None:
+        """Print what is new, at most ten times a second, until a command ends this mode."""
+        while not self._exit_event.is_set():
+            await self._change_event.wait()
+            self._change_event.clear()
+            self._print_changes()
+            if self.output_above is not None:
+                await self.output_above.print_above_prompt()
+            await asyncio.sleep(PRINT_INTERVAL_S)
+        if self.line_editor is not None:  # it gives the terminal back before anything else ends
+            self.line_editor.close()
+            await asyncio.Event().wait()
+
+    def _print_changes(self) -> None:
+        self.printer.print_changes()
+        for request in [*self.controller.screen_requests]:
+            self._handle_screen_request(request, self.controller.screen_requests.pop(request))
+        if self.line_editor is not None:
+            self.line_editor.refresh()
+        self._printed_event.set()
+
+    def _handle_screen_request(self, request: str, value: str) -> None:
+        """What a command asks of this screen."""
+        if request == "quit":
+            self._request_exit()
+        elif request == "tui" and value == "full" and can_edit_line():
+            self._next_mode = "full"
+            self._request_exit()
+        elif request == "tui":
+            message = (
+                "The full screen needs a terminal." if value == "full" else "These are plain lines already."
+            )
+            self.printer.print_notice(Text(message, "dim"))
+        elif request == "theme":
+            self.printer.print_notice(
+                Text("Plain lines have the colours of the terminal. /tui full has themes.", "dim")
+            )
+
+    def _request_exit(self) -> None:
+        self._exit_event.set()
+        self._change_event.set()
+
+    # -- a person ----------------------------------------------------------------------------------------
+
+    async def _run_interactive(self) -> None:
+        from nerve.commander.plain.key_bindings import PlainKeyActions
+        from nerve.commander.plain.line_editor import LineEditor
+
+        history = InputHistory(HistoryFile(Path(self.state.project or ".") / HISTORY_PATH))
+        assert self.output_above is not None
+        keys = PlainKeyActions(
+            self.controller,
+            self.printer,
+            self.output_above,
+            self._entered_lines.put_nowait,
+            self._change_event.set,
+        )
+        self.line_editor = LineEditor(self.controller, history, keys)
+        submit_task = asyncio.create_task(self._submit_entered_lines())
+        try:
+            await self.line_editor.edit()
+            self._entered_lines.put_nowait(None)
+            await asyncio.wait([submit_task], timeout=EXIT_GRACE_S)
+        finally:
+            submit_task.cancel()
+            await asyncio.gather(submit_task, return_exceptions=True)
+
+    async def _submit_entered_lines(self) -> None:
+        """Do what was entered, in its order, while the next line is typed."""
+        await self._open_and_summarize()
+        while (entry := await self._entered_lines.get()) is not None:
+            await self.controller.submit(*entry)
+
+    # -- a pipe ------------------------------------------------------------------------------------------
+
+    async def _run_piped(self) -> None:
+        """Enter line by line; each, and the end, waits until what was started before it rests."""
+        pipe, is_person = StdinLines(), sys.stdin is not None and sys.stdin.isatty()
+        await self._open_and_summarize()
+        while (line := await pipe.read_line()) is not None:
+            if not (is_person or is_immediate_command(line)):
+                await self._wait_until_idle()
+            self._print_changes()  # what came before the line is told before it
+            await self.controller.submit(line)
+            self._print_changes()
+            if self._exit_event.is_set():
+                return
+        if not is_person:
+            await self._wait_until_idle()
+
+    async def _wait_until_idle(self) -> None:
+        """Return when nothing that was started here goes on by itself."""
+        while self._is_busy():
+            self._printed_event.clear()
+            await self._printed_event.wait()
+
+    def _is_busy(self) -> bool:
+        cards = (
+            self.state.runs.get(block.run_id or "") for block in self.state.blocks if block.kind == "run"
+        )
+        return bool(self.state.changes) or any(card is not None and card.is_active for card in cards)
+
+
+def is_immediate_command(line: str) -> bool:
+    parsed = parse_input(line)
+    command = find_command(parsed.target) if parsed.type is InputType.COMMAND else None
+    return command is not None and command.name in IMMEDIATE_COMMANDS
+
+
+@contextlib.contextmanager
+def exit_on_signals(signals: list[signal.Signals], leave: Callable[[], None]) -> Iterator[None]:
+    """Leave in good order when one of these comes, so that the terminal is as it was."""
+    loop = asyncio.get_running_loop()
+    for signal_number in signals:
+        loop.add_signal_handler(signal_number, leave)
+    try:
+        yield
+    finally:
+        for signal_number in signals:
+            loop.remove_signal_handler(signal_number)
+
+
+async def run_until_first_done(*coroutines: Coroutine[Any, Any, None]) -> None:
+    """Return when one of them has ended; the others are given up."""
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

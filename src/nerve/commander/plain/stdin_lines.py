@@ -1,0 +1,42 @@
+"""Lines of standard input where no line can be edited: a pipe, a file, a terminal that can do nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+
+
+class StdinLines:
+    """Reads lines without blocking the loop, from anything that can be read."""
+
+    def __init__(self, file: int = 0) -> None:
+        self._file = file
+        self._lines: asyncio.Queue[str | None] = asyncio.Queue()
+        self._loop = asyncio.get_running_loop()
+        # A thread, since not everything can be waited for; it reads the descriptor itself, so that
+        # the interpreter can end while it waits.
+        threading.Thread(target=self._read_loop, daemon=True, name="nerve-stdin").start()
+
+    async def read_line(self) -> str | None:
+        """The next line; None at the end."""
+        return await self._lines.get()
+
+    def _read_loop(self) -> None:
+        rest = b""
+        while True:
+            try:
+                data = os.read(self._file, 65536)
+            except OSError:
+                data = b""
+            *lines, rest = (rest + data).split(b"\n")
+            for line in [*lines, *([rest] if rest and not data else [])]:
+                self._enqueue(line.decode(errors="replace").rstrip("\r"))
+            if not data:
+                self._enqueue(None)
+                return
+
+    def _enqueue(self, line: str | None) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody reads any more
+            self._loop.call_soon_threadsafe(self._lines.put_nowait, line)

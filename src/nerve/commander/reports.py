@@ -1,0 +1,241 @@
+"""What commands tell, as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from nerve.api.models import (
+    EventResponse,
+    FactResponse,
+    GateResponse,
+    HealthResponse,
+    RunDetailResponse,
+    ThreadResponse,
+    UsageResponse,
+)
+from nerve.commander.core.name_resolution import CommanderInputError
+from nerve.commander.core.run_cards import RunCard, short_id
+from nerve.commander.core.state import CommanderState, result_text
+from nerve.core.limits import RunUsage
+from nerve.ui.event_lines import STATE_SYMBOLS, LogLines
+from nerve.ui.gate_names import gate_display_name, gate_preview
+from nerve.ui.json_forms import form_field_lines as fields
+from nerve.ui.json_forms import format_example_answer
+from nerve.ui.progress_tree import format_tokens_and_cost, to_workflow_event
+from nerve.ui.sanitize import sanitize_text
+from nerve.ui.typed_options import describe_option_type, format_option_name
+
+MAX_ROWS = 50
+RUN_STATES = (
+    "pending",
+    "running",
+    "waiting",
+    "pausing",
+    "paused",
+    "stopping",
+    "completed",
+    "failed",
+    "cancelled",
+    "held",
+)
+
+
+def workflows_report(state: CommanderState) -> str:
+    if not state.workflows:
+        return "No workflows yet. `nerve new NAME` writes the beginnings of one."
+    rows = []
+    for workflow in state.workflows:
+        description = f": {join_to_one_line(workflow.description)}" if workflow.description else ""
+        inputs = ", ".join(
+            f"`--{format_option_name(input.name)}` ({describe_option_type(input)})"
+            for input in workflow.inputs
+        )
+        rows.append(f"- `%{workflow.id}`{description}" + (f"  \n  {inputs}" if inputs else ""))
+    return "\n".join(rows)
+
+
+def runs_report(commander_state: CommanderState, state: str = "") -> str:
+    if state and state not in RUN_STATES:
+        raise CommanderInputError(f"There is no state '{state}'. There are: {', '.join(RUN_STATES)}.")
+    cards = [card for card in commander_state.runs.values() if state in ("", card.state)]
+    if not cards:
+        return "No runs." if state else "No runs yet. Start one: `%workflow text`"
+    rows = [format_run_row(card, commander_state) for card in cards[:MAX_ROWS]]
+    return "\n".join([*rows, *([f"- … {len(cards) - MAX_ROWS} more"] if len(cards) > MAX_ROWS else [])])
+
+
+def format_run_row(card: RunCard, state: CommanderState) -> str:
+    symbol, _ = STATE_SYMBOLS.get(card.state, ("⏸", ""))
+    label = (
+        f" *{join_to_one_line(card.label or card.input_preview)}*" if card.label or card.input_preview else ""
+    )
+    focus_mark = " ←" if card.run_id == state.focused_run_id else ""
+    questions = "".join(f"  \n  ⏸ {join_to_one_line(gate.prompt)}" for gate in card.gates)
+    return (
+        f"- {symbol} `{distinct_run_id(card, state)}` {card.workflow}{label} "
+        f"{card.state}{format_run_time_and_usage(card)}{focus_mark}{questions}"
+    )
+
+
+def distinct_run_id(card: RunCard, state: CommanderState) -> str:
+    """As much of the end of the id as no other has."""
+    same = sum(run_id.endswith(card.short_id) for run_id in state.runs)
+    return card.short_id if same == 1 else card.run_id
+
+
+def format_run_time_and_usage(card: RunCard) -> str:
+    if card.started_at is None:
+        return ""
+    seconds = ((card.ended_at or datetime.now(UTC)) - card.started_at).total_seconds()
+    used = f", {cost}" if (cost := format_tokens_and_cost(card.usage)) else ""
+    return (
+        f" ({seconds:.1f}s{used})" if seconds < 60 else f" ({seconds // 60:.0f}m{seconds % 60:02.0f}s{used})"
+    )
+
+
+def gates_report(state: CommanderState) -> str:
+    if not state.gates:
+        return "No gate is open: nothing waits for you."
+    return "\n".join(
+        format_gate_row(number, open_gate, state) for number, open_gate in enumerate(state.gates, 1)
+    )
+
+
+def format_gate_row(number: int, gate: GateResponse, state: CommanderState) -> str:
+    card = state.runs.get(state.root_of(gate.run_id))
+    of = f" of {sanitize_text(card.name)} `{distinct_run_id(card, state)}`" if card is not None else ""
+    rows = [f"{n} {sanitize_text(choice)}" for n, choice in enumerate(gate.choices or [], 1)]
+    if gate.form is not None:
+        rows = [*fields(gate.form), f"`/answer {number} {sanitize_text(format_example_answer(gate.form))}`"]
+    if preview := join_to_one_line(gate_preview(gate.input_preview)):
+        rows.insert(0, preview)
+    takes = "".join(f"  \n   {row}" for row in rows)
+    return (
+        f"{number}. **{sanitize_text(gate_display_name(gate))}**{of}, gate `{gate.gate_id}`: "
+        f"{join_to_one_line(gate.prompt)}{takes}"
+    )
+
+
+def run_report(run_detail: RunDetailResponse) -> str:
+    used = RunUsage()
+    used.spend(run_detail.usage)
+    symbol, _ = STATE_SYMBOLS.get(run_detail.state, ("⏸", ""))
+    rows = [
+        f"{symbol} **{run_detail.workflow}** `{run_detail.run_id}` {run_detail.state}"
+        + (f", {format_tokens_and_cost(used)}" if format_tokens_and_cost(used) else "")
+    ]
+    rows += [f"- {line}" for line in format_step_lines(run_detail.tree)]
+    rows += [f"- ⏸ {join_to_one_line(open_gate.prompt)}" for open_gate in run_detail.gates]
+    if run_detail.held:
+        rows.append(f"- held: {join_to_one_line(str(run_detail.held.get('message', '')))}")
+    if run_detail.error:
+        rows.append(f"- ✗ {join_to_one_line(run_detail.error)}")
+    if run_detail.state == "completed" and run_detail.result is not None:
+        rows += ["", sanitize_text(result_text(run_detail.result))]
+    return "\n".join(rows)
+
+
+def format_step_lines(nodes: Iterable[Any], depth: int = 0) -> Iterable[str]:
+    for node in nodes:
+        symbol, _ = STATE_SYMBOLS.get(node.state, ("●", ""))
+        rounds = f" [{node.iteration}/{node.max_iterations or '?'}]" if node.iteration else ""
+        seconds = f" ({node.seconds:.1f}s)" if node.seconds is not None else ""
+        yield f"{'· ' * depth}{symbol} {sanitize_text(node.name)}{rounds}{seconds}"
+        yield from format_step_lines(node.parts, depth + 1)
+
+
+def status_report(commander_state: CommanderState, health: HealthResponse, usage: UsageResponse) -> str:
+    run_counts = ", ".join(f"{number} {state}" for state, number in sorted(health.runs.items()))
+    rows = [
+        f"- server: {'connected' if commander_state.is_connected else 'not reached'}",
+        *([f"- store: {join_to_one_line(health.loss)}"] if health.loss else ()),
+        f"- runs: {run_counts or 'none'}",
+        f"- today: {format_usage_today(usage)}",
+        *(f"- held: `{run_id}` {join_to_one_line(why)}" for run_id, why in health.held.items()),
+    ]
+    return "\n".join(
+        rows + ([f"- waiting for you: {len(commander_state.gates)}"] if commander_state.gates else [])
+    )
+
+
+def format_usage_today(usage_response: UsageResponse) -> str:
+    """What was spent today; turns of which nobody told the cost are said, and are not nothing."""
+    used = RunUsage()
+    used.spend(usage_response.today)
+    parts = [format_tokens_and_cost(used)] if format_tokens_and_cost(used) else []
+    if unknown := sum(
+        int(model_usage.get("turns_without_cost", 0)) for model_usage in usage_response.models.values()
+    ):
+        parts.append(f"{format_turn_count(unknown)} of unknown cost")
+    elif used.turns and not parts:
+        parts.append(f"{format_turn_count(used.turns)} at no cost")
+    return " · ".join(parts) or "nothing spent"
+
+
+def format_turn_count(number: int) -> str:
+    return f"{number} turn{'' if number == 1 else 's'}"
+
+
+def usage_report(state: CommanderState, usage_response: UsageResponse) -> str:
+    rows = [f"Today: {format_usage_today(usage_response)}"]
+    if usage_response.budget:
+        rows[0] += " of " + ", ".join(f"{name} {value:g}" for name, value in usage_response.budget.items())
+    for run_id, data in usage_response.runs.items():
+        used = RunUsage()
+        used.spend(data)
+        card = state.runs.get(run_id)
+        if text := format_tokens_and_cost(used):
+            rows.append(
+                f"- {sanitize_text(card.name) if card is not None else run_id} `{short_id(run_id)}` {text}"
+            )
+    rows += [
+        f"- {name} is limited until {format_clock_time(until)}"
+        for name, until in usage_response.limited.items()
+    ]
+    return "\n".join(rows)
+
+
+def format_clock_time(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds).astimezone():%H:%M}"
+
+
+def agents_report(threads: list[ThreadResponse]) -> str:
+    rows = [
+        f"- {sanitize_text(f'{thread.agent} ({thread.provider}) `{thread.thread}`')} of run "
+        f"`{short_id(thread.run_id)}`"
+        for thread in threads
+    ]
+    return "\n".join(rows) or "No conversations with agents are open."
+
+
+def facts_report(matching_facts: list[FactResponse]) -> str:
+    rows = [
+        f"- `{sanitize_text(fact.text)}`{f' by {sanitize_text(fact.by)}' if fact.by else ''}"
+        for fact in matching_facts[:MAX_ROWS]
+    ]
+    more = [f"- … {len(matching_facts) - MAX_ROWS} more"] if len(matching_facts) > MAX_ROWS else []
+    return "\n".join([*rows, *more]) or "No facts."
+
+
+def logs_report(events: list[EventResponse]) -> str:
+    """What a run did and said, as plain output."""
+    log = LogLines()
+    lines = [line for event in events for line in log.apply_event(to_workflow_event(event))] + log.flush_all()
+    text = sanitize_text("\n".join(lines)) or "Nothing yet."
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{fence}text\n{text}\n{fence}"
+
+
+def format_load_problem(load_problem: dict[str, Any]) -> str:
+    location = f"{load_problem.get('file', '')}:{load_problem.get('line', '')}".rstrip(":")
+    return sanitize_text(
+        f"{location}: {load_problem.get('message', '')} {load_problem.get('fix') or ''}".strip()
+    )
+
+
+def join_to_one_line(text: str) -> str:
+    return sanitize_text(" ".join(text.split()))

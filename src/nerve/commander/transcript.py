@@ -1,0 +1,145 @@
+"""A conversation on paper: Markdown to read, JSON to read back."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from nerve.commander.core.blocks import Block
+from nerve.commander.core.name_resolution import CommanderInputError
+from nerve.commander.core.state import CommanderState
+from nerve.core.notation_table import NOTATION_BY_SUFFIX, NotationName
+from nerve.ui.sanitize import sanitize_text
+
+TRANSCRIPT_FORMAT = "nerve-conversation"
+MAX_IMPORT_BYTES = 20 * 2**20
+
+
+def export_transcript(file: str, state: CommanderState) -> int:
+    """Write a conversation as the ending of the file says; how many blocks it has."""
+    path = Path(file).expanduser()
+    if path.suffix.lower() not in (".md", ".markdown", ".json"):
+        raise CommanderInputError(
+            f"A conversation is written as .md or .json, not as '{path.suffix or path.name}'."
+        )
+    if path.exists() and not is_exported_transcript(path, state):
+        raise CommanderInputError(f"{file} is there already, and is no conversation. Name another file.")
+    text = transcript_as_json(state) if path.suffix.lower() == ".json" else transcript_as_markdown(state)
+    # As the store is, a file that was not there before is for its owner alone.
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as out:
+        out.write(text)
+    return len(state.blocks)
+
+
+def is_exported_transcript(path: Path, state: CommanderState) -> bool:
+    """Whether a file was exported before, and may be written anew."""
+    text = read_import_file(str(path))
+    return text.startswith(transcript_title(state)) or parse_transcript(text) is not None
+
+
+def transcript_as_json(state: CommanderState) -> str:
+    transcript = {
+        "format": TRANSCRIPT_FORMAT,
+        "version": 1,
+        "project": state.project,
+        "blocks": [*map(block_as_dict, state.blocks)],
+    }
+    return json.dumps(transcript, ensure_ascii=False, indent=2, default=str) + "\n"
+
+
+def block_as_dict(block: Block) -> dict[str, Any]:
+    data = {
+        "number": block.number,
+        "kind": block.kind,
+        "name": block.name,
+        "text": block.text,
+        "value": block.value,
+        "run_id": block.run_id,
+        "at": block.created_at.isoformat(),
+        "done": block.done,
+    }
+    parts = [{"path": p.path, "name": p.name, "kind": p.kind, "text": p.text} for p in block.parts]
+    return data | ({"parts": parts} if parts else {})
+
+
+def transcript_as_markdown(state: CommanderState) -> str:
+    return "\n".join([transcript_title(state), *(f"{block_as_markdown(block)}\n" for block in state.blocks)])
+
+
+def transcript_title(state: CommanderState) -> str:
+    return f"# {state.project or 'A conversation'}\n"
+
+
+def block_as_markdown(block: Block) -> str:
+    match block.kind:
+        case "input":
+            return (
+                f"## `{sanitize_text(block.text)}`"
+                if "\n" not in block.text
+                else multiline_input_markdown(block)
+            )
+        case "run":
+            head = f"**{block.name}** (run `{block.run_id}`)" + ("" if block.done else ", not ended")
+            part_texts = [part_as_markdown(part) for part in block.parts if part.text.strip()]
+            result = [block.text] if block.text and block.text not in part_texts else []
+            return "\n\n".join([head, *part_texts, *result])
+        case "gate":
+            answer = f"\n\n> {block.value}" if block.value is not None else ""
+            return f"**⏸ {block.name}**: {block.text}{answer}"
+        case "error":
+            return f"**Error**: {block.text}"
+    return block.text
+
+
+def multiline_input_markdown(block: Block) -> str:
+    return f"## Input\n\n{fence_text(block.text)}"
+
+
+def part_as_markdown(part: Any) -> str:
+    match part.kind:
+        case "text":
+            return str(part.text)
+        case "diff":
+            return fence_text(part.text, "diff")
+    return f"*{part.name}*\n\n{fence_text(part.text)}"
+
+
+def fence_text(text: str, kind: str = "text") -> str:
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{fence}{kind}\n{text.rstrip()}\n{fence}"
+
+
+def read_import_file(file: str) -> str:
+    path = Path(file).expanduser()
+    if path.exists() and not path.is_file():
+        raise CommanderInputError(f"{file} is no file that can be read.")
+    if path.exists() and path.stat().st_size > MAX_IMPORT_BYTES:
+        raise CommanderInputError(f"{file} is larger than {MAX_IMPORT_BYTES // 2**20} MB.")
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise CommanderInputError(f"{file} is no text.") from None
+
+
+def notation_of_file(file: str) -> NotationName | None:
+    return NOTATION_BY_SUFFIX.get(Path(file).suffix.lower())
+
+
+def parse_transcript(source: str) -> list[dict[str, Any]] | None:
+    """The blocks of a conversation that was written as JSON; None for any other text."""
+    try:
+        transcript = json.loads(source)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(transcript, dict) or transcript.get("format") != TRANSCRIPT_FORMAT:
+        return None
+    blocks = transcript.get("blocks")
+    if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
+        raise CommanderInputError(
+            "The file is no conversation that was exported here: its blocks are not a list."
+        )
+    return blocks

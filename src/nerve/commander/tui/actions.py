@@ -1,0 +1,251 @@
+"""What keys and clicks do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from textual import on
+from textual.actions import SkipAction
+
+from nerve.commander.core.gate_selection import next_gate
+from nerve.commander.tui.conversation_view import ConversationView
+from nerve.commander.tui.exit_actions import ExitActionsMixin
+from nerve.commander.tui.gate_card import GateCard
+from nerve.commander.tui.prompt import PromptArea
+from nerve.commander.tui.run_list import RunList
+
+MAIN_SCREEN_ACTIONS = (
+    "keys",
+    "runs",
+    "gates",
+    "blocks",
+    "search",
+    "editor",
+    "details",
+    "mode",
+    "page",
+    "to_end",
+    "next_run",
+    "cancel",
+    "interrupt",
+    "leave",
+)
+"""Actions that are not for another screen, such as the palette, while it lies over this one."""
+
+
+CONVERSATION_ACTIONS = ("logs", "retry")
+"""What is done with a run of the list and shown in the conversation."""
+
+
+class ActionsMixin(ExitActionsMixin):
+    """The actions of the app; how it looks is told by the app itself."""
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Over another screen, such as the palette, only that screen's keys count."""
+        return len(self.screen_stack) <= 1 or action not in MAIN_SCREEN_ACTIONS
+
+    # -- what is entered ---------------------------------------------------------------------------------
+
+    def submit_line(self, text: str, open_gate_id: str | None = None) -> None:
+        """Enter a line, for the gate that it was typed for."""
+        self.stream.scroll_to_end()
+        self.run_in_background(self.controller.submit(text, open_gate_id))
+
+    def prefill_prompt(self, text: str) -> None:
+        """Put the beginning of a line into the prompt."""
+        self.prompt.replace_text(f"{text} ")
+        self.screen.set_focus(self.prompt)
+        self.prompt.offer_completions()
+
+    @on(PromptArea.Entered)
+    def entered(self, event: PromptArea.Entered) -> None:
+        self.input_history.add(event.text)
+        self.ask_confirmation(None)
+        self.draw_prompt_frame()
+        if event.text in ("/gates", "/gate") and self.state.gates:
+            self.action_gates()
+        else:
+            self.submit_line(event.text, event.opened)
+
+    @on(PromptArea.Edited)
+    def edited(self) -> None:
+        if self.pending_question is not None and self.prompt.text:
+            self.ask_confirmation(None)
+        self.place_popup()
+
+    def place_popup(self) -> None:
+        """Put the popup right above the prompt."""
+        self.popup.styles.margin = (0, 1, self.prompt_box.outer_size.height + 1, 1)
+
+    @on(PromptArea.Sheet)
+    def sheet_asked(self) -> None:
+        self.action_keys()
+
+    @on(PromptArea.Unqueue)
+    def unqueue(self) -> None:
+        if text := self.controller.unqueue():
+            self.prompt.replace_text(text)
+
+    def action_take(self, index: int) -> None:
+        """Take what was clicked in the popup."""
+        if index < len(self.popup.items):
+            self.prompt.accept_completion(self.popup.items[index])
+            self.screen.set_focus(self.prompt)
+
+    # -- gates -------------------------------------------------------------------------------------------
+
+    def action_gates(self) -> None:
+        """Open a gate, first of the run in focus; if one is open, the next."""
+        if (gate := next_gate(self.state)) is None:
+            self.notify("Nothing waits for you.", timeout=2)
+            return
+        self.state.open_gate(gate.gate_id)
+        self.draw_gate(opened=True)  # now, so that a key that follows at once is for the card
+        self.draw_prompt_frame()
+
+    @on(GateCard.Answered)
+    def answered(self, event: GateCard.Answered) -> None:
+        self.run_in_background(self.submit_answer(event.gate, event.answer))
+
+    async def submit_answer(self, gate: Any, answer: Any) -> None:
+        problem = await self.controller.answer_gate(gate, answer)
+        if problem and self.gate_card.gate is not None and self.gate_card.gate.gate_id == gate.gate_id:
+            self.gate_card.show_refusal(problem)
+        elif not problem and self.state.open_gate_id == gate.gate_id:
+            self.state.open_gate(None)
+
+    def type_into_prompt(self, text: str) -> None:
+        """Go on in the prompt with what was typed elsewhere; in a form, with its fields."""
+        if not self.prompt_box.display and self.gate_card.form is not None:
+            self.gate_card.form.focus_first_field()
+            return
+        self.screen.set_focus(self.prompt)
+        if text:
+            self.prompt.insert(text)
+
+    def action_answer(self, index: int) -> None:
+        """Give the answer that was clicked."""
+        if index < len(self.gate_card.answers):
+            self.gate_card.submit(self.gate_card.answers[index])
+
+    def on_form_filled(self, event: Any) -> None:
+        self.gate_card.submit(event.values)
+
+    def on_form_wrong(self, event: Any) -> None:
+        self.gate_card.show_refusal(event.why)
+
+    # -- runs --------------------------------------------------------------------------------------------
+
+    def action_runs(self) -> None:
+        if self.screen.has_class("-runs") or self.runs.has_focus:
+            self.screen.set_focus(self.prompt)
+            return
+        if self.screen.has_class("-narrow"):
+            self.screen.add_class("-runs")
+        self.runs.reload_runs()
+        self.screen.set_focus(self.runs)
+
+    @on(RunList.Looked)
+    def looked(self, event: RunList.Looked) -> None:
+        if not self.confirm_stop(event.run_id):
+            self.action_look(event.run_id)
+
+    def action_look(self, run_id: str) -> None:
+        """Look at a run: in its block, which it gets if it has none."""
+        self.screen.set_focus(self.prompt)
+        self.run_in_background(self.controller.follow(run_id))
+
+    def action_next_run(self, by: int) -> None:
+        run_ids = [card.run_id for card in self.state.runs.values() if not card.has_ended] or list(
+            self.state.runs
+        )
+        if run_ids:
+            index = run_ids.index(self.state.focused_run_id) if self.state.focused_run_id in run_ids else -1
+            self.action_look(run_ids[(index + by) % len(run_ids)])
+
+    @on(RunList.Asked)
+    def run_asked(self, event: RunList.Asked) -> None:
+        card = self.state.runs.get(event.run_id)
+        if event.what == "stop" and card is not None and card.has_ended:
+            self.notify(f"{card.name} {card.short_id} has ended.", timeout=2)
+        elif event.what == "stop":
+            self.ask_confirmation("stop", event.run_id)
+        else:
+            if self.screen.has_class("-runs") and event.what in CONVERSATION_ACTIONS:
+                self.screen.set_focus(self.prompt)  # the list covers what is shown
+            self.submit_line(f"/{event.what} {event.run_id}")
+
+    # -- blocks ------------------------------------------------------------------------------------------
+
+    def action_blocks(self) -> None:
+        if self.stream.has_focus:
+            self.screen.set_focus(self.prompt)
+        else:
+            self.screen.set_focus(self.stream)
+
+    @on(ConversationView.Refer)
+    def refer(self, event: ConversationView.Refer) -> None:
+        self.screen.set_focus(self.prompt)
+        if event.block.number:
+            self.prompt.insert(f"::{event.block.number} ")
+        elif event.block.kind == "input":
+            self.prompt.insert(event.block.text)
+        else:
+            self.notify("Only a result can be referred to.", timeout=2)
+
+    @on(ConversationView.Open)
+    def open_block(self, event: ConversationView.Open) -> None:
+        if (gate := event.block.gate) is not None and self.state.find_gate(gate.gate_id) is not None:
+            self.screen.set_focus(self.prompt)
+            self.state.open_gate(gate.gate_id)
+
+    def action_details(self) -> None:
+        if self.gate_card.toggle_details():
+            return
+        self.stream.show_details(not self.stream.details)
+        self.notify("Everything is shown." if self.stream.details else "Folded.", timeout=1.5)
+
+    def action_page(self, direction: int) -> None:
+        if self.gate_card.display:
+            self.gate_card.body.scroll_relative(
+                y=direction * max(1, self.gate_card.body.size.height - 1), animate=False
+            )
+        else:
+            self.stream.scroll_page(direction)
+
+    def action_to_end(self) -> None:
+        self.stream.scroll_to_end()
+
+    # -- the prompt --------------------------------------------------------------------------------------
+
+    def action_keys(self) -> None:
+        from nerve.commander.tui.key_help import KeyHelpScreen
+
+        self.push_screen(KeyHelpScreen(self.keymap))
+
+    def action_search(self) -> None:
+        self.screen.set_focus(self.prompt)
+        self.prompt.search_history()
+        self.draw_prompt_frame()
+
+    def action_mode(self) -> None:
+        if not self.prompt.has_focus:
+            if self.gate_card.form is not None and self.gate_card.has_focus_within:
+                raise SkipAction
+            self.screen.set_focus(self.prompt)
+            return
+        self.state.auto_opens_gates = not self.state.auto_opens_gates
+        self.state.select_prompt_gate()
+        self.draw_prompt_frame()
+
+    async def action_editor(self) -> None:
+        """Write the prompt in the editor of the environment."""
+        from nerve.commander.tui.external_editor import EditorFailed, edit_in_external_editor
+
+        try:
+            self.prompt.replace_text(
+                await edit_in_external_editor(self, self.prompt.pastes.expand(self.prompt.text))
+            )
+        except EditorFailed as error:
+            self.state.add_block("error", str(error))
+        self.refresh(layout=True)

@@ -1,0 +1,47 @@
+"""The prompt in the editor of the environment."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shlex
+import tempfile
+from typing import Any
+
+from textual.app import App, SuspendNotSupported
+
+
+class EditorFailed(Exception):
+    """It could not be edited; the message says why."""
+
+
+async def edit_in_external_editor(app: App[Any], text: str) -> str:
+    """The text as somebody has made it in an editor, for which the terminal is lent."""
+    editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
+    path = write_temporary_file(text)
+    try:
+        with app.suspend():
+            process = await asyncio.create_subprocess_exec(*editor, path)
+            await process.wait()
+        return await asyncio.to_thread(read_edited_text, path)
+    except SuspendNotSupported:
+        raise EditorFailed("This terminal cannot be lent to an editor.") from None
+    except OSError as error:
+        message = f"The editor '{editor[0]}' cannot be started: {error.strerror}. Set EDITOR to another."
+        raise EditorFailed(message) from error
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+
+
+def write_temporary_file(text: str) -> str:
+    """The path of a file with a text."""
+    with tempfile.NamedTemporaryFile("w", prefix="nerve-", suffix=".md", delete=False) as file:
+        file.write(text)
+    return file.name
+
+
+def read_edited_text(path: str) -> str:
+    with open(path, errors="replace") as file:
+        return file.read().rstrip("\n")

@@ -1,0 +1,287 @@
+"""Gate cards: what is asked, what exactly will run, and the answers. Opened, never a trap."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.style import Style
+from rich.text import Text
+from textual.containers import Vertical
+from textual.markup import escape
+from textual.message import Message
+from textual.widgets import Static
+
+from nerve.api.models import GateResponse
+from nerve.commander.core.blocks import is_diff, tool_input_diff
+from nerve.commander.core.gate_selection import AmbiguousAnswer, match_choice
+from nerve.commander.tui.diff_summary import diff_file_name, format_diff_counts, render_diff_excerpt
+from nerve.commander.tui.line_view import LineView, render_strips
+from nerve.ui.gate_names import APPROVE_WORDS, REJECT_WORDS, gate_display_name, gate_preview
+from nerve.ui.sanitize import sanitize_text
+
+if TYPE_CHECKING:
+    from textual.app import ComposeResult
+    from textual.events import Resize
+
+    from nerve.commander.tui.gate_form import Form
+
+FOLDED_DIFF_LINES = 12
+MIN_QUESTION_LINES = 4
+"""Lines of a question that are shown on any screen that has room for them."""
+RESERVED_LINES = 8
+"""Lines of the prompt, the frame, the footer, and two of the conversation."""
+
+
+class GateBody(LineView):
+    """What is asked."""
+
+    DEFAULT_CSS = "GateBody { height: 1; width: 1fr; scrollbar-size-vertical: 1; }"
+
+
+class GateCard(Vertical):
+    """One open gate. It is answered in the prompt, so that no key is ever an answer by itself."""
+
+    DEFAULT_CSS = """
+    GateCard { height: auto; display: none; border: round $warning; padding: 0 1;
+               border-title-color: $warning; border-title-style: bold; border-subtitle-color: $text-muted; }
+    GateCard:ansi { border-subtitle-color: ansi_default; }
+    GateCard > #choices { height: auto; }
+    GateCard > #refused { height: auto; color: $error; display: none; }
+    """
+
+    class Answered(Message):
+        """Somebody gave an answer."""
+
+        def __init__(self, gate: GateResponse, answer: Any) -> None:
+            super().__init__()
+            self.gate, self.answer = gate, answer
+
+    def __init__(self) -> None:
+        super().__init__(id="gate")
+        self.gate: GateResponse | None = None
+        self.body = GateBody(id="body")
+        self.choices = Static(id="choices", markup=False)
+        self.choices.auto_links = False
+        self.refusal = Static(id="refused", markup=False)
+        self.forms: dict[str, Form] = {}
+        """By the ids of their gates."""
+        self.marked_index = 0
+        self.shows_all = False
+        """Whether the change is shown whole."""
+        self.has_mark = False
+        """Whether somebody marked an answer."""
+
+    def compose(self) -> ComposeResult:
+        yield self.body
+        yield self.choices
+        yield self.refusal
+
+    # -- what is shown -----------------------------------------------------------------------------------
+
+    def show_gate(self, gate: GateResponse, run_label: str, position: str = "") -> None:
+        """Show a gate, as it is now, and the run that asks."""
+        self.border_title = escape(sanitize_text(f"⏸ {gate_display_name(gate)} · {run_label}"))
+        if self.gate is None or gate.gate_id != self.gate.gate_id:
+            self.gate, self.marked_index, self.shows_all, self.has_mark = gate, 0, False, False
+            self.show_refusal("")
+            self._show_form()
+        self.border_subtitle = " · ".join(
+            part for part in (format_gate_deadline(gate), position, self.key_hints()) if part
+        )
+        self.display = True
+        self.redraw()
+
+    def close(self) -> None:
+        self.gate, self.display = None, False
+        self._show_form()
+
+    @property
+    def form(self) -> Form | None:
+        """The fields of the gate, where it has any."""
+        return self.forms.get(self.gate.gate_id) if self.gate is not None else None
+
+    def _show_form(self) -> None:
+        """Show the fields of the gate, and keep those of others with what was typed into them."""
+        gate = self.gate
+        if gate is not None and self.form is None and (schema := gate_form_schema(gate)):
+            from nerve.commander.tui.gate_form import Form
+
+            self.forms[gate.gate_id] = new_form = Form(schema)
+            self.mount(new_form, before=self.refusal)
+        for form in self.forms.values():
+            form.display = form is self.form
+
+    def forget_forms(self, waiting: set[str]) -> None:
+        """Remove the fields of gates that do not wait any more."""
+        for gate_id in self.forms.keys() - waiting:
+            self.forms.pop(gate_id).remove()
+
+    @property
+    def answers(self) -> list[str]:
+        """What can be chosen by its number."""
+        return [] if self.gate is None else list(self.gate.choices or self.gate.options or [])
+
+    def key_hints(self) -> str:
+        if self.form is not None:
+            return "Tab next field · Ctrl-S send · Esc later"
+        count = len(self.answers)
+        keys = ["1" if count == 1 else f"1-{count}"] if count else []
+        keys += [
+            letter
+            for letter, words in (("y", APPROVE_WORDS), ("n", REJECT_WORDS))
+            if self._matching_choice(words)
+        ]
+        return f"{' '.join([*keys, '↑↓'])} Enter · Esc later" if count else "type an answer · Esc later"
+
+    def _matching_choice(self, words: tuple[str, ...]) -> str:
+        try:
+            return match_choice(self.gate, words) if self.gate is not None else ""
+        except AmbiguousAnswer:
+            return ""
+
+    def redraw(self) -> None:
+        width = self.body.size.width or self.app.size.width - 4
+        if self.gate is None or width <= 0:
+            return
+        lines = render_strips(self.app, Group(*render_gate_question(self.gate, self.shows_all)), width - 1)
+        self.body.styles.height = max(1, min(len(lines), self.question_height))
+        self.body.set_lines(lines)
+        self.choices.update(self.render_choices())
+        self.choices.display = bool(self.answers) and self.form is None
+
+    @property
+    def question_height(self) -> int:
+        """Lines that the question may take: the answers are always seen, and some of the conversation.
+
+        What an agent wants to do is shown as whole as it can be; of anything else a third of the screen is
+        shown, and Ctrl-O shows more.
+        """
+        fields = min(14, 2 * len(self.form.properties)) if self.form is not None else len(self.answers)
+        hint = bool(self.answers) and not (self.gate and self.gate.choices)
+        room = self.app.size.height - fields - hint - bool(self.refusal.display) - RESERVED_LINES
+        exact = self.shows_all or (self.gate is not None and self.gate.action is not None)
+        return room if exact else min(room, max(MIN_QUESTION_LINES, self.app.size.height // 3))
+
+    def render_choices(self) -> Text:
+        strict = bool(self.gate and self.gate.choices)
+        rows = []
+        for index, choice in enumerate(self.answers):
+            is_marked = self.has_mark and index == self.marked_index
+            row = Text.assemble(
+                ("❯ " if is_marked else "  ", "bold yellow"),
+                (f"{index + 1}  ", "yellow"),
+                (sanitize_text(choice), "bold" if is_marked else ""),
+            )
+            row.stylize(Style(meta={"@click": f"app.answer({index})"}))
+            rows.append(row)
+        if rows and not strict:
+            rows.append(Text("     or type your own answer", "dim"))
+        return Text("\n").join(rows)
+
+    def show_refusal(self, why: str) -> None:
+        """Say why an answer was not taken."""
+        self.refusal.update(Text(sanitize_text(why), "red"))
+        self.refusal.display = bool(why)
+
+    def on_resize(self, event: Resize) -> None:
+        self.redraw()
+
+    # -- answers -----------------------------------------------------------------------------------------
+
+    def submit(self, answer: Any) -> None:
+        if self.gate is not None:
+            self.post_message(self.Answered(self.gate, answer))
+
+    def move_mark(self, by: int) -> bool:
+        """Mark the answer above or below; whether there are any to be marked."""
+        if not self.display or not self.answers or self.form is not None:
+            return False
+        self.marked_index = max(0, min(len(self.answers) - 1, self.marked_index + by)) if self.has_mark else 0
+        self.has_mark = True
+        self.redraw()
+        return True
+
+    def submit_marked(self) -> bool:
+        """Give the answer that somebody marked; whether one was."""
+        if not self.display or not self.has_mark:
+            return False
+        self.submit(self.answers[self.marked_index])
+        return True
+
+    def toggle_details(self) -> bool:
+        """Show the change whole, or less of it; whether there is a card."""
+        if self.display:
+            self.shows_all = not self.shows_all
+            self.redraw()
+        return bool(self.display)
+
+
+def gate_form_schema(gate: GateResponse) -> dict[str, Any] | None:
+    """The fields that an answer has; None where it has none, and is typed."""
+    fields = (gate.form or {}).get("properties")
+    return gate.form if isinstance(fields, dict) and fields else None
+
+
+def format_gate_deadline(gate: GateResponse) -> str:
+    if gate.deadline is None:
+        return ""
+    return f"until {datetime.fromtimestamp(gate.deadline, UTC).astimezone():%H:%M}"
+
+
+def render_gate_question(gate: GateResponse, show_all: bool = False) -> Iterator[RenderableType]:
+    """The question, then what would be done, every character of it."""
+    from nerve.commander.tui.incremental_markdown import render_markdown_if_marked
+
+    prompt = gate.prompt.strip()
+    action = gate.action or {}
+    if action:
+        # What runs is shown as it is below; the question needs to say it once only.
+        head, *rest = prompt.split("\n\n")
+        yield Text(sanitize_text(head.rstrip(":")), "bold")
+        for paragraph in rest[1:]:
+            yield Text(sanitize_text(paragraph), "italic")
+    else:
+        yield render_markdown_if_marked(prompt)
+    if gate.note:
+        yield Text(sanitize_text(gate.note), "dim")
+    if preview := gate_preview(gate.input_preview):
+        yield Text()
+        yield Padding(render_gate_preview(preview, show_all), (0, 0, 0, 2))
+    if action:
+        yield Text()
+        yield from render_gate_action(action, show_all)
+    yield Text()
+
+
+def render_gate_action(action: dict[str, Any], show_all: bool) -> Iterator[RenderableType]:
+    """What will run, field by field."""
+    tool_input = action.get("input")
+    where = f"  in {sanitize_text(str(action['cwd']))}" if action.get("cwd") else ""
+    yield Text.assemble(
+        ("Will run ", "dim"), (sanitize_text(str(action.get("tool", ""))), "bold cyan"), (where, "dim")
+    )
+    if (diff := tool_input_diff(tool_input)) or is_diff(diff := str(action.get("diff") or "")):
+        yield Text.assemble(
+            "  ± ", (sanitize_text(diff_file_name(diff)), "bold"), (f"  {format_diff_counts(diff)}", "dim")
+        )
+        yield Padding(render_diff_excerpt(diff, 0 if show_all else FOLDED_DIFF_LINES), (0, 0, 0, 4))
+        return
+    for name, value in tool_input.items() if isinstance(tool_input, dict) else ():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        head = Text.assemble(
+            ("  ", ""), (f"{sanitize_text(str(name))}: ", "dim"), sanitize_text(text.split("\n")[0])
+        )
+        yield head
+        if "\n" in text:
+            yield Padding(Text(sanitize_text(text.split("\n", 1)[1])), (0, 0, 0, 4))
+
+
+def render_gate_preview(text: str, show_all: bool) -> Text:
+    if is_diff(text):
+        return render_diff_excerpt(text, 0 if show_all else FOLDED_DIFF_LINES)
+    return Text(sanitize_text(text))

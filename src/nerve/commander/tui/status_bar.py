@@ -1,0 +1,125 @@
+"""The last line: what goes on, what waits, and which keys do something where the focus is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+
+from rich.style import Style
+from rich.text import Text
+from textual.widgets import Static
+
+from nerve.commander.core.state import CommanderState, RunCard
+from nerve.commander.tui.keymap import KEYS, key_for_action
+from nerve.ui.event_lines import RUN_LIST_SYMBOLS
+from nerve.ui.formatting import format_duration_between, format_usage
+from nerve.ui.sanitize import sanitize_text
+
+SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+HINT_GAP = "  "
+COUNTED_STATES = ("running", "waiting", "paused", "held")
+"""States of runs that are not over."""
+
+
+class StatusBar(Static):
+    """One line. A question stands before everything else."""
+
+    DEFAULT_CSS = "StatusBar { height: 1; width: 1fr; padding: 0 1; }"
+    ALLOW_SELECT = False
+
+    def __init__(self, state: CommanderState, clock: Callable[[], datetime] | None = None) -> None:
+        super().__init__(id="status", markup=False)
+        self.auto_links = False
+        self.state, self.clock = state, clock or (lambda: datetime.now(UTC))
+        self.keymap: Mapping[str, str] = {}
+        self.scope = "prompt"
+        self.question = ""
+        self.hint = ""
+        """What the keys of the prompt do now, where they do something else than usual."""
+
+    @property
+    def is_animated(self) -> bool:
+        """Whether there is something that changes with the time."""
+        card = self.state.focused_run
+        return card is not None and card.is_active
+
+    def tick(self) -> None:
+        """Turn the spinner."""
+        if self.is_animated or not self.state.is_connected:
+            self.redraw()
+
+    def redraw(self) -> None:
+        room = max(10, self.app.size.width - 2)
+        if self.question:
+            text = Text(self.question, "bold yellow", no_wrap=True)
+            text.truncate(room, overflow="ellipsis")
+            self.update(text, layout=False)
+            return
+        activity, right = self.render_activity(), self.render_gate_badge()
+        for hint in self.render_key_hints():
+            longer = Text.assemble(right, HINT_GAP if right else "", hint)
+            if activity.cell_len + longer.cell_len + 2 > room:
+                break
+            right = longer
+        activity.truncate(max(0, room - right.cell_len - 1), overflow="ellipsis")
+        between = " " * max(1, room - activity.cell_len - right.cell_len)
+        self.update(Text.assemble(activity, between, right, no_wrap=True), layout=False)
+
+    def render_activity(self) -> Text:
+        """What goes on where somebody looks."""
+        if self.state.is_project_missing:
+            return Text("no project here: nerve init", "yellow")
+        if not self.state.is_connected:
+            return Text(f"{self.spinner_frame} connecting to the server", "yellow")
+        card = self.state.focused_run
+        if card is None:
+            return self.render_counts()
+        if card.is_active:
+            return Text.assemble(
+                (f"{self.spinner_frame} ", "blue"),
+                sanitize_text(card.name),
+                (self.format_figures(card), "dim"),
+            )
+        return Text.assemble(sanitize_text(card.name), (f" {card.state}{self.format_figures(card)}", "dim"))
+
+    def render_counts(self) -> Text:
+        """How many runs there are in each state; those that wait for an answer are in the badge."""
+        states = Counter("running" if card.is_active else card.state for card in self.state.runs.values())
+        states["waiting"] -= sum(
+            card.state == "waiting" and bool(card.gates) for card in self.state.runs.values()
+        )
+        state_counts = [
+            Text(f"{states[state]} {state}", RUN_LIST_SYMBOLS[state][1])
+            for state in COUNTED_STATES
+            if states[state] > 0
+        ]
+        return Text(" · ", "dim").join(state_counts)
+
+    def format_figures(self, card: RunCard) -> str:
+        parts = (
+            format_duration_between(card.started_at, card.ended_at, self.clock()),
+            format_usage(card.usage),
+        )
+        return "".join(f" · {part}" for part in parts if part)
+
+    @property
+    def spinner_frame(self) -> str:
+        return SPINNER[int(self.clock().timestamp() * 10) % len(SPINNER)]
+
+    def render_gate_badge(self) -> Text:
+        if not self.state.gates:
+            return Text()
+        key = key_for_action("app.gates", self.keymap)
+        text = Text.assemble((f"⏸ {len(self.state.gates)} waiting", "bold yellow"), (f" {key}", "yellow"))
+        text.stylize(Style(meta={"@click": "app.gates"}))
+        return text
+
+    def render_key_hints(self) -> list[Text]:
+        """Keys that do something here, the most useful first."""
+        if self.scope == "prompt":
+            words = [self.hint] if self.hint else ["Enter send", "/ commands", "? keys"]
+            return [Text(word, "dim") for word in words]
+        keys = [key for key in KEYS if key.scope == self.scope and key.footer]
+        key_hints = [Text(f"{key_for_action(key.id, self.keymap)} {key.footer}", "dim") for key in keys]
+        return [*key_hints, Text("Esc back", "dim")]

@@ -1,0 +1,251 @@
+"""Events: one numbered fact about a run, and the one table of their names."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, time
+from enum import StrEnum
+from typing import Any, Protocol
+
+from nerve.core.validation import describe_value
+
+log = logging.getLogger("nerve")
+
+
+class WorkflowEventType(StrEnum):
+    """The vocabulary; any other string may be emitted too."""
+
+    STARTED = "workflow_started"
+    COMPLETED = "workflow_completed"
+    FAILED = "workflow_failed"
+    CANCELLED = "workflow_cancelled"
+    PAUSED = "workflow_paused"
+    RESUMED = "workflow_resumed"
+    HELD = "workflow_held"
+    CHANGED = "workflow_changed"
+
+    NODE_STARTED = "node_started"
+    NODE_COMPLETED = "node_completed"
+    NODE_ERROR = "node_error"
+    NODE_TIMEOUT = "node_timeout"
+    NODE_CANCELLED = "node_cancelled"
+    NODE_RETRYING = "node_retrying"
+    STEP_STARTED = "step_started"
+    STEP_COMPLETED = "step_completed"
+    STEP_FAILED = "step_failed"
+
+    GATE_WAITING = "gate_waiting"
+    GATE_ANSWERED = "gate_answered"
+    GATE_RESOLVED = "gate_answered"
+    GATE_TIMEOUT = "gate_timeout"
+    GATE_CANCELLED = "gate_cancelled"
+    TIMER_STARTED = "timer_started"
+    TIMER_MOVED = "timer_moved"
+    TIMER_FIRED = "timer_fired"
+    TIMER_CANCELLED = "timer_cancelled"
+    SIGNAL_WAITING = "signal_waiting"
+    SIGNAL_RECEIVED = "signal_received"
+    SIGNAL_TIMEOUT = "signal_timeout"
+    SIGNAL_CANCELLED = "signal_cancelled"
+
+    LOOP_ITERATION = "loop_iteration"
+    BRANCH_TAKEN = "branch_taken"
+    MAP_ITEM_START = "map_item_start"
+    MAP_ITEM_COMPLETE = "map_item_complete"
+    STATE_ENTERED = "state_entered"
+    OUTPUT_CHUNK = "output_chunk"
+    TOOL_CALL = "tool_call"
+    USAGE = "usage"
+    PLAN = "plan"
+    PERMISSION = "permission"
+    AGENT_THREAD = "agent_thread"
+    STEERED = "steered"
+    PROVIDER_LIMITED = "provider_limited"
+    PROVIDER_OPEN = "provider_open"
+    SKIPPED = "skipped"
+    LOG = "log"
+
+    CLOCK_READ = "clock_read"
+    PATH_RESET = "path_reset"
+    CHILD_STOPPED = "child_stopped"
+
+    @classmethod
+    def _missing_(cls, value: object) -> WorkflowEventType | None:
+        name = EVENT_ALIASES.get(str(value))
+        return cls(name) if name else None
+
+
+EVENT_ALIASES = {
+    "started": "workflow_started",
+    "completed": "workflow_completed",
+    "failed": "workflow_failed",
+    "cancelled": "workflow_cancelled",
+    "paused": "workflow_paused",
+    "resumed": "workflow_resumed",
+    "gate_resolved": "gate_answered",
+    "workflow_start": "workflow_started",
+    "workflow_complete": "workflow_completed",
+    "workflow_error": "workflow_failed",
+    "step_start": "step_started",
+    "step_complete": "step_completed",
+    "step_error": "step_failed",
+}
+"""Other names that people use for an event, and the name that is written."""
+
+RUN_END_EVENTS = ("workflow_completed", "workflow_failed", "workflow_cancelled")
+"""The events with which a run ends."""
+
+GATE_EVENTS = frozenset({"gate_waiting", "gate_answered", "gate_timeout", "gate_cancelled"})
+"""The events of child runs that are shown with those of the runs around them, too."""
+
+SHOWN_IN_KEY = "shown_in"
+"""What the data of such an event has there: the run that it is shown in, and the path of the gate in that."""
+
+USER_EVENT_PREFIX = "user:"
+"""Before the name of an event that a user emitted under a name of the engine's."""
+
+_ENGINE_EVENT_PREFIXES = (
+    "workflow_",
+    "node_",
+    "step_",
+    "gate_",
+    "timer_",
+    "signal_",
+    "clock_",
+    "path_",
+    "child_",
+)
+
+
+def canonical_event_name(name: str) -> str:
+    return EVENT_ALIASES.get(name, name)
+
+
+def is_reserved_event(name: str) -> bool:
+    """Whether only the engine may write events of this name."""
+    return name.startswith(_ENGINE_EVENT_PREFIXES) and name in _EVENT_NAMES
+
+
+def emitted_event_name(name: str) -> str:
+    """The name under which an emitted event is written: one that only the engine writes gets a prefix."""
+    return f"{USER_EVENT_PREFIX}{name}" if is_reserved_event(name) else name
+
+
+def times_to_iso(value: Any) -> Any:
+    """The data of an event with dates and times as ISO 8601 text."""
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, dict):
+        return {key: times_to_iso(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [times_to_iso(item) for item in value]
+    return value
+
+
+_EVENT_NAMES = frozenset(member.value for member in WorkflowEventType)
+
+RUN_LEVEL_EVENTS = frozenset(name for name in _EVENT_NAMES if name.startswith("workflow_"))
+"""The events that tell of a run itself, and not of anything its body does."""
+
+_ALIASES_BY_NAME: dict[str, tuple[str, ...]] = {
+    name: tuple(alias for alias, target in EVENT_ALIASES.items() if target == name)
+    for name in EVENT_ALIASES.values()
+}
+
+
+@dataclass(frozen=True)
+class WorkflowEvent:
+    """One fact about a run; `seq` orders the events of a run, 0 where there is no journal."""
+
+    run_id: str
+    workflow_id: str
+    event_type: str
+    data: dict[str, Any] = field(default_factory=dict)
+    timestamp: datetime = field(default_factory=lambda: datetime.now(UTC))
+    seq: int = field(default=0, kw_only=True)
+    path: str = field(default="", kw_only=True)
+
+    def with_shown_in(self, run_id: str, path: str) -> WorkflowEvent:
+        """The event as a run shows it that called the event's run at a path."""
+        return replace(self, data={**self.data, SHOWN_IN_KEY: {"run_id": run_id, "path": path + self.path}})
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """The other names of this kind of event."""
+        return _ALIASES_BY_NAME.get(self.event_type, ())
+
+    def is_a(self, name: str) -> bool:
+        """Whether this is an event of that name or alias."""
+        return self.event_type in (name, canonical_event_name(name))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The event as plain data, its timestamp as ISO 8601 text."""
+        return {
+            "run_id": self.run_id,
+            "workflow_id": self.workflow_id,
+            "event_type": str(self.event_type),
+            "data": self.data,
+            "timestamp": self.timestamp.isoformat(),
+            "seq": self.seq,
+            "path": self.path,
+        }
+
+
+MAX_SHOWN_CHARS = 100_000
+"""Characters of what a leaf says that an event shows; the journal keeps all of it."""
+LONG_TEXT_EVENTS = ("output_chunk", "tool_call")
+"""Events whose texts may be long."""
+
+
+def truncate_event_data(data: dict[str, Any]) -> dict[str, Any]:
+    """An event's data as watchers see it, with the number of characters that are left out."""
+    room = MAX_SHOWN_CHARS
+    left_out = 0
+
+    def cut(value: Any) -> Any:
+        nonlocal room, left_out
+        match value:
+            case str():
+                prefix = value[:room]
+                room, left_out = room - len(prefix), left_out + len(value) - len(prefix)
+                return prefix
+            case dict():
+                return {key: cut(item) for key, item in value.items()}
+            case list():
+                return [cut(item) for item in value]
+        return value
+
+    truncated = cut(data)
+    return {**truncated, "cut_characters": left_out} if left_out else data
+
+
+class EventSink(Protocol):
+    """Anything with an `emit`, sync or async; a plain callable is taken too."""
+
+    def emit(self, event: WorkflowEvent) -> Any:
+        """Take one event; what it returns is awaited if it can be."""
+
+
+Sink = EventSink | Callable[[WorkflowEvent], Any]
+
+
+def validate_sink(sink: Sink) -> Sink:
+    """A sink as it may be given; ValueError for what cannot be told anything."""
+    if not callable(sink) and not callable(getattr(sink, "emit", None)):
+        raise ValueError(f"event_sink is a function of an event, or has an emit, not {describe_value(sink)}")
+    return sink
+
+
+def deliver_event(sink: Sink, event: WorkflowEvent) -> Any:
+    """Hand an event to a sink; what comes back may have to be awaited. A failing sink is logged."""
+    try:
+        answer = sink(event) if callable(sink) and not hasattr(sink, "emit") else sink.emit(event)
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException:
+        log.exception("event sink failed on %s", event.event_type)
+        return None
+    return answer if inspect.isawaitable(answer) else None

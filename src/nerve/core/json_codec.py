@@ -1,0 +1,235 @@
+"""Values as the journal keeps them: JSON text, read back the same way every time."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from hashlib import sha256
+from typing import Any
+
+from nerve.core.json_diagnostics import (
+    CONTAINER_TYPES,
+    describe_oversized,
+    explain_unserializable,
+    has_colliding_keys,
+    replace_surrogates,
+)
+from nerve.core.json_diagnostics import MAX_JSON_DEPTH as MAX_JSON_DEPTH
+from nerve.errors import NotJson
+
+MAX_SCANNED_CHARS = 1_000_000
+"""Characters of a text that is looked into for an object."""
+FENCED_BLOCK = re.compile(r"```(?:json)?[ \t]*\n((?:(?!```).)*)```", re.DOTALL)
+"""A fenced block that is alone."""
+
+
+def _make_encoder(sort_keys: bool) -> Callable[[Any, int], Iterable[str]]:
+    """JSONEncoder makes its C encoder anew for every value, which costs more than most values."""
+    plain = json.JSONEncoder(
+        ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":"), sort_keys=sort_keys
+    )
+    make = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:
+        return lambda value, _: plain.encode(value)
+    chunks: Callable[[Any, int], Iterable[str]] = make(
+        None, plain.default, json.encoder.encode_basestring, None, ":", ",", sort_keys, False, False
+    )
+    return chunks
+
+
+_encode_plain, _encode_sorted = _make_encoder(sort_keys=False), _make_encoder(sort_keys=True)
+_raw_decode = json.JSONDecoder().raw_decode
+_JSON_WORDS: dict[type, dict[Any, str]] = {bool: {True: "true", False: "false"}, type(None): {None: "null"}}
+_EXACT_TYPES = frozenset({str, int, bool, type(None)})
+MAX_EXACT_INT = 2**53
+"""Up to here every reader takes a whole number for the same one."""
+MAX_EVENT_DEPTH = MAX_JSON_DEPTH + 8
+"""How deep something that is told of a value may be."""
+PREVIEW_CHARS = 80
+"""Characters of a value that a list shows."""
+MAX_VALUE_BYTES = 63 * 1024 * 1024
+"""Bytes of JSON that a value may have: so much, with what is told around it, every store takes."""
+
+
+def preview_value(value: Any) -> str:
+    """The beginning of a value on one line, by which a person knows it again; "" for nothing.
+
+    No more of a large value is written than that.
+    """
+    text = value if isinstance(value, str) else ""
+    if value is not None and not isinstance(value, str):
+        for chunk in json.JSONEncoder(ensure_ascii=False, default=str).iterencode(value):
+            text += chunk
+            if len(text) > 2 * PREVIEW_CHARS:
+                break
+    return " ".join(text[: 2 * PREVIEW_CHARS].split())[:PREVIEW_CHARS].rstrip()
+
+
+def encode_json(
+    value: Any,
+    canonical: bool = False,
+    max_depth: int | None = MAX_JSON_DEPTH,
+    max_bytes: int = MAX_VALUE_BYTES,
+) -> str:
+    """JSON text of a value, nested at most `deep`; with `canonical`, the keys of objects are sorted.
+
+    A value that would not be read back as it is raises NotJson. With `deep=None`, for what is only shown,
+    it is written as well as it can be.
+    """
+    kind = type(value)
+    if kind is int and -MAX_EXACT_INT <= value <= MAX_EXACT_INT:
+        return str(value)
+    if kind in _JSON_WORDS:
+        return _JSON_WORDS[kind][value]
+    try:
+        text = "".join((_encode_sorted if canonical else _encode_plain)(value, 0))
+    except (TypeError, ValueError, RecursionError):
+        text = _encode_with_text_keys(value, max_depth)
+    if max_depth is None:
+        return replace_surrogates(text)
+    objects = text.count("{")
+    if objects + text.count("[") > max_depth and is_too_deep(value, max_depth):
+        raise NotJson(f"a value nested more than {max_depth} deep cannot be written as JSON; make it flatter")
+    if objects and not canonical and has_colliding_keys(value):
+        raise NotJson(explain_unserializable(value, "two keys of an object become one"))
+    size = len(text) if text.isascii() else _utf8_size(text, value)
+    if size > max_bytes:
+        raise NotJson(describe_oversized(value, size, max_bytes))
+    return text
+
+
+def replace_invalid_text(value: Any) -> Any:
+    """A value from outside with marks in the place of half characters."""
+    return decode_json(encode_json(value, max_depth=None))
+
+
+def is_too_deep(value: Any, max_depth: int = MAX_JSON_DEPTH) -> bool:
+    """Whether a value is nested deeper than can be told of it."""
+    level = [value] if isinstance(value, CONTAINER_TYPES) else []
+    for _ in range(max_depth):
+        if not level:
+            return False
+        level = [
+            part
+            for container in level
+            for part in (container.values() if isinstance(container, dict) else container)
+            if isinstance(part, CONTAINER_TYPES)
+        ]
+    return bool(level)
+
+
+def parse_strict_json(text: str | bytes, max_depth: int = MAX_JSON_DEPTH) -> Any:
+    """The value of a JSON text that somebody gave; ValueError says why it is none that can be kept."""
+    try:
+        value = json.loads(
+            text,
+            object_pairs_hook=_reject_duplicate_keys,
+            parse_constant=_reject_constant,
+            parse_float=_parse_finite_float,
+            parse_int=_parse_exact_int,
+        )
+    except RecursionError:
+        value = None
+    else:
+        if not is_too_deep(value, max_depth):
+            return value
+    raise ValueError(f"it is nested more than {max_depth} deep")
+
+
+def find_json_object(text: str) -> dict[str, Any]:
+    """The object of a text that is JSON, alone or as one fenced block; empty for every other text."""
+    if len(text) > MAX_SCANNED_CHARS:
+        return {}
+    text = text.strip()
+    if fenced := FENCED_BLOCK.fullmatch(text):
+        text = fenced[1].strip()
+    if not text.startswith("{"):
+        return {}
+    try:
+        value = parse_strict_json(text)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
+        raise ValueError("a key is given twice")
+    return mapping
+
+
+def _reject_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a number in JSON")
+
+
+def _parse_finite_float(text: str) -> float:
+    if (value := float(text)) - value != 0:
+        raise ValueError(f"{text if len(text) <= 20 else text[:20] + '…'} is too large for a number")
+    return value
+
+
+def _parse_exact_int(text: str) -> int:
+    _parse_finite_float(text)
+    if find_unsafe_integer(value := int(text)) is not None:
+        raise ValueError(unsafe_integer_message(value))
+    return value
+
+
+def find_unsafe_integer(value: Any) -> int | None:
+    """A whole number somewhere in a value that not every reader takes for the same one."""
+    parts, visited = [value], set[int]()
+    while parts:
+        part = parts.pop()
+        if isinstance(part, int) and abs(part) > MAX_EXACT_INT:
+            return part
+        if isinstance(part, CONTAINER_TYPES) and id(part) not in visited:
+            visited.add(id(part))
+            parts += part.values() if isinstance(part, dict) else part
+    return None
+
+
+def unsafe_integer_message(value: int) -> str:
+    """Why a whole number is refused."""
+    number = str(value) if abs(value) < 10**40 else "a whole number"
+    return f"the number {number} is beyond ±2^53, where not every reader is exact; write it as text"
+
+
+def check_safe_integers(value: Any) -> None:
+    """Raise NotJson for a value from outside with a whole number that not every reader takes for the same."""
+    if (number := find_unsafe_integer(value)) is not None:
+        raise NotJson(unsafe_integer_message(number))
+
+
+def is_scalar_json(value: Any) -> bool:
+    """Whether decoding its text would give nothing but the value again."""
+    return type(value) in _EXACT_TYPES
+
+
+def decode_json(text: str) -> Any:
+    """The value of a text that `encode` made."""
+    return _raw_decode(text)[0]
+
+
+def short_sha256(text: str) -> str:
+    """A short hash of a canonical text, for comparing inputs."""
+    return sha256(text.encode()).hexdigest()[:32]
+
+
+def _encode_with_text_keys(value: Any, max_depth: int | None) -> str:
+    """Keys of several types can be sorted only as the text they become."""
+    try:
+        text = "".join(_encode_sorted(json.loads("".join(_encode_plain(value, 0))), 0))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise NotJson(explain_unserializable(value, error)) from None
+    if max_depth is not None and has_colliding_keys(value):
+        raise NotJson(explain_unserializable(value, "two keys of an object become one"))
+    return text
+
+
+def _utf8_size(text: str, value: Any) -> int:
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError as error:
+        raise NotJson(explain_unserializable(value, error)) from None

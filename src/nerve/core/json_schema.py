@@ -1,0 +1,189 @@
+"""JSON Schemas: whether a value fits one, and whether it is one."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache, lru_cache
+from typing import Any
+
+from nerve.core.json_codec import parse_strict_json
+
+NAME_KEYED_KEYWORDS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+"""Parts of a schema whose keys are names that the author chose."""
+VALUE_KEYWORDS = ("const", "enum", "default", "examples")
+"""Parts of a schema that are values."""
+UNICODE_ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
+"""A character as JSON and JavaScript write it, and RE2 does not."""
+
+FENCE = "```"
+MAX_SCHEMA_MESSAGE_CHARS = 300
+"""Characters of a message that are told."""
+
+
+def find_validation_error(value: Any, schema: Mapping[str, Any]) -> str:
+    """What is wrong with a value, or nothing. Nothing is fetched: a schema is complete in itself."""
+    from referencing import Registry
+    from referencing.exceptions import Unresolvable
+
+    validator = validator_class()(dict(schema), registry=Registry())
+    try:
+        errors = sorted(validator.iter_errors(value), key=lambda error: list(map(str, error.path)))
+    except PatternError as error:
+        return str(error)[:MAX_SCHEMA_MESSAGE_CHARS]
+    except Unresolvable as error:
+        return f"the schema refers to something that is not in it: {error}"[:MAX_SCHEMA_MESSAGE_CHARS]
+    if not errors:
+        return ""
+    first = errors[0]
+    location = "".join(f"[{step!r}]" for step in first.path)
+    return f"{first.message[:MAX_SCHEMA_MESSAGE_CHARS]}{' at ' + location if location else ''}"
+
+
+class PatternError(ValueError):
+    """A regular expression that cannot be matched in linear time."""
+
+
+@lru_cache(maxsize=256)
+def compile_pattern(pattern: str) -> Any:
+    """Compile a regular expression of a schema; its time grows only with the length of the text.
+
+    RE2 has no look-around and no back-references, which is why it never takes long.
+    """
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(UNICODE_ESCAPE.sub(r"\\x{\1}", pattern), options)
+    except re2.error as error:
+        reason = error.args[0]
+        reason = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
+        raise PatternError(
+            f"pattern {pattern!r} cannot be used: {reason}. Write it without look-around and back-references"
+        ) from None
+
+
+def match_pattern(pattern: str, text: str) -> bool:
+    return compile_pattern(pattern).search(text) is not None
+
+
+def as_hashable(value: Any) -> Any:
+    """Something with a hash, equal where JSON Schema calls two values equal: 1 is 1.0, and is not true."""
+    if isinstance(value, Mapping):
+        return dict, frozenset((key, as_hashable(item)) for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return list, tuple(map(as_hashable, value))
+    return isinstance(value, bool), value
+
+
+@cache
+def validator_class() -> Any:
+    """The validator of JSON Schema 2020-12 whose regular expressions and comparisons take linear time."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import ValidationError
+    from jsonschema.validators import extend
+
+    def check_pattern(validator: Any, pattern: str, value: Any, schema: Any) -> Iterator[Any]:
+        if validator.is_type(value, "string") and not match_pattern(pattern, value):
+            excerpt = value if len(value) <= 100 else f"{value[:100]}…"
+            yield ValidationError(f"{excerpt!r} does not match {pattern!r}")
+
+    def check_pattern_properties(validator: Any, patterns: Any, value: Any, schema: Any) -> Iterator[Any]:
+        if validator.is_type(value, "object"):
+            for pattern, inner in patterns.items():
+                for key, item in value.items():
+                    if match_pattern(pattern, key):
+                        yield from validator.descend(item, inner, path=key, schema_path=pattern)
+
+    def check_additional(validator: Any, inner: Any, value: Any, schema: Any) -> Iterator[Any]:
+        if not validator.is_type(value, "object"):
+            return
+        patterns = schema.get("patternProperties", {})
+        extra = [key for key in value if key not in schema.get("properties", {})]
+        extra = [key for key in extra if not any(match_pattern(pattern, key) for pattern in patterns)]
+        if inner is False and extra:
+            names = ", ".join(map(repr, extra))
+            yield ValidationError(f"Additional properties are not allowed ({names} unexpected)")
+        elif inner is not False:
+            for key in extra:
+                yield from validator.descend(value[key], inner, path=key)
+
+    def check_unique(validator: Any, must_be_unique: Any, value: Any, schema: Any) -> Iterator[Any]:
+        if (
+            must_be_unique
+            and validator.is_type(value, "array")
+            and len(set(map(as_hashable, value))) < len(value)
+        ):
+            yield ValidationError(f"{value!r} has non-unique elements")
+
+    return extend(  # type: ignore[no-untyped-call]
+        Draft202012Validator,
+        {
+            "pattern": check_pattern,
+            "patternProperties": check_pattern_properties,
+            "additionalProperties": check_additional,
+            "uniqueItems": check_unique,
+        },
+    )
+
+
+def find_patterns(schema: Any) -> Iterator[str]:
+    """The regular expressions of a schema."""
+    if isinstance(schema, list | tuple):
+        for part in schema:
+            yield from find_patterns(part)
+    elif isinstance(schema, Mapping):
+        for name, part in schema.items():
+            if name == "pattern" and isinstance(part, str):
+                yield part
+            elif name == "patternProperties" and isinstance(part, Mapping):
+                yield from part
+            if name not in VALUE_KEYWORDS:
+                is_name_keyed = name in NAME_KEYED_KEYWORDS and isinstance(part, Mapping)
+                yield from find_patterns(list(part.values()) if is_name_keyed else part)
+
+
+def find_schema_error(schema: Mapping[str, Any]) -> str:
+    """Why something is not a JSON Schema that can be used, or nothing."""
+    from jsonschema import Draft202012Validator, FormatChecker
+    from jsonschema.exceptions import SchemaError
+
+    try:
+        Draft202012Validator.check_schema(dict(schema), FormatChecker(()))
+        for pattern in find_patterns(schema):
+            compile_pattern(pattern)
+    except SchemaError as error:
+        return error.message[:MAX_SCHEMA_MESSAGE_CHARS]
+    except PatternError as error:
+        return str(error)[:MAX_SCHEMA_MESSAGE_CHARS]
+    if "patternProperties" in (text := str(schema)) and "unevaluatedProperties" in text:
+        return "unevaluatedProperties cannot be used with patternProperties; use additionalProperties"
+    return ""
+
+
+def find_fenced_blocks(text: str) -> list[str]:
+    """The fenced blocks of a text that are marked as JSON or not marked, in linear time."""
+    blocks, lines, first = [], text.split("\n"), 0
+    for number, line in enumerate(lines, 1):
+        if not first:
+            first = number if line.rstrip().endswith((FENCE, f"{FENCE}json")) else 0
+        elif line.startswith(FENCE):
+            blocks.append("\n".join(lines[first : number - 1]))
+            first = 0
+    return blocks
+
+
+def parse_json_answer(text: str) -> tuple[Any, str]:
+    """The JSON in an answer, alone or in a fenced block, and what is wrong if there is none."""
+    candidates = [text.strip(), *(block.strip() for block in reversed(find_fenced_blocks(text)))]
+    problem = "the answer is not JSON"
+    for candidate in candidates:
+        try:
+            return parse_strict_json(candidate), ""
+        except json.JSONDecodeError:
+            continue
+        except ValueError as error:
+            problem = f"the answer cannot be kept: {error}"
+    return None, problem

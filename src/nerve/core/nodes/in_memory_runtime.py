@@ -1,0 +1,255 @@
+"""The runtime of a context without a run: children are executed in memory and nothing is recorded."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Mapping
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from functools import cached_property
+from random import random
+from typing import TYPE_CHECKING, Any
+
+from nerve.core.agent_threads import AgentThreads
+from nerve.core.events import Sink, WorkflowEvent, deliver_event, log
+from nerve.core.gates import gate_id, gate_waiting_data
+from nerve.core.nodes.attempt import (
+    AttemptTimer,
+    InterruptedSteps,
+    pause_timers,
+    reset_idle_timers,
+    run_attempt,
+    timers_around,
+    with_unknown_outcome,
+)
+from nerve.core.nodes.base import node_role
+from nerve.core.policy import NO_RETRY, Retry
+from nerve.core.result import Result, deep_copy_json
+from nerve.core.runtime import GateWait, NodeCall, SignalWait, SteeringQueue, TimerWait, Wait
+
+if TYPE_CHECKING:
+    from nerve.core.nodes.context import ExecutionContext
+
+
+RuntimeHome = tuple[int, asyncio.AbstractEventLoop | None]
+"""The thread that a runtime belongs to, and its event loop."""
+
+
+class InMemoryRuntime:
+    """Executes at once, in the caller's own task; waits end by `receive_input` or by their timeout."""
+
+    is_restarted = False
+    """Whether a leaf had begun in an earlier process."""
+    steering: SteeringQueue | None = None
+    _last_delivery: asyncio.Future[None] | None = None
+
+    def __init__(
+        self, sink: Sink | None, workflow_id: str = "", run_id: str = "", home: RuntimeHome | None = None
+    ) -> None:
+        self._sink, self._workflow_id, self._run_id = sink, workflow_id, run_id
+        self._home = home or current_home()
+        self._timers: dict[str, AttemptTimer] = {}
+        self._interrupted = InterruptedSteps()
+
+    @cached_property
+    def threads(self) -> AgentThreads:
+        return AgentThreads()
+
+    async def record(self, path: str, type: str, data: dict[str, Any]) -> None:
+        """Tell something, and wait until it is on disk where there is one."""
+        self.emit(path, type, data)
+
+    def last_recorded(self, type: str) -> dict[str, Any] | None:
+        """What a leaf told last under that name, in this process or an earlier one."""
+        return None
+
+    def steering_so_far(self) -> list[str]:
+        """What people said to a leaf so far."""
+        return []
+
+    async def ask(self, gate: GateWait) -> Any:
+        """A gate in the middle of a leaf."""
+        return await self._wait_for_gate(gate)
+
+    async def wait_for_budget(self, used: Mapping[str, Any]) -> None:
+        """Without a run there is no budget."""
+
+    def begin_turn(self, used: Mapping[str, Any]) -> bool:
+        return True
+
+    def end_turn(self, used: Mapping[str, Any]) -> None:
+        pass
+
+    def timers_paused(self, path: str) -> AbstractContextManager[None]:
+        return pause_timers(timers_around(self._timers, path))
+
+    async def call(self, call: NodeCall) -> Result:
+        assert call.context is not None
+        context = call.context.child(call.path, call.input)
+        identity = {"node_id": call.node_id}
+        if call.is_graph_step:
+            identity["step_id"] = call.path.rsplit("/", 1)[-1]
+        self._deliver(call.path, "step_started" if call.is_graph_step else "node_started", identity)
+        began = time.perf_counter()
+        result = await self._run_attempts(call, context)
+        self._deliver(call.path, *call_end_event(call, identity, result, time.perf_counter() - began))
+        return result
+
+    async def _run_attempts(self, call: NodeCall, context: ExecutionContext) -> Result:
+        retry = call.policy.retry or NO_RETRY
+        number = 0
+
+        def hear(clock: AttemptTimer) -> None:
+            self._timers[call.path] = clock
+
+        while True:
+            number += 1
+            try:
+                result = await run_attempt(call.node, context, call.policy, hear)
+            except asyncio.CancelledError:
+                self._note_interrupted(call)
+                raise
+            finally:
+                self._timers.pop(call.path, None)
+            if result.settlement == "timeout":
+                self._note_interrupted(call)
+            if not result.success and (cut := self.interrupted_step(call.path)) is not None:
+                return with_unknown_outcome(result, cut)
+            result, more = retry.decide(result, number)
+            if not more:
+                return result
+            pause = retry.backoff_seconds(number, random())
+            self._deliver(
+                call.path, "node_retrying", retry_event_data(call.node_id, number, retry, pause, result)
+            )
+            await asyncio.sleep(pause)
+
+    def _note_interrupted(self, call: NodeCall) -> None:
+        if call.policy.effect == "once" and node_role(call.node) == "leaf":
+            self._interrupted.append(call.path)
+
+    def interrupted_step(self, path: str) -> str | None:
+        return self._interrupted.find_within(path)
+
+    async def wait(self, wait: Wait) -> Any:
+        if isinstance(wait, TimerWait):
+            return await asyncio.sleep(wait.seconds)
+        if isinstance(wait, SignalWait):
+            raise RuntimeError("a signal can only be waited for inside a run")
+        return await self._wait_for_gate(wait)
+
+    async def _wait_for_gate(self, gate: GateWait) -> str:
+        gate_data = {"gate_id": gate_id(self._run_id, gate.path), "node_id": gate.node_id}
+        self._deliver(gate.path, "gate_waiting", gate_waiting_data(gate, str(gate_data["gate_id"]), None))
+        future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        if gate.auto_answer is not None:
+            future.set_result(gate.auto_answer)
+        elif gate.receivers is not None:
+            gate.receivers.append(future)
+        try:
+            answer = await asyncio.wait_for(future, gate.timeout)
+        except TimeoutError:
+            self._deliver(gate.path, "gate_timeout", {**gate_data, "timeout": gate.timeout})
+            raise
+        finally:
+            if gate.receivers is not None and future in gate.receivers:
+                gate.receivers.remove(future)
+        self._deliver(gate.path, "gate_answered", {**gate_data, "answer": answer, "response": answer})
+        return answer
+
+    def emit(self, path: str, type: str, data: dict[str, Any]) -> None:
+        thread, loop = self._home
+        if loop is None or threading.get_ident() == thread:
+            self._emit_snapshot(path, type, data)
+            return
+        try:
+            loop.call_soon_threadsafe(self._emit_snapshot, path, type, snapshot_event_data(data))
+        except RuntimeError:
+            pass  # the loop is closed: nobody is left to tell
+
+    def _emit_snapshot(self, path: str, type: str, data: dict[str, Any]) -> None:
+        self._deliver(path, type, snapshot_event_data(data))
+
+    def _deliver(self, path: str, type: str, data: dict[str, Any]) -> None:
+        """Tell the sink; what happens to children is told to nobody else, not even to a run around this."""
+        reset_idle_timers(self._timers, path)
+        if self._sink is None:
+            return
+        event = WorkflowEvent(self._run_id, self._workflow_id, type, data, path=path)
+        if (answer := deliver_event(self._sink, event)) is not None:
+            self._last_delivery = asyncio.ensure_future(await_in_order(self._last_delivery, answer))
+
+    async def flush_sinks(self) -> None:
+        """Return when an async sink is done with all that it was told."""
+        while self._last_delivery is not None and not self._last_delivery.done():
+            await asyncio.wait([self._last_delivery])
+
+    def now(self, path: str) -> datetime:
+        return datetime.now(UTC)
+
+    def random(self, path: str) -> float:
+        return random()
+
+    def new_id(self, path: str) -> str:
+        return random_uuid()
+
+
+def snapshot_event_data(data: dict[str, Any]) -> dict[str, Any]:
+    """The data of an event as it is now: whoever emits it may go on changing its own."""
+    try:
+        snapshot: dict[str, Any] = deep_copy_json(data)
+        return snapshot
+    except (TypeError, ValueError, RecursionError):
+        return dict(data)  # without a run there may be values that cannot be copied
+
+
+def random_uuid() -> str:
+    from uuid import uuid4  # it takes milliseconds to import, and few need it
+
+    return str(uuid4())
+
+
+def current_home() -> RuntimeHome:
+    try:
+        return threading.get_ident(), asyncio.get_running_loop()
+    except RuntimeError:
+        return threading.get_ident(), None
+
+
+async def await_in_order(previous: asyncio.Future[None] | None, answer: Awaitable[Any]) -> None:
+    """Await what an async sink returned, after what it returned before."""
+    if previous is not None:
+        await previous
+    try:
+        await answer
+    except Exception:
+        log.exception("event sink failed")
+
+
+def call_end_event(
+    call: NodeCall, identity: dict[str, str], result: Result, seconds: float
+) -> tuple[str, dict[str, Any]]:
+    """The name and the data of the event that says how a call ended."""
+    data: dict[str, Any] = {**identity, "success": result.success, "duration_ms": round(seconds * 1000, 3)}
+    if not result.success:
+        data |= {"error": result.error, "error_type": result.error_type}
+    if result.settlement == "timeout":
+        data["timeout"] = result.timeout_seconds
+    if call.is_graph_step:
+        return "step_completed" if result.success else "step_failed", data
+    return {"error": "node_error", "timeout": "node_timeout"}.get(result.settlement, "node_completed"), data
+
+
+def retry_event_data(
+    node_id: str, attempt: int, retry: Retry, pause: float, result: Result
+) -> dict[str, Any]:
+    return {
+        "node_id": node_id,
+        "attempt": attempt,
+        "attempts": retry.attempts,
+        "delay": pause,
+        "error": result.error,
+        "error_type": result.error_type,
+    }

@@ -1,0 +1,202 @@
+"""Writer: all runs that wait for the disk share one commit."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Protocol
+
+from nerve.engine.task_tracking import detached_context
+from nerve.errors import NerveError, StoreBusy, StoreFailed
+from nerve.store.port import Append, Store
+
+log = logging.getLogger("nerve")
+
+LAZY_FLUSH_DELAY_S = 0.02
+"""Seconds that a record nobody waits for may stay in memory."""
+
+MAX_INLINE_SYNC_S = 0.001
+"""A disk that is waited for less than that is written to on the event loop."""
+
+CommitOutcome = NerveError | None
+
+
+class CommitSource(Protocol):
+    """One journal that has something to write."""
+
+    def drain(self) -> Append | None:
+        """What is to be written now."""
+
+    def on_commit(self, error: CommitOutcome) -> None:
+        """What became of the last thing taken."""
+
+
+class GroupCommitter:
+    """Collects what all authors want to write in one turn of the loop, and commits it as a group.
+
+    On a quick disk the commit is made inline. On a slower one a thread makes it, and what comes
+    meanwhile is the next group.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._context = detached_context()
+        self._dirty_sources: dict[CommitSource, None] = {}
+        self._is_flush_scheduled = False
+        self._lazy_timer: asyncio.TimerHandle | None = None
+        self._thread_jobs: SimpleQueue[Callable[[], None] | None] | None = None
+        self._is_committing = False
+        self._commit_started_at: float | None = None
+        self._sync_wait_s = 0.0
+        self._idle_event: asyncio.Event | None = None
+
+    @property
+    def disk_wait_s(self) -> float:
+        """Seconds for which the disk has not taken what is being written."""
+        return 0.0 if self._commit_started_at is None else time.monotonic() - self._commit_started_at
+
+    @property
+    def queued_count(self) -> int:
+        """How many journals have something that is not written yet."""
+        return len(self._dirty_sources)
+
+    def flush_soon(self, source: CommitSource) -> None:
+        """Write at the end of this turn of the loop."""
+        self._dirty_sources[source] = None
+        if not self._is_flush_scheduled and not self._is_committing:
+            self._is_flush_scheduled = True
+            asyncio.get_running_loop().call_soon(self._flush, context=self._context)
+
+    def flush_now(self, source: CommitSource) -> None:
+        """Write before this returns, if the disk is quick and nobody else has anything to write."""
+        if self._is_committing or self._is_flush_scheduled or self._sync_wait_s >= MAX_INLINE_SYNC_S:
+            self.flush_soon(source)
+        else:
+            self._dirty_sources[source] = None
+            self._flush()
+
+    def flush_lazily(self, source: CommitSource) -> None:
+        """Write with the next group, or soon; nobody waits for it."""
+        self._dirty_sources[source] = None
+        if self._lazy_timer is None:
+            self._lazy_timer = asyncio.get_running_loop().call_later(
+                LAZY_FLUSH_DELAY_S, self._on_lazy_timer, context=self._context
+            )
+
+    async def wait_drained(self) -> None:
+        """Return when nothing is left to write."""
+        while self._dirty_sources or self._is_committing:
+            if self._dirty_sources and not self._is_committing and not self._is_flush_scheduled:
+                self.flush_soon(next(iter(self._dirty_sources)))
+            if self._idle_event is None:
+                self._idle_event = asyncio.Event()
+            await self._idle_event.wait()
+
+    def close(self) -> None:
+        if self._lazy_timer is not None:
+            self._lazy_timer.cancel()
+            self._lazy_timer = None
+        if self._thread_jobs is not None:
+            self._thread_jobs.put(None)
+
+    def _on_lazy_timer(self) -> None:
+        self._lazy_timer = None
+        if self._dirty_sources and not self._is_flush_scheduled and not self._is_committing:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._is_flush_scheduled = False
+        sources, batch = self._collect()
+        if not batch:
+            self._notify_idle()
+            return
+        self._is_committing = True
+        if not self._store.durable or self._sync_wait_s < MAX_INLINE_SYNC_S:
+            try:
+                self._on_committed(sources, self._commit(batch, 0.0))
+                return
+            except StoreBusy:
+                pass
+        self._commit_in_thread(sources, batch)
+
+    def _collect(self) -> tuple[list[CommitSource], list[Append]]:
+        sources: list[CommitSource] = []
+        batch: list[Append] = []
+        dirty, self._dirty_sources = self._dirty_sources, {}
+        for source in dirty:
+            try:
+                append = source.drain()
+            except Exception as error:
+                log.exception("what is to be written could not be put together")
+                notify_source(source, StoreFailed(f"{type(error).__name__}: {error}"))
+                continue
+            if append is not None:
+                sources.append(source)
+                batch.append(append)
+        return sources, batch
+
+    def _commit(self, batch: list[Append], timeout: float) -> list[CommitOutcome]:
+        started_at, cpu_started_at = time.perf_counter(), time.thread_time()
+        try:
+            outcomes: list[CommitOutcome] = list(self._store.append(batch, timeout))
+        except StoreBusy as error:
+            if timeout == 0.0:
+                raise
+            outcomes = [error] * len(batch)
+        except NerveError as error:
+            outcomes = [error] * len(batch)
+        except Exception as error:
+            outcomes = [StoreFailed(f"{type(error).__name__}: {error}")] * len(batch)
+        # What is work and not waiting takes as long in a thread, where it fights for the interpreter lock.
+        waited_s = max(0.0, time.perf_counter() - started_at - (time.thread_time() - cpu_started_at))
+        self._sync_wait_s += (waited_s - self._sync_wait_s) * 0.1
+        return outcomes
+
+    def _commit_in_thread(self, sources: list[CommitSource], batch: list[Append]) -> None:
+        if self._thread_jobs is None:
+            self._thread_jobs = SimpleQueue()
+            threading.Thread(
+                target=run_jobs, args=(self._thread_jobs,), name="nerve-writer", daemon=True
+            ).start()
+        loop = asyncio.get_running_loop()
+        self._commit_started_at = time.monotonic()
+
+        def job() -> None:
+            outcomes = self._commit(batch, 30.0)
+            try:
+                loop.call_soon_threadsafe(self._on_committed, sources, outcomes)
+            except RuntimeError:
+                pass  # the loop has ended meanwhile, and whoever waited with it
+
+        self._thread_jobs.put(job)
+
+    def _on_committed(self, sources: list[CommitSource], outcomes: list[CommitOutcome]) -> None:
+        self._is_committing, self._commit_started_at = False, None
+        for source, outcome in zip(sources, outcomes, strict=True):
+            notify_source(source, outcome)
+        if self._dirty_sources and not self._is_flush_scheduled:
+            self._is_flush_scheduled = True
+            asyncio.get_running_loop().call_soon(self._flush, context=self._context)
+        self._notify_idle()
+
+    def _notify_idle(self) -> None:
+        if self._idle_event is not None and not self._dirty_sources and not self._is_committing:
+            self._idle_event.set()
+            self._idle_event = None
+
+
+def notify_source(source: CommitSource, outcome: CommitOutcome) -> None:
+    """What one author does with the news keeps the others from none of theirs."""
+    try:
+        source.on_commit(outcome)
+    except Exception:
+        log.exception("what was written could not be taken in")
+
+
+def run_jobs(jobs: SimpleQueue[Callable[[], None] | None]) -> None:
+    while (job := jobs.get()) is not None:
+        job()

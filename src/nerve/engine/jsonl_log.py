@@ -1,0 +1,308 @@
+"""The JSONL log: a run as lines of JSON in a file, one reading of its journal."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC
+from fcntl import LOCK_EX, flock
+from pathlib import Path
+from typing import Any
+
+from nerve.core.events import WorkflowEvent, log
+from nerve.core.json_codec import encode_json
+from nerve.core.safe_path import resolve_inside
+from nerve.core.step_names import event_step_name, is_internal_path, step_path
+
+_START_EVENTS = frozenset({"node_started", "step_started"})
+_END_EVENTS = frozenset(
+    {"node_completed", "node_error", "node_timeout", "node_cancelled", "step_completed", "step_failed"}
+)
+_LINE_BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
+"""Characters that JSON leaves alone and some readers take for the end of a line."""
+
+TAIL_BYTES = 65536
+"""Bytes at the end of a log in which its last line is looked for."""
+
+LogLine = dict[str, Any]
+
+
+def log_file_path(folder: str | os.PathLike[str], run_id: str) -> Path:
+    """The log of a run in a folder; an id that is not a plain name is refused."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", run_id):
+        raise ValueError(
+            f"run id {run_id!r} cannot name a log file; use at most 128 letters, digits, '.', '_' and '-'"
+        )
+    return Path(folder, f"{run_id}.jsonl")
+
+
+def is_log_truncated(path: Path) -> bool:
+    """Whether there is a log of a run that does not say how the run ended."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - TAIL_BYTES))
+            last = file.read().rstrip(b"\n").rpartition(b"\n")[2]
+    except OSError:
+        return False
+    return not last.startswith((b'{"type":"workflow_complete"', b'{"type":"workflow_error"'))
+
+
+class JsonlLog:
+    """A sink that writes the workflow, its leaf steps, and what agents say and call.
+
+    The file always holds a beginning of the log, without a gap. Trouble with it is logged once and never
+    harms the run; then, and after a restart, `catch_up` with the run's events writes what is missing. With a
+    `project`, nothing is written outside of it.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        workflow_name: str | None = None,
+        root: str = "",
+        project: Path | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self.is_behind = False
+        """Whether something could not be written and is still missing."""
+        self._formatter = LogFormatter(workflow_name, root)
+        self._file = LogFile(self.path, project)
+        self._lock = threading.Lock()
+        self._is_started = self._has_warned = False
+        self._restored_until_seq = 0
+
+    @property
+    def last_seq(self) -> int:
+        """The number of the last event in the file, as far as it has been looked at."""
+        return self._file.last_seq
+
+    def emit(self, event: WorkflowEvent) -> None:
+        with self._lock:
+            if not self._is_started and event.event_type != "workflow_started":
+                self._run_safely(self._file.append, [], self._formatter.restore_line)
+                self._restored_until_seq = self._file.last_seq
+            self._is_started = True
+            if 0 < event.seq <= self._restored_until_seq:
+                return
+            line = self._run_safely(self._formatter.format_event, event)
+            if line is not None and not self.is_behind:
+                self._write([line])
+
+    def catch_up(self, events: Iterable[WorkflowEvent]) -> None:
+        """Write what the file lacks of these events, which are all of the run so far."""
+        with self._lock:
+            lines = [
+                line
+                for event in events
+                if (line := self._run_safely(self._formatter.format_event, event)) is not None
+            ]
+            self._is_started, self.is_behind, self._restored_until_seq = True, False, 0
+            self._file.reset()
+            self._write(lines)
+
+    def _write(self, lines: list[LogLine]) -> None:
+        self._run_safely(self._file.append, lines)
+
+    def _run_safely(self, action: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return action(*arguments)
+        except Exception as error:
+            self.is_behind = True
+            if not self._has_warned:
+                log.warning("the log %s cannot be written, the run goes on without it: %s", self.path, error)
+                self._has_warned = True
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedStep:
+    name: str
+    index: int | None
+
+
+class LogFormatter:
+    """Events made into lines; knows which steps have started."""
+
+    def __init__(self, workflow_name: str | None, root: str) -> None:
+        self._workflow_name, self._root = workflow_name, root
+        self._steps: dict[str, LoggedStep] = {}
+        self._restored_steps: dict[str, LoggedStep] = {}
+        self._next_index = 0
+
+    def format_event(self, event: WorkflowEvent) -> LogLine | None:
+        fields = self._event_fields(event)
+        if fields is None:
+            return None
+        at = event.timestamp.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        present_fields = {name: value for name, value in fields.items() if value is not None}
+        return {
+            "type": present_fields.pop("type"),
+            "workflow_id": event.run_id,
+            **present_fields,
+            "ts": at,
+            "seq": event.seq,
+        }
+
+    def restore_line(self, line: LogLine) -> None:
+        """Take in a line that is in the file already."""
+        step, index = str(line.get("step")), line.get("step_index")
+        if line.get("type") == "step_start":
+            self._restored_steps[step] = LoggedStep(step, index if isinstance(index, int) else None)
+        elif line.get("type") in ("step_complete", "step_error"):
+            self._restored_steps.pop(step, None)
+        if isinstance(index, int):
+            self._next_index = max(self._next_index, index + 1)
+
+    def _event_fields(self, event: WorkflowEvent) -> LogLine | None:
+        kind, data = event.event_type, event.data
+        if kind in _START_EVENTS:
+            return self._start_fields(event)
+        if kind in _END_EVENTS:
+            return self._end_fields(event)
+        if kind == "output_chunk" and data.get("stream") == "assistant":
+            return {"type": "assistant", **self._step_fields(event), "content": data.get("text")}
+        if kind == "tool_call":
+            called = {"tool_name": data.get("name"), "tool_input": data.get("input")}
+            return {"type": "tool", **self._step_fields(event), **called}
+        return self._workflow_fields(event)
+
+    def _workflow_fields(self, event: WorkflowEvent) -> LogLine | None:
+        data = event.data
+        match event.event_type:
+            case "workflow_started":
+                self._steps.clear()
+                self._restored_steps.clear()
+                self._next_index = 0
+                name = self._workflow_name or event.workflow_id
+                return {
+                    "type": "workflow_start",
+                    "workflow_name": name,
+                    "content": log_input_text(data.get("input")),
+                }
+            case "workflow_completed":
+                return {"type": "workflow_complete"}
+            case "workflow_failed":
+                return {"type": "workflow_error", "error": data.get("error") or "failed"}
+            case "workflow_cancelled":
+                return {"type": "workflow_error", "error": data.get("reason") or "cancelled"}
+        return None
+
+    def _start_fields(self, event: WorkflowEvent) -> LogLine | None:
+        if event.data.get("control") or is_internal_path(event.path):
+            return None
+        path, name = step_path(event.path), event_step_name(event)
+        if path not in self._steps:
+            top = path.startswith(f"{self._root}/") and "/" not in path[len(self._root) + 1 :]
+            self._steps[path] = LoggedStep(name, self._next_index if top else None)
+            self._next_index += top
+        return {"type": "step_start", **self._step_fields(event)}
+
+    def _end_fields(self, event: WorkflowEvent) -> LogLine | None:
+        data, step_fields = event.data, self._step_fields(event)
+        if not step_fields:
+            return None  # a control node
+        if data.get("success") and event.event_type in ("node_completed", "step_completed"):
+            return None if is_internal_path(event.path) else {"type": "step_complete", **step_fields}
+        default_error = "cancelled" if event.event_type == "node_cancelled" else "failed"
+        return {"type": "step_error", **step_fields, "error": data.get("error") or default_error}
+
+    def _step_fields(self, event: WorkflowEvent) -> LogLine:
+        step = self._steps.get(step_path(event.path)) or self._restored_steps.get(event_step_name(event))
+        return {"step": step.name, "step_index": step.index} if step else {}
+
+
+class LogFile:
+    """Lines appended to a file that other threads and processes may write too."""
+
+    def __init__(self, path: Path, project: Path | None = None) -> None:
+        self._path, self._project = path, project
+        self._size = 0
+        self.last_seq = 0
+
+    def reset(self) -> None:
+        """Look at the whole file again before the next line."""
+        self._size = self.last_seq = 0
+
+    def append(self, lines: list[LogLine], recall: Callable[[LogLine], None] | None = None) -> None:
+        """Add the lines that the file lacks, in one write."""
+        with self._open_locked() as file:
+            self._read_new_lines(file, recall)
+            missing = [line for line in lines if line["seq"] > self.last_seq or not line["seq"]]
+            if not missing:
+                return
+            added = "".join(map(format_log_line, missing)).encode()
+            if os.write(file, added) < len(added):
+                os.ftruncate(file, self._size)
+                raise OSError("the disk is full")
+            self._size += len(added)
+            self.last_seq = max(self.last_seq, missing[-1]["seq"])
+
+    @contextmanager
+    def _open_locked(self) -> Iterator[int]:
+        if self._project is not None:
+            resolve_inside(self._project, self._path.absolute())
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            file = os.open(self._path, flags, 0o600)
+        except FileNotFoundError:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            file = os.open(self._path, flags, 0o600)
+        try:
+            if not stat.S_ISREG(os.fstat(file).st_mode):
+                raise OSError("it is not a plain file")
+            flock(file, LOCK_EX)
+            yield file
+        finally:
+            os.close(file)
+
+    def _read_new_lines(self, file: int, recall: Callable[[LogLine], None] | None) -> None:
+        """Take in what others have written since, and cut what is torn at the end."""
+        size = os.fstat(file).st_size
+        if size < self._size:
+            raise OSError("somebody has cut it")
+        if size == self._size:
+            return
+        with open(os.dup(file), "rb") as reader:
+            reader.seek(self._size)
+            intact_size = self._size
+            for raw in reader:
+                self._size += len(raw)
+                if (line := parse_log_line(raw)) is not None:
+                    intact_size = self._size
+                    self.last_seq = max(self.last_seq, log_line_seq(line))
+                    if recall is not None:
+                        recall(line)
+        if intact_size < size:
+            os.ftruncate(file, intact_size)
+        self._size = intact_size
+
+
+def parse_log_line(raw: bytes) -> LogLine | None:
+    """A line of the file, or None if it is not one that was written as a whole."""
+    try:
+        line = json.loads(raw) if raw.endswith(b"\n") else None
+    except (ValueError, RecursionError):
+        return None
+    return line if isinstance(line, dict) else None
+
+
+def log_line_seq(line: LogLine) -> int:
+    seq = line.get("seq")
+    return seq if isinstance(seq, int) else 0
+
+
+def format_log_line(line: LogLine) -> str:
+    encoded = encode_json(line, max_depth=None)
+    return f"{encoded if encoded.isascii() else encoded.translate(_LINE_BREAKS)}\n"
+
+
+def log_input_text(value: Any) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    return encode_json(value, max_depth=None)

@@ -1,0 +1,541 @@
+"""Waits: the gates, timers and signals of a body, each settled once from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from nerve.core.gates import gate_id, gate_waiting_data
+from nerve.core.json_codec import decode_json, encode_json, short_sha256
+from nerve.core.limits import limit_message
+from nerve.core.runtime import GateWait, SignalWait, TimerWait, Wait
+from nerve.core.workflow.run import WorkflowRun
+from nerve.core.workflow.state import GateInfo, WorkflowState
+from nerve.engine.pausable_timer import PausableTimer, bounds_path, moved_deadline
+from nerve.errors import LimitReached, Suspended
+from nerve.journal.events import active_seconds, wait_timeout_error
+from nerve.journal.replay import (
+    CONTROL_PREFIX,
+    OPENING_EVENTS,
+    ROOT_PATH,
+    STOPPED_KEY,
+    RecordedCall,
+    RecordInvalidated,
+    compared_wait_data,
+    is_below_leaf,
+    is_leaf_start,
+    is_within_step,
+)
+from nerve.store.port import EventRow
+
+if TYPE_CHECKING:
+    from nerve.engine.run_executor import RunExecutor
+
+EVENT_BY_WAIT_KIND = {"gate": "gate_waiting", "timer": "timer_started", "signal": "signal_waiting"}
+
+
+@dataclass(slots=True)
+class OpenWait:
+    """A wait whose outcome is not known yet."""
+
+    wait: Wait
+    future: asyncio.Future[Any]
+    deadline: float | None
+    timer_handle: asyncio.TimerHandle | None = None
+    pausable_timer: PausableTimer | None = None
+    """Its clock, if it is a bound that can stand still."""
+
+
+class OpenWaits:
+    """The open waits of one run, and the clock that bounds it."""
+
+    def __init__(self, executor: RunExecutor, rows: Iterable[EventRow]) -> None:
+        self._executor = executor
+        self._open_waits: dict[str, OpenWait] = {}
+        self._early_outcomes: dict[str, tuple[int, Any]] = {}
+        self._unsettled_rows = UnsettledRows()
+        self._wall_clock_timer: asyncio.TimerHandle | None = None
+        self._active_s = 0.0 if executor.limits.wall_time is None else active_seconds(rows)
+        self._active_since: float | None = None
+
+    async def wait(self, wait: Wait) -> Any:
+        executor = self._executor
+        executor.raise_if_cancelled()
+        request_text = encode_json(comparable_wait(wait), canonical=True, max_depth=None)
+        recorded = executor.lookup_recorded(wait.path, short_sha256(request_text), request_text)
+        open_wait: OpenWait | None = None
+        try:
+            if recorded is not None and recorded.outcome is not None:
+                try:
+                    return await executor.await_recorded(recorded)
+                except RecordInvalidated:
+                    recorded = None
+            await executor.wait_until_live()
+            if recorded is None and not isinstance(wait, TimerWait):
+                executor.invalidate_later_answers()
+            open_wait = self._open_wait(wait, short_sha256(request_text), recorded)
+            return await executor.dispatcher.wait_for(open_wait.future)
+        except asyncio.CancelledError:
+            is_settled = self._is_settled(wait.path, recorded, open_wait)
+            if not executor.detached:
+                self._close_wait(wait.path)
+            if open_wait is not None or recorded is not None:
+                executor.record_abandoned(wait.path, f"{wait_kind(wait)}_cancelled", recorded, is_settled)
+            raise
+
+    def _is_settled(self, path: str, recorded: RecordedCall | None, open_wait: OpenWait | None) -> bool:
+        """Whether a wait that the body gives up was settled before, and the body was only not told yet."""
+        if open_wait is not None:
+            return path not in self._open_waits
+        is_early = self._early_outcomes.pop(path, None) is not None
+        return is_early or (recorded is not None and recorded.outcome is not None)
+
+    async def open_leaf_gate(self, gate: GateWait) -> Any:
+        """A gate that a leaf opens in the middle of what it does; the body knows nothing of it."""
+        executor = self._executor
+        gate.path = executor.unused_path(gate.path)
+        self.record_timer_pauses()
+        open_wait = self._open_wait(gate, "", None)
+        try:
+            return await open_wait.future
+        except asyncio.CancelledError:
+            if gate.path in self._open_waits and not executor.detached:
+                self._close_wait(gate.path)
+                executor.append_event("gate_cancelled", gate.path, {}, executor.settle_key(gate.path))
+            raise
+
+    def cancel_leaf_gates(self, path: str) -> None:
+        """The gates that a leaf had opened are over: it begins again and asks for itself."""
+        executor = self._executor
+        for gate_path, row in find_unsettled_rows(executor.journal_rows()).items():
+            if gate_path.startswith(f"{path}/") and row.type == "gate_waiting":
+                executor.append_event("gate_cancelled", gate_path, {}, executor.settle_key(gate_path))
+                executor.run._gates.pop(gate_path, None)
+
+    def forget_path(self, reset_path: str) -> None:
+        """What is recorded at a place does not count any more, nor what was answered there just now."""
+        for path in [path for path in self._early_outcomes if is_within_step(path, reset_path)]:
+            del self._early_outcomes[path]
+        for path in [path for path in self._executor.run._gates if is_within_step(path, reset_path)]:
+            del self._executor.run._gates[path]
+
+    def last_event_data(self, path: str, type: str) -> dict[str, Any] | None:
+        """The data of the last event of a type at a path, since what is there was started."""
+        last = None
+        for row in self._executor.host.store.events(self._executor.run.run_id):
+            if row.path == path and row.type in (*OPENING_EVENTS, type):
+                last = row if row.type == type else None
+        return None if last is None else decode_json(last.data)
+
+    def steering_since_start(self, path: str) -> list[str]:
+        """What people said to a step since it was started."""
+        messages: list[str] = []
+        for row in self._executor.host.store.events(self._executor.run.run_id):
+            if row.path == path and row.type in OPENING_EVENTS:
+                messages.clear()
+            elif row.path == path and row.type == "steered":
+                messages.append(decode_json(row.data)["text"])
+        return messages
+
+    def _open_wait(self, wait: Wait, request_hash: str, recorded: RecordedCall | None) -> OpenWait:
+        executor, run = self._executor, self._executor.run
+        if recorded is None:
+            new_gate_id = self._unused_gate_id(wait.path) if isinstance(wait, GateWait) else ""
+            data = wait_event_data(wait, new_gate_id, wait_deadline(wait))
+            executor.append_event(
+                EVENT_BY_WAIT_KIND[wait_kind(wait)], wait.path, data | {"hash": request_hash}, urgent=True
+            )
+        else:
+            data = recorded.data
+        open_wait = self._open_waits[wait.path] = OpenWait(
+            wait, executor.dispatcher.create_future(), data.get("deadline")
+        )
+        if wait.path in self._early_outcomes:
+            self._deliver_early_outcome(wait.path, open_wait)
+            return open_wait
+        if isinstance(wait, GateWait):
+            opened_at = recorded.request.row.at if recorded is not None else time.time()
+            run._gates[wait.path] = gate_info(wait.path, data, opened_at)
+            run._gates[wait.path].future = open_wait.future
+        self.update_run_state()
+        if not isinstance(wait, TimerWait):
+            run._notify()
+        executor.journal.mark_row_dirty()
+        if isinstance(wait, SignalWait) and self._settle_by_known_fact(wait):
+            return open_wait
+        if isinstance(wait, GateWait) and wait.auto_answer is not None:
+            self.answer(run._gates[wait.path], wait.auto_answer, "auto")
+        elif open_wait.deadline is not None:
+            self._start_timer(open_wait, is_reopened=recorded is not None)
+        return open_wait
+
+    def _unused_gate_id(self, path: str) -> str:
+        """What a new gate is called: as short as no open one is called already."""
+        run = self._executor.run
+        used_ids = {gate.gate_id for gate in run._gates.values()}
+        lengths = (length for length in range(8, 65, 4) if gate_id(run.run_id, path, length) not in used_ids)
+        return gate_id(run.run_id, path, next(lengths, 64))
+
+    def _start_timer(self, open_wait: OpenWait, is_reopened: bool) -> None:
+        wait = open_wait.wait
+        timer = PausableTimer(self._executor, open_wait, self._on_timeout)
+        if isinstance(wait, TimerWait) and wait.around is not None:
+            open_wait.pausable_timer = timer
+            if is_reopened:
+                open_wait.deadline = moved_deadline(
+                    self.last_event_data(wait.path, "timer_moved"), open_wait.deadline
+                )
+        timer.start()
+
+    def bounding_timers(self, path: str) -> list[PausableTimer]:
+        """The clocks of the bounds that are around a place."""
+        bounding = [open_wait for open_wait in self._open_waits.values() if bounds_path(open_wait.wait, path)]
+        return [open_wait.pausable_timer for open_wait in bounding if open_wait.pausable_timer is not None]
+
+    def record_timer_pauses(self) -> None:
+        """Write which clocks stand before it is written why: then no crash comes between the two."""
+        for open_wait in self._open_waits.values():
+            if open_wait.pausable_timer is not None:
+                open_wait.pausable_timer.record_pause()
+
+    def is_open(self, open_wait: OpenWait) -> bool:
+        return self._open_waits.get(open_wait.wait.path) is open_wait
+
+    def _settle_by_known_fact(self, wait: SignalWait) -> bool:
+        """Whether a fact that is there already settles the wait."""
+        request = comparable_wait(wait)
+        fact_match = self._executor.host.dataspace.match_or_watch(
+            self._executor.run.run_id, wait.path, request
+        )
+        if fact_match is not None:
+            self.settle_by_fact(wait.path, request, fact_match)
+        return fact_match is not None
+
+    def settle_by_fact(
+        self, path: str, request: Mapping[str, Any], fact_match: Mapping[str, Any]
+    ) -> int | None:
+        """A fact settles a wait, if it is still open; the number of the event that says so."""
+        if path not in self._open_waits:
+            return None
+        data, outcome = signal_received_data(request, fact_match)
+        return self.settle(path, "signal_received", data, outcome)
+
+    def request_at(self, path: str) -> dict[str, Any] | None:
+        open_wait = self._open_waits.get(path)
+        return comparable_wait(open_wait.wait) if open_wait is not None else None
+
+    def _deliver_early_outcome(self, path: str, open_wait: OpenWait) -> None:
+        seq, outcome = self._early_outcomes.pop(path)
+        del self._open_waits[path]
+        self._executor.dispatcher.enqueue(seq, open_wait.future, outcome)
+        self._executor.dispatcher.dispatch()
+
+    def answer(self, gate: GateInfo, answer: Any, by: str) -> int:
+        """Settle a gate; the number of the event that says so. RuntimeError if it is over."""
+        seq = self.settle(gate.path, "gate_answered", *gate_answered_data(gate, answer, by))
+        if seq is None:
+            raise gate_closed_error(self._executor.run, gate)
+        self._executor.journal.attach_reply(gate.reply)
+        return seq
+
+    def settle(self, path: str, type: str, data: dict[str, Any], outcome: Any) -> int | None:
+        """Settle a wait that is open, or that the replay has yet to come to; None if it is over already."""
+        executor = self._executor
+        if path not in self._open_waits and not self._is_open_in_journal(path):
+            return None
+        open_wait = self._close_wait(path)
+        executor.journal.mark_row_dirty()
+        seq = executor.append_event(type, path, data, executor.settle_key(path), urgent=True)
+        if open_wait is None:
+            self._early_outcomes[path] = (seq, outcome)
+        elif is_below_leaf(path, executor.call_runner.running_leaves):
+            executor.dispatcher.enqueue_for_leaf(seq, open_wait.future, outcome)
+        else:
+            executor.dispatcher.enqueue(seq, open_wait.future, outcome)
+        return seq
+
+    def _is_open_in_journal(self, path: str) -> bool:
+        """Whether a wait is open that the replay has yet to come to.
+
+        Only what was noted since the last time is read: many answers may come before the replay is over.
+        """
+        self._unsettled_rows.add_rows(self._executor.journal_rows(self._unsettled_rows.seq))
+        row = self._unsettled_rows.rows.get(path)
+        return (
+            row is not None
+            and row.type in EVENT_BY_WAIT_KIND.values()
+            and not is_below_leaf(path, self._unsettled_rows)
+        )
+
+    def _on_timeout(self, wait: Wait) -> None:
+        if wait.path not in self._open_waits:
+            return
+        if isinstance(wait, TimerWait):
+            self.settle(wait.path, "timer_fired", {}, None)
+            return
+        gate = self._executor.run._gates.get(wait.path)
+        data = {**(gate_ids(gate) if gate else {}), "timeout": wait.timeout}
+        kind = wait_kind(wait)
+        self.settle(wait.path, f"{kind}_timeout", data, wait_timeout_error(kind, wait.timeout))
+
+    def _close_wait(self, path: str) -> OpenWait | None:
+        open_wait = self._open_waits.pop(path, None)
+        self._executor.run._gates.pop(path, None)
+        if open_wait is not None and open_wait.timer_handle is not None:
+            open_wait.timer_handle.cancel()
+        if open_wait is not None and isinstance(open_wait.wait, SignalWait):
+            self._executor.host.dataspace.unwatch(self._executor.run.run_id, path)
+        self.update_run_state()
+        return open_wait
+
+    def update_run_state(self) -> None:
+        """Waiting or running, by what is open."""
+        run = self._executor.run
+        if run._state not in (WorkflowState.RUNNING, WorkflowState.WAITING):
+            self.update_wall_clock()
+            return
+        state = (
+            WorkflowState.WAITING
+            if any(map(is_blocking_wait, self._open_waits.values()))
+            else WorkflowState.RUNNING
+        )
+        if state is not run._state:
+            run._state = state
+            self._executor.journal.mark_row_dirty()
+        self.update_wall_clock()
+        run._notify()
+
+    @property
+    def waits_for_person_or_fact(self) -> bool:
+        """Whether the run waits for a person or a fact, and not only for a time."""
+        return any(not isinstance(open_wait.wait, TimerWait) for open_wait in self._open_waits.values())
+
+    @property
+    def next_deadline(self) -> float | None:
+        if not self._open_waits:
+            return None
+        return min(
+            (wait.deadline for wait in self._open_waits.values() if wait.deadline is not None), default=None
+        )
+
+    @property
+    def wake_time(self) -> float | None:
+        """When somebody must look after the run, if it is not in memory: at once, unless it only waits."""
+        delivery = self._executor.dispatcher
+        is_idle = len(self._open_waits) == len(delivery.tasks) == delivery.blocked_count
+        return self.next_deadline if is_idle else time.time()
+
+    @property
+    def is_single_wait(self) -> bool:
+        """Whether all there is of the body is one task, which waits for the outside."""
+        if len(self._open_waits) != 1:
+            return False
+        delivery = self._executor.dispatcher
+        return (
+            len(delivery.tasks) == delivery.blocked_count == 1
+            and is_blocking_wait(next(iter(self._open_waits.values())))
+            and delivery.replay is None
+            and self._executor.pause_barrier is None
+            and not self._executor.is_stopping
+            and not self._executor.call_runner.running_leaves
+            and self._executor.journal.committed_seq == self._executor.journal.seq
+        )
+
+    def cancel_timers(self) -> None:
+        for handle in [
+            self._wall_clock_timer,
+            *(open_wait.timer_handle for open_wait in self._open_waits.values()),
+        ]:
+            if handle is not None:
+                handle.cancel()
+
+    def suspend(self) -> None:
+        for open_wait in self._open_waits.values():
+            if not open_wait.future.done():
+                open_wait.future.set_exception(Suspended())
+
+    # -- how long the run may take, not counting the time it waits -----------------------------
+
+    def update_wall_clock(self) -> None:
+        """Count the time while the run is running, and does not only wait for children that wait."""
+        executor = self._executor
+        if (wall_time := executor.limits.wall_time) is None:
+            return
+        is_running = not executor.detached and executor.run.state is WorkflowState.RUNNING
+        if is_running == (self._active_since is not None):
+            return
+        now = executor.loop.time()
+        if self._active_since is not None:
+            self._active_s += now - self._active_since
+        self._active_since = now if is_running else None
+        if self._wall_clock_timer is not None:
+            self._wall_clock_timer.cancel()
+        if is_running:
+            self._wall_clock_timer = executor.loop.call_later(
+                max(0.0, wall_time - self._active_s), self._on_wall_time_exceeded
+            )
+
+    def _on_wall_time_exceeded(self) -> None:
+        executor = self._executor
+        active_s = self._active_s + (
+            executor.loop.time() - self._active_since if self._active_since is not None else 0.0
+        )
+        problem = limit_message("wall_time", executor.limits, "", active_s, executor.run.workflow.kind)
+        executor.fail_run(LimitReached("wall_time", problem))
+
+
+def wait_kind(wait: Wait) -> str:
+    return "gate" if isinstance(wait, GateWait) else "timer" if isinstance(wait, TimerWait) else "signal"
+
+
+def is_blocking_wait(open_wait: OpenWait) -> bool:
+    """Whether the run is waiting because of it."""
+    return not (isinstance(open_wait.wait, TimerWait) and open_wait.wait.guard)
+
+
+def comparable_wait(wait: Wait) -> dict[str, Any]:
+    """What of a wait must be the same on replay."""
+    return compared_wait_data(wait_event_data(wait, "", None))
+
+
+def signal_received_data(
+    request: Mapping[str, Any], fact_match: Mapping[str, Any]
+) -> tuple[dict[str, Any], Any]:
+    """The data of `signal_received`, and what the body is told: of a signal, its value."""
+    if "patterns" in request:
+        return {"value": dict(fact_match)}, dict(fact_match)
+    value = fact_match["captures"].get("value")
+    fields = fact_match["fact"][-1]
+    key = fields.get("key") if isinstance(fields, dict) else None
+    return {"label": request["label"], "key": key, "value": value}, value
+
+
+def wait_deadline(wait: Wait) -> float | None:
+    seconds = wait.seconds if isinstance(wait, TimerWait) else wait.timeout
+    return None if seconds is None else time.time() + seconds
+
+
+def wait_event_data(wait: Wait, gate_id: str, deadline: float | None) -> dict[str, Any]:
+    """The data of the event that says the wait is open."""
+    if isinstance(wait, GateWait):
+        return gate_waiting_data(wait, gate_id, deadline)
+    if isinstance(wait, TimerWait):
+        guard = {"guard": True} if wait.guard else {}
+        return {"seconds": wait.seconds, "deadline": deadline} | guard
+    if wait.patterns is not None:
+        patterns = {which: list(pattern) for which, pattern in wait.patterns.items()}
+        return {"patterns": patterns, "deadline": deadline}
+    return {"label": wait.label, "key": wait.key, "deadline": deadline}
+
+
+def gate_answered_data(gate: GateInfo, answer: Any, by: str) -> tuple[dict[str, Any], Any]:
+    """The data of `gate_answered`, and the answer as it will be read back."""
+    value = decode_json(encode_json(answer))
+    key = {"key": gate.key} if gate.key is not None else {}
+    return {**gate_ids(gate), "answer": value, "response": value, "by": by, **gate.about, **key}, value
+
+
+def gate_closed_error(run: WorkflowRun, gate: GateInfo) -> RuntimeError:
+    """Why an answer comes too late."""
+    state_text = run.state.value if run.is_complete else f"not asking at {gate.path} any more"
+    return RuntimeError(f"run '{run.run_id}' has no open gate '{gate.gate_id}': it is {state_text}")
+
+
+def gate_ids(gate: GateInfo) -> dict[str, Any]:
+    return {"gate_id": gate.gate_id} | ({"node_id": gate.node_id} if gate.node_id else {})
+
+
+def gate_info(path: str, data: dict[str, Any], at: float) -> GateInfo:
+    """An open gate as its event tells it."""
+    return GateInfo(
+        data["gate_id"],
+        data["prompt"],
+        data.get("choices"),
+        created_at=datetime.fromtimestamp(at, UTC),
+        path=path,
+        node_id=data.get("node_id"),
+        options=data.get("options"),
+        note=data.get("note"),
+        input_preview=data.get("input_preview"),
+        deadline=data.get("deadline"),
+        action=data.get("action"),
+        form=data.get("form"),
+    )
+
+
+def find_open_waits(rows: Iterable[EventRow]) -> dict[str, EventRow]:
+    """The events of the waits that are open after these rows, by their paths.
+
+    What a leaf asks for itself is over when nobody executes it: it begins again, and asks anew.
+    """
+    unsettled = UnsettledRows()
+    unsettled.add_rows(rows)
+    return {
+        path: row
+        for path, row in unsettled.rows.items()
+        if row.type in EVENT_BY_WAIT_KIND.values() and not is_below_leaf(path, unsettled)
+    }
+
+
+def stop_events(rows: Iterable[EventRow]) -> list[tuple[str, str, dict[str, Any]]]:
+    """Type, path and data of the events that end what is open when a run is stopped, the innermost first."""
+    events = []
+    for path, row in find_unsettled_rows(rows).items():
+        kind = row.type.partition("_")[0]
+        opening_data = decode_json(row.data)
+        data = {
+            name: opening_data[name] for name in ("gate_id", "node_id", "step_id") if name in opening_data
+        }
+        events.append((f"{'node' if kind == 'step' else kind}_cancelled", path, data | {STOPPED_KEY: True}))
+    return events[::-1]
+
+
+def has_running_leaf(rows: Iterable[EventRow]) -> bool:
+    """Whether a leaf had begun and not ended after these rows: somebody must take it up again."""
+    return any(
+        row.type in ("node_started", "step_started") and not row.data.startswith(CONTROL_PREFIX)
+        for row in find_unsettled_rows(rows).values()
+    )
+
+
+def find_unsettled_rows(rows: Iterable[EventRow]) -> dict[str, EventRow]:
+    """The events of the calls and waits that are not over after these rows, by their paths."""
+    unsettled = UnsettledRows()
+    unsettled.add_rows(rows)
+    return unsettled.rows
+
+
+class UnsettledRows:
+    """The events of the calls and waits that are not over, by their paths, after the rows taken so far.
+
+    As a container it holds the paths of the leaves at work.
+    """
+
+    def __init__(self) -> None:
+        self.rows: dict[str, EventRow] = {}
+        self.seq = 0
+        """The last row that was taken."""
+
+    def add_rows(self, rows: Iterable[EventRow]) -> None:
+        for row in rows:
+            self.seq = row.seq
+            if row.type in OPENING_EVENTS:
+                self.rows[row.path] = row
+            elif row.settles == ROOT_PATH:
+                self.rows.clear()
+            elif row.type == "path_reset":
+                self.rows = {
+                    path: open_row
+                    for path, open_row in self.rows.items()
+                    if not is_within_step(path, row.path)
+                }
+            elif row.settles:
+                self.rows.pop(row.path, None)
+
+    def __contains__(self, path: object) -> bool:
+        row = self.rows.get(path) if isinstance(path, str) else None
+        return row is not None and is_leaf_start(row) and not row.data.startswith(CONTROL_PREFIX)

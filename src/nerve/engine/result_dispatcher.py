@@ -1,0 +1,294 @@
+"""Delivery: outcomes are handed to a body one at a time and in order, live and on replay alike.
+
+Each is handed over when the body has come to rest after the one before. That is what makes
+`gather`, `as_completed` and `wait(FIRST_COMPLETED)` in a user's function see the same again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from nerve.engine.quiescence import is_task_scheduled, quiescence_monitor_of
+from nerve.journal.events import outcome_from_row
+from nerve.journal.replay import Replay, ReplayEntry
+
+MAX_BUSY_TURNS = 10_000
+"""Turns of the loop after which a body that is not at rest receives the next outcome: it may be spinning."""
+
+UNOBSERVED_IDLE_TURNS = 8
+"""Turns without a woken task after which a body counts as at rest, on a loop that hides its ready queue."""
+
+REPLAY_TIMEOUT_S = 10.0
+"""Seconds a body may take on its own, on replay, before something recorded is asked for again."""
+
+DeliveredOutcome = Any
+QueueEntry = tuple[int, asyncio.Future[Any], DeliveredOutcome, bool]
+
+
+class ResultDispatcher:
+    """The tasks of one body, what they wait for, and what is on its way to them."""
+
+    def __init__(
+        self, replay: Replay | None, on_mismatch: Callable[[ReplayEntry], None], on_live: Callable[[], bool]
+    ) -> None:
+        self.replay = replay
+        self.optional_replay: Replay | None = None
+        self.tasks: set[asyncio.Future[Any]] = set()
+        self.is_sequential = True
+        """The body has never had a second task: whenever it waits in here it is at rest."""
+        self.blocked_count = 0
+        self.committed_seq = 0
+        self.replay_timeout = REPLAY_TIMEOUT_S
+        self.is_released = False
+        self.is_paused = False
+        """The run is paused or held: what is new is kept, and handed over when it goes on."""
+        self._loop = asyncio.get_running_loop()
+        self._on_mismatch, self._on_live = on_mismatch, on_live
+        self._recorded_outcomes: dict[int, tuple[asyncio.Future[Any], DeliveredOutcome]] = {}
+        self._queue: deque[QueueEntry] = deque()
+        self._leaf_queue: list[QueueEntry] = []
+        self._waiting_for_live: list[asyncio.Future[Any]] = []
+        self._quiescence_monitor = quiescence_monitor_of(self._loop)
+        self._is_checking_idle = False
+        self._is_idle = False
+        """What was seen in this turn of the loop; of no use after the next outcome."""
+        self._busy_turns = 0
+        self._unscheduled_turns = 0
+        self._mismatch_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def has_history(self) -> bool:
+        """Whether there is something recorded that the body may ask for."""
+        return self.replay is not None or self.optional_replay is not None
+
+    def track_task(self, task: asyncio.Future[Any]) -> None:
+        self.is_sequential = not self.tasks and self.is_sequential
+        self.tasks.add(task)
+        task.add_done_callback(self._on_task_done)
+
+    def _on_task_done(self, task: asyncio.Future[Any]) -> None:
+        self.tasks.discard(task)
+        if not task.cancelled() and self.is_released:
+            task.exception()  # asking is what keeps asyncio from reporting it
+        self.dispatch()
+
+    def create_future(self) -> asyncio.Future[Any]:
+        """Something the body is about to wait for."""
+        self.blocked_count += 1
+        return self._loop.create_future()
+
+    async def wait_for(self, future: asyncio.Future[Any]) -> Any:
+        try:
+            return await future
+        finally:
+            if future.cancelled():
+                self.blocked_count -= 1
+
+    async def wait_in_turn(self, future: asyncio.Future[Any], is_gone: Callable[[], bool]) -> Any:
+        """What is handed over in its turn, also to a body that cancels while it waits, unless it `is_gone`.
+
+        The first time, the body had to wait as long for a leaf that took its time to end.
+        """
+        while True:
+            try:
+                return await asyncio.shield(future)
+            except asyncio.CancelledError:
+                if is_gone():
+                    if not future.done():
+                        self.blocked_count -= 1
+                        future.cancel()
+                    raise
+
+    async def wait_forever(self) -> None:
+        """What the body gives up by itself, or is made to: it ends by nothing else."""
+        future = self.create_future()
+        self.dispatch()
+        await self.wait_for(future)
+
+    def recorded_outcome(self, record: ReplayEntry) -> asyncio.Future[Any]:
+        """The outcome of something in the journal, when its turn comes."""
+        future, outcome = self.create_future(), outcome_from_row(record.row)
+        if self.replay is None or (record.is_optional and self.optional_replay is not None):
+            self._queue.append((0, future, outcome, False))
+        else:
+            self._recorded_outcomes[record.seq] = (future, outcome)
+        self.dispatch()
+        return future
+
+    def enqueue(
+        self, seq: int, future: asyncio.Future[Any], outcome: DeliveredOutcome, durable: bool = True
+    ) -> None:
+        """A new outcome; if `durable` it is handed over only when it is on disk."""
+        queue, index = self._queue, len(self._queue)
+        while index and queue[index - 1][0] > seq:  # it was there before somebody could wait for it
+            index -= 1
+        queue.insert(index, (seq, future, outcome, durable))
+        if not durable:
+            self.dispatch()
+
+    def is_awaited(self, record: ReplayEntry) -> bool:
+        """Whether the body waits for something recorded, which was not handed over yet."""
+        return record.seq in self._recorded_outcomes
+
+    def enqueue_for_leaf(self, seq: int, future: asyncio.Future[Any], outcome: DeliveredOutcome) -> None:
+        """A new outcome for a leaf at work: handed over when it is on disk, whatever the body does."""
+        self._leaf_queue.append((seq, future, outcome, True))
+
+    def release_unordered(self) -> None:
+        """Some of what is recorded was dropped: who waits for it is told now."""
+        self._queue_unordered()
+        self.dispatch()
+
+    def wait_for_live(self) -> asyncio.Future[Any]:
+        """What to wait for before something new is done: the end of the replay."""
+        future = self.create_future()
+        self._waiting_for_live.append(future)
+        self.dispatch()
+        return future
+
+    def stop(self, error: BaseException | None = None) -> None:
+        """Let go of the body; whoever waits in here is told `error`."""
+        self.is_released = True
+        waiting = [future for future, _ in self._recorded_outcomes.values()]
+        waiting += [entry[1] for entry in (*self._queue, *self._leaf_queue)] + self._waiting_for_live
+        self._recorded_outcomes.clear()
+        self._queue.clear()
+        self._leaf_queue.clear()
+        self._waiting_for_live.clear()
+        if self._mismatch_timer is not None:
+            self._mismatch_timer.cancel()
+        for future in waiting:
+            if error is not None and not future.done():
+                future.set_exception(error)
+
+    def dispatch(self) -> None:
+        """Hand over what can be handed over now."""
+        if self._leaf_queue:
+            self._dispatch_to_leaves()
+        if self._is_checking_idle:
+            return
+        while (self._queue or self.replay is not None) and self._has_next():
+            if not (self._is_idle or (self.is_sequential and self.blocked_count == 1)):
+                self._schedule_idle_check()
+                return
+            self._deliver(*self._pop_next())
+        if self.replay is not None:
+            self._check_replay_progress()
+
+    def _dispatch_to_leaves(self) -> None:
+        ready = [entry for entry in self._leaf_queue if entry[0] <= self.committed_seq]
+        self._leaf_queue = [entry for entry in self._leaf_queue if entry[0] > self.committed_seq]
+        for _, future, outcome, _ in ready:
+            self._deliver(future, outcome)
+
+    def _has_next(self) -> bool:
+        """Whether what comes next, from the queue or else from the journal, can be handed over."""
+        if self._is_queue_next():
+            seq, _, _, durable = self._queue[0]
+            return (not durable or seq <= self.committed_seq) and not (self.is_paused and self.replay is None)
+        record = self.replay.next_outcome() if self.replay is not None else None
+        return record is not None and self.is_awaited(record)
+
+    def _is_queue_next(self) -> bool:
+        """Whether the queue comes next: new outcomes come after recorded ones, as on the next replay."""
+        if not self._queue or self.replay is None or self._queue[0][0] == 0:
+            return bool(self._queue)
+        obstacle = self.replay.next_unmatched()
+        return obstacle is not None and obstacle.is_optional
+
+    def _pop_next(self) -> tuple[asyncio.Future[Any], DeliveredOutcome]:
+        if self._is_queue_next():
+            _, future, outcome, _ = self._queue.popleft()
+            return future, outcome
+        assert self.replay is not None
+        record = self.replay.next_outcome()
+        assert record is not None
+        record.is_done = True
+        return self._recorded_outcomes.pop(record.seq)
+
+    def _deliver(self, future: asyncio.Future[Any], outcome: DeliveredOutcome) -> None:
+        if future.done():
+            return
+        self._mark_active()
+        self.blocked_count -= 1
+        if isinstance(outcome, BaseException):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
+
+    def _mark_active(self) -> None:
+        """The body is about to go on."""
+        self._is_idle, self._busy_turns, self._unscheduled_turns = False, 0, 0
+
+    def _schedule_idle_check(self) -> None:
+        self._is_checking_idle = True
+        self._quiescence_monitor.check_next_turn(self)
+
+    def on_idle_check(self, is_idle: bool | None) -> None:
+        """Go on with what has to wait until the body is at rest, or look again in the next turn."""
+        self._is_checking_idle = False
+        self._busy_turns += 1
+        if is_idle is None:
+            self._unscheduled_turns = (
+                0 if any(map(is_task_scheduled, self.tasks)) else self._unscheduled_turns + 1
+            )
+            is_idle = self._unscheduled_turns >= UNOBSERVED_IDLE_TURNS
+        self._is_idle = is_idle or self._busy_turns >= MAX_BUSY_TURNS
+        self.dispatch()
+        self._is_idle = False
+
+    def _check_replay_progress(self) -> None:
+        """Nothing recorded can be handed over: the replay is at its end, or the body has yet to ask."""
+        assert self.replay is not None
+        obstacle = self.replay.next_unmatched()
+        if obstacle is None:
+            self._go_live()
+            return
+        is_awaited = self.is_awaited(obstacle)
+        all_blocked = obstacle.kind != "drop" and not is_awaited and 0 < len(self.tasks) == self.blocked_count
+        if obstacle.is_optional or all_blocked:
+            if self._is_idle:
+                self._handle_mismatch(obstacle)
+            else:
+                self._schedule_idle_check()
+        elif not is_awaited and self._mismatch_timer is None:
+            delay = self.replay_timeout + self.replay.seconds_until_abandoned(obstacle)
+            self._mismatch_timer = self._loop.call_later(delay, self._check_mismatch, obstacle)
+
+    def _check_mismatch(self, obstacle: ReplayEntry) -> None:
+        self._mismatch_timer = None
+        if self.replay is not None and self.replay.next_unmatched() is obstacle:
+            self._handle_mismatch(obstacle)
+        else:
+            self.dispatch()
+
+    def _handle_mismatch(self, obstacle: ReplayEntry) -> None:
+        assert self.replay is not None
+        if self.replay.skip_optional(obstacle):
+            self.optional_replay = self.replay
+            self._queue_unordered()
+            self.dispatch()
+        else:
+            self._on_mismatch(obstacle)
+
+    def _go_live(self) -> None:
+        if not self._on_live():
+            return
+        self.replay = None
+        waiting, self._waiting_for_live = self._waiting_for_live, []
+        for future in waiting:
+            if not future.done():
+                self._mark_active()
+                self.blocked_count -= 1
+                future.set_result(None)
+        self._queue_unordered()
+        self.dispatch()
+
+    def _queue_unordered(self) -> None:
+        """What was asked for and is not in the order any more is handed over as it comes."""
+        ordered = self.replay.ordered_seqs() if self.replay is not None else set()
+        for seq in [seq for seq in self._recorded_outcomes if seq not in ordered]:
+            self._queue.append((0, *self._recorded_outcomes.pop(seq), False))

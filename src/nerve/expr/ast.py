@@ -1,0 +1,234 @@
+"""The tree of an expression: what the parser makes, and what is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from nerve.expr.values import Value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Literal:
+    """A value written down."""
+
+    value: Value
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Name:
+    """A free name, looked up in the scope."""
+
+    name: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Local:
+    """A parameter of an arrow function around."""
+
+    slot: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unary:
+    """`!`, `-`, `+` or `typeof`."""
+
+    operator: str
+    operand: Node
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Binary:
+    """An operator that evaluates both sides."""
+
+    operator: str
+    left: Node
+    right: Node
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Logical:
+    """`&&`, `||` or `??`, which may leave out the right side."""
+
+    operator: str
+    left: Node
+    right: Node
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Conditional:
+    """`test ? then : other`."""
+
+    test: Node
+    then: Node
+    other: Node
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spread:
+    """`...value` in an array, an object or a call."""
+
+    value: Node
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ArrayLiteral:
+    """`[a, ...b]`."""
+
+    items: tuple[Node | Spread, ...]
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ObjectEntry:
+    """One `key: value` of an object."""
+
+    key: Node
+    value: Node
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ObjectLiteral:
+    """`{a: 1, [b]: 2, ...c}`."""
+
+    entries: tuple[ObjectEntry | Spread, ...]
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TemplateLiteral:
+    """Text with `${…}` in it."""
+
+    parts: tuple[Node, ...]
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PropertyAccess:
+    """`.name` or `?.name`."""
+
+    name: str
+    optional: bool
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IndexAccess:
+    """`[key]` or `?.[key]`."""
+
+    key: Node
+    optional: bool
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MethodCall:
+    """`.name(arguments)` or `?.name(arguments)`."""
+
+    name: str
+    arguments: tuple[Argument, ...]
+    optional: bool
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chain:
+    """A value and what is read from it or called on it; `?.` may end the whole chain."""
+
+    base: Node
+    links: tuple[Link, ...]
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FunctionCall:
+    """A function of the closed table."""
+
+    function: str
+    arguments: tuple[Argument, ...]
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Elements:
+    """A parameter `[a, b]`: the slots of the elements."""
+
+    slots: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fields:
+    """A parameter `{a, b: c}`: the keys and their slots."""
+
+    slots: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Arrow:
+    """An arrow function, which is only ever an argument."""
+
+    parameters: tuple[Parameter, ...]
+    body: Node
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FunctionName:
+    """A function of the table given as an argument, as in `filter(Boolean)`."""
+
+    name: str
+    offset: int
+
+
+Node: TypeAlias = (
+    Literal
+    | Name
+    | Local
+    | Unary
+    | Binary
+    | Logical
+    | Conditional
+    | ArrayLiteral
+    | ObjectLiteral
+    | TemplateLiteral
+    | Chain
+    | FunctionCall
+)
+Link: TypeAlias = PropertyAccess | IndexAccess | MethodCall
+Parameter: TypeAlias = int | Elements | Fields
+Argument: TypeAlias = Node | Spread | Arrow | FunctionName
+AnyNode: TypeAlias = Argument | ObjectEntry | Link
+
+
+def child_nodes(node: AnyNode) -> Iterator[AnyNode]:
+    """What a node is made of."""
+    match node:
+        case Unary(operand=child) | Spread(value=child) | IndexAccess(key=child) | Arrow(body=child):
+            yield child
+        case Binary(left=left, right=right) | Logical(left=left, right=right):
+            yield from (left, right)
+        case Conditional(test, then, other):
+            yield from (test, then, other)
+        case ObjectEntry(key, value):
+            yield from (key, value)
+        case ArrayLiteral(items=parts) | TemplateLiteral(parts=parts):
+            yield from parts
+        case ObjectLiteral(entries=entries):
+            yield from entries
+        case FunctionCall(arguments=arguments) | MethodCall(arguments=arguments):
+            yield from arguments
+        case Chain(base, links):
+            yield base
+            yield from links
+        case _:
+            pass

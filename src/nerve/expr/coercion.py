@@ -1,0 +1,174 @@
+"""Conversions between the kinds of values, and the equalities built on them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from nerve.expr import numbers, utf16
+from nerve.expr.errors import EvaluationRefused
+from nerve.expr.frame import Frame
+from nerve.expr.numbers import NAN, Number
+from nerve.expr.values import PASS_THROUGH_TYPES, UNDEFINED, Value, value_from_host, value_kind
+
+STRING_CONVERSION_KEYS = ("toString", "valueOf")
+"""Own keys that would keep JavaScript from turning an object into a string."""
+
+
+def to_string(frame: Frame, value: Value) -> str:
+    """What `String(value)` says."""
+    if type(value) is str:
+        return value
+    match value_kind(value):
+        case "string":
+            return str(value)
+        case "number":
+            frame.charge(2)
+            return numbers.number_to_text(value)
+        case "boolean":
+            return "true" if value else "false"
+        case "array":
+            return join_elements(frame, array_elements(frame, value), ",")
+        case "object":
+            return object_to_string(value)
+        case kind:
+            return kind
+
+
+def join_elements(frame: Frame, values: list[Value], separator: str) -> str:
+    """An array's elements as one string, null and undefined empty; arrays in it are joined by commas."""
+    pieces: list[str] = []
+    waiting = [(values, 0)]
+    while waiting:
+        values, index = waiting.pop()
+        between = "," if waiting else separator
+        while index < len(values):
+            item = values[index]
+            if index:
+                frame.charge_text(len(between))
+                pieces.append(between)
+            index += 1
+            if value_kind(item) == "array":
+                frame.charge_visit(len(waiting))
+                waiting += [(values, index), (array_elements(frame, item), 0)]
+                break
+            if item is not None and item is not UNDEFINED:
+                pieces.append(to_string(frame, item))
+    return utf16.join_pieces(frame, pieces)
+
+
+def object_to_string(value: Value) -> str:
+    for name in STRING_CONVERSION_KEYS:
+        if name in value:
+            raise EvaluationRefused(f"an object with the key `{name}` cannot be turned into a string")
+    return "[object Object]"
+
+
+def array_elements(frame: Frame, array: Value) -> list[Value]:
+    """An array's elements, each looked at."""
+    frame.charge(1 + len(array))
+    return [item if type(item) in PASS_THROUGH_TYPES else value_from_host(item) for item in array]
+
+
+def to_primitive(frame: Frame, value: Value) -> Value:
+    return to_string(frame, value) if value_kind(value) in ("array", "object") else value
+
+
+def to_number(frame: Frame, value: Value) -> Number:
+    """What `Number(value)` says."""
+    if type(value) is int or type(value) is float:
+        return value
+    match value_kind(value):
+        case "boolean":
+            return 1 if value else 0
+        case "null":
+            return 0
+        case "undefined":
+            return NAN
+        case "string":
+            frame.charge_text(len(value))
+            return numbers.parse_number(value)
+        case _:
+            return to_number(frame, to_string(frame, value))
+
+
+def to_integer(frame: Frame, value: Value) -> Number:
+    """An index argument: an integer, or an infinity."""
+    return numbers.integer_part(to_number(frame, value))
+
+
+def property_key(frame: Frame, value: Value) -> str:
+    return to_string(frame, value)
+
+
+def strict_equal(frame: Frame, left: Value, right: Value) -> bool:
+    """What `===` says."""
+    first, second = type(left), type(right)
+    if first is str and second is str:
+        if len(left) != len(right):
+            return False
+        frame.charge_scan(len(left))
+        return bool(left == right)
+    if first is bool or second is bool:
+        return left is right
+    if (first is int or first is float) and (second is int or second is float):
+        return bool(left == right)
+    return left is right
+
+
+def same_value(frame: Frame, left: Value, right: Value) -> bool:
+    """Like `===`, but NaN is the same as NaN."""
+    if type(left) is float and type(right) is float and left != left:
+        return bool(right != right)
+    return strict_equal(frame, left, right)
+
+
+def loosely_equal(frame: Frame, left: Value, right: Value) -> bool:
+    """What `==` says."""
+    first, second = value_kind(left), value_kind(right)
+    if first == second:
+        return strict_equal(frame, left, right)
+    empty = ("null", "undefined")
+    if first in empty or second in empty:
+        return first in empty and second in empty
+    compound = ("array", "object")
+    if first in compound and second in compound:
+        return False
+    if first == "boolean" or second == "boolean" or {first, second} == {"number", "string"}:
+        if first in compound or second in compound:
+            return loosely_equal(
+                frame, to_comparable_primitive(frame, left), to_comparable_primitive(frame, right)
+            )
+        return to_number(frame, left) == to_number(frame, right)
+    return loosely_equal(frame, to_primitive(frame, left), to_primitive(frame, right))
+
+
+def to_comparable_primitive(frame: Frame, value: Value) -> Value:
+    """A boolean as its number, anything compound as a string."""
+    return to_number(frame, value) if type(value) is bool else to_primitive(frame, value)
+
+
+def compare_values(frame: Frame, left: Value, right: Value, operator: Literal["<", ">", "<=", ">="]) -> bool:
+    """What the four comparisons say; strings are compared by their units."""
+    left, right = to_primitive(frame, left), to_primitive(frame, right)
+    if type(left) is str and type(right) is str:
+        return apply_comparison(*comparable_strings(frame, left, right), operator)
+    return apply_comparison(to_number(frame, left), to_number(frame, right), operator)
+
+
+def comparable_strings(frame: Frame, left: str, right: str) -> tuple[Value, Value]:
+    if left.isascii() and right.isascii():
+        frame.charge_scan(min(len(left), len(right)))
+        return left, right
+    return utf16.utf16_sort_key(frame, left), utf16.utf16_sort_key(frame, right)
+
+
+def apply_comparison(left: Value, right: Value, operator: Literal["<", ">", "<=", ">="]) -> bool:
+    match operator:
+        case "<":
+            return bool(left < right)
+        case ">":
+            return bool(left > right)
+        case "<=":
+            return bool(left <= right)
+        case ">=":
+            return bool(left >= right)

@@ -1,0 +1,304 @@
+"""A tree into closures: every node becomes a function of the frame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
+
+from nerve.expr import ast, chain_compiler, utf16
+from nerve.expr.analysis import evaluation_cost
+from nerve.expr.chain_compiler import ArgumentsEvaluator, Evaluator, LinkEvaluator
+from nerve.expr.coercion import to_string
+from nerve.expr.errors import EvalError, EvaluationRefused
+from nerve.expr.frame import Frame
+from nerve.expr.library import FUNCTIONS
+from nerve.expr.library.objects import set_object_key
+from nerve.expr.library.table import Callback
+from nerve.expr.operators import BINARY_OPERATORS, UNARY_OPERATORS
+from nerve.expr.property_access import own_entries, read_property, spread_elements
+from nerve.expr.values import UNDEFINED, ArrayValue, ObjectValue, Undefined, Value, is_truthy
+
+
+class Compiler:
+    """Compiles the nodes of one source."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+
+    def compile(self, node: ast.Node) -> Evaluator:
+        """The closure that evaluates a node."""
+        match node:
+            case ast.Literal(value):
+                return lambda frame: value
+            case ast.Name(name, offset):
+                return chain_compiler.compile_variable(self.source, name, offset)
+            case ast.Local(slot):
+                return lambda frame: frame.slots[slot]
+            case ast.Unary():
+                return self.unary(node)
+            case ast.Binary():
+                return self.binary(node)
+            case ast.Logical():
+                return self.logical(node)
+            case ast.Conditional():
+                return self.conditional(node)
+            case ast.ArrayLiteral(items, offset):
+                return self.array(items, offset)
+            case ast.ObjectLiteral():
+                return self.object(node)
+            case ast.TemplateLiteral():
+                return self.template(node)
+            case ast.Chain():
+                return self.chain(node)
+            case ast.FunctionCall():
+                return self.call(node)
+
+    # Operators
+
+    def unary(self, node: ast.Unary) -> Evaluator:
+        operand, source, offset = self.compile(node.operand), self.source, node.offset
+        operator = UNARY_OPERATORS[node.operator]
+
+        def run(frame: Frame) -> Value:
+            try:
+                return operator(frame, operand(frame))
+            except EvaluationRefused as error:
+                raise EvalError(str(error), source, offset) from None
+
+        return run
+
+    def binary(self, node: ast.Binary) -> Evaluator:
+        match node:
+            case ast.Binary("===" | "!==", left_node, ast.Literal(bool() | None | Undefined() as value)):
+                return self.identity(left_node, value, node.operator == "===")
+        operator, source, offset = BINARY_OPERATORS[node.operator], self.source, node.offset
+        left, right = self.compile(node.left), self.compile(node.right)
+        length = len(node.operator)
+
+        def run(frame: Frame) -> Value:
+            try:
+                return operator(frame, left(frame), right(frame))
+            except EvaluationRefused as error:
+                raise EvalError(str(error), source, offset, length) from None
+
+        return run
+
+    def identity(self, node: ast.Node, value: Value, same: bool) -> Evaluator:
+        """`===` with one of true, false, null and undefined."""
+        left = self.compile(node)
+        return (lambda frame: left(frame) is value) if same else (lambda frame: left(frame) is not value)
+
+    def logical(self, node: ast.Logical) -> Evaluator:
+        left, right = self.compile(node.left), self.compile(node.right)
+
+        def both(frame: Frame) -> Value:
+            value = left(frame)
+            return right(frame) if is_truthy(value) else value
+
+        def either(frame: Frame) -> Value:
+            value = left(frame)
+            return value if is_truthy(value) else right(frame)
+
+        def present(frame: Frame) -> Value:
+            value = left(frame)
+            return right(frame) if value is None or value is UNDEFINED else value
+
+        return {"&&": both, "||": either, "??": present}[node.operator]
+
+    def conditional(self, node: ast.Conditional) -> Evaluator:
+        test, then, other = map(self.compile, (node.test, node.then, node.other))
+        return lambda frame: then(frame) if is_truthy(test(frame)) else other(frame)
+
+    # Literals
+
+    def array(self, items: Sequence[ast.Node | ast.Spread], offset: int) -> Evaluator:
+        values, source = self.values(items), self.source
+
+        def run(frame: Frame) -> ArrayValue:
+            try:
+                return ArrayValue(values(frame))
+            except EvaluationRefused as error:
+                raise EvalError(str(error), source, offset) from None
+
+        return run
+
+    def values(self, items: Sequence[ast.Argument]) -> ArgumentsEvaluator:
+        """The values of a list with or without `...` in it."""
+        if not any(isinstance(item, ast.Spread) for item in items):
+            runs = [self.argument(item) for item in items]
+            return lambda frame: [run(frame) for run in runs]
+        parts = [
+            (True, self.compile(item.value)) if isinstance(item, ast.Spread) else (False, self.argument(item))
+            for item in items
+        ]
+
+        def run(frame: Frame) -> list[Value]:
+            result: list[Value] = []
+            for spread, part in parts:
+                if spread:
+                    added = spread_elements(frame, part(frame))
+                    frame.charge_items(len(result) + len(added))
+                    result += added
+                else:
+                    result.append(part(frame))
+            return result
+
+        return run
+
+    def object(self, node: ast.ObjectLiteral) -> Evaluator:
+        source, offset = self.source, node.offset
+        parts = [self.entry(entry) for entry in node.entries]
+
+        def run(frame: Frame) -> ObjectValue:
+            result = ObjectValue()
+            try:
+                for key, value in parts:
+                    if key is None:
+                        for name, item in spread_entries(frame, value(frame)):
+                            set_object_key(frame, result, name, item)
+                    else:
+                        set_object_key(frame, result, to_string(frame, key(frame)), value(frame))
+            except EvaluationRefused as error:
+                raise EvalError(str(error), source, offset) from None
+            return result
+
+        return run
+
+    def entry(self, entry: ast.ObjectEntry | ast.Spread) -> tuple[Evaluator | None, Evaluator]:
+        """A key and a value; a spread has no key."""
+        if isinstance(entry, ast.Spread):
+            return None, self.compile(entry.value)
+        return self.compile(entry.key), self.compile(entry.value)
+
+    def template(self, node: ast.TemplateLiteral) -> Evaluator:
+        source, offset = self.source, node.offset
+        parts = [self.compile(part) for part in node.parts]
+
+        def run(frame: Frame) -> str:
+            try:
+                return utf16.join_pieces(frame, [to_string(frame, part(frame)) for part in parts])
+            except EvaluationRefused as error:
+                raise EvalError(str(error), source, offset) from None
+
+        return run
+
+    # Chains and calls
+
+    def chain(self, node: ast.Chain) -> Evaluator:
+        keys = list(
+            takewhile(lambda link: isinstance(link, ast.PropertyAccess) and not link.optional, node.links)
+        )
+        if isinstance(node.base, ast.Name) and keys:
+            key_offsets = [(key.name, key.offset) for key in keys if isinstance(key, ast.PropertyAccess)]
+            base, links = (
+                chain_compiler.compile_path(self.source, node.base.name, key_offsets, node.offset),
+                node.links[len(keys) :],
+            )
+        else:
+            base, links = self.compile(node.base), node.links
+        return (
+            chain_compiler.compile_chain(base, [self.link(link, node.offset) for link in links])
+            if links
+            else base
+        )
+
+    def link(self, link: ast.Link, start: int) -> LinkEvaluator:
+        match link:
+            case ast.PropertyAccess(name, _, offset):
+                step = chain_compiler.compile_member(self.source, name, start, offset)
+            case ast.IndexAccess(key, _, offset):
+                step = chain_compiler.compile_index(self.source, self.compile(key), offset)
+            case ast.MethodCall(name, arguments, _, offset):
+                step = chain_compiler.compile_method(self.source, name, self.values(arguments), offset)
+        return chain_compiler.compile_optional_link(step) if link.optional else step
+
+    def call(self, node: ast.FunctionCall) -> Evaluator:
+        entry, source, offset = FUNCTIONS[node.function], self.source, node.offset
+        values, function, max_arguments, length = (
+            self.values(node.arguments),
+            entry.run,
+            entry.max_arguments,
+            len(node.function),
+        )
+
+        def run(frame: Frame) -> Value:
+            try:
+                return function(frame, *values(frame)[:max_arguments])
+            except EvaluationRefused as error:
+                raise EvalError(str(error), source, offset, length) from None
+
+        return run
+
+    # Arrow functions
+
+    def argument(self, argument: ast.Argument) -> Evaluator:
+        match argument:
+            case ast.Arrow():
+                return self.arrow(argument)
+            case ast.FunctionName(name):
+                return function_value(name)
+            case ast.Spread():
+                raise AssertionError("a spread is no single argument")
+            case _:
+                return self.compile(argument)
+
+    def arrow(self, node: ast.Arrow) -> Evaluator:
+        """A closure that gives a Python function of the arrow's arguments."""
+        body, parameters = self.compile(node.body), node.parameters
+        steps = 1 + len(parameters) + evaluation_cost(node.body)
+        source, offset = self.source, node.offset
+
+        def bound(frame: Frame) -> Callback:
+            slots = frame.slots if parameters else []
+
+            def call(*arguments: Value) -> Value:
+                try:
+                    frame.charge(steps)
+                    for position, parameter in enumerate(parameters):
+                        value = arguments[position] if position < len(arguments) else UNDEFINED
+                        if type(parameter) is int:
+                            slots[parameter] = value
+                        else:
+                            bind_parameter(frame, parameter, value)
+                except EvaluationRefused as error:
+                    raise EvalError(str(error), source, offset) from None
+                return body(frame)
+
+            return call
+
+        return bound
+
+
+def spread_entries(frame: Frame, value: Value) -> Iterator[tuple[str, Value]]:
+    """What `...value` adds to an object."""
+    if type(value) is str:
+        raise EvaluationRefused("a string cannot be spread into an object; write `Object.assign({}, text)`")
+    return own_entries(frame, value)
+
+
+def bind_parameter(frame: Frame, parameter: ast.Parameter, value: Value) -> None:
+    """Put the parts of a value where a parameter like `[key, value]` or `{name}` wants them."""
+    slots = frame.slots
+    if isinstance(parameter, ast.Elements):
+        values = spread_elements(frame, value)
+        for position, slot in enumerate(parameter.slots):
+            slots[slot] = values[position] if position < len(values) else UNDEFINED
+    elif isinstance(parameter, ast.Fields):
+        if value is None or value is UNDEFINED:
+            raise EvaluationRefused("null and undefined cannot be taken apart")
+        for key, slot in parameter.slots:
+            slots[slot] = read_property(frame, value, key)
+
+
+def function_value(name: str) -> Evaluator:
+    """A function of the table, to be called by a method."""
+    entry = FUNCTIONS[name]
+
+    def bound(frame: Frame) -> Callback:
+        def call(*arguments: Value) -> Value:
+            frame.charge(2)
+            return entry.run(frame, *arguments[: entry.max_arguments])
+
+        return call
+
+    return bound

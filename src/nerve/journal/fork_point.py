@@ -1,0 +1,141 @@
+"""Cuts: from where on a fork goes its own way, and what of a journal it takes over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from nerve.core.events import RUN_LEVEL_EVENTS
+from nerve.core.suggest import did_you_mean_hint
+from nerve.journal.events import WAIT_EVENTS
+from nerve.journal.failures import abandoned_paths
+from nerve.journal.replay import (
+    ABANDON_EVENTS,
+    CONTROL_PREFIX,
+    NON_BODY_EVENTS,
+    OPENING_EVENTS,
+    ROOT_PATH,
+    ancestor_paths,
+    answer_positions,
+    drop_reset_rows,
+    drop_rows_at,
+    is_below_leaf,
+    is_child_start,
+)
+from nerve.journal.replay import JournalRow as AnyRow
+from nerve.store.port import EventRow
+
+
+@dataclass(frozen=True, slots=True)
+class ForkPoint:
+    """From where on a fork goes its own way."""
+
+    paths: Sequence[str] = ()
+    """What is run again."""
+    since_seq: float = inf
+    """The number of the event after which nothing is sure any more: people and the clock are asked again."""
+    outdated_paths: Sequence[str] = ()
+    """Where people were asked whose answers do not count: an answer counts only for what was shown."""
+    retried_calls: Container[str] = ()
+    """The calls of child runs that came to nothing: they are tried again, as their parent is."""
+
+    @classmethod
+    def at_paths(
+        cls,
+        paths: Sequence[str],
+        journal_rows: Iterable[AnyRow],
+        has_asked_person: Callable[[str], bool],
+        is_input_changed: bool = False,
+    ) -> ForkPoint:
+        """From paths on: what came before the first of them was reached is sure. If `anew`, no answer is."""
+        rows = body_rows(journal_rows)
+        asks = {row.path: row.seq for row in rows if row.type in OPENING_EVENTS}
+        for path in paths:
+            if path not in asks:
+                known = sorted(asks)
+                hint = did_you_mean_hint(path, known) or f". It has: {', '.join(known) or 'none yet'}"
+                raise ValueError(f"the run has no path '{path}'{hint}")
+        since = min((asks[path] for path in paths), default=inf)
+        late = [
+            gate_path
+            for seq, gate_path in answer_positions(rows, has_asked_person)
+            if seq > (0 if is_input_changed else since)
+        ]
+        return cls(paths, since, late)
+
+    @classmethod
+    def at_failures(
+        cls,
+        journal_rows: Iterable[AnyRow],
+        failed: Mapping[str, AnyRow],
+        has_asked_person: Callable[[str], bool],
+        is_input_changed: bool = False,
+    ) -> ForkPoint:
+        """At what failed: what came before the first failure is sure, and so is what was asked before it."""
+        rows = body_rows(journal_rows)
+        asks = {row.path: row.seq for row in rows if row.type in OPENING_EVENTS}
+        since = min((row.seq for row in failed.values()), default=inf)
+        late = [
+            gate_path
+            for _, gate_path in answer_positions(rows, has_asked_person)
+            if is_input_changed or asks[gate_path] > since
+        ]
+        children = {row.path for row in rows if is_child_start(row)} & (failed.keys() | abandoned_paths(rows))
+        return cls([path for path in failed if path not in children], since, late, children)
+
+
+def body_rows(rows: Iterable[AnyRow]) -> list[AnyRow]:
+    """What a body did, and what came of it, without what was reset."""
+    return [row for row in drop_reset_rows(list(rows)) if row.type not in RUN_LEVEL_EVENTS]
+
+
+def without_outcomes(rows: list[AnyRow], calls: Container[str]) -> list[AnyRow]:
+    """The rows without how calls ended, and what is around them; that they were made is still there."""
+    places = [row.path for row in rows if is_child_start(row) and row.path in calls]
+    around = {above for path in places for above in (*ancestor_paths(path), path)}
+    return [row for row in rows if not (row.path in around and (row.settles or row.type in ABANDON_EVENTS))]
+
+
+def copied_rows(rows: Iterable[AnyRow], cut: ForkPoint) -> list[EventRow]:
+    """The rows that a fork takes over, numbered from 2.
+
+    Left out are what lies at or below the paths, how the nodes around them ended, whatever was not
+    settled, every timer and signal that was opened after what is sure, and every answer
+    that does not count any more, with how the nodes around the gate ended.
+    Of a child run that was not heard from, that is tried again or asks again, the last attempt is the first
+    one of the fork.
+    """
+    remaining = body_rows(rows)
+    late = {row.path for row in remaining if row.type in WAIT_EVENTS and row.seq > cut.since_seq}
+    calls = {row.path for row in remaining if is_child_start(row)}
+    reopened_calls = {path for path in calls if path in cut.retried_calls or path in cut.outdated_paths}
+    remaining = drop_rows_at(
+        remaining, [*cut.paths, *(gate_path for gate_path in cut.outdated_paths if gate_path not in calls)]
+    )
+    remaining = without_outcomes(remaining, reopened_calls)
+    ended = {
+        row.path
+        for row in remaining
+        if row.settles and row.type not in ABANDON_EVENTS and row.settles != ROOT_PATH
+    }
+    abandoned = {row.path for row in remaining if row.type in ABANDON_EVENTS}
+    open_calls = {row.path for row in remaining if is_child_start(row) and row.path not in ended}
+
+    def takes_over(row: AnyRow) -> bool:
+        if (
+            row.type in ABANDON_EVENTS
+            or row.type in NON_BODY_EVENTS
+            or row.path in late
+            or is_below_leaf(row.path, open_calls)
+        ):
+            return False
+        if row.type not in OPENING_EVENTS or row.path in ended or row.data.startswith(CONTROL_PREFIX):
+            return True
+        return is_child_start(row) and row.path not in abandoned
+
+    copied = [row for row in remaining if takes_over(row)]
+    return [
+        EventRow(number, row.at, row.type, row.path, row.path if row.settles else None, row.data)
+        for number, row in enumerate(copied, 2)
+    ]

@@ -1,0 +1,335 @@
+"""From steps to the spec: a machine with one state a step."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from json import dumps
+from typing import Any
+
+from nerve.notations.json_steps.step_schema import StepDiagnostics, StepSource, input_step_ids
+from nerve.text.source import LocatedList, LocatedMap, Position
+
+DEFAULT_MAX_ITERATIONS = 100
+DEFAULT_MAX_DURATION_MS = 300_000
+MAX_FAILED_STEPS = 10
+DEFAULT_TIMEOUT_MS = 60_000
+MAX_RETRY_DELAY_S = 30.0
+"""Seconds between two attempts at most."""
+DEFAULT_MAX_TRANSITIONS = 1000
+"""What a machine allows by itself."""
+WORKFLOW_PREFIX = "workflow:"
+"""How an agent that is a workflow starts."""
+REJECT_CHOICE = "reject"
+
+
+@dataclass(frozen=True, slots=True)
+class StepGroup:
+    """Steps that run side by side because none of them needs another."""
+
+    id: str
+    steps: tuple[StepSource, ...]
+
+    @property
+    def position(self) -> Position | None:
+        return self.steps[0].position
+
+
+class LoweringPlan:
+    """The steps by their ids, and the states they are in."""
+
+    def __init__(self, units: list[StepSource | StepGroup]) -> None:
+        self.steps_by_id = {step.id: step for unit in units for step in steps_in_unit(unit)}
+        self.state_by_step = {step.id: unit.id for unit in units for step in steps_in_unit(unit)}
+
+    def skips_on_error(self, step: StepSource) -> bool:
+        """Whether `on_error` is the word `skip`, and not a step of that name."""
+        return bool(step.get("on_error") == "skip") and "skip" not in self.steps_by_id
+
+
+def lower_workflow(
+    source: LocatedMap, units: list[StepSource | StepGroup], diagnostics: StepDiagnostics
+) -> LocatedMap:
+    """The spec of a workflow."""
+    spec = LocatedMap((), source.position)
+    copy_source_value(spec, "name", source, "id")
+    copy_source_value(spec, "description", source)
+    limits = LocatedMap((), source.position)
+    max_iterations = source.get("max_iterations", DEFAULT_MAX_ITERATIONS)
+    put_from_source(limits, "iterations", max_iterations, source, "max_iterations")
+    limits.set_at("errors", MAX_FAILED_STEPS, None)
+    put_from_source(
+        limits,
+        "wall_time",
+        seconds_from_ms(source.get("max_duration_ms", DEFAULT_MAX_DURATION_MS)),
+        source,
+        "max_duration_ms",
+    )
+    spec.set_at("limits", limits, source.position)
+    copy_source_value(spec, "context", source, "initial_context")
+    steps = source["steps"]
+    machine = LocatedMap({"kind": "machine"}, steps.position)
+    machine.set_at("states", LocatedList((), steps.position), steps.position)
+    if max_iterations >= DEFAULT_MAX_TRANSITIONS:
+        machine.set_at("max_transitions", max_iterations + 1, None)
+    plan = LoweringPlan(units)
+    for unit in units:
+        made_state = lower_group(unit, plan) if isinstance(unit, StepGroup) else lower_state(unit, plan)
+        machine["states"].append_at(made_state, unit.position)
+    note_defaults(source, plan.steps_by_id, diagnostics)
+    return spec.set_at("body", machine, steps.position)
+
+
+def steps_in_unit(unit: StepSource | StepGroup) -> tuple[StepSource, ...]:
+    return unit.steps if isinstance(unit, StepGroup) else (unit,)
+
+
+def note_defaults(source: LocatedMap, known: dict[str, StepSource], diagnostics: StepDiagnostics) -> None:
+    """Say which bounds hold although nobody wrote them."""
+    if "max_iterations" not in source:
+        diagnostics.add_note(
+            source.position, f"max_iterations is not set: {DEFAULT_MAX_ITERATIONS} steps at most"
+        )
+    if "max_duration_ms" not in source:
+        diagnostics.add_note(
+            source.position,
+            f"max_duration_ms is not set: {DEFAULT_MAX_DURATION_MS} (5 minutes), waiting not counted",
+        )
+    diagnostics.add_note(source.position, f"the run fails at {MAX_FAILED_STEPS} failed steps")
+    bound = [step for top in known.values() for step in top.with_nested() if uses_default_timeout(step)]
+    if bound:
+        names = ", ".join(f"'{step.id}'" for step in bound[:20]) + (", …" if len(bound) > 20 else "")
+        diagnostics.add_note(
+            bound[0].position, f"timeout_ms is not set for {names}: {DEFAULT_TIMEOUT_MS} (1 minute)"
+        )
+
+
+def uses_default_timeout(step: StepSource) -> bool:
+    """Whether the dialect's own timeout holds: only for agents, and not for a workflow, which has a bound."""
+    return (
+        step.type == "agent"
+        and "timeout_ms" not in step.source
+        and not step.get("agent").startswith(WORKFLOW_PREFIX)
+    )
+
+
+# -- states ------------------------------------------------------------------------------------
+
+
+def lower_state(step: StepSource, plan: LoweringPlan) -> LocatedMap:
+    state_map = LocatedMap((), step.position)
+    put_from_source(state_map, "name", step.id, step.source, "id")
+    state_map.set_at("body", lower_step_body(step, plan), step.position)
+    state_map.set_at("next", lower_routes(step, plan), step.position)
+    on_error = step.get("on_error")
+    if on_error is not None and not plan.skips_on_error(step):
+        put_from_source(
+            state_map, "on_error", plan.state_by_step.get(on_error, on_error), step.source, "on_error"
+        )
+    elif (after := choose_after_failure(step, plan)) != "fail":
+        state_map.set_at("after_failure", after, step.position)
+    return state_map
+
+
+def lower_group(group: StepGroup, plan: LoweringPlan) -> LocatedMap:
+    """Independent steps as one state, which gives what the last of them would have given."""
+    last = group.steps[-1]
+    branches = [lower_step_body(step) for step in group.steps]
+    side_by_side = locate_value({"kind": "parallel", "branches": branches}, group.position)
+    last_output = locate_value(
+        {"kind": "transform", "expression": f"given[{quote_step_id(last.id)}]"}, group.position
+    )
+    steps = LocatedList([side_by_side, last_output], group.position)
+    state_map = LocatedMap({"name": group.id}, group.position)
+    state_map.set_at(
+        "body",
+        LocatedMap({"kind": "sequence", "id": group.id, "steps": steps}, group.position),
+        group.position,
+    )
+    return state_map.set_at("next", lower_routes(last, plan), last.position)
+
+
+def choose_after_failure(step: StepSource, plan: LoweringPlan) -> str:
+    """A condition that follows handles a failure; a parallel goes on, and has failed in the end."""
+    if step.type in ("condition", "approval"):
+        return "fail"
+    following = plan.steps_by_id.get(step.get("next") or "")
+    if following is not None and following.type == "condition":
+        return "go_on"
+    return "remember" if step.type == "parallel" else "fail"
+
+
+def lower_routes(step: StepSource, plan: LoweringPlan) -> LocatedList:
+    """Where a step that succeeded goes on."""
+    routes = LocatedList((), step.position)
+    match step.type:
+        case "condition":
+            add_route(routes, step, plan, "then", "given")
+            add_route(routes, step, plan, "else")
+        case "approval":
+            if step.get("on_reject") is not None:
+                add_route(routes, step, plan, "on_reject", "!given.approved")
+            add_route(routes, step, plan, "on_approve" if step.get("on_approve") is not None else "next")
+        case _:
+            add_route(routes, step, plan, "next")
+    return routes
+
+
+def add_route(
+    routes: LocatedList, step: StepSource, plan: LoweringPlan, key: str, when: str | None = None
+) -> None:
+    target = step.get(key)
+    if target is None and key not in ("then", "else"):
+        return
+    to = LocatedMap((), step.position_of(key))
+    if when is not None:
+        to.set_at("when", when, step.position_of(key))
+    if target is not None:
+        to.set_at("to", plan.state_by_step.get(target, target), step.position_of(key))
+    routes.append_at(to, step.position_of(key))
+
+
+# -- bodies ------------------------------------------------------------------------------------
+
+
+def lower_step_body(step: StepSource, plan: LoweringPlan | None = None) -> LocatedMap:
+    """The node of a step, with what every step may carry."""
+    node = STEP_LOWERINGS[step.type](step)
+    put_from_source(node, "id", step.id, step.source, "id")
+    copy_source_value(node, "description", step.source)
+    retries = step.get("max_retries", 1)
+    if retries > 1:
+        delay = seconds_from_ms(step.get("retry_delay_ms", 0))
+        retry = {"attempts": retries, "delay": delay, "factor": 2.0, "cap": MAX_RETRY_DELAY_S}
+        put_from_source(
+            node, "retry", locate_value(retry, step.position_of("max_retries")), step.source, "max_retries"
+        )
+    if "timeout_ms" in step.source:
+        put_from_source(node, "timeout", seconds_from_ms(step.get("timeout_ms")), step.source, "timeout_ms")
+    elif uses_default_timeout(step):
+        node.set_at("timeout", seconds_from_ms(DEFAULT_TIMEOUT_MS), None)
+    if plan is not None and plan.skips_on_error(step):
+        copy_source_value(node, "on_error", step.source)
+    return node
+
+
+def lower_agent(step: StepSource) -> LocatedMap:
+    name: str = step.get("agent")
+    if name.startswith(WORKFLOW_PREFIX):
+        node = LocatedMap({"kind": "workflow"}, step.position)
+        put_from_source(node, "workflow", name.removeprefix(WORKFLOW_PREFIX), step.source, "agent")
+        copy_source_value(node, "limits", step.source)
+        copy_source_value(node, "params", step.source)
+        return node.set_at(
+            "input",
+            locate_value(child_input_template(step), step.position_of("input")),
+            step.position_of("input"),
+        )
+    node = LocatedMap({"kind": "call"}, step.position)
+    copy_source_value(node, "target", step.source, "agent")
+    copy_source_value(node, "limits", step.source)
+    copy_source_value(node, "output_schema", step.source)
+    return node.set_at(
+        "input",
+        locate_value(agent_input_template(step), step.position_of("input")),
+        step.position_of("input"),
+    )
+
+
+def agent_input_template(step: StepSource) -> Any:
+    """The workflow's input, the results so far, and by their names the results the step asks for.
+
+    A list of inputs is all a step sees.
+    """
+    results_by_name = {name: f"{{{{ results[{quote_step_id(name)}] }}}}" for name in input_step_ids(step)}
+    context = dict(results_by_name) if isinstance(step.get("input"), list) else "{{ results }}"
+    return {"input": "{{ input }}", "context": context, **results_by_name}
+
+
+def child_input_template(step: StepSource) -> Any:
+    """A workflow is given what this one was given, or the results it asks for."""
+    results_by_name = {name: f"{{{{ results[{quote_step_id(name)}] }}}}" for name in input_step_ids(step)}
+    if isinstance(step.get("input"), str):
+        return results_by_name[step.get("input")]
+    return results_by_name or "{{ input }}"
+
+
+def lower_approval(step: StepSource) -> LocatedMap:
+    node = LocatedMap({"kind": "gate"}, step.position)
+    copy_source_value(node, "prompt", step.source, "message")
+    node.set_at("choices", locate_value(["approve", REJECT_CHOICE], step.position), step.position)
+    node.set_at("output", "approved", step.position)
+    if step.get("on_reject") is None:
+        node.set_at("reject", locate_value([REJECT_CHOICE], step.position), step.position)
+    return node
+
+
+def lower_parallel(step: StepSource) -> LocatedMap:
+    """The branches, none of which stops another; it gives a report of them."""
+    branches = LocatedList((), step.position_of("steps"))
+    for nested in step.nested:
+        branches.append_at(lower_step_body(nested), nested.position)
+    node = LocatedMap({"kind": "parallel", "outputs": "list"}, step.position)
+    node.set_at("branches", branches, step.position_of("steps"))
+    return copy_source_value(node, "require", step.source, "min_success")
+
+
+def lower_condition(step: StepSource) -> LocatedMap:
+    return copy_source_value(
+        LocatedMap({"kind": "transform"}, step.position), "expression", step.source, "condition"
+    )
+
+
+def lower_transform(step: StepSource) -> LocatedMap:
+    return copy_source_value(
+        LocatedMap({"kind": "transform"}, step.position), "expression", step.source, "transform"
+    )
+
+
+STEP_LOWERINGS: dict[str, Callable[[StepSource], LocatedMap]] = {
+    "agent": lower_agent,
+    "approval": lower_approval,
+    "parallel": lower_parallel,
+    "condition": lower_condition,
+    "transform": lower_transform,
+}
+
+
+# -- values and their places -------------------------------------------------------------------
+
+
+def copy_source_value(
+    target: LocatedMap, key: str, source: LocatedMap, from_key: str | None = None
+) -> LocatedMap:
+    """Put a value of the source, if it is there, with its place."""
+    from_key = from_key or key
+    return put_from_source(target, key, source[from_key], source, from_key) if from_key in source else target
+
+
+def put_from_source(
+    target: LocatedMap, key: str, value: Any, source: LocatedMap, from_key: str
+) -> LocatedMap:
+    """Put a value that was made from one of the source."""
+    if from_key in source.key_positions:
+        target.key_positions[key] = source.key_positions[from_key]
+    return target.set_at(key, value, source.value_positions.get(from_key))
+
+
+def locate_value(value: Any, position: Position | None) -> Any:
+    """Plain data as maps and lists that all stand at one place."""
+    if isinstance(value, LocatedMap | LocatedList):
+        return value
+    if isinstance(value, dict):
+        return LocatedMap({key: locate_value(item, position) for key, item in value.items()}, position)
+    if isinstance(value, list):
+        return LocatedList([locate_value(item, position) for item in value], position)
+    return value
+
+
+def seconds_from_ms(milliseconds: float) -> float:
+    return milliseconds / 1000
+
+
+def quote_step_id(id: str) -> str:
+    return f"'{id}'" if re.fullmatch(r"[\w.-]*", id) else dumps(id)

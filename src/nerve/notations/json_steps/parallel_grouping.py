@@ -1,0 +1,127 @@
+"""Which steps may run side by side: the analysis behind `"parallel": true`.
+
+Steps are grouped only where nothing can tell the difference but the clock. They follow each other by `next`,
+only the first of them can be come to from elsewhere, none has an `on_error`, and none looks at another:
+
+- an agent says with a list `input` all it sees, and names no other step of the group in it;
+- a workflow is given the input, or the results it names;
+- a transform reads results only by names that stand in its text, and none of the group's is among them.
+
+A step before a condition is not grouped: the condition is the handler of its failure, and of its alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable
+
+from nerve.notations.json_steps.lowering import WORKFLOW_PREFIX, StepGroup
+from nerve.notations.json_steps.step_schema import ROUTE_KEYS, StepDiagnostics, StepSource, input_step_ids
+from nerve.text.source import Position
+
+GROUP_NAME = "auto-parallel"
+MAX_GROUP_STEPS = 100
+"""Steps that run side by side at most."""
+RESULTS_PATTERN = re.compile(r"\b(?:context|results|steps|given|roles)\b")
+NAMED_RESULT_PATTERN = re.compile(
+    r"(?:context|results|steps)\s*(?:\??\.\s*[A-Za-z_$]|(?:\?\.)?\[\s*(?:'[^']*'|\"[^\"]*\")\s*\])"
+)
+
+
+def group_parallel(
+    steps: tuple[StepSource, ...], ids: Iterable[str], diagnostics: StepDiagnostics, position: Position | None
+) -> list[StepSource | StepGroup]:
+    """The steps, with those that are provably independent in groups; a note says which they are."""
+    used_names = set(ids)
+    grouped: dict[str, StepGroup] = {}
+    for members in independent_chains(steps):
+        group = StepGroup(next_group_name(used_names), tuple(members))
+        used_names.add(group.id)
+        grouped.update(dict.fromkeys((step.id for step in members), group))
+        names = ", ".join(f"'{step.id}'" for step in members)
+        diagnostics.add_note(
+            group.position, f"{names} run side by side as '{group.id}': none of them sees another's result"
+        )
+    if not grouped:
+        diagnostics.add_note(
+            position,
+            "parallel is true, but no steps are provably independent: an agent without a list 'input' sees"
+            " every result before it",
+        )
+    return [grouped.get(step.id, step) for step in steps if is_group_leader(step, grouped)]
+
+
+def is_group_leader(step: StepSource, grouped: dict[str, StepGroup]) -> bool:
+    return step.id not in grouped or grouped[step.id].steps[0] is step
+
+
+def next_group_name(used_names: set[str]) -> str:
+    return next(name for name in candidate_group_names() if name not in used_names)
+
+
+def candidate_group_names() -> Iterable[str]:
+    yield GROUP_NAME
+    number = 2
+    while True:
+        yield f"{GROUP_NAME}-{number}"
+        number += 1
+
+
+def independent_chains(steps: tuple[StepSource, ...]) -> Iterable[list[StepSource]]:
+    """Runs of two or more steps that may go side by side."""
+    known = {step.id: step for step in steps}
+    entered = Counter(target for step in steps for key in ROUTE_KEYS if (target := step.get(key)) is not None)
+    entered[steps[0].id] += 1
+    used: set[str] = set()
+    for first in steps:
+        group = longest_chain(first, known, entered, used)
+        if len(group) > 1:
+            used.update(group)
+            yield list(group.values())
+
+
+def longest_chain(
+    first: StepSource, known: dict[str, StepSource], entered: Counter[str], used: set[str]
+) -> dict[str, StepSource]:
+    """The longest run from a step on."""
+    group: dict[str, StepSource] = {}
+    step: StepSource | None = first
+    while (
+        step is not None
+        and step.id not in used
+        and len(group) < MAX_GROUP_STEPS
+        and can_join_group(step, group, known)
+    ):
+        if group and entered[step.id] > 1:
+            break
+        group[step.id] = step
+        step = known.get(step.get("next") or "")
+    return group
+
+
+def can_join_group(step: StepSource, group: dict[str, StepSource], known: dict[str, StepSource]) -> bool:
+    following = known.get(step.get("next") or "")
+    if step.id in group or step.get("on_error") is not None:
+        return False
+    before_condition = following is not None and following.type == "condition"
+    return not before_condition and is_independent(step, group)
+
+
+def is_independent(step: StepSource, others: Collection[str]) -> bool:
+    """Whether a step provably looks at none of the others."""
+    if step.type == "transform":
+        return reads_none_of(step.get("transform"), others)
+    if step.type != "agent":
+        return False
+    closed = isinstance(step.get("input"), list) or step.get("agent").startswith(WORKFLOW_PREFIX)
+    return closed and not any(id in others for id in input_step_ids(step))
+
+
+def reads_none_of(expression: str, ids: Collection[str]) -> bool:
+    """Whether an expression names every result it reads, and none of these; what is in doubt is a no."""
+    by_name = all(
+        NAMED_RESULT_PATTERN.match(expression, match.start())
+        for match in RESULTS_PATTERN.finditer(expression)
+    )
+    return by_name and "\\" not in expression and not any(id in expression for id in ids)

@@ -1,0 +1,1 @@
+"""A project on disk: its paths, configuration, workflow files and agent files."""

@@ -1,0 +1,212 @@
+"""Agent files: Markdown with a front matter that says who the agent is."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nerve.core.limits import parse_step_limits
+from nerve.core.suggest import did_you_mean_hint
+from nerve.project.discovery import PROJECT_FOLDER_NAMES, ShadowedFile, explain_open_error, list_project_files
+from nerve.project.safe_files import FileRefused, decode_utf8, open_file_inside, read_file_inside
+from nerve.text.source import InvalidDefinition, LocatedMap, Position, Problem
+from nerve.text.yaml_reader import load_yaml
+
+MAX_FRONT_MATTER_BYTES = 64 * 1024
+FRONT_MATTER_FENCE = "---"
+NAME_LINE_PATTERN = re.compile(r"""^name:[ \t]*["']?([^"'\s#]+)""", re.MULTILINE)
+"""The name in a front matter that is no YAML."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentFile:
+    """An agent as its front matter describes it; the prompt below is read when it is asked for."""
+
+    name: str
+    path: Path
+    root: Path
+    description: str = ""
+    provider: str | None = None
+    model: str | None = None
+    tools: tuple[str, ...] | None = None
+    max_turns: int | None = None
+    fallback: str | None = None
+    limits: Mapping[str, Any] | None = None
+    """What each step of it may spend: `tokens`, `cost`, `turns`."""
+    positions: Mapping[str, Position] = field(default_factory=dict, compare=False)
+    """Where in the file its keys have their values."""
+
+    def unknown_provider_problems(self, providers: Collection[str]) -> Iterator[Problem]:
+        """What is to be said of providers that it names and that there are not."""
+        for key, name in (("provider", self.provider), ("fallback", self.fallback)):
+            if name is not None and name not in providers:
+                yield self.missing_provider_problem(key, name, providers)
+
+    def missing_provider_problem(
+        self, key: str, name: str, providers: Collection[str], how: str = ""
+    ) -> Problem:
+        """That there is no provider of a name; `how` is how to get it, if that is known."""
+        close = "" if how else did_you_mean_hint(name, providers)
+        fix = how or f"There are: {', '.join(sorted(providers)) or 'none'}."
+        position = self.positions.get(key) or Position()
+        return Problem(str(self.path), position, f"there is no provider '{name}'{close}", fix)
+
+    def read_prompt(self) -> str:
+        """The agent's own prompt: everything below the front matter."""
+        lines = read_file_inside(self.root, self.path).splitlines(keepends=True)
+        end = front_matter_end(lines)
+        return "".join(lines if end is None else lines[end + 1 :]).lstrip("\n")
+
+
+@dataclass(slots=True)
+class DiscoveredAgents:
+    """The agents of a project, what could not be read, and what shadows what."""
+
+    agents: list[AgentFile] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    shadowed: list[ShadowedFile] = field(default_factory=list)
+    broken: dict[str, list[Problem]] = field(default_factory=dict)
+    """What is wrong with the files of agents that cannot be used, by the names of these."""
+
+    def get(self, name: str) -> AgentFile | None:
+        return next((agent for agent in self.agents if agent.name == name), None)
+
+    def get_valid(self, name: str) -> AgentFile | None:
+        """The agent of a name, if there is one; `Unreadable` if its file is wrong."""
+        if name in self.broken:
+            raise InvalidDefinition(self.broken[name])
+        return self.get(name)
+
+
+def discover_agents(project: Path) -> DiscoveredAgents:
+    """All agent files of a project; of each only the front matter is read."""
+    discovered = DiscoveredAgents()
+    for folder in PROJECT_FOLDER_NAMES:
+        for path in list_project_files(project, project / folder / "agents", (".md",), discovered.problems):
+            file_problems: list[Problem] = []
+            agent = read_agent_file(project, path, file_problems)
+            discovered.problems += file_problems
+            if agent is None:
+                name = guess_agent_name(project, path)
+                if discovered.get(name) is None:
+                    discovered.broken.setdefault(name, file_problems)
+                continue
+            if (earlier := discovered.get(agent.name)) is not None:
+                discovered.shadowed.append(ShadowedFile(agent.name, path, earlier.path))
+            else:
+                discovered.agents.append(agent)
+    return discovered
+
+
+def read_agent_file(root: Path, path: Path, problems: list[Problem]) -> AgentFile | None:
+    """The agent in a file, or nothing and a problem."""
+    try:
+        front = read_front_matter(root, path)
+        fields = load_yaml(front, str(path)) if front else None
+    except InvalidDefinition as error:
+        problems.extend(error.problems)
+        return None
+    except (OSError, FileRefused) as error:
+        problems.append(explain_open_error(path, error))
+        return None
+    if fields is not None and not isinstance(fields, LocatedMap):
+        problems.append(
+            Problem(str(path), Position(2), "the front matter must be a mapping", "Write 'name: …'.")
+        )
+        return None
+    return build_agent_file(root, path, fields or LocatedMap(), problems)
+
+
+def guess_agent_name(root: Path, path: Path) -> str:
+    """The name of the agent in a file that cannot be read as one."""
+    try:
+        lines = read_file_inside(root, path).splitlines(keepends=True)
+    except (OSError, FileRefused, InvalidDefinition):
+        return path.stem
+    match = NAME_LINE_PATTERN.search("".join(lines[: front_matter_end(lines)]))
+    return match[1] if match is not None else path.stem
+
+
+def build_agent_file(root: Path, path: Path, fields: LocatedMap, problems: list[Problem]) -> AgentFile | None:
+    """Keys that are not known belong to other programs and are left alone."""
+    settings: dict[str, Any] = {}
+    for key, (read, message, fix) in FRONT_MATTER_FIELDS.items():
+        if (value := fields.get(key)) is None:
+            continue
+        try:
+            settings[key] = read(value)
+        except ValueError as error:
+            position = fields.value_positions.get(key) or Position()
+            problems.append(Problem(str(path), position, f"'{key}' {str(error) or message}", fix))
+            return None
+    name = settings.pop("name", "") or path.stem
+    return AgentFile(name, path, root, **settings, positions=dict(fields.value_positions))
+
+
+def parse_agent_text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError
+    return value.strip()
+
+
+def parse_agent_tools(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        value = [tool.strip() for tool in value.split(",") if tool.strip()]
+    if not isinstance(value, list) or not all(isinstance(tool, str) for tool in value):
+        raise ValueError
+    return tuple(value)
+
+
+def parse_turn_count(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError
+    return value
+
+
+def parse_agent_limits(value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ValueError
+    try:
+        parse_step_limits(value)
+    except ValueError as error:
+        raise ValueError(f"is wrong: {error}") from None
+    return dict(value)
+
+
+TEXT_FIELD = (parse_agent_text, "must be a text", "Put quotes around it.")
+FRONT_MATTER_FIELDS: Mapping[str, tuple[Callable[[Any], Any], str, str]] = {
+    **dict.fromkeys(("name", "description", "provider", "model", "fallback"), TEXT_FIELD),
+    "tools": (parse_agent_tools, "must be a list of names", "Write [Read, Edit]."),
+    "max_turns": (parse_turn_count, "must be a whole number from 1 on", "Write max_turns: 10."),
+    "limits": (parse_agent_limits, "must be a mapping", "Write limits: {tokens: 20000}."),
+}
+"""The keys of a front matter: how each is read, and what is said of one that is wrong."""
+
+
+def read_front_matter(root: Path, path: Path) -> str:
+    """The front matter of a file, below an empty line so that places are those of the file."""
+    with os.fdopen(open_file_inside(root, path), "rb") as file:
+        if (first := file.readline(MAX_FRONT_MATTER_BYTES)).rstrip() != FRONT_MATTER_FENCE.encode():
+            decode_utf8(first, str(path))
+            return ""
+        lines, size = [b"\n"], 0
+        while line := file.readline(MAX_FRONT_MATTER_BYTES):
+            if line.rstrip() == FRONT_MATTER_FENCE.encode():
+                return decode_utf8(b"".join(lines), str(path))
+            lines.append(line)
+            size += len(line)
+            if size > MAX_FRONT_MATTER_BYTES:
+                break
+    raise InvalidDefinition(
+        [Problem(str(path), Position(), "the front matter never ends", "Close it with a line '---'.")]
+    )
+
+
+def front_matter_end(lines: list[str]) -> int | None:
+    """The number of the line that closes the front matter, if there is one."""
+    fences = [number for number, line in enumerate(lines) if line.rstrip() == FRONT_MATTER_FENCE]
+    return fences[1] if fences[:1] == [0] and len(fences) > 1 else None

@@ -1,0 +1,209 @@
+"""The configuration of a project, `.nerve/config.json`: which workflows there are, and who may call them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from nerve.core.limits import BUDGET_FIELDS, Limits
+from nerve.core.suggest import did_you_mean_hint
+from nerve.project.safe_files import FileRefused, read_file_inside
+from nerve.text.json_reader import parse_located_json
+from nerve.text.source import InvalidDefinition, LocatedList, LocatedMap, Position, Problem
+
+CONFIG_FILE = ".nerve/config.json"
+EMPTY_MAPPING: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowSettings:
+    """What the project says about one workflow."""
+
+    enabled: bool = True
+    visible_to: tuple[str, ...] | None = None
+    """The workflows that may call it; None is all of them, an empty list none."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedName:
+    """A name, and where in the file it stands."""
+
+    name: str
+    position: Position
+
+    def unknown_name_problem(self, names: Iterable[str]) -> Problem:
+        """That there is no agent of that name."""
+        known = sorted(set(names))
+        message = f"there is no agent or provider '{self.name}'{did_you_mean_hint(self.name, known)}"
+        return Problem(CONFIG_FILE, self.position, message, f"There are: {', '.join(known)}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What a project says about its workflows."""
+
+    enabled: bool = True
+    workflows_dir: str | None = None
+    """A folder of workflows below the project's folder, beside those that are always looked in."""
+    workflows: Mapping[str, WorkflowSettings] = field(default_factory=lambda: EMPTY_MAPPING)
+    providers: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: EMPTY_MAPPING)
+    """The settings of providers, by the names that workflows call them."""
+    slots: Mapping[str, int] = field(default_factory=lambda: EMPTY_MAPPING)
+    """How many agents of each provider may work at once."""
+    budget: Mapping[str, float] | None = None
+    """What all runs together may spend in a day."""
+    router: LocatedName | None = None
+    """The agent or provider that decides which workflow a text asks for; without one the words do."""
+
+    def is_enabled(self, workflow: str) -> bool:
+        return self.enabled and self.settings_of(workflow).enabled
+
+    def may_call(self, caller: str, workflow: str) -> bool:
+        """Whether one workflow may call another."""
+        return not self.refusal(workflow, caller)
+
+    def refusal(self, workflow: str, caller: str | None = None) -> str:
+        """Why a workflow may not be started, or be called by another one; empty if it may."""
+        if not self.is_enabled(workflow):
+            return f"workflow '{workflow}' is switched off in {CONFIG_FILE}"
+        seen_by = self.settings_of(workflow).visible_to
+        if caller is None or seen_by is None or caller in seen_by or caller == workflow:
+            return ""
+        listed = f"{', '.join(seen_by)} only" if seen_by else "nobody"
+        return f"workflow '{workflow}' is visible to {listed}"
+
+    def settings_of(self, workflow: str) -> WorkflowSettings:
+        return self.workflows.get(workflow, DEFAULT_SETTINGS)
+
+
+DEFAULT_SETTINGS = WorkflowSettings()
+
+
+def project_config(folder: Path) -> Config:
+    """The configuration of a project; `Unreadable` if it is wrong, and the default if there is none."""
+    try:
+        return read_config(read_file_inside(folder, folder / CONFIG_FILE))
+    except (FileNotFoundError, NotADirectoryError):
+        return Config()
+    except (OSError, FileRefused) as error:
+        raise InvalidDefinition([Problem(CONFIG_FILE, Position(), f"this cannot be read: {error}")]) from None
+
+
+def read_config(text: str, file: str = CONFIG_FILE) -> Config:
+    """The configuration a text says; raises `Unreadable` with every problem and its place."""
+    return ConfigReader(file).parse(parse_located_json(text, file))
+
+
+class ConfigReader:
+    """One reading; what is wrong is collected."""
+
+    def __init__(self, file: str) -> None:
+        self.file, self.problems = file, list[Problem]()
+
+    def parse(self, source: Any) -> Config:
+        values: dict[str, Any] = {}
+        for key, value, position in self.known_entries(source, "the configuration", Config.__slots__):
+            if key == "enabled":
+                values[key] = self.parse_flag(value, position, "enabled")
+            elif key == "workflows_dir":
+                values[key] = self.parse_folder(value, position)
+            else:
+                values[key] = getattr(self, key)(value, position)
+        if self.problems:
+            raise InvalidDefinition(self.problems)
+        return Config(**values)
+
+    def workflows(self, source: Any, position: Position) -> Mapping[str, WorkflowSettings]:
+        entries = self.known_entries(source, "'workflows'", None, position)
+        return MappingProxyType(
+            {key: self.parse_workflow_settings(key, value, at) for key, value, at in entries}
+        )
+
+    def providers(self, source: Any, position: Position) -> Mapping[str, Mapping[str, Any]]:
+        entries = self.known_entries(source, "'providers'", None, position)
+        for name, value, at in entries:
+            self.known_entries(value, f"provider '{name}'", None, at)
+        return MappingProxyType({name: value for name, value, _ in entries})
+
+    def slots(self, source: Any, position: Position) -> Mapping[str, int]:
+        entries = self.known_entries(source, "'slots'", None, position)
+        for name, value, at in entries:
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                self.add_problem(at, f"the slots of '{name}' must be a whole number from 1 on")
+        return MappingProxyType({name: value for name, value, _ in entries})
+
+    def budget(self, source: Any, position: Position) -> Mapping[str, float]:
+        entries = self.known_entries(source, "'budget'", BUDGET_FIELDS, position)
+        for name, value, at in entries:
+            try:
+                Limits.of({name: value})
+            except (TypeError, ValueError):
+                self.add_problem(at, f"{name} of the budget must be a number that is not negative")
+        return MappingProxyType({name: value for name, value, _ in entries})
+
+    def router(self, value: Any, position: Position) -> LocatedName:
+        if not isinstance(value, str) or not value.strip():
+            self.add_problem(position, "router must be the name of an agent or a provider")
+            return LocatedName("", position)
+        return LocatedName(value.strip(), position)
+
+    def parse_workflow_settings(self, id: str, source: Any, position: Position) -> WorkflowSettings:
+        what = f"workflow '{id}'"
+        values: dict[str, Any] = {}
+        for key, value, at in self.known_entries(source, what, WorkflowSettings.__slots__, position):
+            if key == "enabled":
+                values[key] = self.parse_flag(value, at, f"enabled of {what}")
+            else:
+                values[key] = self.parse_names(value, at, what)
+        return WorkflowSettings(**values)
+
+    def known_entries(
+        self, source: Any, what: str, keys: tuple[str, ...] | None, position: Position | None = None
+    ) -> list[tuple[str, Any, Position]]:
+        """The entries of an object whose keys are known."""
+        if not isinstance(source, LocatedMap):
+            self.add_problem(getattr(source, "position", None) or position, f"{what} must be an object")
+            return []
+        entries = []
+        for key, value in source.items():
+            if keys is not None and key not in keys:
+                fix = f"Keys are: {', '.join(keys)}."
+                self.add_problem(
+                    source.key_positions[key], f"{what} has no key '{key}'{did_you_mean_hint(key, keys)}", fix
+                )
+            else:
+                entries.append((key, value, source.value_positions[key]))
+        return entries
+
+    def parse_flag(self, value: Any, position: Position, what: str) -> bool:
+        if not isinstance(value, bool):
+            self.add_problem(position, f"{what} must be true or false")
+        return value is True
+
+    def parse_folder(self, value: Any, position: Position) -> str:
+        """A folder that cannot be outside the project."""
+        if not isinstance(value, str) or not value.strip():
+            self.add_problem(position, "workflows_dir must be the name of a folder")
+            return ""
+        parts = value.replace("\\", "/").split("/")
+        if ".." in parts or parts[0] == "" or parts[0].startswith("~") or ":" in parts[0]:
+            self.add_problem(position, f"workflows_dir '{value[:80]}' must be a folder inside the project")
+        return value
+
+    def parse_names(self, value: Any, position: Position, what: str) -> tuple[str, ...]:
+        if not isinstance(value, LocatedList) or not all(isinstance(name, str) for name in value):
+            self.add_problem(position, f"visible_to of {what} must be a list of workflows")
+            return ()
+        return tuple(value)
+
+    def add_problem(self, position: Position | None, message: str, fix: str = "") -> None:
+        self.problems.append(Problem(self.file, position or Position(), message, fix))
+        if len(self.problems) >= MAX_CONFIG_PROBLEMS:
+            raise InvalidDefinition(self.problems)
+
+
+MAX_CONFIG_PROBLEMS = 50
+"""Problems that are collected before reading stops."""

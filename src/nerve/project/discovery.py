@@ -1,0 +1,202 @@
+"""Discovery: the workflows, prompts and agents of a project, by the folders they stand in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from nerve.notations import MAX_FILE_BYTES, SUFFIXES
+from nerve.project.safe_files import FileRefused, check_file_name, read_file_inside, read_named_file
+from nerve.spec.slugs import slugify
+from nerve.text.source import Document, InvalidDefinition, Position, Problem
+
+PROJECT_FOLDER_NAMES = (".nerve", ".archon", ".claude", ".agents")
+"""Where a project keeps its workflows; what stands in an earlier one shadows the same name in a later one."""
+PROMPT_FOLDER_NAMES = ("steps", "commands")
+MAX_FILES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoveredWorkflow:
+    """A workflow in a file that can be read."""
+
+    name: str
+    path: Path
+    folder: Path
+    """The folder that has `workflows`, and beside it `steps`, `commands`, `artifacts` and `logs`."""
+    notation: str
+    document: Document
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowedFile:
+    """A file that is not used, because an earlier one has the same name."""
+
+    name: str
+    path: Path
+    shadowed_by: Path
+    other_name: str = ""
+    """What the earlier one is called, if that is another name with the same id."""
+
+    def problem(self) -> Problem:
+        fix = "Rename one of them, or remove it."
+        same = f"'{self.other_name}', which has the same id" if self.other_name else "the same name"
+        message = f"'{self.name}' is not used: {self.shadowed_by} has {same}"
+        return Problem(str(self.path), Position(), message, fix, "warning")
+
+
+@dataclass(slots=True)
+class DiscoveredWorkflows:
+    """What a project has, what could not be read, and what shadows what."""
+
+    workflows: list[DiscoveredWorkflow] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    shadowed: list[ShadowedFile] = field(default_factory=list)
+
+    def get(self, name: str) -> DiscoveredWorkflow | None:
+        return next(
+            (workflow for workflow in self.workflows if name in (workflow.name, slugify(workflow.name))), None
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PromptFile:
+    """A prompt file and its text."""
+
+    name: str
+    path: Path
+    text: str
+
+
+def discover(project: Path, extra: Iterable[Path] = ()) -> DiscoveredWorkflows:
+    """All workflows of a project, those in the `extra` folders first; a bad file is a problem and no more."""
+    discovered = DiscoveredWorkflows()
+    extra_directories = [*extra]
+    workflow_by_slug: dict[str, DiscoveredWorkflow] = {}
+    for directory in unique_directories(
+        [*extra_directories, *(project / folder / "workflows" for folder in PROJECT_FOLDER_NAMES)]
+    ):
+        root = (
+            directory.parent
+            if directory in extra_directories and not is_inside_root(project, directory)
+            else project
+        )
+        for path in list_project_files(root, directory, SUFFIXES, discovered.problems):
+            workflow = read_workflow_file(root, path, discovered.problems)
+            if workflow is None:
+                continue
+            if (by := workflow_by_slug.setdefault(slugify(workflow.name), workflow)) is not workflow:
+                like = by.name if by.name != workflow.name else ""
+                discovered.shadowed.append(ShadowedFile(workflow.name, path, by.path, like))
+            else:
+                discovered.workflows.append(workflow)
+    return discovered
+
+
+def unique_directories(directories: Iterable[Path]) -> Iterator[Path]:
+    """The places without those that were there before under another name."""
+    seen_paths: set[str] = set()
+    for directory in directories:
+        if (real := os.path.realpath(directory)) not in seen_paths:
+            seen_paths.add(real)
+            yield directory
+
+
+def is_inside_root(root: Path, path: Path) -> bool:
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root))
+
+
+def list_project_files(
+    root: Path, folder: Path, endings: Iterable[str], problems: list[Problem]
+) -> list[Path]:
+    """The files of a folder with one of the endings, by name; a folder that is not there has none."""
+    try:
+        with os.scandir(folder) as entries:
+            names = sorted(entry.name for entry in entries if not entry.name.startswith("."))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        problems.append(explain_open_error(folder, error))
+        return []
+    if not is_inside_root(root, folder):
+        problems.append(explain_open_error(folder, FileRefused("it leads out of the project")))
+        return []
+    names = [name for name in names if Path(name).suffix.lower() in endings]
+    if len(names) > MAX_FILES:
+        fix = "Move some away."
+        problems.append(
+            Problem(str(folder), Position(), f"more than {MAX_FILES} files; the rest is left out", fix)
+        )
+    return [folder / name for name in names[:MAX_FILES]]
+
+
+def explain_open_error(path: Path, error: Exception) -> Problem:
+    """Why a file or folder could not be opened, in words."""
+    match error:
+        case PermissionError():
+            return Problem(str(path), Position(), "permission denied", "Allow reading it.")
+        case IsADirectoryError():
+            return Problem(str(path), Position(), "this is a folder", "Put a file there.")
+        case NotADirectoryError():
+            return Problem(str(path), Position(), "this is no folder", "Put the files into a folder.")
+        case OSError(strerror=str() as why):
+            return Problem(str(path), Position(), f"cannot be read: {why}")
+    return Problem(str(path), Position(), f"cannot be read: {error}")
+
+
+def read_workflow_file(root: Path, path: Path, problems: list[Problem]) -> DiscoveredWorkflow | None:
+    """The workflow in a file, or nothing and a problem."""
+    try:
+        document = SUFFIXES[path.suffix.lower()].read(read_file_inside(root, path, MAX_FILE_BYTES), str(path))
+    except InvalidDefinition as error:
+        problems.extend(error.problems)
+        return None
+    except (OSError, FileRefused) as error:
+        problems.append(explain_open_error(path, error))
+        return None
+    name = document.data.get("name")
+    if not isinstance(name, str) or not name:
+        problems.append(document.problem((), "'name' is missing", "Add a name."))
+        return None
+    return DiscoveredWorkflow(name, path, path.parent.parent, document.notation, document)
+
+
+def project_of_file(path: Path) -> tuple[Path, Path]:
+    """The folder and the project that a workflow file belongs to."""
+    folder = path.parent
+    if folder.name == "workflows":
+        folder = folder.parent
+    return folder, folder.parent if folder.name in PROJECT_FOLDER_NAMES else folder
+
+
+def prompt_folders(folder: Path, project: Path) -> Iterator[tuple[Path, Path]]:
+    """Where a prompt is looked for, each with the folder around it that must not be left.
+
+    First beside the workflow, then in the other folders of the project.
+    """
+    own = project if is_inside_root(project, folder) else folder
+    yield from ((own, folder / kind) for kind in PROMPT_FOLDER_NAMES)
+    others = [project / name for name in PROJECT_FOLDER_NAMES if project / name != folder]
+    yield from ((project, other / kind) for other in others for kind in PROMPT_FOLDER_NAMES)
+
+
+def find_prompt(folder: Path, name: str, project: Path | None = None) -> PromptFile | None:
+    """The prompt of a name, or None; `Refused` or `OSError` if it may not or cannot be read."""
+    check_file_name(name)
+    project = project_of_file(folder / "workflows" / "_")[1] if project is None else project
+    for root, directory in prompt_folders(folder, project):
+        try:
+            return PromptFile(name, directory / f"{name}.md", read_named_file(root, directory, name, ".md"))
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+    return None
+
+
+def prompt_names(folder: Path, project: Path) -> list[str]:
+    """The names of all prompts that could be meant."""
+    names: set[str] = set()
+    for root, directory in prompt_folders(folder, project):
+        names.update(path.stem for path in list_project_files(root, directory, (".md",), []))
+    return sorted(names)

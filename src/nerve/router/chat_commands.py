@@ -1,0 +1,52 @@
+"""The commands about workflows in a conversation; no agent is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from nerve.router.decision import Candidate
+
+NO_WORKFLOWS_TEXT = "No workflows found. Create workflows in `.archon/workflows/` as YAML files."
+COMMAND_LINES = """\
+  /workflow list - Show available workflows
+  /workflow reload - Reload workflow definitions"""
+USAGE_TEXT = f"Usage:\n{COMMAND_LINES}"
+HELP_TEXT = f"""\
+Workflows:
+{COMMAND_LINES}
+  Note: Workflows are YAML files in .archon/workflows/"""
+"""The part of a help text that is about workflows."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatCommandReply:
+    """What a command says."""
+
+    success: bool
+    text: str
+
+
+def answer_command(text: str, offers: Callable[[], Sequence[Candidate]]) -> ChatCommandReply | None:
+    """The answer to `/workflow …`, or None for any other text; `offers` reads the workflows anew."""
+    words = text.split()
+    if not words or words[0] != "/workflow":
+        return None
+    match words[1:]:
+        case ["list" | "ls"]:
+            return ChatCommandReply(True, format_workflow_list(offers()))
+        case ["reload"]:
+            return ChatCommandReply(True, f"Reloaded {len(offers())} workflow(s).")
+    return ChatCommandReply(False, USAGE_TEXT)
+
+
+def format_workflow_list(workflows: Sequence[Candidate]) -> str:
+    if not workflows:
+        return NO_WORKFLOWS_TEXT
+    return "\n\n".join(["Available Workflows:", *map(format_workflow_entry, workflows)])
+
+
+def format_workflow_entry(candidate: Candidate) -> str:
+    steps = f"  Steps: {' → '.join(candidate.steps)}" if candidate.steps else ""
+    lines = [f"**{candidate.name}**", f"  {' '.join(candidate.description.split())}".rstrip(), steps]
+    return "\n".join(line for line in lines if line)

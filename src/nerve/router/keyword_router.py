@@ -1,0 +1,249 @@
+"""Deciding offline: the words of a text against the words of names and descriptions.
+
+A word that stands in a workflow's name counts 3, one in its description 1, each divided by the number of
+workflows that have it. That the text begins with the name, or with words like `run` and the name, counts 6.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from nerve.router.decision import (
+    Candidate,
+    ConversationDecision,
+    Decision,
+    QuestionDecision,
+    WorkflowDecision,
+    join_quoted_names,
+)
+from nerve.router.name_matching import AmbiguousMatch, match_name
+
+NAME_POINTS, DESCRIPTION_POINTS, CALLED_POINTS = 3.0, 1.0, 6.0
+MIN_POINTS = 4.0
+"""Points without which nothing is started."""
+CLOSE_RATIO = 0.6
+"""A second one that has this part of the best one's points is as likely meant."""
+COMMAND_WORDS = frozenset(
+    ["run", "start", "launch", "execute", "please", "now", "workflow", "the", "a", "my"]
+)
+"""Words before or about a name that say nothing of which one it is."""
+STOP_WORDS = COMMAND_WORDS | frozenset(
+    re.findall(
+        r"\w+",
+        """about all an and any are as at be been but by can could did do does for from get go had has have he
+        hello her hi his how i if in into is it its just let like make may me more need no not of on or our
+        out she should so some than thank thanks that their them then there these they this to up us use used
+        user want wants was we were what when where which who why will with would yes you your""",
+    )
+)
+"""Words that stand in any text."""
+FILLER_WORDS = COMMAND_WORDS | frozenset(
+    ["it", "this", "that", "then", "for", "me", "us", "just", "again", "today", "thank", "thanks", "you"]
+)
+"""Words behind a name that tell its workflow nothing."""
+QUESTION_WORDS = frozenset(
+    ["what", "how", "why", "when", "where", "which", "who", "is", "are", "does", "did"]
+)
+NEGATION_PATTERN = re.compile(
+    r"\b(?:not|never|without|instead|do(?:es)?n['’]?t|stop|cancel)\b", re.IGNORECASE
+)
+
+PREFIX_PATTERN = re.compile(r"\s*%(?P<name>[^\W\d][\w.-]*)(?!\S)(?P<rest>.*)", re.DOTALL)
+"""A text that names its workflow: `%name text`."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowScore:
+    """What speaks for a workflow, and how much."""
+
+    name: str
+    points: float
+    reasons: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"'{self.name}' has {self.points:.3g}" + (
+            f" ({', '.join(self.reasons)})" if self.reasons else ""
+        )
+
+
+def route_by_keywords(text: str, workflows: Sequence[Candidate]) -> Decision:
+    """The workflow that the words speak for, or a question when they leave it open."""
+    if not workflows:
+        nothing = "There are no workflows here to start, and no agent that answers."
+        return ConversationDecision(
+            nothing, text=text, by="words", reason="decided offline: there are no workflows"
+        )
+    best, *others = rank_workflows(text, workflows)
+    reason = f"decided offline, by words: {best}"
+    reason += f"; next, {others[0]}" if others and others[0].points else ""
+    likely, why = find_doubt(text, best, others)
+    if why:
+        candidates = likely or tuple(workflow.name for workflow in workflows)
+        reason = f"{reason}; not started, because {why}"
+        return QuestionDecision(
+            doubt_question(why, candidates), candidates, text, text=text, by="words", reason=reason
+        )
+    return WorkflowDecision(
+        best.name, intent_after_name(best.name, text), text=text, by="words", reason=reason
+    )
+
+
+def choose_by_prefix(text: str, workflows: Sequence[Candidate]) -> Decision | None:
+    """The workflow of a text that begins with `%name`, or a question if there is none; else None."""
+    if (prefix_match := PREFIX_PATTERN.fullmatch(text)) is None:
+        return None
+    name, rest = prefix_match["name"], prefix_match["rest"].strip()
+    names = tuple(workflow.name for workflow in workflows)
+    reason = "a text that begins with % names its workflow"
+    match match_name(name, names):
+        case str(matched_name):
+            return WorkflowDecision(matched_name, rest, text=text, by="words", reason=reason)
+        case AmbiguousMatch(names):
+            question = f"Several workflows match '{name}'. Which is meant: {join_quoted_names(names)}?"
+        case _ if names:
+            question = f"There is no workflow '{name}'. Which is meant: {join_quoted_names(names)}?"
+        case _:
+            question = f"There is no workflow '{name}', and no other."
+    return QuestionDecision(question, names, rest, text=text, by="words", reason=reason)
+
+
+def rank_workflows(text: str, workflows: Sequence[Candidate]) -> list[WorkflowScore]:
+    """The points of each workflow, the best first; one that is addressed is before all others."""
+    return sorted(score_workflows(text, workflows), key=lambda score: not is_addressed_to(text, score.name))
+
+
+def intent_after_name(name: str, text: str) -> str:
+    """What a workflow is told: behind its name, if the text begins with it as a command does, or else all.
+
+    Behind a name without a colon, words like `now` and `please` alone are nothing to tell.
+    """
+    if is_addressed_to(text, name):
+        rest = text.partition(":")[2].strip()
+        return rest if plain_words(rest) else text
+    words = "|".join(sorted(COMMAND_WORDS))
+    pattern = rf"\s*(?:(?:{words})\s+)*?{re.escape(name)}(?![\w-])(?:[\s,]|[.;!]+(?=\s|$))*"
+    match = re.match(pattern, text, re.IGNORECASE)
+    rest = text[match.end() :].rstrip() if match is not None else text
+    return rest if set(plain_words(rest)) - FILLER_WORDS else text
+
+
+def is_addressed_to(text: str, name: str) -> bool:
+    """Whether a text says by a colon that all behind it is for the workflow of that name: `deploy: …`."""
+    head, colon, _ = text.partition(":")
+    words, own = plain_words(head), plain_words(name)
+    return bool(colon and own) and words[-len(own) :] == own and COMMAND_WORDS.issuperset(words[: -len(own)])
+
+
+def names_in_text(text: str, names: Sequence[str]) -> tuple[str, ...]:
+    """The names that a text has in it, in their order; one that is only part of a longer one is not meant."""
+    words = plain_words(text)
+    rest = f" {' '.join(words)} "
+    words_by_name: dict[str, set[str]] = {}
+    for name in sorted(names, key=lambda name: -len(plain_words(name))):
+        phrase = " ".join(plain_words(name))
+        if phrase and f" {phrase} " in rest:
+            words_by_name[name] = set(phrase.split())
+            rest = rest.replace(f" {phrase} ", " \n ")
+    for name in names:
+        own = set(plain_words(name))
+        # `code review and fix` names code-fix too, though not in one piece.
+        if (
+            len(own) > 1
+            and own.issubset(words)
+            and not any(own <= name_words for name_words in words_by_name.values())
+        ):
+            words_by_name[name] = own
+    return tuple(name for name in names if name in words_by_name)
+
+
+def find_doubt(
+    text: str, best: WorkflowScore, others: Sequence[WorkflowScore]
+) -> tuple[tuple[str, ...], str]:
+    """Which ones may be meant, and why the best one is not simply started, or nothing."""
+    alone = (best.name,)
+    if not best.points:
+        return (), "no word of the text is in a name or a description"
+    if not is_addressed_to(text, best.name):
+        if len(names := names_in_text(text, [score.name for score in (best, *others)])) > 1:
+            return names, "the text names several workflows"
+        if close := [score.name for score in others if score.points >= best.points * CLOSE_RATIO]:
+            return (*alone, *close), "several fit about as well"
+    if text.rstrip().endswith("?") or next(iter(plain_words(text)), "") in QUESTION_WORDS:
+        return alone, "the text is a question"
+    if NEGATION_PATTERN.search(text):
+        return alone, "the text may say what is not wanted"
+    if best.points < MIN_POINTS:
+        return alone, f"too little speaks for it ({best.points:.3g} of {MIN_POINTS:.3g} points)"
+    return alone, ""
+
+
+def doubt_question(why: str, candidates: tuple[str, ...]) -> str:
+    offline = f"No agent has decided, and {why}."
+    if len(candidates) > 1:
+        return f"{offline} Which workflow is meant: {join_quoted_names(candidates)}?"
+    return f"{offline} Is '{candidates[0]}' to be started?"
+
+
+def score_workflows(text: str, workflows: Sequence[Candidate]) -> list[WorkflowScore]:
+    """The points of each workflow, the best first."""
+    words = stems(text)
+    names = {workflow.name: stems(workflow.name) for workflow in workflows}
+    about = {workflow.name: stems(workflow.description) - names[workflow.name] for workflow in workflows}
+    having = Counter(word for name in names for word in names[name] | about[name])
+    named_workflow = leading_name(text, names)
+    results = []
+    for name in names:
+        points_by_word = {word: NAME_POINTS / having[word] for word in words & names[name]}
+        points_by_word |= {word: DESCRIPTION_POINTS / having[word] for word in words & about[name]}
+        points = sum(points_by_word.values()) + (CALLED_POINTS if name == named_workflow else 0.0)
+        reasons = [
+            f"{words_by_stem(text)[word]} {points_by_word[word]:.2g}" for word in sorted(points_by_word)
+        ]
+        reasons += [f"called by name {CALLED_POINTS:.2g}"] if name == named_workflow else []
+        results.append(WorkflowScore(name, points, tuple(reasons)))
+    return sorted(results, key=lambda score: (-score.points, score.name))
+
+
+def leading_name(text: str, names: Collection[str]) -> str | None:
+    """The longest name with which the text begins, behind words like `run` and `please`."""
+    rest = text.strip().casefold()
+    while (first := re.match(r"(\w+)\s+", rest)) and first[1] in COMMAND_WORDS:
+        if any(starts_with_name(rest, name) for name in names):
+            break
+        rest = rest[first.end() :]
+    fitting = [name for name in names if starts_with_name(rest, name)]
+    return max(fitting, key=len, default=None)
+
+
+def starts_with_name(text: str, name: str) -> bool:
+    """Whether a text begins with a name, written as it is or with spaces in it."""
+    return any(
+        text.startswith(spelling) and not re.match(r"[\w-]", text[len(spelling) :])
+        for spelling in (name.casefold(), " ".join(plain_words(name)))
+    )
+
+
+def plain_words(text: str) -> list[str]:
+    """The words of a text; `codeReview` and `code_review` are two."""
+    apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", text.replace("_", " "))
+    return [word.casefold() for word in re.findall(r"\w+", apart)]
+
+
+def words_by_stem(text: str) -> dict[str, str]:
+    """Stems, each with a word that has it."""
+    return {stem(word): word for word in plain_words(text) if word not in STOP_WORDS}
+
+
+def stems(text: str) -> set[str]:
+    return set(words_by_stem(text))
+
+
+def stem(word: str) -> str:
+    """A word without its ending, so that `tests`, `testing` and `test` are one."""
+    for ending in ("ing", "ed", "es", "s", "e"):
+        if word.endswith(ending) and len(word) - len(ending) >= 3:
+            return word.removesuffix(ending)
+    return word

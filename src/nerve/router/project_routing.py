@@ -1,0 +1,149 @@
+"""The router of a project: its workflows, as they are offered, and the runs that come of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from nerve.agents import registry
+from nerve.agents.agent_node import AgentNode
+from nerve.agents.provider import Provider, QueryOptions, Unavailable
+from nerve.core.suggest import did_you_mean_hint
+from nerve.project.agent_files import discover_agents
+from nerve.project.config import Config
+from nerve.project.discovery import DiscoveredWorkflows
+from nerve.router import routing
+from nerve.router.decision import Candidate, ConversationDecision, Decision, WorkflowDecision
+from nerve.router.limited_provider import MissingProvider, RateLimitedProvider
+from nerve.router.run_messages import start_message
+from nerve.spec.defined_workflow import DefinedWorkflow, slugify
+from nerve.spec.validation import validate_document
+from nerve.spec.walk import visible_steps
+from nerve.text.source import InvalidDefinition
+
+if TYPE_CHECKING:
+    from nerve.core.workflow.run import WorkflowRun
+    from nerve.core.workflow.workflow import Workflow
+    from nerve.session import Session
+
+
+def candidates_of(session: Session) -> list[Candidate]:
+    """The workflows of a session that may be started."""
+    workflows = [session.get_workflow(name) for name in session.list_workflows()]
+    return [
+        candidate_of_workflow(workflow)
+        for workflow in workflows
+        if workflow is not None and not session.disabled_reason(workflow)
+    ]
+
+
+def candidate_of_workflow(workflow: Workflow) -> Candidate:
+    inputs = workflow.spec.inputs if isinstance(workflow, DefinedWorkflow) else {}
+    return Candidate(workflow.name, workflow.description, inputs, tuple(workflow.steps))
+
+
+def offers_in(discovered: DiscoveredWorkflows, config: Config | None = None) -> list[Candidate]:
+    """The workflows of a project's files, without those that cannot be loaded or are switched off."""
+    config = config or Config()
+    specs = [validate_document(workflow.document)[0] for workflow in discovered.workflows]
+    return [
+        Candidate(slugify(spec.name), spec.description, spec.inputs, tuple(visible_steps(spec.body)))
+        for spec in specs
+        if spec is not None and not config.refusal(slugify(spec.name))
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Router:
+    """Routes the texts of one project; what is offered is looked up again for each."""
+
+    offers: Callable[[], Iterable[Candidate]]
+    provider: Provider | None = None
+    cwd: str | None = None
+    options: QueryOptions = routing.ROUTING_OPTIONS
+
+    async def route(self, text: str, resume: str | None = None) -> Decision:
+        return await routing.route(
+            text, self.offers(), self.provider, cwd=self.cwd, resume=resume, options=self.options
+        )
+
+    def stream(self, text: str, resume: str | None = None) -> AsyncGenerator[str | Decision, None]:
+        return routing.stream(
+            text, self.offers(), self.provider, cwd=self.cwd, resume=resume, options=self.options
+        )
+
+
+def session_router(session: Session, provider: Provider | str | None = None) -> Router:
+    """The router of a session, which asks this provider, or the session's own of that name, or nobody."""
+    if isinstance(provider, str):
+        known = session.providers
+        if provider not in known:
+            raise ValueError(f"there is no provider '{provider}'{did_you_mean_hint(provider, known)}")
+        provider = known[provider]
+    return router_for_provider(session, provider)
+
+
+def router_for_provider(
+    session: Session, provider: Provider | None, options: QueryOptions = routing.ROUTING_OPTIONS
+) -> Router:
+    limited_provider = None if provider is None else RateLimitedProvider(provider, session.provider_slots)
+    return Router(lambda: candidates_of(session), limited_provider, str(session.project.absolute()), options)
+
+
+def project_router(session: Session) -> Router:
+    """The router that the project's configuration says: an agent or a provider, by its name, or nobody.
+
+    Raises Unreadable for a name that nobody has.
+    """
+    located_name = session.config.router
+    if located_name is None:
+        return router_for_provider(session, None)
+    try:
+        agent = session.find(located_name.name)
+        if not isinstance(agent, AgentNode):
+            known = [*session.providers, *session.config.providers, *registry.installed_provider_names()]
+            agents = [file.name for file in discover_agents(session.project).agents]
+            raise InvalidDefinition([located_name.unknown_name_problem([*known, *agents])])
+        provider = session.provider(agent.provider) if isinstance(agent.provider, str) else agent.provider
+    except (Unavailable, registry.UnknownProvider) as error:
+        return router_for_provider(session, MissingProvider(located_name.name, error))
+    options = replace(routing.ROUTING_OPTIONS, model=agent.model, system=agent.system)
+    return router_for_provider(session, provider, options)
+
+
+async def start(
+    session: Session, decision: Decision, conversation: str | None = None, **options: Any
+) -> WorkflowRun | None:
+    """Start the run that was decided for, with the intent as its input; None if there is nothing to start.
+
+    What was written, what is answered and warnings are kept as messages of the conversation, if there is one.
+    `options` are those of `session.start`.
+    """
+    await add_conversation_message(session, conversation, "user", decision.text)
+    for warning in decision.warnings:
+        await add_conversation_message(session, conversation, "assistant", warning)
+    if not isinstance(decision, WorkflowDecision):
+        reply = decision.reply if isinstance(decision, ConversationDecision) else decision.question
+        await add_conversation_message(session, conversation, "assistant", reply)
+        return None
+    try:
+        run = await session.start(
+            decision.workflow, decision.intent, decision.inputs, conversation=conversation, **options
+        )
+    except Exception as error:
+        message = f"'{decision.workflow}' could not be started: {error}"
+        await add_conversation_message(session, conversation, "assistant", message)
+        raise
+    await add_conversation_message(
+        session, conversation, "assistant", start_message(run.workflow), run.run_id
+    )
+    return run
+
+
+async def add_conversation_message(
+    session: Session, conversation: str | None, role: str, text: str, run: str | None = None
+) -> None:
+    if conversation is not None and text:
+        await asyncio.to_thread(session.engine.store.add_message, conversation, role, text, run)

@@ -1,0 +1,182 @@
+"""A run as messages of a conversation, read from its events."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from nerve.core.events import WorkflowEvent
+from nerve.core.json_codec import encode_json
+
+MessageMode = Literal["stream", "batch"]
+"""Each message and tool call of an agent at once, or the messages of a step together, without tool calls."""
+MAX_TOOL_INPUT_CHARS = 300
+"""Characters of a tool's input that are shown."""
+END_EVENTS = frozenset(
+    {"node_completed", "node_error", "node_timeout", "node_cancelled", "step_completed", "step_failed"}
+)
+FAILURE_EVENTS = frozenset({"node_error", "node_timeout", "step_failed"})
+
+
+class WorkflowDescription(Protocol):
+    """What the messages need to know of a workflow."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def description(self) -> str: ...
+
+    @property
+    def steps(self) -> Any: ...
+
+
+def messages_of(
+    events: Iterable[WorkflowEvent], workflow: WorkflowDescription, mode: MessageMode = "stream"
+) -> Iterator[str]:
+    """The messages that tell of these events."""
+    messages = RunMessages(workflow, mode)
+    for event in events:
+        yield from messages.of(event)
+
+
+@dataclass(slots=True)
+class RunMessages:
+    """Makes messages of the events of one run, in their order."""
+
+    workflow: WorkflowDescription
+    mode: MessageMode = "stream"
+    _unsent: dict[str, list[str]] = field(default_factory=dict)
+    _started_steps: list[str] = field(default_factory=list)
+    """The paths of the steps that were told of."""
+    _failed_step: str = ""
+
+    def of(self, event: WorkflowEvent) -> list[str]:
+        """The messages to send because of this event."""
+        kind, data = event.event_type, event.data
+        if kind in ("node_started", "step_started"):
+            return self._announce_started(event)
+        if kind in END_EVENTS:
+            return self._finish_step(event)
+        if kind == "output_chunk" and data.get("stream") == "assistant" and not data.get("partial"):
+            return self._assistant_messages(event)
+        if kind == "tool_call" and self.mode == "stream":
+            return [format_tool_call(str(data.get("name")), data.get("input"))]
+        if kind == "gate_waiting":
+            return [*self._flush(), *self._announce_started(event), format_gate_message(data)]
+        if kind == "state_entered" and not event.path:
+            return [*self._flush(), *self._announce_state(str(data.get("state")))]
+        return self._lifecycle_messages(event)
+
+    def _lifecycle_messages(self, event: WorkflowEvent) -> list[str]:
+        name, data = workflow_title(self.workflow), event.data
+        match event.event_type:
+            case "workflow_started":
+                return [start_message(self.workflow)]
+            case "workflow_completed":
+                return [*self._flush(), f"**Workflow complete**: {name}"]
+            case "workflow_failed":
+                where = (
+                    f" at step: {step}"
+                    if (step := self._failed_step or self._last_step_name())
+                    else f": {name}"
+                )
+                return [
+                    *self._flush(),
+                    f"**Workflow failed**{where}\n\nError: {data.get('error') or 'failed'}",
+                ]
+            case "workflow_cancelled":
+                reason = f"\n\n{data['reason']}" if data.get("reason") else ""
+                return [*self._flush(), f"**Workflow cancelled**: {name}{reason}"]
+            case "workflow_held":
+                return [*self._flush(), f"**Workflow held**: {name}\n\n{data.get('message') or ''}".rstrip()]
+        return []
+
+    def _announce_started(self, event: WorkflowEvent) -> list[str]:
+        step = step_path_of(event.path, self.workflow.steps)
+        leaf = event.event_type != "gate_waiting" and not event.data.get("control")
+        if step is None and not self.workflow.steps and leaf:
+            step = event.path
+        return self._announce_step(step) if step is not None else []
+
+    def _announce_state(self, state: str) -> list[str]:
+        """A state is a step that may have no events of its own."""
+        times = sum(step_name_of_path(step) == state for step in self._started_steps)
+        return self._announce_step(f"/{state}[{times + 1}]" if times else f"/{state}")
+
+    def _announce_step(self, step: str) -> list[str]:
+        if step in self._started_steps:
+            return []
+        self._started_steps.append(step)
+        name, steps = step_name_of_path(step), list(self.workflow.steps)
+        step_number = (
+            f"{steps.index(name) + 1}/{len(steps)}" if name in steps else str(len(self._started_steps))
+        )
+        return [f"**Step {step_number}**: {name}"]
+
+    def _finish_step(self, event: WorkflowEvent) -> list[str]:
+        step = step_path_of(event.path, self.workflow.steps) or event.path
+        if event.event_type in FAILURE_EVENTS:
+            self._failed_step = step_name_of_path(step)
+        elif step == event.path:
+            self._failed_step = ""
+        return self._flush(step) if step == event.path else []
+
+    def _assistant_messages(self, event: WorkflowEvent) -> list[str]:
+        text = str(event.data.get("text") or "")
+        if not text or self.mode == "stream":
+            return [text] if text else []
+        step = step_path_of(event.path, self.workflow.steps) or event.path
+        self._unsent.setdefault(step, []).append(text)
+        return []
+
+    def _flush(self, step: str | None = None) -> list[str]:
+        """What was said and not yet sent, of one step or of all."""
+        steps = list(self._unsent) if step is None else [step]
+        return ["\n\n".join(texts) for path in steps if (texts := self._unsent.pop(path, None))]
+
+    def _last_step_name(self) -> str:
+        return step_name_of_path(self._started_steps[-1]) if self._started_steps else ""
+
+
+def workflow_title(workflow: WorkflowDescription) -> str:
+    """The name as it was written."""
+    return str(getattr(workflow, "title", None) or workflow.name)
+
+
+def start_message(workflow: WorkflowDescription) -> str:
+    """The first message of a run."""
+    steps = f"Steps: {' → '.join(workflow.steps)}" if workflow.steps else ""
+    parts = [f"**Starting workflow**: {workflow_title(workflow)}", workflow.description.strip(), steps]
+    return "\n\n".join(part for part in parts if part)
+
+
+def format_tool_call(name: str, tool_input: Any) -> str:
+    """A tool call on one line."""
+    text = "" if not tool_input else encode_json(tool_input)
+    excerpt = text if len(text) <= MAX_TOOL_INPUT_CHARS else f"{text[:MAX_TOOL_INPUT_CHARS]}…"
+    return f"**Tool**: {name} {excerpt}".rstrip()
+
+
+def format_gate_message(data: dict[str, Any]) -> str:
+    answers = data.get("choices") or data.get("options") or []
+    listed = f"\n\nAnswers: {', '.join(map(str, answers))}" if answers else ""
+    name = data.get("node_id") or data.get("gate_id")
+    how = f"/answer {name} {answers[0] if answers else 'TEXT'}"
+    return f"**Waiting for an answer**: {data.get('prompt') or ''}{listed}\n\nAnswer with: {how}"
+
+
+def step_path_of(path: str, steps: Iterable[str]) -> str | None:
+    """The path of the step that something at a path belongs to."""
+    names = set(steps)
+    parts = path.split("/")
+    for n, part in enumerate(parts):
+        if step_name_of_path(part) in names:
+            return "/".join(parts[: n + 1])
+    return None
+
+
+def step_name_of_path(path: str) -> str:
+    return re.sub(r"\[\d+\]$", "", path.rsplit("/", 1)[-1])

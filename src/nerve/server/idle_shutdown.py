@@ -1,0 +1,36 @@
+"""A server that ends when it is not needed: nobody is connected, and nothing in it moves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from nerve.core.workflow import WorkflowState
+
+if TYPE_CHECKING:
+    from nerve.session import Session
+
+CHECKS_PER_PERIOD = 5
+"""How often it is looked in the time after which it ends."""
+ACTIVE_STATES = [
+    state.value for state in WorkflowState if state.value in ("pending", "running", "pausing", "stopping")
+]
+
+
+async def wait_until_server_idle(seconds: float, session: Session, connected: Callable[[], bool]) -> None:
+    """Return when for so many seconds nobody was connected and no run could go on by itself."""
+    quiet = 0
+    while quiet < CHECKS_PER_PERIOD:
+        await asyncio.sleep(seconds / CHECKS_PER_PERIOD)
+        quiet = 0 if connected() or has_active_runs(session) else quiet + 1
+
+
+def has_active_runs(session: Session) -> bool:
+    """Whether a run goes on without anybody doing anything, now or when its time comes."""
+    engine = session.engine
+    skipped_ids = {skipped.run for skipped in engine.left_alone} - set(engine.executors)
+    rows = engine.store.runs(session=session.name, states=[*ACTIVE_STATES, WorkflowState.WAITING.value])
+    return any(
+        row.run not in skipped_ids and (row.state in ACTIVE_STATES or row.wake is not None) for row in rows
+    )

@@ -1,0 +1,77 @@
+"""The body of a request: JSON, no larger and no deeper than it may be, read only after the token."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+
+from nerve.api.errors import ApiError
+from nerve.api.request_parsing import MAX_NESTING_DEPTH
+from nerve.core.json_codec import parse_strict_json
+
+MAX_BODY_BYTES = 1024 * 1024
+BODY_TIMEOUT_S = 30.0
+"""Seconds in which a body must have come."""
+JSON_BODY_FIX = "Send a JSON object, with Content-Type: application/json"
+
+
+async def read_body(request: Request) -> dict[str, Any]:
+    """The object in the body; nothing at all is an empty one."""
+    kind, _, rest = (part.strip().lower() for part in request.headers.get("content-type", "").partition(";"))
+    content_length = request.headers.get("content-length", "0")
+    if kind not in ("", "application/json"):
+        raise ApiError("unsupported", f"a body of type {kind[:100]} is not taken", JSON_BODY_FIX)
+    if "charset" in rest and rest.partition("=")[2].strip(' "') not in ("utf-8", "utf8", "us-ascii"):
+        raise not_utf8_error("unsupported")
+    if content_length.isdigit() and int(content_length) > MAX_BODY_BYTES:
+        raise body_too_large_error()
+    text = bytearray()
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            async for chunk in request.stream():
+                text += chunk
+                if len(text) > MAX_BODY_BYTES:
+                    raise body_too_large_error()
+    except TimeoutError:
+        raise ApiError("timeout", f"the body did not come within {BODY_TIMEOUT_S:g} seconds") from None
+    except ClientDisconnect:
+        raise ApiError("bad_request", "the body broke off") from None
+    if text and not kind:
+        raise ApiError("unsupported", "the type of the body is missing", JSON_BODY_FIX)
+    return parse_json_object(bytes(text)) if text else {}
+
+
+def add_idempotency_key(arguments: dict[str, Any], field: str, key: str | None) -> None:
+    """The header Idempotency-Key is the same as the key in the body."""
+    if key is not None and arguments.setdefault(field, key) != key:
+        raise ApiError("bad_request", "the Idempotency-Key and the key in the body differ", "Send one.")
+
+
+def body_too_large_error() -> ApiError:
+    return ApiError(
+        "too_large", f"a body may have {MAX_BODY_BYTES} bytes", "Send less, or put it into a file."
+    )
+
+
+def not_utf8_error(code: str = "bad_request") -> ApiError:
+    return ApiError(code, "that is not UTF-8 without a byte order mark", "Send JSON in UTF-8.")
+
+
+def parse_json_object(text: bytes | str, fix: str = JSON_BODY_FIX) -> dict[str, Any]:
+    """A JSON object in UTF-8, in which nothing is said twice and nothing is endless."""
+    if isinstance(text, bytes):
+        try:
+            text = text.decode()
+        except UnicodeDecodeError:
+            raise not_utf8_error() from None
+    if text.startswith("\ufeff") or "\0" in text[:4]:  # so begins UTF-16, and UTF-32
+        raise not_utf8_error()
+    try:
+        value = parse_strict_json(text, MAX_NESTING_DEPTH)
+    except ValueError as error:
+        raise ApiError("bad_request", f"that is no JSON: {error}", fix) from None
+    if not isinstance(value, dict):
+        raise ApiError("bad_request", "that is not an object", fix)
+    return value

@@ -1,0 +1,88 @@
+"""A server that is running: uvicorn with our limits, on sockets that are bound already."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Iterator
+
+import uvicorn
+
+from nerve.server.app import ServerApp
+from nerve.server.http_connection import ACCEPT_BATCH, MAX_CONNECTIONS, LimitedHttpProtocol
+from nerve.server.request_body import MAX_BODY_BYTES
+from nerve.server.websocket_limits import LimitedWebSocketProtocol
+
+SHUTDOWN_GRACE_S = 5
+"""Seconds in which requests may end when the server stops."""
+KEEP_ALIVE_S = 20
+"""Seconds for which a connection that nobody uses is kept; longer than clients do (5 to 15, mostly), so that
+none is closed in the moment in which it is used again."""
+
+
+class GracefulServer(uvicorn.Server):
+    """Stops when it is told to, and leaves the signals to whoever runs it."""
+
+    def __init__(self, app: ServerApp) -> None:
+        self.app = app
+        self.ready_event, self.stop_event = asyncio.Event(), asyncio.Event()
+        super().__init__(
+            uvicorn.Config(
+                app,
+                loop="asyncio",
+                http=LimitedHttpProtocol,
+                ws=LimitedWebSocketProtocol,
+                ws_max_size=MAX_BODY_BYTES,
+                ws_per_message_deflate=False,
+                lifespan="off",
+                backlog=ACCEPT_BATCH,
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                timeout_keep_alive=KEEP_ALIVE_S,
+                timeout_graceful_shutdown=SHUTDOWN_GRACE_S,
+            )
+        )
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    def has_connections(self) -> bool:
+        """Whether somebody is connected."""
+        return bool(self.server_state.connections)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(
+                MAX_CONNECTIONS
+            )  # which may wait; what is accepted at once stays as it is configured
+        self.ready_event.set()
+
+    async def main_loop(self) -> None:
+        """Until it is told to leave: uvicorn's own looks only ten times a second whether it was."""
+        tick_task = asyncio.create_task(super().main_loop())
+        try:
+            await self.stop_event.wait()
+        finally:
+            tick_task.cancel()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.app.closing.set()
+        await super().shutdown(sockets)
+
+
+@contextlib.asynccontextmanager
+async def run_server(app: ServerApp, sockets: list[socket.socket]) -> AsyncIterator[GracefulServer]:
+    """Serve until the block is left; then nothing more is accepted, and what was begun may end."""
+    server = GracefulServer(app)
+    serve_task = asyncio.create_task(server.serve(sockets))
+    try:
+        await server.ready_event.wait()
+        yield server
+    finally:
+        server.stop_event.set()
+        await serve_task

@@ -1,0 +1,200 @@
+"""WebSockets: every operation as a message, and any number of streams beside them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncGenerator, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from starlette.websockets import WebSocketDisconnect
+
+from nerve.api import OPERATIONS, Api, ApiError
+from nerve.api.errors import InvalidRequest
+from nerve.api.operations import Scope
+from nerve.api.request_parsing import parse_request
+from nerve.api.scopes import required_scope
+from nerve.core.json_codec import encode_json
+from nerve.server.auth import Auth, require_scope
+from nerve.server.command_protocol import convert_and_log_error
+from nerve.server.event_feed import FeedMessage, RunFeed, all_runs_feed
+from nerve.server.request_body import parse_json_object
+from nerve.server.request_caller import caller_of_request
+
+if TYPE_CHECKING:
+    from starlette.websockets import WebSocket
+
+SUBPROTOCOL = "nerve"
+TOKEN_TIMEOUT_S = 5.0
+"""In which the token must come, if it has not come with the request."""
+MAX_CONCURRENT_MESSAGES = 64
+"""Messages of one client that are worked on; then no more are read until one is done."""
+CLOSE_POLICY_VIOLATION, CLOSE_BAD_DATA = 1008, 1003
+
+MESSAGE_FIX = 'Send {"id": 1, "op": "runs", "args": {}}'
+
+
+class WebSocketEndpoint:
+    """What is behind `/ws`."""
+
+    def __init__(self, api: Api, auth: Auth) -> None:
+        self._api, self._auth = api, auth
+
+    async def handle(self, socket: WebSocket) -> None:
+        await socket.accept(SUBPROTOCOL if SUBPROTOCOL in socket.scope["subprotocols"] else None)
+        try:
+            caller = socket.scope["nerve.caller"] or await self._authenticate(socket)
+            session = WebSocketSession(
+                self._api.as_caller(caller_of_request(socket.scope, caller)), caller, socket
+            )
+            try:
+                await session.run()
+            finally:
+                await session.close()
+        except ApiError as error:
+            await close_with_error(socket, error)
+        except WebSocketDisconnect:
+            pass
+
+    async def _authenticate(self, socket: WebSocket) -> Scope:
+        """The token is the first thing that is said."""
+        try:
+            async with asyncio.timeout(TOKEN_TIMEOUT_S):
+                first = await receive_ws_message(socket)
+        except TimeoutError:
+            raise ApiError("unauthorized", "no token came", 'First send {"token": "TOKEN"}') from None
+        token = first.get("token")
+        caller = self._auth.scope_for_token(token if isinstance(token, str) else "")
+        await socket.send_text(json.dumps({"id": first.get("id"), "result": {"done": True}}))
+        return caller
+
+
+class WebSocketSession:
+    """One client: what it has asked for, and what it follows."""
+
+    def __init__(self, api: Api, caller: Scope, socket: WebSocket) -> None:
+        self._api, self._caller, self._socket = api, caller, socket
+        self._slots = asyncio.Semaphore(MAX_CONCURRENT_MESSAGES)
+        self._subscriptions: dict[str, asyncio.Task[None]] = {}
+        """By the text of its id as JSON: 1 is not "1"."""
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        while True:
+            try:
+                message = await receive_ws_message(self._socket)
+            except ApiError as error:
+                await self._send({"id": None, "error": error.to_dict()})
+                continue
+            await self._slots.acquire()
+            self._start_task(self._process(message)).add_done_callback(lambda _: self._slots.release())
+
+    async def close(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _process(self, message: dict[str, Any]) -> None:
+        """Do what one message asks for, and say how it went."""
+        id = message.get("id")
+        try:
+            await self._send({"id": id, "result": await self._perform(message)})
+        except Exception as error:
+            await self._send({"id": id, "error": convert_and_log_error(error).to_dict()})
+
+    async def _perform(self, message: dict[str, Any]) -> Any:
+        op, args = message.get("op"), message.get("args", {})
+        if not isinstance(op, str) or not isinstance(args, dict) or set(message) - {"id", "op", "args"}:
+            raise ApiError("bad_request", "that is no message", MESSAGE_FIX)
+        match op:
+            case "subscribe":
+                return await self._subscribe(message.get("id"), **pick_arguments(args, "run", "after"))
+            case "unsubscribe":
+                return self._unsubscribe(**pick_arguments(args, "id"))
+        if op in OPERATIONS:
+            require_scope(self._caller, required_scope(OPERATIONS[op], args))
+        return (await self._api.perform(op, args)).model_dump(mode="json")
+
+    async def _subscribe(self, id: Any, run: Any = None, after: Any = "") -> Any:
+        """Follow a run, or all; what comes carries the id of this message."""
+        require_scope(self._caller, "read")
+        name, cursor = encode_json(id, canonical=True), parse_cursor(after)
+        if name in self._subscriptions:
+            raise ApiError("conflict", f"{name} follows something already", "Use another id.")
+        if len(self._subscriptions) >= MAX_CONCURRENT_MESSAGES:
+            raise ApiError(
+                "too_many", f"{MAX_CONCURRENT_MESSAGES} streams are followed already", "Unsubscribe from one."
+            )
+        if run is None:
+            feed = all_runs_feed(self._api, cursor)
+        else:
+            parse_request(OPERATIONS["run"], {"run": run})
+            feed = (await RunFeed.open(self._api, run, cursor)).messages()
+        feed_task = self._start_task(self._forward(id, feed))
+        self._subscriptions[name] = feed_task
+        feed_task.add_done_callback(lambda _: self._subscriptions.pop(name, None))
+        return {"done": True}
+
+    def _unsubscribe(self, id: Any = None) -> Any:
+        name = encode_json(id, canonical=True)
+        if (feed_task := self._subscriptions.get(name)) is None:
+            raise ApiError("not_found", f"nothing is followed under {name}", "Give the id of a subscription.")
+        feed_task.cancel()
+        return {"done": True}
+
+    async def _forward(self, id: Any, feed: AsyncGenerator[FeedMessage, None]) -> None:
+        try:
+            async for message in feed:
+                await self._send(
+                    {"id": id, "event": message.kind, "data": message.data, "mark": message.cursor}
+                )
+            await self._send({"id": id, "end": True})
+        except Exception as error:
+            await self._send({"id": id, "end": True, "error": convert_and_log_error(error).to_dict()})
+        finally:
+            await feed.aclose()
+
+    async def _send(self, payload: dict[str, Any]) -> None:
+        with contextlib.suppress(WebSocketDisconnect, RuntimeError):  # who has left hears nothing
+            await self._socket.send_text(json.dumps(payload))
+
+
+async def receive_ws_message(socket: WebSocket) -> dict[str, Any]:
+    """The next message."""
+    try:
+        return parse_json_object(await socket.receive_text(), MESSAGE_FIX)
+    except (KeyError, TypeError):
+        raise ApiError("unsupported", "a message is text", MESSAGE_FIX) from None
+    except RuntimeError:  # a reply found him gone
+        raise WebSocketDisconnect from None
+
+
+def pick_arguments(args: dict[str, Any], *names: str) -> dict[str, Any]:
+    """The arguments of what only sockets have."""
+    if unknown := [name for name in args if name not in names]:
+        raise InvalidRequest("bad_request", f"'{unknown[0]}' is not known", names)
+    return {name: value for name, value in args.items() if value is not None}
+
+
+def parse_cursor(after: Any) -> str:
+    """What one comes back with; a number may be written as such."""
+    if isinstance(after, bool) or not isinstance(after, str | int):
+        raise ApiError("bad_request", "subscribe: after: it is the mark of an event", "Send it as it came.")
+    return str(after)
+
+
+async def close_with_error(socket: WebSocket, error: ApiError) -> None:
+    code = {"unsupported": CLOSE_BAD_DATA, "bad_request": CLOSE_BAD_DATA}.get(
+        error.code, CLOSE_POLICY_VIOLATION
+    )
+    with contextlib.suppress(WebSocketDisconnect, RuntimeError):
+        await socket.send_text(json.dumps({"id": None, "error": error.to_dict()}))
+        await socket.close(code, error.message[:100])

@@ -1,0 +1,282 @@
+"""Loading: workflows that were written down, and the agents they name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from nerve.core.nodes.base import Node
+from nerve.core.notation_table import NOTATION_NAMES
+from nerve.core.validation import require_mapping
+from nerve.core.workflow.workflow import Workflow
+
+if TYPE_CHECKING:
+    from nerve.agents.provider import Provider
+    from nerve.project.agent_files import AgentFile
+    from nerve.session.session import Session
+    from nerve.spec.checks.names import KnownNames
+    from nerve.spec.defined_workflow import DefinedWorkflow
+    from nerve.spec.models import WorkflowSpec
+    from nerve.store.port import Definition
+    from nerve.text.source import Document, Problem
+
+PROVIDER_ALIASES = {"claude-code": "claude"}
+"""Other names that people use for a provider."""
+DEFAULT_PROVIDER = "claude"
+"""The provider of an agent file that names none."""
+EXTRA_PROVIDERS = ("acp", "claude", "codex", "llm")
+"""The providers that come with an extra of the package."""
+
+
+class CheckedDefinition(NamedTuple):
+    """A workflow that was read and found right."""
+
+    name: str
+    spec: WorkflowSpec
+    document: Document
+    problems: list[Problem]
+
+
+def load_workflow(
+    session: Session, source: str | os.PathLike[str], notation: str | None = None
+) -> DefinedWorkflow:
+    """Read a workflow from a file or a text, check it, and register it."""
+    from nerve.notations import open_document
+
+    return define_workflow(
+        session,
+        check_id_free(session, definition_from_document(*open_document(source, session.project, notation))),
+    )
+
+
+def read_checked_definition(
+    session: Session,
+    text: str,
+    notation: str | None = None,
+    file: str | None = None,
+    prompts: Mapping[str, str] | None = None,
+) -> CheckedDefinition:
+    """Read a workflow from a text, which is never taken for the name of a file, and check it.
+
+    Problems call it by its `file`, which is not read; `prompts` are the texts of those that it names.
+    """
+    from nerve.notations import read_document as read_source
+    from nerve.notations.yaml_prompts import attach_prompts
+
+    document = read_source(text, file or "<text>", notation)
+    document.warnings += attach_prompts(document, session.project, session.project, prompts)
+    definition = check_id_free(session, definition_from_document(document, ""))
+    document.file = f"<{file}>" if file else document.file
+    return definition
+
+
+def definition_from_document(document: Document, folder: str) -> CheckedDefinition:
+    from nerve.spec.checker import check_document
+    from nerve.spec.defined_workflow import raise_on_errors, slugify
+
+    checked = check_document(document)
+    raise_on_errors(checked.problems)
+    assert checked.spec is not None
+    spec = checked.spec.model_copy(update={"folder": folder})
+    return CheckedDefinition(slugify(spec.name), spec, document, checked.problems)
+
+
+def check_id_free(session: Session, definition: CheckedDefinition) -> CheckedDefinition:
+    """A workflow whose id no other has that is called otherwise; Unreadable if one does."""
+    from nerve.text.source import InvalidDefinition
+
+    there = getattr(session.workflows.get(definition.name), "title", definition.spec.name)
+    if there != definition.spec.name:
+        message = (
+            f"'{definition.spec.name}' and '{there}', which is loaded, have the same id '{definition.name}'"
+        )
+        raise InvalidDefinition([definition.document.problem(("name",), message, "Rename one of them.")])
+    return definition
+
+
+def define_workflow(session: Session, definition: CheckedDefinition) -> DefinedWorkflow:
+    """Register a workflow, in place of an older one; runs that are open keep what they were started from."""
+    return install_workflow(session, make_defined_workflow(session, definition))
+
+
+def make_defined_workflow(session: Session, definition: CheckedDefinition) -> DefinedWorkflow:
+    """A workflow that can be registered; ValueError if its id belongs to code."""
+    from nerve.spec.defined_workflow import DefinedWorkflow
+
+    if not isinstance(session.workflows.get(definition.name), DefinedWorkflow):
+        session.validate_unique_id(definition.name, "workflow")
+    workflow = DefinedWorkflow(definition.spec, session, definition.document, register=False)
+    workflow.problems = definition.problems
+    return workflow
+
+
+def install_workflow(session: Session, workflow: DefinedWorkflow) -> DefinedWorkflow:
+    session.delete_workflow(workflow.name)
+    session.workflows[workflow.name] = workflow
+    if session._engine is not None:
+        session._engine.on_workflow_defined(workflow)
+    return workflow
+
+
+def workflow_file(session: Session, name: str) -> str | None:
+    """The file that a workflow was loaded from, if it was one."""
+    document = getattr(session.workflows.get(name), "document", None)
+    return document.file if document is not None and not document.file.startswith("<") else None
+
+
+def workflow_from_definition(session: Session, definition: Definition) -> DefinedWorkflow | None:
+    """A workflow as a run was started from it, whatever its file says today; None if it is Python code."""
+    if definition.notation not in NOTATION_NAMES:
+        return None
+    from nerve.core.json_codec import decode_json
+    from nerve.notations import read_document as read_source
+    from nerve.spec.defined_workflow import DefinedWorkflow
+    from nerve.spec.models import WorkflowSpec
+    from nerve.text.source import Document, InvalidDefinition, LocatedMap
+
+    data = decode_json(definition.canonical)
+    spec = WorkflowSpec.model_validate(data)
+    file = f"<{definition.workflow}>"
+    try:
+        document = read_source(definition.source, file, definition.notation)
+    except InvalidDefinition:
+        document = Document(LocatedMap(data), definition.notation, file, definition.source)
+    return DefinedWorkflow(spec, session, document, register=False)
+
+
+def find_call_target(session: Session, name: str) -> Node | None:
+    """What a workflow can call by a name: a node, a graph, a workflow, an agent file, a provider."""
+    own, _, workflow = name.rpartition("workflow:")
+    if workflow != name:
+        return session.get_workflow(workflow) if not own else None
+    node: Node | None = session.get_node(name) or session.get_graph(name) or session.get_workflow(name)
+    return node or find_agent(session, name)
+
+
+def find_agent(session: Session, name: str) -> Node | None:
+    if name not in session._agents and (node := make_agent(session, name)) is not None:
+        session._agents[name] = node
+    return session._agents.get(name)
+
+
+def make_agent(session: Session, name: str) -> Node | None:
+    """An agent file of the project, or a provider by its own name; Unreadable for a file that is wrong."""
+    from nerve.agents.agent_node import AgentNode
+    from nerve.project.agent_files import discover_agents
+
+    file = discover_agents(session.project).get_valid(name)
+    provider = find_provider(session, file.provider or DEFAULT_PROVIDER if file else name)
+    cwd = str(session.project.absolute())
+    if file is None:
+        return None if provider is None else AgentNode(name, None, provider, cwd=cwd)
+    check_agent_providers(session, file)
+    return AgentNode(
+        name,
+        None,
+        provider,
+        file.model,
+        file.read_prompt(),
+        cwd,
+        tools=file.tools,
+        max_turns=file.max_turns,
+        fallback=file.fallback,
+        limits=file.limits,
+    )
+
+
+def check_agent_providers(session: Session, file: AgentFile) -> None:
+    """Raise Unreadable for a provider that an agent file names, or leaves out, and that is not there."""
+    from nerve.text.source import InvalidDefinition
+
+    for key, name in (("provider", file.provider or DEFAULT_PROVIDER), ("fallback", file.fallback)):
+        if name is not None and find_provider(session, name) is None:
+            how = install_hint(PROVIDER_ALIASES.get(name, name))
+            raise InvalidDefinition([file.missing_provider_problem(key, name, provider_names(session), how)])
+
+
+def provider_names(session: Session) -> list[str]:
+    """The names of all providers that a workflow or an agent file can name."""
+    from nerve.agents import registry
+
+    return list(
+        {
+            **session.providers,
+            **session.config.providers,
+            **dict.fromkeys(registry.installed_provider_names()),
+        }
+    )
+
+
+def find_provider(session: Session, name: str) -> Provider | None:
+    """A provider that the session was given, or else one that an installed package offers, made once.
+
+    Raises UnknownProvider or Unavailable for one that is offered and cannot be made.
+    """
+    from nerve.agents import registry
+
+    if name not in session.providers and name not in session.config.providers:
+        name = PROVIDER_ALIASES.get(name, name)
+    if name not in session.providers:
+        settings = session.config.providers.get(name)
+        if settings is None and name not in registry.installed_provider_names():
+            return None
+        provider = registry.create_provider(name, settings)
+        if (check := getattr(provider, "check", None)) is not None:
+            check()
+        session.providers[name] = provider
+    return session.providers[name]
+
+
+def known_names(session: Session) -> KnownNames:
+    from nerve.agents.provider import Unavailable
+    from nerve.agents.registry import UnknownProvider
+    from nerve.project.agent_files import discover_agents
+    from nerve.spec.checks.names import KnownNames
+
+    why: dict[str, str] = {}
+
+    def has(name: str) -> bool:
+        try:
+            return find_call_target(session, name) is not None
+        except (Unavailable, UnknownProvider) as error:
+            why[name] = f"{error}."
+            return False
+
+    def getting(name: str) -> str:
+        return why.get(name) or install_hint(PROVIDER_ALIASES.get(name, name))
+
+    def inputs(workflow: str) -> Mapping[str, Any]:
+        spec = getattr(session.workflows.get(workflow), "spec", None)
+        return {} if spec is None else spec.inputs
+
+    agents = [file.name for file in discover_agents(session.project).agents]
+    names = [*session.nodes, *session.graphs, *session.workflows, *agents, *provider_names(session)]
+    return KnownNames(has, list(session.workflows), names, session.config.refusal, getting, inputs)
+
+
+def install_hint(name: str) -> str:
+    return f"Install it: pip install 'nerve[{name}]'." if name in EXTRA_PROVIDERS else ""
+
+
+def check_start_params(
+    session: Session, workflow: Workflow, params: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """The parameters of a run that may start: inputs as declared, and every name in it known."""
+    checked = workflow.check_params({} if params is None else require_mapping("params", params))
+    if why := session.disabled_reason(workflow):
+        raise ValueError(why)
+    check_workflow_names(session, workflow)
+    return checked
+
+
+def check_workflow_names(session: Session, workflow: Workflow) -> None:
+    """Raise Unreadable for names that nobody has, in a workflow or in one that it calls."""
+    visited: set[str] = set()
+    pending = [workflow]
+    while pending:
+        current = pending.pop()
+        visited.add(current.name)
+        current.check_names(lambda: known_names(session))
+        callees = [session.get_workflow(name) for name in current.calls if name not in visited]
+        pending += [called for called in callees if called is not None]

@@ -1,0 +1,469 @@
+"""From a spec to nodes: the tree of one run, in the scope of that run."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar, cast
+
+from nerve.core.nodes.base import ControlNode, Node, NodeRegistry
+from nerve.core.nodes.bash import BashNode
+from nerve.core.nodes.control.branch_node import BranchNode
+from nerve.core.nodes.control.gate_node import GateNode, answer_result
+from nerve.core.nodes.control.loop_node import LoopNode, LoopState
+from nerve.core.nodes.control.machine_node import MachineNode, State
+from nerve.core.nodes.control.map_node import MapNode
+from nerve.core.nodes.control.parallel_node import ParallelNode
+from nerve.core.nodes.control.reduce_node import ReduceNode
+from nerve.core.nodes.control.switch_node import SwitchNode
+from nerve.core.nodes.control.while_node import WhileNode, WhileState
+from nerve.core.nodes.graph import Graph
+from nerve.core.policy import Policy, Retry
+from nerve.core.result import Result, is_rejected
+from nerve.core.safe_path import resolve_inside
+from nerve.spec import models
+from nerve.spec.conversation_scopes import ConversationScopes
+from nerve.spec.dataspace_nodes import prepare_assert, prepare_retract, prepare_wait
+from nerve.spec.expectations import WithExpectations
+from nerve.spec.inline_nodes import (
+    ComputeNode,
+    Iteration,
+    Iterations,
+    MapItemBody,
+    PreparedCall,
+    ScopedStep,
+    SequenceNode,
+    StateBody,
+    WithResult,
+    WithTimeout,
+    limits_policy,
+)
+from nerve.spec.prompt_nodes import prepare_prompt
+from nerve.spec.scope import Scope, ScopeView
+from nerve.spec.template_values import (
+    evaluate_expression,
+    fill_templates,
+    is_condition_true,
+    render_command,
+    render_text,
+)
+from nerve.spec.transitions import MachineTransitions
+from nerve.spec.walk import filled_variables
+
+Made = TypeVar("Made", bound=ControlNode)
+
+NodeMaker = Callable[["NodeBuilder", Any, str], Callable[[ScopeView], PreparedCall]]
+
+NO_SESSION_NAMES = cast("NodeRegistry", None)
+"""Nodes built from a spec are in no session's names: two files may both have a step `test`."""
+
+
+class NodeBuilder:
+    """Builds the nodes of one run."""
+
+    kinds: ClassVar[Mapping[str, NodeMaker]] = {}
+    """How each kind of node is built; a subclass may build some of them otherwise."""
+
+    def __init__(self, scope: Scope, names: NodeRegistry) -> None:
+        self.scope, self.names = scope, names
+
+    def with_scope(self, scope: Scope) -> NodeBuilder:
+        return type(self)(scope, self.names)
+
+    def step(self, spec: models.NodeBase) -> ScopedStep:
+        """The node of a spec at its place, with everything every node may carry."""
+        kind = kind_of_spec(spec)
+        name = spec.id or getattr(spec, "role", None) or kind
+        make = self.kinds[kind](self, spec, name)
+        schema = getattr(spec, "output_schema", None)
+        if spec.expect or schema is not None:
+            make = self._with_expectations(spec, name, make, schema)
+        policy = self._policy(spec, kind)
+        if policy.timeout is not None:
+            make = self._with_timeout(make)
+        return ScopedStep(name, self.scope, make, when=spec.when, policy=policy, result_id=spec.id)
+
+    def _with_expectations(
+        self,
+        spec: models.NodeBase,
+        name: str,
+        make: Callable[[ScopeView], PreparedCall],
+        schema: dict[str, Any] | None,
+    ) -> Callable[[ScopeView], PreparedCall]:
+        def expecting(view: ScopeView) -> PreparedCall:
+            prepared = make(view)
+            is_agent_request = getattr(prepared.node, "takes_request", False) or getattr(
+                spec, "detach", False
+            )
+            required_schema = (
+                None if is_agent_request else schema
+            )  # an agent is asked for an answer that fits, and asked again
+            if not spec.expect and required_schema is None:
+                return prepared
+            return PreparedCall(
+                WithExpectations(name, prepared, spec.expect, view, required_schema), view["given"]
+            )
+
+        return expecting
+
+    def _with_timeout(self, make: Callable[[ScopeView], PreparedCall]) -> Callable[[ScopeView], PreparedCall]:
+        def bound(view: ScopeView) -> PreparedCall:
+            prepared = make(view)
+            if getattr(prepared.node, "inline", False):
+                prepared.node = WithTimeout(prepared.node, self.scope)
+            return prepared
+
+        return bound
+
+    def _policy(self, spec: models.NodeBase, kind: str) -> Policy:
+        """The policy of a node; the time of a gate or a wait is its own affair."""
+        on_error = spec.on_error if isinstance(spec.on_error, str | None) else self.step(spec.on_error)
+        retry = (
+            Retry(**spec.retry.model_dump(exclude={"on"}), on=tuple(spec.retry.on)) if spec.retry else None
+        )
+        policy = Policy.of(
+            retry=retry,
+            timeout=None if kind in ("gate", "wait") else spec.timeout,
+            idle_timeout=spec.idle_timeout,
+            on_error=on_error,
+            effect=spec.effect,
+        )
+        if not isinstance(spec, models.SequenceSpec) or spec.on_timeout is None:
+            return policy
+        on_timeout = spec.on_timeout if isinstance(spec.on_timeout, str) else self.step(spec.on_timeout)
+        return replace(policy, on_timeout=on_timeout)
+
+    # -- leaves and waits ----------------------------------------------------------------------
+
+    def call(self, spec: models.CallSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
+        def make(view: ScopeView) -> PreparedCall:
+            node = resolve_target(self.names, spec.target)
+            if spec.output_schema is not None and getattr(node, "takes_request", False):
+                node = copy.copy(node)
+                node.output_schema = spec.output_schema  # type: ignore[attr-defined]
+            return PreparedCall(node, fill_templates(spec.input, view), policy=limits_policy(spec))
+
+        return make
+
+    def workflow(self, spec: models.WorkflowCallSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
+        def make(view: ScopeView) -> PreparedCall:
+            workflow = self.names.get_workflow(spec.workflow)
+            if workflow is None:
+                raise ValueError(f"Workflow '{spec.workflow}' not found")
+            input_value, params = fill_templates(spec.input, view), fill_templates(spec.params, view)
+            return PreparedCall(workflow, input_value, params, policy=limits_policy(spec))
+
+        return make
+
+    def prompt(self, spec: models.PromptSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
+        return lambda view: prepare_prompt(spec, name, view, self.names)
+
+    def bash(self, spec: models.BashSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
+        def make(view: ScopeView) -> PreparedCall:
+            command, values = render_command(spec.command, view, filled_variables(spec))
+            env = {key: render_text(value, view) for key, value in spec.env.items()}
+            cwd = command_directory(self.names.project, spec.cwd or "", view)
+            return PreparedCall(
+                BashNode(name, None, command, cwd, env | values), fill_templates(spec.input, view)
+            )
+
+        return make
+
+    def gate(self, spec: models.GateSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
+        def make(view: ScopeView) -> PreparedCall:
+            prompt = render_text(spec.prompt, view)
+            gate = GateNode(
+                name,
+                NO_SESSION_NAMES,
+                prompt,
+                spec.options,
+                spec.timeout,
+                choices=spec.choices,
+                form=spec.form,
+                reject=spec.reject,
+            )
+            return PreparedCall(WithResult(gate, lambda result: gate_result(spec, result)), view["given"])
+
+        return make
+
+    def wait(self, spec: models.WaitSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
+        return lambda view: prepare_wait(spec, name, view)
+
+    # -- what is computed ----------------------------------------------------------------------
+
+    def transform(self, spec: models.TransformSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
+        return lambda view: PreparedCall(
+            ComputeNode(name, lambda _: evaluate_expression(spec.expression, view))
+        )
+
+    def emit(self, spec: models.EmitSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
+        def make(view: ScopeView) -> PreparedCall:
+            data = fill_templates(spec.data, view)
+
+            def tell(context: Any) -> Any:
+                context.emit(spec.event, data)
+                return view["given"]
+
+            return PreparedCall(ComputeNode(name, tell))
+
+        return make
+
+    def goto(self, spec: models.GotoSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
+        def leave(view: ScopeView) -> Any:
+            self.scope.goto(spec.state)
+            return view["given"]
+
+        return lambda view: PreparedCall(ComputeNode(name, lambda _: leave(view)))
+
+    def assertion(self, spec: models.AssertSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
+        return lambda view: prepare_assert(spec, name, view, self.names)
+
+    def retraction(self, spec: models.RetractSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
+        return lambda view: prepare_retract(spec, name, view, self.names)
+
+    def reduce(self, spec: models.ReduceSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
+        def make(view: ScopeView) -> PreparedCall:
+            items = [{"index": n, "item": item} for n, item in enumerate(evaluate_list(spec.over, view))]
+
+            def fold(acc: Any, pair: dict[str, Any]) -> Any:
+                return evaluate_expression(spec.expression, view.with_values(acc=acc, **pair))
+
+            node = ReduceNode(name, NO_SESSION_NAMES, fold, fill_templates(spec.initial, view))
+            return PreparedCall(mark_inline(node), items)
+
+        return make
+
+    # -- control -------------------------------------------------------------------------------
+
+    def sequence(self, spec: models.SequenceSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
+        asides = frozenset(n for n, step in enumerate(spec.steps) if is_aside_test(step))
+        node = SequenceNode(name, self.scope, map(self.step, spec.steps), asides)
+        return lambda view: PreparedCall(node, view["given"])
+
+    def graph(self, spec: models.GraphSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
+        node, conversation_scopes = Graph(name, NO_SESSION_NAMES), ConversationScopes(self.scope)
+        for part in spec.steps:
+            scope = conversation_scopes.scope_for(part.id or kind_of_spec(part), part.depends_on)
+            step = self.with_scope(scope).step(part)
+            node.add_step(conversation_scopes.with_handover(step, scope), step.id, part.depends_on)
+
+        def make(view: ScopeView) -> PreparedCall:
+            conversation_scopes.clear()
+            return PreparedCall(mark_inline(node), view["given"], map_result=conversation_scopes.hand_back)
+
+        return make
+
+    def iteration(self, body: models.NodeBase, name: str) -> Iteration:
+        scope = self.scope.for_iteration()
+        return Iteration(name, scope, self.with_scope(scope).step(body))
+
+    def while_(self, spec: models.WhileSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
+        body = self.iteration(spec.body, name)
+
+        def wanted(state: WhileState) -> bool:
+            current_output = getattr(state.current_value, "output", state.current_value)
+            view = self.scope.view(given=current_output, iteration=state.iteration)
+            return not self.scope.pending_goto.is_leaving and is_condition_true(spec.condition, view)
+
+        def make(view: ScopeView) -> PreparedCall:
+            node = WhileNode(name, NO_SESSION_NAMES, wanted, body, spec.max_iterations, spec.on_max)
+            return PreparedCall(Iterations(mark_inline(node), body), view["given"])
+
+        return make
+
+    def loop(self, spec: models.LoopSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
+        body = self.iteration(spec.body, name)
+
+        def finished(state: LoopState) -> bool:
+            if self.scope.pending_goto.is_leaving:
+                return True
+            view = self.scope.view(given=state.result.output, iteration=state.iteration)
+            return spec.until is not None and is_condition_true(spec.until, view)
+
+        def make(view: ScopeView) -> PreparedCall:
+            times = evaluate_times(spec.times, view)
+            bound = spec.max_iterations if times is None else None
+            node = LoopNode(
+                name, NO_SESSION_NAMES, body, times, finished, bound, spec.accumulate, spec.on_max
+            )
+            return PreparedCall(Iterations(mark_inline(node), body), view["given"])
+
+        return make
+
+    def branch(self, spec: models.BranchSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
+        then = self.step(spec.then)
+        otherwise = self.step(spec.otherwise) if spec.otherwise else None
+
+        def make(view: ScopeView) -> PreparedCall:
+            node = BranchNode(
+                name, NO_SESSION_NAMES, lambda _: is_condition_true(spec.condition, view), then, otherwise
+            )
+            return PreparedCall(mark_inline(node), view["given"])
+
+        return make
+
+    def switch(self, spec: models.SwitchSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
+        cases = {key: self.step(case) for key, case in spec.cases.items()}
+        default = self.step(spec.default) if spec.default else None
+
+        def make(view: ScopeView) -> PreparedCall:
+            node = SwitchNode(
+                name, NO_SESSION_NAMES, lambda _: render_text(f"{{{{ {spec.key} }}}}", view), cases, default
+            )
+            return PreparedCall(mark_inline(node), view["given"])
+
+        return make
+
+    def map(self, spec: models.MapSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
+        body = MapItemBody(name, self.scope, lambda scope: self.with_scope(scope).step(spec.body))
+
+        def make(view: ScopeView) -> PreparedCall:
+            items = [{"index": n, "item": item} for n, item in enumerate(evaluate_list(spec.over, view))]
+            return PreparedCall(
+                mark_inline(MapNode(name, NO_SESSION_NAMES, body, spec.max_parallel, spec.require)), items
+            )
+
+        return make
+
+    def parallel(self, spec: models.ParallelSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
+        conversation_scopes = ConversationScopes(self.scope)
+        branches = {
+            name: self.with_scope(conversation_scopes.scope_for(name)).step(part)
+            for part in spec.branches
+            if (name := part.id or kind_of_spec(part))
+        }
+        node = ParallelNode(name, NO_SESSION_NAMES, cast("dict[str, Node]", branches), spec.require)
+
+        def make(view: ScopeView) -> PreparedCall:
+            conversation_scopes.clear()
+            parallel_node = (
+                WithResult(mark_inline(node), partial(parallel_result, spec))
+                if spec.outputs == "list"
+                else mark_inline(node)
+            )
+            return PreparedCall(parallel_node, view["given"])
+
+        return make
+
+    def machine(self, spec: models.MachineSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
+        transitions = MachineTransitions(spec, self.scope)
+        states = {}
+        for state in spec.states:
+            body = StateBody(state.name, self.scope, self.step(state.body) if state.body else None)
+            states[state.name] = State(body, transitions.next_state_function(state))
+
+        def make(view: ScopeView) -> PreparedCall:
+            node = MachineNode(name, NO_SESSION_NAMES, states, spec.start, max(1, spec.max_transitions))
+            return PreparedCall(transitions.wrap_machine(mark_inline(node)), view["given"])
+
+        return make
+
+
+NodeBuilder.kinds = {
+    "call": NodeBuilder.call,
+    "prompt": NodeBuilder.prompt,
+    "bash": NodeBuilder.bash,
+    "gate": NodeBuilder.gate,
+    "wait": NodeBuilder.wait,
+    "graph": NodeBuilder.graph,
+    "sequence": NodeBuilder.sequence,
+    "while": NodeBuilder.while_,
+    "loop": NodeBuilder.loop,
+    "branch": NodeBuilder.branch,
+    "switch": NodeBuilder.switch,
+    "map": NodeBuilder.map,
+    "reduce": NodeBuilder.reduce,
+    "parallel": NodeBuilder.parallel,
+    "machine": NodeBuilder.machine,
+    "goto": NodeBuilder.goto,
+    "transform": NodeBuilder.transform,
+    "emit": NodeBuilder.emit,
+    "assert": NodeBuilder.assertion,
+    "retract": NodeBuilder.retraction,
+    "workflow": NodeBuilder.workflow,
+}
+
+
+def is_aside_test(spec: models.NodeBase) -> bool:
+    """Whether a step is a test that a reader put before the branch that needs it."""
+    return isinstance(spec, models.WaitSpec) and spec.test and (spec.id or "").startswith("_")
+
+
+def kind_of_spec(spec: models.NodeBase) -> str:
+    kind: str = spec.kind  # type: ignore[attr-defined]
+    return kind
+
+
+def mark_inline(node: Made) -> Made:
+    node.inline = True
+    return node
+
+
+def resolve_target(names: NodeRegistry, target: str) -> Node:
+    """The node, graph, workflow or agent of that name."""
+    node: Node | None = names.find(target)
+    if node is None:
+        raise ValueError(f"Agent not found: {target}")
+    return node
+
+
+def command_directory(project: Path, directory: str, view: ScopeView) -> Path:
+    """Where a command runs: any folder the author names; a value filled in must stay in the project."""
+    return resolve_inside(project, render_text(directory, view)) if "{{" in directory else project / directory
+
+
+def evaluate_list(over: str, view: ScopeView) -> list[Any]:
+    value = evaluate_expression(over, view)
+    if not isinstance(value, list):
+        raise ValueError(f"'{over}' is not a list but {type(value).__name__}")
+    return value
+
+
+def evaluate_times(times: int | str | None, view: ScopeView) -> int | None:
+    if not isinstance(times, str):
+        return times
+    value = evaluate_expression(times, view)
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value) or value < 0:
+        raise ValueError(f"times '{times}' must be a whole number that is not negative, not {value!r}")
+    return int(value)
+
+
+def parallel_result(spec: models.ParallelSpec, result: Result) -> Result:
+    """How each branch of a parallel ended, as a list; a failure names the branches and what they said."""
+    parts: dict[str, Result] = result.attributes["results"]
+    reports = [
+        {
+            "stepId": id,
+            "status": "fulfilled" if part.success else "rejected",
+            "result": part.output,
+            "error": part.get("error"),
+        }
+        for id, part in parts.items()
+    ]
+    if result.success:
+        return Result.ok(reports, result.attributes)
+    failed = {id: part.error for id, part in parts.items() if not part.success}
+    failure_texts = "; ".join(f"{id}: {error}" for id, error in failed.items())
+    too_few = len(parts) - len(failed) < (spec.require or 0)
+    needed = f", {spec.require} must succeed" if too_few else ""
+    error = f"{len(failed)} of {len(parts)} failed{needed} ({failure_texts})"
+    return Result.failed(error, result.error_type, reports, result.attributes)
+
+
+def gate_result(spec: models.GateSpec, result: Result) -> Result:
+    """The answer as the gate gives it; when the time is up, that is the default answer if there is one."""
+    if not result.success and result.error_type == "TimeoutError" and spec.default is not None:
+        result = answer_result(spec.default, spec.reject, {"timed_out": True})
+    if not result.success and not is_rejected(result):
+        return result
+    approved = is_approval(spec, result.output)
+    output = {"approved": approved} if spec.output == "approved" else result.output
+    return Result({**result, "output": output, "attributes": {**result.attributes, "approved": approved}})
+
+
+def is_approval(spec: models.GateSpec, answer: Any) -> bool:
+    """Whether an answer says yes; where nothing else is said, `reject` and `no` do not."""
+    return answer not in (spec.reject or ("reject", "no"))

@@ -1,0 +1,79 @@
+"""Checking: everything that can be known to be wrong with a workflow before anything is spent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from nerve.spec import models
+from nerve.spec.checks import answer_fields, conversations, expressions, flow, names, node_rules
+from nerve.spec.validation import validate_document
+from nerve.spec.walk import SpecNode, walk_spec
+from nerve.text.source import Document, Loc, Problem, sort_problems
+
+LocatedProblem = tuple[Loc, str, str]
+"""The way to what is wrong, what it is, and the fix."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedDocument:
+    """A document, its spec if its shape is right, and all problems, errors first."""
+
+    document: Document
+    spec: models.WorkflowSpec | None
+    problems: list[Problem]
+
+    @property
+    def errors(self) -> list[Problem]:
+        return [problem for problem in self.problems if problem.severity == "error"]
+
+
+def check_document(document: Document, known: names.KnownNames | None = None) -> CheckedDocument:
+    """What is wrong with a workflow; with `known`, also which names in it nobody has."""
+    spec, problems = validate_document(document)
+    if spec is not None:
+        spec_nodes = list(walk_spec(spec.body))
+        wrong = [*check_structure(spec, spec_nodes), *flow.check_machines(spec_nodes, document.state_word)]
+        wrong += (
+            [
+                *names.find_unknown_names(spec, spec_nodes, known),
+                *names.find_wrong_call_inputs(spec_nodes, known),
+            ]
+            if known
+            else ()
+        )
+        problems = [document.problem(loc, message, fix) for loc, message, fix in wrong]
+        problems += expressions.check_embedded_texts(document, spec, spec_nodes)
+        doubtful = [
+            *flow.find_endless_machines(spec_nodes, document.state_word),
+            *answer_fields.find_unhandled_failures(spec_nodes),
+        ]
+        doubtful += answer_fields.find_undeclared_fields(document, spec, spec_nodes)
+        doubtful += conversations.find_shared_folders(spec_nodes, document)
+        for severity, located_problems in (
+            ("warning", doubtful),
+            ("note", answer_fields.find_undecided_success(document, spec, spec_nodes)),
+        ):
+            problems += [
+                replace(document.problem(*located_problem), severity=severity)
+                for located_problem in located_problems
+            ]
+    return CheckedDocument(document, spec, sort_problems([*problems, *document.warnings]))
+
+
+def check_structure(spec: models.WorkflowSpec, spec_nodes: list[SpecNode]) -> Iterator[LocatedProblem]:
+    for run_check in STRUCTURE_CHECKS:
+        yield from run_check(spec, spec_nodes)
+
+
+STRUCTURE_CHECKS: tuple[Callable[[models.WorkflowSpec, list[SpecNode]], Iterator[LocatedProblem]], ...] = (
+    node_rules.check_declared_inputs,
+    node_rules.check_unique_ids,
+    node_rules.check_node_shapes,
+    node_rules.check_policies,
+    flow.check_graphs,
+    flow.check_gotos,
+    flow.check_loops,
+    conversations.check_conversations,
+)
+"""The checks of structure, one function each."""

@@ -1,0 +1,146 @@
+"""Fields of answers: what conditions read of them, and what a `success` in them comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from nerve.expr import ExprError, compile
+from nerve.spec import models
+from nerve.spec.checks.expressions import is_step_condition
+from nerve.spec.checks.names import CHILD_WORKFLOW_PREFIX
+from nerve.spec.checks.node_rules import LocatedProblem, suggest_known_name
+from nerve.spec.walk import EmbeddedText, SpecNode, embedded_texts, hyphenated_names
+from nerve.text.source import Document, Loc
+
+STEP_FIELDS = frozenset({"success", "output", "error", "attributes", "status", "length"})
+AGENT_FIELDS = frozenset(
+    {"provider", "thread", "model", "tools", "usage", "totals", "instead_of", "dropped_characters"}
+    | {"skipped", "error_type", "timed_out"}
+)
+"""Attributes of a step that an agent did, which `context.<id>` has beside its data."""
+CONDITION_KEYS = frozenset({"when", "condition", "until"})
+
+
+def find_undeclared_fields(
+    document: Document, spec: models.WorkflowSpec, spec_nodes: list[SpecNode]
+) -> Iterator[LocatedProblem]:
+    """Fields of an agent's answer that a condition reads and no schema of the answer has."""
+    steps_by_id = specs_by_id(spec_nodes)
+    for loc, paths in condition_paths(document, spec, spec_nodes):
+        for id, field in sorted(answer_fields_read(paths)):
+            if id in steps_by_id and (wrong := describe_missing_field(id, field, steps_by_id[id])):
+                yield loc, *wrong
+
+
+def find_undecided_success(
+    document: Document, spec: models.WorkflowSpec, spec_nodes: list[SpecNode]
+) -> Iterator[LocatedProblem]:
+    """Conditions on the `success` of an agent whose answer need not say it."""
+    steps_by_id = specs_by_id(spec_nodes)
+    for loc, paths in condition_paths(document, spec, spec_nodes):
+        read_ids = {
+            path[1] for path in paths if path[0] in ("context", "steps") and path[2:3] == ("success",)
+        }
+        for id in sorted(read_ids & steps_by_id.keys()):
+            if describe_missing_field(id, "success", steps_by_id[id]):
+                message = f"an answer of '{id}' that is not JSON with success: false counts as a success"
+                yield loc, message, f"Add 'success' to output_schema of '{id}' if the answer is to decide."
+
+
+def specs_by_id(spec_nodes: list[SpecNode]) -> dict[str, list[models.NodeBase]]:
+    """The nodes that have an id, by their ids."""
+    steps_by_id: dict[str, list[models.NodeBase]] = {}
+    for spec_node in spec_nodes:
+        if spec_node.spec.id:
+            steps_by_id.setdefault(spec_node.spec.id, []).append(spec_node.spec)
+    return steps_by_id
+
+
+def condition_paths(
+    document: Document, spec: models.WorkflowSpec, spec_nodes: list[SpecNode]
+) -> Iterator[tuple[Loc, frozenset[tuple[str, ...]]]]:
+    """What each condition reads, with the place of the condition."""
+    hyphenated = hyphenated_names(spec, spec_nodes)
+    for spec_node in spec_nodes:
+        for text in embedded_texts(spec_node.spec):
+            if is_routing_condition(text) or (
+                text.loc == ("expression",) and is_step_condition(document, spec_node)
+            ):
+                try:
+                    yield spec_node.loc + text.loc, compile(text.source, hyphens=hyphenated).paths
+                except ExprError:
+                    continue
+
+
+def is_routing_condition(text: EmbeddedText) -> bool:
+    """Whether an expression only decides where to go; `expect` looks at its own step."""
+    return text.kind == "expression" and text.loc[-1] in CONDITION_KEYS and text.loc[0] != "expect"
+
+
+def answer_fields_read(paths: frozenset[tuple[str, ...]]) -> set[tuple[str, str]]:
+    """The steps that a condition reads, each with the field of its answer."""
+    step_fields = set()
+    for path in paths:
+        match path:
+            case ("context", id, field, *_) if field not in STEP_FIELDS | AGENT_FIELDS:
+                step_fields.add((id, field))
+            case ("results", id, field, *_) | ("steps", id, "output", field, *_):
+                step_fields.add((id, field))
+    return {(id, field) for id, field in step_fields if field not in ("length", "error")}
+
+
+def describe_missing_field(id: str, field: str, steps: list[models.NodeBase]) -> tuple[str, str] | None:
+    """What is said of a field that no answer of these steps is declared to have."""
+    known: list[str] = []
+    for step in steps:
+        if not isinstance(step, models.CallSpec | models.PromptSpec) or is_workflow_target(step):
+            return None
+        if step.output_schema is not None:
+            fields = declared_fields(step.output_schema)
+            if fields is None or field in fields:
+                return None
+            known += fields
+    message = f"the condition reads '{field}' of '{id}', and nothing declares that its answer has it"
+    if close := suggest_known_name(field, known):
+        return message + close, ""
+    return message, f"Add '{field}' to output_schema of '{id}'."
+
+
+def is_workflow_target(step: models.CallSpec | models.PromptSpec) -> bool:
+    return isinstance(step, models.CallSpec) and step.target.startswith(CHILD_WORKFLOW_PREFIX)
+
+
+def declared_fields(schema: dict[str, Any]) -> list[str] | None:
+    """The fields that a schema declares; None if it says them in another way than by `properties`."""
+    fields = schema.get("properties")
+    plain = isinstance(fields, dict) and schema.get("additionalProperties") in (None, False)
+    others = {"$ref", "allOf", "anyOf", "oneOf", "patternProperties", "if"} & schema.keys()
+    return list(fields) if plain and not others and isinstance(fields, dict) else None
+
+
+def find_unhandled_failures(spec_nodes: list[SpecNode]) -> Iterator[LocatedProblem]:
+    """Steps whose answer is declared to have a `success`, and that nothing handles if it is false."""
+    for spec_node in spec_nodes:
+        schema = getattr(spec_node.spec, "output_schema", None)
+        if (
+            isinstance(schema, dict)
+            and "success" in (declared_fields(schema) or ())
+            and not is_failure_handled(spec_node)
+        ):
+            message = f"an answer with success: false fails '{spec_node.name}', and nothing handles that"
+            fix = "Give it an on_error, or give the field another name, such as passed."
+            yield (*spec_node.loc, "output_schema"), message, fix
+
+
+def is_failure_handled(spec_node: SpecNode) -> bool:
+    """Whether the failure of a node leads anywhere but to that of the run."""
+    for enclosing in (spec_node, *spec_node.ancestors):
+        if enclosing.spec.on_error not in (None, "fail"):
+            return True
+        if isinstance(enclosing.spec, models.MachineSpec):
+            n = spec_node.loc[len(enclosing.loc) + 1]
+            state = enclosing.spec.states[n] if isinstance(n, int) else None
+            if state is not None and (state.on_error is not None or state.after_failure != "fail"):
+                return True
+    return False

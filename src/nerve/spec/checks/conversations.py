@@ -1,0 +1,164 @@
+"""Agents side by side: two cannot go on with one conversation, and should not edit one folder."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+
+from nerve.spec import models
+from nerve.spec.checks.node_rules import LocatedProblem
+from nerve.spec.checks.visibility import GraphOrder
+from nerve.spec.walk import SpecNode, child_specs
+from nerve.text.source import Document, Loc
+
+ThreadsByStep = Mapping[str, dict[str, bool]]
+"""The conversations of each step, and whether it goes on with them."""
+KINDS_WITH_OWN_CONVERSATIONS = ("map", "parallel")
+"""What is inside of these has conversations of its own."""
+
+
+def check_conversations(spec: models.WorkflowSpec, spec_nodes: list[SpecNode]) -> Iterator[LocatedProblem]:
+    for spec_node in spec_nodes:
+        if isinstance(spec_node.spec, models.GraphSpec):
+            yield from check_graph_conversations(spec_node.spec, spec_node)
+
+
+def check_graph_conversations(node: models.GraphSpec, at: SpecNode) -> Iterator[LocatedProblem]:
+    order = GraphOrder(node.steps)
+    threads_by_step = {step.id: threads_of_spec(step) for step in node.steps if step.id}
+    if any(name not in threads_by_step for step in node.steps for name in step.depends_on):
+        return
+    index_by_id = {step.id: n for n, step in enumerate(node.steps)}
+    thread_use_counts = Counter(
+        thread
+        for step_threads in threads_by_step.values()
+        for thread, went_on in step_threads.items()
+        if went_on
+    )
+    for thread in sorted(thread for thread, steps in thread_use_counts.items() if steps > 1):
+        for first, other, origin in find_concurrent_steps(thread, threads_by_step, order):
+            yield (
+                (*at.loc, "steps", index_by_id[other]),
+                f"'{first}' and '{other}' may run side by side and both go on with the conversation"
+                f" of '{origin}'",
+                "Let one begin a new one (fresh), or depend on the other.",
+            )
+
+
+def find_concurrent_steps(
+    thread: str, threads_by_step: ThreadsByStep, order: GraphOrder
+) -> Iterator[tuple[str, str, str]]:
+    """Each step that goes on with a conversation while an earlier one in the text may, and who began it."""
+    origins = conversation_origins(thread, threads_by_step, order)
+    earlier_users: defaultdict[str, int] = defaultdict(int)
+    names = list(order.index_by_id)
+    for name in order.sorted_ids:
+        origin = origins[name]
+        if origin is None or not threads_by_step[name].get(thread):
+            continue
+        if beside := earlier_users[origin] & ~order.earlier_steps(name):
+            first = names[(beside & -beside).bit_length() - 1]
+            earlier, other = sorted((first, name), key=order.index_by_id.__getitem__)
+            yield earlier, other, origin
+        earlier_users[origin] |= order.bit(name)
+
+
+def conversation_origins(
+    thread: str, threads_by_step: ThreadsByStep, order: GraphOrder
+) -> dict[str, str | None]:
+    """For each step the one whose conversation it would go on with; None if it would begin its own."""
+    origins: dict[str, str | None] = {}
+    for name in order.sorted_ids:
+        ups = (
+            up if thread in threads_by_step[up] else origins[up] for up in reversed(order.dependencies[name])
+        )
+        origins[name] = next((up for up in ups if up is not None), None)
+    return origins
+
+
+def threads_of_spec(node: models.NodeBase) -> dict[str, bool]:
+    """The conversations of a node and its parts, and whether each is gone on with, not begun, there."""
+    if isinstance(node, models.PromptSpec):
+        fresh = node.thread == "fresh"
+        return {"shared" if fresh else node.thread: not fresh}
+    if node.kind in KINDS_WITH_OWN_CONVERSATIONS:  # type: ignore[attr-defined]
+        return {}
+    part_threads: dict[str, bool] = {}
+    for _, part in child_specs(node):
+        part_threads = threads_of_spec(part) | part_threads
+    return part_threads
+
+
+def find_shared_folders(spec_nodes: list[SpecNode], document: Document) -> Iterator[LocatedProblem]:
+    """Warn of agents that can run at the same time in the same folder, once for each step that has one."""
+    agents = [spec_node for spec_node in spec_nodes if may_edit_files(spec_node.spec, document)]
+    for agent in agents:
+        if any(
+            isinstance(spec_node.spec, models.MapSpec) and spec_node.spec.max_parallel > 1
+            for spec_node in agent.ancestors
+        ):
+            yield (
+                agent.loc,
+                f"'{agent.name}' runs at the same time for several items, and its agents share a folder",
+                "Set max_parallel to 1, or deny Edit and Write in permissions.",
+            )
+    index_by_loc, warned = {spec_node.loc: index for index, spec_node in enumerate(agents)}, set[Loc]()
+    for around, parts_with_agents in agents_by_part(agents):
+        for pair in concurrent_pairs(around, parts_with_agents):
+            first, second = sorted(pair, key=lambda agent: index_by_loc[agent.loc])
+            if second.loc not in warned:
+                warned.add(second.loc)
+                yield (
+                    second.loc,
+                    f"the agents of '{first.name}' and '{second.name}' can run at the same time in the same"
+                    " folder, where one can undo the work of the other",
+                    f"Make '{second.name}' depend on '{first.name}',"
+                    " or let only one edit: deny Edit and Write.",
+                )
+
+
+def agents_by_part(agents: list[SpecNode]) -> Iterator[tuple[SpecNode, dict[int, SpecNode]]]:
+    """For each graph and parallel, and each folder, the first agent of each of its parts by its place."""
+    groups: dict[tuple[int, str], tuple[SpecNode, dict[int, SpecNode]]] = {}
+    for agent in agents:
+        for around, part in pairwise((*agent.ancestors, agent)):
+            key, *index_path = part.loc[len(around.loc) :]
+            if around.kind in ("graph", "parallel") and key != "on_error":
+                _, parts_with_agents = groups.setdefault(
+                    (id(around), agent_directory(agent.spec)), (around, {})
+                )
+                parts_with_agents.setdefault(int(index_path[0]), agent)
+    yield from groups.values()
+
+
+def concurrent_pairs(around: SpecNode, agents: dict[int, SpecNode]) -> Iterator[tuple[SpecNode, SpecNode]]:
+    """Each agent that can run beside another one, with the first of those."""
+    if not isinstance(around.spec, models.GraphSpec):
+        first, *others = agents.values()
+        yield from ((first, other) for other in others)
+        return
+    order = GraphOrder(around.spec.steps)
+    index_by_id = {step.id: index for index, step in enumerate(around.spec.steps)}
+    names, earlier_agents = list(order.index_by_id), 0
+    for name in order.sorted_ids:
+        if (agent := agents.get(index_by_id[name])) is None:
+            continue
+        if beside := earlier_agents & ~order.earlier_steps(name):
+            first_name = names[(beside & -beside).bit_length() - 1]
+            yield agents[index_by_id[first_name]], agent
+        earlier_agents |= order.bit(name)
+
+
+def may_edit_files(node: models.NodeBase, document: Document) -> bool:
+    """Whether a node is an agent that may change files, as far as the file says."""
+    if isinstance(node, models.CallSpec):
+        return document.state_word == "step"
+    if not isinstance(node, models.PromptSpec):
+        return False
+    denied = set(node.permissions.deny or ()) if node.permissions is not None else set()
+    return not {"Edit", "Write"} <= denied and "apply_patch" not in denied and "edit" not in denied
+
+
+def agent_directory(node: models.NodeBase) -> str:
+    return (node.cwd if isinstance(node, models.CallSpec) else None) or "."

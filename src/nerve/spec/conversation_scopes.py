@@ -1,0 +1,69 @@
+"""Talks: which conversations go on where steps run side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from nerve.core.nodes.context import ExecutionContext
+from nerve.core.result import Result
+from nerve.spec.inline_nodes import InlineNode, ScopedStep
+from nerve.spec.scope import Scope
+
+
+class ConversationScopes:
+    """The scopes of branches: each has conversations of its own, begun by the steps that it depends on.
+
+    A graph with one beginning goes on with the conversations around it, and what is around it goes on
+    with those of its ends.
+    """
+
+    def __init__(self, outer_scope: Scope) -> None:
+        self._outer_scope = outer_scope
+        self._scopes: dict[str, Scope] = {}
+        self._dependencies: dict[str, list[str]] = {}
+
+    def scope_for(self, name: str, depends_on: Iterable[str] = ()) -> Scope:
+        self._dependencies[name] = list(depends_on)
+        scope = self._scopes[name] = self._outer_scope.for_branch()
+        return scope
+
+    def with_handover(self, step: ScopedStep, scope: Scope) -> ThreadHandover:
+        return ThreadHandover(step, scope, self)
+
+    def clear(self) -> None:
+        """Forget what was said when these steps were last entered."""
+        for scope in self._scopes.values():
+            scope.threads.clear()
+            scope.detached_tasks.clear()
+
+    def inherit_threads(self, name: str) -> None:
+        """A step goes on with the conversations of those before it, the last one first."""
+        scope, dependencies = self._scopes[name], self._dependencies[name]
+        has_single_start = sum(not after for after in self._dependencies.values()) == 1
+        source_scopes = [self._scopes[up] for up in dependencies] or (
+            [self._outer_scope] if has_single_start else []
+        )
+        for other in source_scopes:
+            scope.threads.update(other.threads)
+            scope.detached_tasks.update(other.detached_tasks)
+
+    def hand_back(self, result: Result) -> Result:
+        """What comes after all steps goes on with the conversations of the last of them."""
+        inner = {up for after in self._dependencies.values() for up in after}
+        for name, scope in self._scopes.items():
+            if name not in inner:
+                self._outer_scope.threads.update(scope.threads)
+                self._outer_scope.detached_tasks.update(scope.detached_tasks)
+        return result
+
+
+class ThreadHandover(InlineNode):
+    """A step of a graph, with the conversations that it goes on with."""
+
+    def __init__(self, step: ScopedStep, scope: Scope, conversation_scopes: ConversationScopes) -> None:
+        super().__init__(step.id)
+        self.step, self.scope, self.conversation_scopes = step, scope, conversation_scopes
+
+    async def execute(self, context: ExecutionContext) -> Result:
+        self.conversation_scopes.inherit_threads(self.step.id or "")
+        return await self.step.execute(context)

@@ -1,0 +1,161 @@
+"""A workflow that was written down: its spec, and how it is run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from nerve.core.limits import Limits
+from nerve.core.nodes.base import NodeRegistry
+from nerve.core.nodes.inline import run_inline
+from nerve.core.runtime import NodeCall
+from nerve.core.workflow.context import WorkflowContext, result_value
+from nerve.core.workflow.workflow import Kind, Workflow
+from nerve.spec import models
+from nerve.spec.builder import NodeBuilder
+from nerve.spec.checks.names import (
+    CHILD_WORKFLOW_PREFIX,
+    KnownNames,
+    called_name,
+    find_forbidden_calls,
+    find_unknown_names,
+    find_wrong_call_inputs,
+)
+from nerve.spec.checks.node_rules import is_of_type, with_article
+from nerve.spec.inline_nodes import join_detached_prompts
+from nerve.spec.scope import RunVariables, Scope, artifacts_directory
+from nerve.spec.slugs import slugify as slugify
+from nerve.spec.validation import canonical_spec, spec_hash
+from nerve.spec.walk import hyphenated_names, visible_steps, walk_spec
+from nerve.text.source import Document, InvalidDefinition, Problem
+
+
+class DefinedWorkflow(Workflow):
+    """A workflow from a file or a text, in any notation."""
+
+    builder_class: type[NodeBuilder] = NodeBuilder
+    """What builds its nodes; a rehearsal has another."""
+    has_log: bool = True
+    """Whether its runs have a log; a rehearsal has none."""
+
+    def __init__(
+        self,
+        spec: models.WorkflowSpec,
+        session: NodeRegistry,
+        document: Document | None = None,
+        *,
+        register: bool = True,
+    ) -> None:
+        self.spec, self.document = spec, document
+        self.problems: list[Problem] = list(document.warnings) if document else []
+        self._should_register = register
+        self._are_names_checked = False
+        self._hyphens = hyphenated_names(spec, walk_spec(spec.body))
+        limits = Limits.of(spec.limits.model_dump(exclude_none=True))
+        super().__init__(
+            slugify(spec.name), session, self._execute_body, spec.description, spec.metadata, limits=limits
+        )
+        self.name = slugify(spec.name)
+        self.title = spec.name
+
+    def _register(self, id: str, session: NodeRegistry) -> None:
+        if self._should_register:
+            super()._register(id, session)
+
+    @property
+    def kind(self) -> Kind:
+        return cast("Kind", self.document.notation if self.document else "json")
+
+    @property
+    def logs(self) -> Path | None:
+        assert self.session is not None
+        return self.session.project / self.spec.folder / "logs" if self.has_log and self.spec.folder else None
+
+    @property
+    def artifacts(self) -> Path | None:
+        assert self.session is not None
+        return self.session.project / artifacts_directory(self.spec.folder)
+
+    @property
+    def steps(self) -> list[str]:
+        return visible_steps(self.spec.body)
+
+    @property
+    def calls(self) -> list[str]:
+        return [
+            name.removeprefix(CHILD_WORKFLOW_PREFIX)
+            for spec_node in walk_spec(self.spec.body)
+            if (name := called_name(spec_node.spec))
+        ]
+
+    def definition(self) -> tuple[str, str, str]:
+        if self._definition is None:
+            source = self.document.text if self.document else ""
+            self._definition = spec_hash(self.spec), source, canonical_spec(self.spec)
+        return self._definition
+
+    def check_params(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The declared inputs with their defaults; ValueError for one that is missing, unknown or wrong."""
+        declared = self.spec.inputs
+        if declared and (unknown := [name for name in params if name not in declared]):
+            raise ValueError(
+                f"workflow '{self.name}' has no input '{unknown[0]}'. It has: {', '.join(declared)}"
+            )
+        filled = dict(params)
+        for name, input in declared.items():
+            if name not in filled:
+                if input.required:
+                    raise ValueError(f"workflow '{self.name}' needs the input '{name}' ({input.type})")
+                filled[name] = input.default
+            elif not is_of_type(filled[name], input.type):
+                raise ValueError(f"input '{name}' must be {with_article(input.type)}, not {filled[name]!r}")
+            elif input.choices is not None and filled[name] not in input.choices:
+                raise ValueError(f"input '{name}' must be one of {input.choices}, not {filled[name]!r}")
+        return filled
+
+    def check_names(self, known: Callable[[], KnownNames]) -> None:
+        """Checked until all are there; what is there once stays."""
+        if not self._are_names_checked and self.document is not None:
+            names, spec_nodes = known(), list(walk_spec(self.spec.body))
+            wrong = [
+                *find_forbidden_calls(self.name, spec_nodes, names),
+                *find_unknown_names(self.spec, spec_nodes, names),
+            ]
+            wrong += find_wrong_call_inputs(spec_nodes, names)
+            located = [self.document.problem(loc, message, fix) for loc, message, fix in wrong]
+            raise_on_errors(list(dict.fromkeys(located)))  # the provider of all prompts is wrong once
+            self._are_names_checked = True
+
+    def new_scope(self, context: WorkflowContext) -> Scope:
+        run = context._run
+        facts = RunVariables(
+            context.run_id,
+            self.name,
+            getattr(run, "label", None) or "",
+            getattr(run, "branch", None) or "main",
+            self.spec.folder,
+        )
+        return Scope(
+            context.input,
+            context.params,
+            facts,
+            self.spec.context,
+            provider=self.spec.provider,
+            model=self.spec.model,
+            hyphens=self._hyphens,
+        )
+
+    async def _execute_body(self, context: WorkflowContext) -> Any:
+        assert self.session is not None
+        scope = self.new_scope(context)
+        root = self.builder_class(scope, self.session).step(self.spec.body)
+        call = NodeCall("", root, self.name, context.input, context=context.execution)
+        result = await join_detached_prompts(scope, run_inline(call))
+        return result_value(result, context.run_id)
+
+
+def raise_on_errors(problems: list[Problem]) -> None:
+    """Raise for problems that keep a workflow from starting."""
+    if errors := [problem for problem in problems if problem.severity == "error"]:
+        raise InvalidDefinition(errors)

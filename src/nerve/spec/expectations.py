@@ -1,0 +1,170 @@
+"""Evidence: what the engine checks itself before it believes that a step is done."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from nerve.core.json_schema import find_validation_error, parse_json_answer
+from nerve.core.nodes.base import Node
+from nerve.core.nodes.bash import BashNode
+from nerve.core.nodes.context import ExecutionContext
+from nerve.core.result import Result
+from nerve.core.safe_path import resolve_inside
+from nerve.spec import models
+from nerve.spec.inline_nodes import InlineNode, PreparedCall, sibling_path
+from nerve.spec.scope import ScopeView
+from nerve.spec.template_values import is_condition_true, render_command, render_text
+
+SCHEMA_MISMATCH_MESSAGE = "the answer does not fit its schema"
+MAX_SCHEMA_FILE_BYTES = 10_000_000
+"""Bytes of a file that is held to a schema."""
+
+
+class WithExpectations(InlineNode):
+    """A node, and then the checks of what it should have done; a retry makes both again."""
+
+    def __init__(
+        self,
+        name: str,
+        prepared: PreparedCall,
+        checks: Iterable[models.ExpectSpec],
+        view: ScopeView,
+        schema: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(name)
+        self.schema = schema
+        """What the output must fit, which may be JSON text."""
+        self.prepared, self.checks, self.view = prepared, list(checks), view
+        self.path = ""
+        self.attempts = self.check_count = 0
+
+    async def execute(self, context: ExecutionContext) -> Result:
+        self.attempts += 1
+        self.path = self.path or context.path or context.next_path(self.id or "step")
+        path = self.path if self.attempts == 1 else sibling_path(self.path, "again", self.attempts)
+        result = await self.prepared.execute(context, path)
+        if result.success and self.schema is not None:
+            result = parse_output_for_schema(self.schema, result)
+            if problem := find_validation_error(result.output, self.schema):
+                message = (
+                    await self._call(
+                        context, ExpectationFailure("expect"), f"{SCHEMA_MISMATCH_MESSAGE}: {problem}"
+                    )
+                ).error
+                return Result.failed(message, "SchemaMismatch", result.output, result.attributes)
+        for check in self.checks:
+            if not result.success:
+                break
+            if failure := await self._check_failure(context, check, result):
+                return Result.failed(failure, "NotAsExpected", result.output, result.attributes)
+        return result
+
+    async def _check_failure(
+        self, context: ExecutionContext, check: models.ExpectSpec, result: Result
+    ) -> str:
+        """Why a check did not hold, or nothing."""
+        view = self.view.with_values(output=result.output)
+        if check.file is not None:
+            file_input: Any = render_text(check.file, view)
+            if check.schema is not None:
+                file_input = {"file": file_input, "schema": check.schema}
+            return (await self._call(context, FileCheck("expect"), file_input)).error
+        if check.command is not None:
+            command, values = render_command(check.command, view)
+            command_result = await self._call(
+                context, BashNode("expect", None, command, project_directory(context), values)
+            )
+            return (
+                ""
+                if command_result.success
+                else f"expected `{check.command}` to succeed: {command_result.error}"
+            )
+        problem = unmet_reason(check, result.output, view)
+        return (await self._call(context, ExpectationFailure("expect"), problem)).error if problem else ""
+
+    async def _call(self, context: ExecutionContext, node: Node, input: Any = None) -> Result:
+        self.check_count += 1
+        return await context.call(node, input, path=sibling_path(self.path, "expect", self.check_count))
+
+
+def parse_output_for_schema(schema: dict[str, Any], result: Result) -> Result:
+    """The result with the JSON that its text is, where the text itself does not fit the schema."""
+    output = result.output
+    if not isinstance(output, str) or not find_validation_error(output, schema):
+        return result
+    answer, problem = parse_json_answer(output)
+    return result if problem else Result.ok(answer, result.attributes).with_reported_failure()
+
+
+def unmet_reason(check: models.ExpectSpec, output: Any, view: ScopeView) -> str:
+    """Why an output is not as expected, or nothing."""
+    if check.condition is not None:
+        return (
+            ""
+            if is_condition_true(check.condition, view)
+            else f"expected {check.condition}, which does not hold"
+        )
+    problem = find_validation_error(output, check.schema or {})
+    return problem and f"expected an output that fits its schema: {problem}"
+
+
+class ExpectationFailure(Node):
+    """Says what was not as expected; it is a step, so that whoever tries again knows what has failed."""
+
+    async def execute(self, context: ExecutionContext) -> Result:
+        return Result.failed(str(context.input), "NotAsExpected")
+
+
+class FileCheck(Node):
+    """Whether a file is there and has something in it; with a schema, whether that is JSON that fits."""
+
+    async def execute(self, context: ExecutionContext) -> Result:
+        request: Any = context.input
+        file, schema = (request["file"], request["schema"]) if isinstance(request, dict) else (request, None)
+        try:
+            size = await asyncio.to_thread(project_file_size, project_directory(context), file)
+            problem = file_size_problem(size)
+            if not problem and schema is not None:
+                problem = await asyncio.to_thread(
+                    file_schema_problem, project_directory(context), file, schema
+                )
+        except ValueError as error:
+            return Result.failed(f"expected file {file}, but {error}", "NotAsExpected")
+        if problem:
+            return Result.failed(f"expected file {file}, which {problem}", "NotAsExpected")
+        return Result.ok(size)
+
+
+def project_directory(context: ExecutionContext) -> Path:
+    return context.session.project if context.session is not None else Path()
+
+
+def project_file_size(project: Path, file: str) -> int | None:
+    """The size of a file of the project; ValueError for one outside of it."""
+    try:
+        path = resolve_inside(project, file)
+        return path.stat().st_size if path.is_file() else None
+    except OSError:
+        return None
+
+
+def file_size_problem(size: int | None) -> str:
+    return "" if size else "is empty" if size == 0 else "is not there"
+
+
+def file_schema_problem(project: Path, file: str, schema: dict[str, Any]) -> str:
+    """Why the JSON in a file does not fit a schema, or nothing."""
+    with resolve_inside(project, file).open("rb") as opened:
+        text = opened.read(MAX_SCHEMA_FILE_BYTES + 1)
+    if len(text) > MAX_SCHEMA_FILE_BYTES:
+        return f"is larger than {MAX_SCHEMA_FILE_BYTES:,} bytes, and is to fit a schema"
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return "is not JSON"
+    problem = find_validation_error(value, schema)
+    return problem and f"does not fit its schema: {problem}"

@@ -1,0 +1,174 @@
+"""Prompts: filled in, sent to the agent they are for, and remembered by thread and role."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from nerve.core.nodes.base import NodeRegistry
+from nerve.core.nodes.context import ExecutionContext
+from nerve.core.nodes.fact_nodes import AssertNode
+from nerve.core.result import Result, was_skipped
+from nerve.spec import models
+from nerve.spec.checks.names import DEFAULT_PROVIDER
+from nerve.spec.dataspace_nodes import RequestNode, agent_request_fact, agent_response_fact
+from nerve.spec.inline_nodes import (
+    InlineNode,
+    PreparedCall,
+    join_detached_prompt,
+    limits_policy,
+    sibling_path,
+)
+from nerve.spec.prompt_variables import compile_prompt, variable_values
+from nerve.spec.scope import PendingPrompt, Scope, ScopeView
+from nerve.spec.template_values import fill_templates
+
+
+def prepare_prompt(spec: models.PromptSpec, name: str, view: ScopeView, names: NodeRegistry) -> PreparedCall:
+    """What a prompt comes to: an agent, and what it is asked."""
+    scope = view.scope
+    agent = spec.agent or spec.provider or scope.provider or DEFAULT_PROVIDER
+    node = names.find(agent)
+    if node is None:
+        raise ValueError(f"Agent not found: {agent}")
+    text = render_prompt(spec, view)
+
+    provider = agent_provider_name(node, names)
+
+    def ask() -> PreparedCall:
+        agent_input = (
+            build_agent_request(spec, scope, text, provider)
+            if getattr(node, "takes_request", False)
+            else text
+        )
+        return PreparedCall(
+            node, agent_input, map_result=answer_recorder(spec, scope, provider), policy=limits_policy(spec)
+        )
+
+    before = None if spec.thread == "fresh" else scope.detached_tasks.get(spec.thread)
+    if spec.detach:
+        return PreparedCall(
+            DetachedPrompt(
+                name, spec, scope, agent_request_fact(scope, spec.tag or name, spec.role or agent, text), ask
+            )
+        )
+    return ask() if before is None or before.done() else PreparedCall(SerializedPrompt(name, before, ask))
+
+
+def render_prompt(spec: models.PromptSpec, view: ScopeView) -> str:
+    scope = view.scope
+    variables = variable_values(
+        scope.input, scope.run_variables.id, scope.run_variables.artifacts, scope.inputs
+    )
+    return compile_prompt(spec.text or "", hyphens=scope.hyphens).fill(
+        variables, view.with_values(args=fill_templates(spec.args, view))
+    )
+
+
+def agent_provider_name(node: Any, names: NodeRegistry) -> str:
+    """The name of the provider behind an agent: a conversation with one is unknown to another."""
+    provider = getattr(node, "provider", None)
+    known: Mapping[str, Any] = getattr(names, "providers", {})
+    return next(
+        (name for name, known_provider in known.items() if known_provider is provider or name == provider),
+        node.id or "",
+    )
+
+
+def build_agent_request(spec: models.PromptSpec, scope: Scope, text: str, provider: str) -> dict[str, Any]:
+    resume = None if spec.thread == "fresh" else scope.threads.get((provider, spec.thread))
+    request_fields = {
+        "prompt": text,
+        "resume": resume,
+        "model": spec.model or scope.model,
+        "artifacts": scope.run_variables.artifacts if scope.run_variables.folder else None,
+        "schema": spec.output_schema,
+        "permissions": spec.permissions and spec.permissions.model_dump(exclude_none=True),
+        "tools": spec.tools,
+        "max_turns": spec.max_turns,
+        "fallback": spec.fallback,
+    }
+    return {key: value for key, value in request_fields.items() if value is not None}
+
+
+def answer_recorder(spec: models.PromptSpec, scope: Scope, provider: str = "") -> Callable[[Result], Result]:
+    """Keeps the thread that the next prompt goes on with, and what the role has said."""
+
+    def after(result: Result) -> Result:
+        if was_skipped(result):
+            return result
+        if (thread := result.attributes.get("thread")) and "instead_of" not in result.attributes:
+            name = "shared" if spec.thread == "fresh" else spec.thread
+            scope.threads[provider, name] = thread
+        if spec.role and result.success:
+            scope.roles[spec.role] = result.output
+        return result
+
+    return after
+
+
+class SerializedPrompt(InlineNode):
+    """A prompt in a conversation in which another one is still being answered."""
+
+    def __init__(
+        self, name: str, previous_task: asyncio.Task[Result], ask: Callable[[], PreparedCall]
+    ) -> None:
+        super().__init__(name)
+        self.previous_task, self.ask = previous_task, ask
+
+    async def execute(self, context: ExecutionContext) -> Result:
+        await asyncio.wait([self.previous_task])
+        prepared = self.ask()
+        return await prepared.execute(context, context.path)
+
+
+class DetachedPrompt(InlineNode):
+    """A prompt that is sent and not waited for; request and answer are facts that others can see.
+
+    In one conversation the next is asked when the one before is answered.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        spec: models.PromptSpec,
+        scope: Scope,
+        request: list[Any],
+        ask: Callable[[], PreparedCall],
+    ) -> None:
+        super().__init__(name)
+        self.spec, self.scope, self.request, self.ask = spec, scope, request, ask
+        self.tag: str = request[-1]["request-id"]
+
+    async def execute(self, context: ExecutionContext) -> Result:
+        scope, thread = self.scope, self.spec.thread
+        failure = await join_detached_prompt(scope, self.tag) if self.tag in scope.pending_prompts else None
+        if failure is not None:
+            return failure
+        request_result = await context.call(
+            RequestNode("_request"), self.request, path=sibling_path(context.path, "request")
+        )
+        if not request_result.success:
+            return request_result
+        scope.answered_tags.discard(self.tag)
+        scope.role_by_tag[self.tag] = str(self.request[-1].get("agent", ""))
+        before = scope.detached_tasks.get(thread) if thread != "fresh" else None
+        task = asyncio.ensure_future(self._answer(context, context.path, before))
+        scope.detached_tasks["shared" if thread == "fresh" else thread] = task
+        scope.pending_prompts[self.tag] = PendingPrompt(task, context.path)
+        return Result.ok(None)
+
+    async def _answer(
+        self, context: ExecutionContext, path: str, before: asyncio.Task[Result] | None
+    ) -> Result:
+        if before is not None and not before.done():
+            await asyncio.wait([before])
+        prepared = self.ask()
+        result = await prepared.execute(context, path)
+        self.scope.answered_tags.add(self.tag)
+        fact = agent_response_fact(self.request, result)
+        response_result = await context.call(
+            AssertNode("_response"), fact, path=sibling_path(path, "response")
+        )
+        return result if response_result.success else response_result

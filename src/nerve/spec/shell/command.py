@@ -1,0 +1,246 @@
+"""Commands with values: a value is one word, comes in a variable, and never becomes text of the script."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from nerve.core.json_codec import encode_json
+from nerve.expr import ExprError, Expression, Template, compile_template
+from nerve.expr.values import UNDEFINED
+from nerve.spec.shell import script_analysis as script
+from nerve.spec.shell.programs import lookup_program, name_set
+from nerve.spec.shell.script_analysis import ScriptAnalysis, UnsafePosition, node_text, refuse_node
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+MAX_VALUE_BYTES = 100_000
+"""Bytes of one value; Linux refuses a variable, and an argument, of 131,072 bytes."""
+MAX_COMMAND_CHARS = 100_000
+VALUE_MARK_PATTERN = re.compile(r"\$\{NERVE_V(\d+)\}")
+CLOSE_QUOTES_FIX = "Close the quotes before it, 'it is '{{ … }}, or use double quotes."
+SEPARATE_WORD_FIX = "Write it as a word of its own or inside double quotes."
+HERE_DOCUMENT_FIX = "Write `value={{ … }}` on a line before it, and $value here; do not quote the end word."
+CODE_DOCUMENT_FIX = (
+    "Write `export value={{ … }}` before it, quote the end word, <<'EOF', and let the code read $value."
+)
+UNEXPANDED_NODES = {
+    "raw_string": ("no value is filled in between single quotes", CLOSE_QUOTES_FIX),
+    "ansi_c_string": ("no value is filled in between single quotes", CLOSE_QUOTES_FIX),
+    "comment": ("a value in a comment is never used", "Take it out of the comment."),
+    "heredoc_start": ("a value cannot end a here-document", script.NAME_FIX),
+    "heredoc_body": ("no value is filled in in a here-document", HERE_DOCUMENT_FIX),
+    "heredoc_content": ("no value is filled in in a here-document", HERE_DOCUMENT_FIX),
+    "regex": ("no value is filled in in a pattern", script.COMPARE_FIX),
+    "extglob_pattern": ("no value is filled in in a pattern", script.COMPARE_FIX),
+}
+"""Where the parser finds no expansions, and what to do instead."""
+QUOTED_ONLY_NODES = frozenset({"case_item", "file_redirect"})
+EVALUATED_NODES = name_set("subscript arithmetic_expansion compound_statement c_style_for_statement")
+"""What `Script.check` refuses with the fix for it."""
+WORD_NODES = (
+    QUOTED_ONLY_NODES
+    | EVALUATED_NODES
+    | script.EXPRESSION_NODES
+    | name_set(
+        "command for_statement case_statement test_command array variable_assignment herestring_redirect "
+        "declaration_command unset_command"
+    )
+)
+"""The nodes of the tree in which a value is a word, or part of one."""
+
+
+class UnsafeCommand(ExprError):
+    """A `{{ }}` where its value could become code, or could not arrive as one word."""
+
+    def __init__(self, message: str, fix: str, source: str, offset: int, length: int) -> None:
+        super().__init__(message, source, offset, length)
+        self.fix = fix
+
+    def __str__(self) -> str:
+        message, pointing = super().__str__().split("\n", 1)
+        return f"{message}. {self.fix}\n{pointing}"
+
+
+@dataclass(frozen=True, slots=True)
+class ShellCommand:
+    """A command whose values come from variables; `text` is what bash is given."""
+
+    template: Template
+    text: str
+    expressions: tuple[Expression, ...]
+    warnings: tuple[UnsafeCommand, ...] = ()
+
+    def fill(self, scope: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
+        """The command, and the variables that it needs."""
+        values = {
+            value_variable(n): variable_value(expression, scope)
+            for n, expression in enumerate(self.expressions)
+        }
+        return self.text, values
+
+
+def compile_command(
+    text: str,
+    names: Iterable[str] | None = None,
+    *,
+    hyphens: Iterable[str] = (),
+    variables: Iterable[str] = (),
+) -> ShellCommand:
+    """Compile a command with `{{ expressions }}`; `names` and `hyphens` are those of `nerve.expr.compile`.
+
+    `variables` are the variables of its environment that hold values.
+    """
+    known = None if names is None else frozenset(names)
+    return _compile_command(text, known, frozenset(hyphens), frozenset(variables))
+
+
+@lru_cache(maxsize=256)
+def _compile_command(
+    text: str, names: frozenset[str] | None, hyphens: frozenset[str], variables: frozenset[str]
+) -> ShellCommand:
+    template = compile_template(text, names, hyphens=hyphens)
+    expressions = tuple(part for part in template.parts if isinstance(part, Expression))
+    if not expressions and not variables:
+        return ShellCommand(template, "".join(map(str, template.parts)), ())
+    if len(text) > MAX_COMMAND_CHARS:
+        raise ExprError(f"a command has at most {MAX_COMMAND_CHARS:,} characters; put it into a script", text)
+    if "\0" in text:
+        raise ExprError("a command cannot contain a NUL character", text, text.index("\0"))
+    numbers = iter(range(len(expressions)))
+    marked = "".join(
+        part if isinstance(part, str) else variable_reference(next(numbers)) for part in template.parts
+    )
+    filled = marked
+    try:
+        if len(VALUE_MARK_PATTERN.findall(marked)) > len(expressions):
+            start = marked.index("${NERVE_V")
+            raise UnsafePosition(
+                start, start, "variables named NERVE_V… are those of values", "Use another name."
+            )
+        inside = [mark.parent is not None and mark.parent.type == "string" for mark in find_marks(marked)]
+        filled = VALUE_MARK_PATTERN.sub(
+            lambda mark: mark[0] if inside[int(mark[1]) - 1] else f'"{mark[0]}"', marked
+        )
+        analysis = ScriptAnalysis(filled, variables)
+        for mark, quoted in zip(find_marks(filled), inside, strict=True):
+            check_position(mark, quoted)
+        analysis.check()
+    except UnsafePosition as refusal:
+        raise locate_unsafe_value(refusal, text, filled, expressions) from None
+    warnings = tuple(locate_unsafe_value(warning, text, filled, expressions) for warning in analysis.warnings)
+    return ShellCommand(template, filled, expressions, warnings)
+
+
+def find_marks(text: str) -> list[Node]:
+    """The node of every value, in the order of the text."""
+    root = script.parse_bash(text)
+    if root.has_error and not VALUE_MARK_PATTERN.search(text):
+        refuse_node(root, "this script cannot be parsed as bash", script.SYNTAX_FIX)
+    data, nodes = text.encode(), []
+    for match in re.finditer(VALUE_MARK_PATTERN.pattern.encode(), data):
+        node = root.descendant_for_byte_range(*match.span())
+        hidden = node
+        while hidden is not None and hidden.type not in UNEXPANDED_NODES:
+            hidden = hidden.parent
+        if hidden is not None:
+            message, fix = UNEXPANDED_NODES[hidden.type]
+            raise UnsafePosition(
+                *match.span(),
+                message,
+                CODE_DOCUMENT_FIX if fix == HERE_DOCUMENT_FIX and is_code_document(hidden) else fix,
+            )
+        before = data[: match.start()]
+        slashes = len(before) - len(before.rstrip(b"\\"))
+        if before.endswith(b"$"):
+            raise UnsafePosition(*match.span(), "a `$` is before a value", "Write {{ … }} without it.")
+        if root.has_error or node is None or node.type != "expansion" or slashes % 2:
+            raise UnsafePosition(*match.span(), "this script cannot be parsed as bash", script.SYNTAX_FIX)
+        nodes.append(node)
+    return nodes
+
+
+def is_code_document(document: Node) -> bool:
+    """Whether a here-document is read by a program that runs it, in its own command or further on."""
+    while document.parent is not None and document.type not in ("redirected_statement", "pipeline"):
+        document = document.parent
+    words = (word for node in script.descend_nodes(document) for word in script.command_words(node))
+    programs = (lookup_program(script.program_name(word)) for word in words)
+    return any(program is not None and program.kind in ("shell", "script", "words") for program in programs)
+
+
+def check_position(mark: Node, quoted: bool) -> None:
+    """Refuse a value that is not an argument, inside double quotes or the right side of an assignment."""
+    string = mark.parent
+    if string is None or string.type != "string":
+        refuse_node(mark, "this script cannot be parsed as bash", script.SYNTAX_FIX)
+    if string.prev_sibling is not None and node_text(string.prev_sibling).endswith("$"):
+        refuse_node(mark, 'a value in $"…" is looked up as a message', 'Write "…" without the `$`.')
+    word, around = string, string.parent
+    if around is not None and around.type == "concatenation":
+        word, around = around, around.parent
+    kind = around.type if around is not None else ""
+    if kind == "command_name":
+        refuse_node(mark, "a value could be the name of a program here", script.NAME_FIX)
+    if kind in QUOTED_ONLY_NODES and not (quoted and word.type == "string"):
+        refuse_node(mark, "a value is not allowed bare as a file or pattern", script.QUOTES_FIX)
+    if kind == "expansion":
+        refuse_node(
+            mark, "no value is filled in inside ${…}", "Write `value={{ … }}` before it, and use ${value}."
+        )
+    if kind not in WORD_NODES:
+        refuse_node(mark, "a value is not allowed here", SEPARATE_WORD_FIX)
+    while around is not None:
+        if around.type == "command_substitution" and around.children[0].type == "`":
+            refuse_node(mark, "no value is filled in between backticks", "Write $( … ) instead.")
+        around = around.parent
+
+
+def locate_unsafe_value(
+    refusal: UnsafePosition, text: str, filled: str, expressions: tuple[Expression, ...]
+) -> UnsafeCommand:
+    """The error at the value that it is about, or else at the same text of the source."""
+    data = filled.encode()
+    marks = [match.span() for match in re.finditer(b'"?' + VALUE_MARK_PATTERN.pattern.encode() + b'"?', data)]
+    offset, length, begin, source = 0, 1, 0, 0
+    for (start, end), expression in zip(marks, expressions, strict=False):
+        if refusal.start < end and start < refusal.end:
+            offset, length = expression.offset, len(expression.source)
+            break
+        if start >= refusal.end:
+            offset = source + len(data[begin : refusal.start].decode(errors="ignore"))
+            break
+        begin, source = end, text.index("}}", expression.offset + len(expression.source)) + 2
+    else:
+        offset = min(source + len(data[begin : refusal.start].decode(errors="ignore")), max(len(text) - 1, 0))
+    return UnsafeCommand(refusal.message, refusal.fix, text, offset, length)
+
+
+def value_variable(number: int) -> str:
+    return f"NERVE_V{number + 1}"
+
+
+def variable_reference(number: int) -> str:
+    return f"${{{value_variable(number)}}}"
+
+
+def variable_value(expression: Expression, scope: Mapping[str, Any]) -> str:
+    """The value as a variable holds it: strings as they are, nothing as nothing, anything else as JSON."""
+    result = expression(scope)
+    if not isinstance(result, str):
+        result = "" if result is None or result is UNDEFINED else encode_json(result)
+    data = result.encode("utf-8", "replace")
+    if b"\0" in data:
+        raise ValueError(
+            f"the value of {{{{ {expression.source} }}}} contains a NUL character; no command can take it"
+        )
+    if len(data) > MAX_VALUE_BYTES:
+        raise ValueError(
+            f"the value of {{{{ {expression.source} }}}} has {len(data):,} bytes, and a command can be given"
+            f" {MAX_VALUE_BYTES:,}; hand it over as the step's input, which arrives on standard input"
+        )
+    return data.decode()

@@ -1,0 +1,769 @@
+"""What a bash script does with the values in it, read from its syntax tree; what it may not do is refused.
+
+Every text of a script has a level: `LITERAL` is spelt out in the script, `OUTSIDE` comes from other
+programs or files, and `VALUE` can hold a `{{ }}` value. This shell evaluates `LITERAL` texts only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from itertools import pairwise
+from posixpath import normpath
+from typing import TYPE_CHECKING, NoReturn
+
+from nerve.spec.shell.programs import (
+    ASSIGNING_COMMANDS,
+    EVALUATED_VARIABLES,
+    EVALUATING_BUILTINS,
+    LITERAL_OUTPUT_PROGRAMS,
+    PLAIN_PROGRAMS,
+    QUERY_PROGRAMS,
+    SCRIPT_BUILTINS,
+    UNTRACKED_VARIABLE_PATTERN,
+    ShellProgram,
+    lookup_program,
+)
+
+if TYPE_CHECKING:
+    from tree_sitter import Node, Parser
+
+LITERAL, OUTSIDE, VALUE = 0, 1, 2
+
+SYNTAX_FIX = "Check its quotes and brackets, or run a script file, `bash script.sh {{ … }}`."
+QUOTES_FIX = "Write it inside double quotes."
+NAME_FIX = "Write the name itself here."
+ENVIRONMENT_FIX = "Write `export value={{ … }}` before it, and let the code read that variable."
+AWK_FIX = 'Write `export value={{ … }}` before it, and use ENVIRON["value"] in single-quoted awk code.'
+INNER_SHELL_FIX = 'Write `export value={{ … }}` before it, and "$value" in the single-quoted code.'
+SSH_FIX = "Send it on standard input, `printf %s {{ … }} | ssh host 'cat > file'`."
+SCRIPT_FILE_FIX = "Run a script file that takes the value as an argument, `bash script.sh {{ … }}`."
+COMPUTE_FIX = "Compute it inside the braces, `{{ … + 1 }}`."
+COMPARE_FIX = "Compare with `[ … ]` and double quotes, which evaluates nothing."
+SEPARATE_ASSIGNMENT_FIX = "Write `name={{ … }}` as a command of its own."
+OTHER_VARIABLE_FIX = "Use another variable."
+
+VARIABLE_NAME_PATTERN = re.compile(r"[A-Za-z_]\w*")
+ENVIRONMENT_WORD_PATTERN = re.compile(r"([A-Za-z_]\w*)=")
+REFERENCE_PATTERN = re.compile(r"\$[{!#]*([A-Za-z_]\w*|[0-9@*])")
+EVALUATION_PATTERN = re.compile(r"\$\(|\$\[|`|\$\{!|\$\{\w+\[|\$\{\w+:[^-=?+]|@P\}")
+BUILTIN_FIXES = {
+    "eval": "Write the command without `eval`.",
+    "trap": 'Write `value={{ … }}` before it, and "$value" in the single-quoted code.',
+    "let": COMPUTE_FIX,
+    **dict.fromkeys(("declare", "typeset", "local", "export", "readonly"), SEPARATE_ASSIGNMENT_FIX),
+}
+OPAQUE_NODES = frozenset({"regex", "extglob_pattern", "heredoc_body", "heredoc_content"})
+"""Tokens in which the parser does not find every expansion."""
+EXPANSION_NODES = frozenset({"simple_expansion", "expansion", "command_substitution"})
+NUMERIC_OPERATORS = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge"})
+OUTPUT_OPERATORS = frozenset({">", ">>", "&>", "&>>", ">|", "<>"})
+EXPRESSION_NODES = frozenset({"binary_expression", "unary_expression", "parenthesized_expression"})
+SPLITTING_NODES = frozenset({"command", "for_statement", "array", "command_name", "file_redirect"})
+MAX_SCRIPT_DEPTH = 500
+
+
+class UnsafePosition(Exception):
+    """Why a value may not be used between two bytes of the script, and the fix."""
+
+    def __init__(self, start: int, end: int, message: str, fix: str) -> None:
+        super().__init__(message)
+        self.start, self.end, self.message, self.fix = start, end, message, fix
+
+
+@cache
+def load_bash_parser() -> Parser:
+    """Return the parser; it is imported with the first command that has a value."""
+    import tree_sitter
+    import tree_sitter_bash
+
+    return tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
+
+
+def parse_bash(text: str) -> Node:
+    return load_bash_parser().parse(text.encode()).root_node
+
+
+def node_text(node: Node) -> str:
+    return (node.text or b"").decode()
+
+
+def descend_nodes(node: Node) -> Iterator[Node]:
+    """A node and everything below it, in the order of the text."""
+    stack = [node]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(reversed(node.children))
+
+
+def literal_word(node: Node) -> str | None:
+    """The text of a word without its quotes, or None if a part of it is known only when it runs."""
+    match node.type:
+        case "word" | "number" | "variable_name" | "test_operator":
+            return re.sub(r"\\(.)", r"\1", node_text(node), flags=re.DOTALL)
+        case "raw_string":
+            return node_text(node)[1:-1]
+        case "ansi_c_string":
+            return node_text(node)[2:-1]
+        case "string" | "concatenation" | "command_name" | "brace_expression":
+            pieces = [literal_word(child) for child in node.children if child.is_named]
+            if node.type == "brace_expression" or None in pieces:
+                return None if None in pieces else node_text(node)
+            return "".join(piece or "" for piece in pieces)
+        case "string_content":
+            return re.sub(r"\\([$`\"\\])", r"\1", node_text(node))
+    return None if node.is_named else node_text(node)
+
+
+def literal_prefix(node: Node) -> str:
+    """The part of a word before the first expansion."""
+    if node.type in ("concatenation", "string", "command_name"):
+        start = ""
+        for child in node.children:
+            if child.is_named:
+                start += literal_prefix(child)
+                if literal_word(child) is None:
+                    break
+        return start
+    return literal_word(node) or ""
+
+
+def program_name(node: Node) -> str:
+    """The name of the program that a word names; empty if only a variable says it."""
+    known = literal_word(node)
+    if known is None:
+        known = node_text(node).rstrip('"').rsplit("/", 1)[-1]
+        known = "" if "$" in known or "`" in known else known
+    return known.rsplit("/", 1)[-1]
+
+
+def refuse_node(node: Node, message: str, fix: str) -> NoReturn:
+    raise UnsafePosition(node.start_byte, node.end_byte, message, fix)
+
+
+class ScriptAnalysis:
+    """A script as it is handed to bash; `names` are variables that hold values from the beginning."""
+
+    def __init__(self, text: str, value_variables: frozenset[str]) -> None:
+        self.value_variables = value_variables
+        self.levels: dict[str, int] = {}
+        self.sources: dict[str, list[Node | int]] = {}
+        self.functions: set[str] = set()
+        """The functions of the script; their arguments are `$1` and so on."""
+        self.written_files: set[str] = set()
+        """The files into which it writes."""
+        self.warnings: list[UnsafePosition] = []
+        self.root = parse_bash(text)
+        self.inner_scripts: dict[int, Node] = {}
+        """The scripts that are words of this one, by the word that runs them."""
+        self.collect_assignments(self.root)
+        self.propagate_levels()
+
+    # -- what variables hold -----------------------------------------------------------------------
+
+    def collect_assignments(self, root: Node, depth: int = 0) -> None:
+        """Note what is assigned to which name."""
+        if root.has_error:
+            refuse_node(root, "this script cannot be parsed as bash", SYNTAX_FIX)
+        for node in descend_nodes(root):
+            match node.type:
+                case "variable_assignment":
+                    self.collect_assignment(node)
+                case "for_statement":
+                    name = node.child_by_field_name("variable")
+                    if name is not None:
+                        values: list[Node | int] = [*node.children_by_field_name("value")]
+                        self.assign(node_text(name), *(values or [VALUE]))
+                case "function_definition":
+                    name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
+                    if name is not None and body is not None:
+                        self.assign(f"{node_text(name)}()", body)
+                        self.functions.add(node_text(name))
+                case "expansion":
+                    operators = [node_text(operator) for operator in node.children_by_field_name("operator")]
+                    if operators and operators[0] in ("=", ":="):
+                        name = node.named_children[0]
+                        self.assign(node_text(name), *node.named_children[1:])
+                case "command":
+                    self.collect_command(node, depth)
+                case "file_redirect" if any(child.type in OUTPUT_OPERATORS for child in node.children):
+                    self.record_written_files(node.named_children)
+
+    def assign(self, name: str, *sources: Node | int) -> None:
+        self.sources.setdefault(name, []).extend(sources)
+
+    def collect_assignment(self, node: Node) -> None:
+        name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
+        if name is not None and value is not None:
+            self.assign(re.split(r"\W", node_text(name))[0], value)
+
+    def collect_command(self, node: Node, depth: int) -> None:
+        words = command_words(node)
+        if not words:
+            return
+        name = program_name(words[0])
+        self.assign("@" if name in ("set", "") else f"@{name}", *words[1:])
+        if name in ("tee", "cp", "mv", "dd", "ln"):
+            self.record_written_files(words[1:])
+        for number, word in enumerate(words):
+            if assigned := ENVIRONMENT_WORD_PATTERN.match(literal_prefix(word)):
+                self.assign(assigned[1], word)
+            if program_name(word) in ASSIGNING_COMMANDS:
+                for other in words[number + 1 :]:
+                    if (spelt := literal_word(other)) and VARIABLE_NAME_PATTERN.fullmatch(spelt):
+                        self.assign(spelt, VALUE)
+            if (code := inner_script_text(words, number)) is not None and word.id not in self.inner_scripts:
+                if depth > 3:
+                    refuse_node(node, "scripts are nested too deeply here", SCRIPT_FILE_FIX)
+                self.inner_scripts[word.id] = root = parse_bash(code)
+                try:
+                    self.collect_assignments(root, depth + 1)
+                except UnsafePosition as refusal:
+                    refuse_node(word, refusal.message, refusal.fix)
+
+    def record_written_files(self, words: list[Node]) -> None:
+        self.written_files.update(
+            path for path in map(literal_path, words) if path and not path.startswith("/dev/")
+        )
+
+    def propagate_levels(self) -> None:
+        """Give every name its level: the highest of what is assigned to it."""
+        uses: dict[str, set[str]] = {f"@{name}": {"@"} for name in self.functions}
+        for name, sources in self.sources.items():
+            for source in sources:
+                if isinstance(source, int):
+                    self.levels[name] = max(self.levels.get(name, 0), source)
+                    continue
+                level, names = self.own_level_and_names(source)
+                self.levels[name] = max(self.levels.get(name, 0), level)
+                for used in names:
+                    uses.setdefault(used, set()).add(name)
+        waiting = [*self.levels, *uses]
+        while waiting:
+            used = waiting.pop()
+            level = self.level_of_name(used)
+            for name in uses.get(used, ()):
+                if self.levels.get(name, 0) < level:
+                    self.levels[name] = level
+                    waiting.append(name)
+
+    def level_of_name(self, name: str) -> int:
+        if name in self.value_variables or UNTRACKED_VARIABLE_PATTERN.fullmatch(name):
+            return VALUE
+        return self.levels.get(name, LITERAL)
+
+    def own_level_and_names(self, node: Node, evaluated: bool = False) -> tuple[int, set[str]]:
+        """The level that a text has by itself, and the names whose values it holds."""
+        level, names = LITERAL, set[str]()
+        stack = [node]
+        while stack:
+            node = stack.pop()
+            kind = node.type
+            if kind == "arithmetic_expansion" and not evaluated:
+                continue
+            if kind in OPAQUE_NODES:
+                if not is_quoted_document(node):
+                    evaluates = EVALUATION_PATTERN.search(node_text(node))
+                    names |= set(
+                        (VARIABLE_NAME_PATTERN if evaluates else REFERENCE_PATTERN).findall(node_text(node))
+                    )
+                    level = max(level, OUTSIDE if evaluates else level)
+            elif (kind == "variable_name" and (evaluated or is_variable_read(node))) or node_text(node) in (
+                "@",
+                "*",
+                "_",
+            ):
+                names.add(node_text(node))
+            elif kind == "word":
+                level = max(level, OUTSIDE if re.search(r"(?<!\\)[*?\[]", node_text(node)) else level)
+                if evaluated and VARIABLE_NAME_PATTERN.fullmatch(node_text(node)):
+                    names.add(node_text(node))
+            elif kind == "expansion":
+                signs = [node_text(each) for each in node.children_by_field_name("operator")]
+                if signs[:1] == ["#"]:
+                    continue
+                if signs[:1] == ["!"] and node.named_children[0].type != "subscript":
+                    level = VALUE
+            elif kind in ("command_substitution", "process_substitution"):
+                if has_literal_output(node):
+                    known = [self.own_level_and_names(word) for word in command_words(last_command(node))]
+                    level = max([level, *(each for each, _ in known)])
+                    names = names.union(*(each for _, each in known))
+                    continue
+                reads_written_file = any(
+                    literal_path(part) in self.written_files for part in descend_nodes(node)
+                )
+                level = max(level, VALUE if reads_written_file else OUTSIDE)
+            elif kind == "command" and (words := command_words(node)):
+                names.add(f"{program_name(words[0])}()")
+            stack.extend(node.children)
+        return level, {"@" if each.isdigit() or each == "*" else each for each in names} - {"0"}
+
+    def level_of(self, node: Node, evaluated: bool = False) -> int:
+        level, names = self.own_level_and_names(node, evaluated)
+        return max([level, *map(self.level_of_name, names)])
+
+    # -- what the script does with them ------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raise Refusal if a value could become code."""
+        self.check_tree(self.root)
+
+    def check_tree(self, root: Node, stdin_has_value: bool = False) -> None:
+        stack = [(root, stdin_has_value, 0)]
+        while stack:
+            node, stdin_has_value, depth = stack.pop()
+            if depth > MAX_SCRIPT_DEPTH:
+                refuse_node(node, "commands are nested too deeply here", SCRIPT_FILE_FIX)
+            stdin_has_value = stdin_has_value or node.type == "function_definition"
+            stdin_has_value = self.check_node(node, stdin_has_value)
+            passing = stdin_has_value
+            for child in node.children:
+                stack.append((child, passing, depth + 1))
+                if node.type == "pipeline":
+                    passing = passing or self.level_of(child) == VALUE
+
+    def check_node(self, node: Node, stdin_has_value: bool) -> bool:
+        """Check a node by itself; returns whether what is in it reads a value."""
+        match node.type:
+            case "redirected_statement" | "heredoc_redirect" | "command":
+                stdin_has_value = stdin_has_value or any(self.feeds_value(child) for child in node.children)
+                if node.type == "command":
+                    self.check_command(command_words(node), stdin_has_value)
+            case "arithmetic_expansion" | "c_style_for_statement":
+                self.check_arithmetic(node, [child for child in node.children if child.type != "do_group"])
+            case "compound_statement" | "test_command" if node.children[0].type == "((":
+                self.check_arithmetic(node, node.children)
+            case "command_substitution" if node_text(node).startswith("$(("):
+                # The parser takes arithmetic for a subshell inside of ${…}.
+                if any(map(self.level_of_name, VARIABLE_NAME_PATTERN.findall(node_text(node)))):
+                    refuse_node(node, "bash evaluates the texts in arithmetic as code", COMPUTE_FIX)
+            case "word" if "`" in node_text(node).replace("\\`", ""):
+                refuse_node(node, "this script cannot be parsed as bash", SYNTAX_FIX)
+            case "subscript":
+                index = node.child_by_field_name("index")
+                if index is not None and node_text(index) not in "@*" and self.level_of(index, True):
+                    refuse_node(node, "bash evaluates the index of an array", COMPUTE_FIX)
+            case "expansion":
+                self.check_expansion(node)
+            case "test_command":
+                self.check_test(node)
+            case "variable_assignment":
+                self.check_assignment(node)
+            case "declaration_command":
+                self.check_declaration(node)
+            case "unset_command":
+                self.check_command(list(node.children), stdin_has_value)
+            case kind if kind in OPAQUE_NODES and not is_quoted_document(node):
+                if EVALUATION_PATTERN.search(node_text(node)) and (
+                    self.level_of(node) == VALUE or (kind != "heredoc_content" and not node.children)
+                ):
+                    refuse_node(node, "bash evaluates an expansion in this text", COMPUTE_FIX)
+        if node.type in EXPANSION_NODES:
+            self.check_split(node)
+        return stdin_has_value
+
+    def feeds_value(self, node: Node) -> bool:
+        """Whether a redirection gives a value to the standard input, or another file, of a command."""
+        match node.type:
+            case "herestring_redirect" | "heredoc_redirect" | "heredoc_body":
+                return self.level_of(node) == VALUE
+            case "file_redirect":
+                reads = node_text(node).lstrip("0123456789").startswith("<")
+                names = {literal_path(child) for child in node.named_children}
+                return reads and (self.level_of(node) == VALUE or bool(names & self.written_files))
+        return False
+
+    def check_arithmetic(self, node: Node, parts: list[Node]) -> None:
+        if any(self.level_of(part, True) for part in parts if part.is_named):
+            refuse_node(node, "bash evaluates the texts in arithmetic as code", COMPUTE_FIX)
+
+    def check_expansion(self, node: Node) -> None:
+        signs = [node_text(operator) for operator in node.children_by_field_name("operator")]
+        if signs[:1] == ["!"] and node.named_children[0].type != "subscript" and self.level_of_text(node):
+            refuse_node(node, "bash evaluates the name of a variable in ${!…}", NAME_FIX)
+        if signs[:2] == ["@", "P"] and self.level_of(node):
+            refuse_node(node, "bash evaluates the text in ${…@P}", "Leave out @P.")
+        if signs[:1] == [":"] and any(self.level_of(part, True) for part in node.named_children[1:]):
+            refuse_node(node, "bash evaluates the numbers in ${…:…}", COMPUTE_FIX)
+
+    def level_of_text(self, node: Node) -> int:
+        return max(map(self.level_of_name, REFERENCE_PATTERN.findall(node_text(node))), default=VALUE)
+
+    def check_split(self, node: Node) -> None:
+        """Refuse a value that bash would split into words."""
+        around = node.parent
+        while around is not None and around.type == "concatenation":
+            around = around.parent
+        if (
+            around is not None
+            and (around.type in SPLITTING_NODES or is_within_test(around, "["))
+            and self.level_of(node) == VALUE
+        ):
+            refuse_node(node, "bash splits this into several words, and a value is one word", QUOTES_FIX)
+
+    def check_assignment(self, node: Node) -> None:
+        name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
+        if name is None or value is None:
+            return
+        if re.split(r"\W", node_text(name))[0] in EVALUATED_VARIABLES and self.level_of(value) == VALUE:
+            refuse_node(
+                node, f"bash or other programs evaluate the variable `{node_text(name)}`", OTHER_VARIABLE_FIX
+            )
+        if value.type == "array":
+            for item in value.named_children:
+                if literal_prefix(item).startswith("[") and item.type == "concatenation":
+                    for part in item.children:
+                        if node_text(part).startswith("]"):
+                            break
+                        if self.level_of(part, True) and node_text(part) != "[":
+                            refuse_node(part, "bash evaluates the index of an array", COMPUTE_FIX)
+
+    def check_declaration(self, node: Node) -> None:
+        """Refuse attributes by which bash evaluates what is assigned, and words that it evaluates."""
+        command, words = node_text(node.children[0]), node.children[1:]
+        special = any(re.match(r"-\w*[aAin]", node_text(word)) for word in words) and command != "export"
+        for word in words:
+            value, name = word.child_by_field_name("value"), re.split(r"\W", node_text(word))[0]
+            if special and self.level_of_name(name) and (value is None or value.type != "array"):
+                refuse_node(word, f"`{command}` with this option evaluates `{name}`", "Leave out the option.")
+            arrays = [source for source in self.sources.get(name, ()) if not isinstance(source, int)]
+            array = any(source.type == "array" for source in arrays) and (
+                value is None or value.type != "array"
+            )
+            if self.level_of(word) and (word.type != "variable_assignment" or array):
+                refuse_node(word, f"`{command}` evaluates this word", SEPARATE_ASSIGNMENT_FIX)
+
+    def check_test(self, node: Node) -> None:
+        words = list(test_operands(node))
+        double = node.children[0].type == "[["
+        for number, word in enumerate(words):
+            sign = literal_word(word) or ""
+            beside = words[max(number - 1, 0) : number] + words[number + 1 : number + 2]
+            if sign in ("-v", "-R") and any(map(self.level_of, beside[-1:])):
+                refuse_node(word, f"`{sign}` evaluates the name of a variable", NAME_FIX)
+            if (
+                double
+                and sign in NUMERIC_OPERATORS
+                and any(self.level_of(operand, True) for operand in beside)
+            ):
+                refuse_node(word, f"`[[ … {sign} … ]]` evaluates what it compares as code", COMPARE_FIX)
+        if not double:
+            self.check_shape(words)
+
+    def check_shape(self, words: list[Node]) -> None:
+        """Refuse a `[ … ]` in which a value could be taken for an operator."""
+        while words and literal_word(words[0]) == "!":
+            words = words[1:]
+        if not any(map(self.level_of, words)):
+            return
+        loose = [word for word in words if self.level_of(word) and is_unquoted_expansion(word)]
+        if loose:
+            refuse_node(loose[0], "bash splits this into several words, and `[` evaluates some", QUOTES_FIX)
+        signs = [literal_word(word) is not None for word in words]
+        if len(words) > 3 or (len(words) == 3 and not signs[1]) or (len(words) == 2 and not signs[0]):
+            refuse_node(
+                words[0], "`[` could take a value for an operator", "Write one `[ … ]` for each comparison."
+            )
+
+    # -- commands ----------------------------------------------------------------------------------
+
+    def check_command(self, words: list[Node], stdin_has_value: bool) -> None:
+        if not words:
+            return
+        if self.level_of(words[0]) and literal_word(words[0]) is None:
+            refuse_node(words[0], "a value could be the name of a program here", NAME_FIX)
+        if literal_path(words[0]) in self.written_files:
+            refuse_node(words[0], "this runs a file that the script has written", SCRIPT_FILE_FIX)
+        name, rest = program_name(words[0]), words[1:]
+        if node_text(words[0]).strip('"') in ("$BASH", "$SHELL", "${BASH}", "${SHELL}"):
+            name = "bash"
+        if name in EVALUATING_BUILTINS:
+            self.check_builtin(name, words, stdin_has_value)
+        elif name == "printf":
+            self.check_printf(rest)
+        elif name == "test":
+            self.check_test_command(rest)
+        elif (program := lookup_program(name)) is not None:
+            self.check_program(name, program, words, stdin_has_value)
+        elif name not in PLAIN_PROGRAMS:
+            self.check_unknown_program(name, words, stdin_has_value)
+        if (
+            name in QUERY_PROGRAMS
+            and (value_word := self.first_value_word(rest)) is not None
+            and node_text(value_word)[:3] != '"${'
+        ):
+            message = f"a value in the query of `{name}` can change what the query does"
+            fix = "Pass it as a parameter of the query."
+            self.warnings.append(UnsafePosition(value_word.start_byte, value_word.end_byte, message, fix))
+
+    def first_value_word(self, words: list[Node]) -> Node | None:
+        return next((word for word in words if self.level_of(word) == VALUE), None)
+
+    def check_builtin(self, name: str, words: list[Node], stdin_has_value: bool) -> None:
+        for word in words[1:]:
+            evaluated = name == "let" and any(
+                map(self.level_of_name, VARIABLE_NAME_PATTERN.findall(node_text(word)))
+            )
+            if self.level_of(word) or evaluated:
+                refuse_node(word, f"`{name}` evaluates this word", BUILTIN_FIXES.get(name, NAME_FIX))
+        if name in ("source", ".") and len(words) > 1:
+            path = literal_path(words[1])
+            if path in self.written_files or path.startswith(("/dev/", "/proc/")):
+                refuse_node(words[1], f"`{name}` runs a text in which a value can be", SCRIPT_FILE_FIX)
+        self.check_inner_script(words[0], stdin_has_value)
+
+    def check_inner_script(self, word: Node, stdin_has_value: bool) -> None:
+        if (root := self.inner_scripts.get(word.id)) is not None:
+            try:
+                self.check_tree(root, stdin_has_value)
+            except UnsafePosition as refusal:
+                refuse_node(word, refusal.message, refusal.fix)
+
+    def check_printf(self, words: list[Node]) -> None:
+        if words and literal_word(words[0]) == "-v":
+            words = words[2:] if not (len(words) > 1 and self.level_of(words[1])) else words[1:]
+        words = words[1:] if words and literal_word(words[0]) == "--" else words
+        if words and (self.level_of(words[0]) or "%n" in (literal_word(words[0]) or "")):
+            refuse_node(words[0], "`printf` takes this word for its format", "Write `printf %s {{ … }}`.")
+
+    def check_test_command(self, words: list[Node]) -> None:
+        if words and literal_word(words[0]) in ("-v", "-R") and any(map(self.level_of, words)):
+            refuse_node(words[0], "`test -v` evaluates the name of a variable", NAME_FIX)
+        self.check_shape(words)
+
+    def check_unknown_program(self, name: str, words: list[Node], stdin_has_value: bool) -> None:
+        """Check a program of which nothing is known: any of its words can be a program that it runs."""
+        if not name and stdin_has_value:
+            refuse_node(
+                words[0], "this program could run its standard input, in which a value is", SCRIPT_FILE_FIX
+            )
+        for number, word in enumerate(words[1:], 1):
+            known = literal_word(word)
+            inner = lookup_program(program_name(word)) if known and not known.startswith("-") else None
+            if inner is not None and (inner.kind not in ("options", "prefix") or stdin_has_value):
+                self.check_program(program_name(word), inner, words[number:], stdin_has_value)
+                return
+            if not name and word.type == "process_substitution" and self.level_of(word) == VALUE:
+                refuse_node(word, "this program could run a file in which a value is", SCRIPT_FILE_FIX)
+            if (
+                not name
+                and known in ("-c", "-e", "--eval")
+                and self.first_value_word(words[number:]) is not None
+            ):
+                refuse_node(words[number + 1], "this program takes the word for code", INNER_SHELL_FIX)
+
+    def check_program(
+        self, name: str, program: ShellProgram, words: list[Node], stdin_has_value: bool
+    ) -> None:
+        value_word = self.first_value_word(words[1:])
+        if program.kind == "words":
+            if value_word is not None:
+                refuse_node(
+                    value_word,
+                    f"`{name}` takes its words for code",
+                    SSH_FIX if name == "ssh" else ENVIRONMENT_FIX,
+                )
+            remote = re.findall(r"[\w./-]+", literal_word(words[-1]) or "")
+            sends = len(remote) > 1 and not any(
+                lookup_program(remote_word.rsplit("/", 1)[-1]) for remote_word in remote
+            )
+            if stdin_has_value and (program.runs_stdin or (name == "ssh" and not sends)):
+                refuse_node(
+                    words[0], f"`{name}` runs its standard input, in which a value is", SCRIPT_FILE_FIX
+                )
+            return
+        if program.kind == "options":
+            for before, word in pairwise(words):
+                option = literal_word(before) or ""
+                code = option in program.long_code_options or (
+                    option[:2] != "--" and option[-1:] in {*program.code_options}
+                )
+                joined = literal_prefix(word).split("=")[0] in program.long_code_options
+                if self.level_of(word) == VALUE and (joined or (option[:1] == "-" and code)):
+                    refuse_node(word, f"`{name}` takes this word for code", ENVIRONMENT_FIX)
+            if name not in PLAIN_PROGRAMS:
+                self.check_unknown_program(name, words, stdin_has_value)
+            return
+        if name == "xargs" and stdin_has_value:
+            refuse_node(
+                words[0], "`xargs` makes words of a value", "Use `while IFS= read -r line; do … done`."
+            )
+        self.check_words(name, program, words, stdin_has_value)
+
+    def skip_options(self, program: ShellProgram, words: list[Node]) -> tuple[int, set[str]]:
+        """Where the operands begin, and the options before them: letters, and long ones that are code."""
+        position, options = 1, set[str]()
+        while position < len(words):
+            option = literal_prefix(words[position])
+            if option == "--" or (
+                option == "-" and program.kind == "shell" and literal_word(words[position])
+            ):
+                return position + 1, options
+            if not re.match(r"[-+].", option):
+                break
+            if option.startswith("--"):
+                if option.split("=")[0] in program.long_code_options:
+                    options.add(option.split("=")[0])
+                    position += "=" not in option
+            else:
+                for index, letter in enumerate(option[1:], 2):
+                    options.add(letter)
+                    if letter in program.code_options or letter in program.word_options:
+                        position += index == len(option) and literal_word(words[position]) is not None
+                        break
+            position += 1
+        return position, options
+
+    def check_words(self, name: str, program: ShellProgram, words: list[Node], stdin_has_value: bool) -> None:
+        position, letters = self.skip_options(program, words)
+        options, operands = words[1:position], words[position:]
+        coded = bool(letters & {*program.code_options, *program.long_code_options})
+        if program.kind == "prefix":
+            while operands and re.match(r"\w+=", literal_prefix(operands[0])) and name in ("env", "sudo"):
+                if (
+                    literal_prefix(operands[0]).split("=")[0] in EVALUATED_VARIABLES
+                    and self.level_of(operands[0]) == VALUE
+                ):
+                    refuse_node(
+                        operands[0],
+                        f"programs evaluate the variable `{literal_prefix(operands[0])[:-1]}`",
+                        OTHER_VARIABLE_FIX,
+                    )
+                operands = operands[1:]
+            if name == "command" and any(re.match("-[vV]", literal_prefix(word)) for word in options):
+                return
+            inner = operands[program.skipped_operands :]
+            inner = inner[1:] if inner and literal_word(inner[0]) == "--" else inner
+            coded = coded or any(
+                literal_word(word) in [f"-{letter}" for letter in program.code_options] for word in inner[:1]
+            )
+            if coded and (value_word := self.first_value_word(words[1:])) is not None:
+                refuse_node(value_word, f"`{name}` takes this word for code", INNER_SHELL_FIX)
+            if stdin_has_value and not inner and name in ("sudo", "doas", "chroot"):
+                refuse_node(
+                    words[0], f"`{name}` runs its standard input, in which a value is", SCRIPT_FILE_FIX
+                )
+            self.check_command(inner, stdin_has_value)
+            return
+        fix = {"shell": INNER_SHELL_FIX, "filter": AWK_FIX}.get(program.kind, ENVIRONMENT_FIX)
+        value_word = self.first_value_word(options)
+        if value_word is None and coded and program.kind != "filter":
+            value_word = self.first_value_word(operands)
+        if value_word is not None:
+            refuse_node(value_word, f"`{name}` takes this word for code", fix)
+        self.check_inner_script(words[0], stdin_has_value)
+        if coded or (program.kind == "filter" and "f" in letters):
+            return
+        first = operands[0] if operands else None
+        if first is not None and self.level_of(first) == VALUE:
+            refuse_node(
+                first,
+                f"`{name}` takes this word for code",
+                AWK_FIX if program.kind == "filter" else SCRIPT_FILE_FIX,
+            )
+        path = literal_path(first) if first is not None else "-"
+        if program.kind == "filter":
+            return
+        if path in self.written_files:
+            refuse_node(
+                first or words[0], f"`{name}` runs a file that the script has written", SCRIPT_FILE_FIX
+            )
+        is_input = path == "-" or path.startswith(("/dev/", "/proc/"))
+        is_input = is_input or (
+            program.kind == "shell" and any(re.match("-[a-z]*s", literal_prefix(word)) for word in options)
+        )
+        if stdin_has_value and is_input:
+            refuse_node(words[0], f"`{name}` runs its standard input, in which a value is", SCRIPT_FILE_FIX)
+
+
+# -- the shapes of the tree ----------------------------------------------------------------------------
+
+
+def literal_path(node: Node) -> str:
+    """The file that a word names; empty if it is known only when the script runs."""
+    spelt = literal_word(node) if node.is_named else None
+    return normpath(spelt) if spelt else ""
+
+
+def command_words(node: Node | None) -> list[Node]:
+    """The name of a command and its arguments."""
+    if node is None:
+        return []
+    name = node.child_by_field_name("name")
+    return [*([name] if name is not None else []), *node.children_by_field_name("argument")]
+
+
+def inner_script_text(words: list[Node], number: int) -> str | None:
+    """The script that is spelt out after a word which names `eval`, `trap` or a shell."""
+    name = program_name(words[number])
+    program = lookup_program(name)
+    if name not in SCRIPT_BUILTINS and (program is None or program.kind != "shell"):
+        return None
+    rest = words[number + 1 :]
+    if name in SCRIPT_BUILTINS:
+        code = [literal_word(word) for word in (rest[:1] if name == "trap" else rest)]
+        return None if None in code or code == ["-"] else " ".join(part or "" for part in code)
+    for option, word in pairwise(rest):
+        if re.fullmatch(r"-[A-Za-z]*c[A-Za-z]*", literal_word(option) or ""):
+            return literal_word(word)
+    return None
+
+
+def is_variable_read(node: Node) -> bool:
+    return node.parent is not None and node.parent.type in ("simple_expansion", "expansion", "subscript")
+
+
+def is_quoted_document(node: Node) -> bool:
+    """Whether a node is the body of a here-document in which nothing is expanded."""
+    around = node.parent
+    if node.type != "heredoc_body" or around is None:
+        return False
+    starts = (node_text(child) for child in around.children if child.type == "heredoc_start")
+    return any(re.search(r"['\"\\]", start) for start in starts)
+
+
+def is_unquoted_expansion(word: Node) -> bool:
+    """Whether bash splits what a word expands to."""
+    return word.type in EXPANSION_NODES or (
+        word.type == "concatenation" and any(part.type in EXPANSION_NODES for part in word.children)
+    )
+
+
+def is_within_test(node: Node, bracket: str) -> bool:
+    """Whether a node is part of `[[ … ]]`, or of `[ … ]`."""
+    around: Node | None = node
+    while around is not None and around.type in EXPRESSION_NODES:
+        around = around.parent
+    return around is not None and around.type == "test_command" and around.children[0].type == bracket
+
+
+def test_operands(node: Node) -> Iterator[Node]:
+    """The words of `[ … ]` or `[[ … ]]` in their order, without the brackets."""
+    stack = list(reversed(node.children[1:-1]))
+    while stack:
+        word = stack.pop()
+        if word.type in EXPRESSION_NODES:
+            stack.extend(reversed(word.children))
+        else:
+            yield word
+
+
+def last_command(node: Node) -> Node | None:
+    """The command whose output a substitution gives."""
+    inner = [child for child in node.named_children if child.type != "comment"]
+    while len(inner) == 1 and inner[0].type == "pipeline":
+        inner = inner[0].named_children[-1:]
+    return inner[0] if len(inner) == 1 and inner[0].type == "command" else None
+
+
+def has_literal_output(node: Node) -> bool:
+    """Whether a substitution gives nothing of a value that is not among the words of its last command."""
+    words = command_words(last_command(node))
+    if not words or node.type != "command_substitution":
+        return False
+    if program_name(words[0]) == "git":
+        return len(words) > 1 and literal_word(words[1]) in ("rev-parse", "rev-list")
+    return program_name(words[0]) in LITERAL_OUTPUT_PROGRAMS

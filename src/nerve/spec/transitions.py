@@ -1,0 +1,71 @@
+"""Routes: where a machine of a spec goes from each of its states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nerve.core.nodes.context import ExecutionContext
+from nerve.core.nodes.control.machine_node import MachineNode
+from nerve.core.result import Result, is_final_rejection, is_rejected
+from nerve.spec import models
+from nerve.spec.inline_nodes import InlineNode
+from nerve.spec.scope import Scope
+from nerve.spec.template_values import is_condition_true
+
+
+class MachineTransitions:
+    """The ways between the states of one machine in one run."""
+
+    def __init__(self, spec: models.MachineSpec, scope: Scope) -> None:
+        self._spec, self._scope = spec, scope
+        self._remembered_failure: Result | None = None
+
+    def next_state_function(self, state: models.StateSpec) -> Callable[[Result], str | None]:
+        return lambda result: self._next_state(state, result)
+
+    def _next_state(self, state: models.StateSpec, result: Result) -> str | None:
+        scope = self._scope
+        if scope.pending_goto.is_leaving:
+            scope.pending_goto.is_leaving = False
+            return scope.pending_goto.target
+        if not result.success:
+            if is_final_rejection(result) or (state.on_error is None and state.after_failure == "fail"):
+                return None
+            if state.on_error is not None:
+                return state.on_error
+            if state.after_failure == "remember":
+                if is_rejected(result):
+                    return None
+                self._remembered_failure = state_failure(state.name, result)
+        view = scope.view(given=result.output)
+        targets = (
+            transition.to
+            for transition in state.next
+            if transition.when is None or is_condition_true(transition.when, view)
+        )
+        return next(targets, None)
+
+    def wrap_machine(self, machine: MachineNode) -> InlineNode:
+        """The machine; a failure it went on from and remembered is its outcome in the end."""
+        self._remembered_failure = None
+        return MachineWithOutcome(machine, self)
+
+    def outcome(self, result: Result) -> Result:
+        return self._remembered_failure if self._remembered_failure is not None and result.success else result
+
+
+class MachineWithOutcome(InlineNode):
+    """A machine, and what is still to be said when it is over."""
+
+    def __init__(self, machine: MachineNode, transitions: MachineTransitions) -> None:
+        super().__init__(machine.id)
+        self.machine, self.transitions = machine, transitions
+
+    async def execute(self, context: ExecutionContext) -> Result:
+        return self.transitions.outcome(await self.machine.execute(context))
+
+
+def state_failure(name: str, result: Result) -> Result:
+    return Result.failed(
+        f"state '{name}' failed: {result.error}", result.error_type, result.output, result.attributes
+    )

@@ -1,0 +1,253 @@
+"""The mark beside a store: how far it was written, kept outside the write-ahead log.
+
+SQLite ends the log at its first damaged frame, and takes every commit after it for one that never was. The
+mark is written after each commit, when the commit is on disk. It is not synced: a killed process leaves it
+exact, and after a loss of power it may be older than the log, but never newer. So a store that lacks what
+its mark names has lost what was acknowledged.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import apsw
+
+from nerve.store.statements import SQL
+
+_log = logging.getLogger(__name__)
+
+_MAGIC = b"NRV1"
+_HEAD = struct.Struct("<4sI8sIq32s")
+"""The magic, the length of the run's id at the end, salts and frames of the log, an event, its hash."""
+_NO_SALTS = bytes(8)
+
+_LOG_HEADER, _FRAME_HEADER = 32, 24
+_LITTLE_ENDIAN_LOG = 0x377F0682
+
+
+class LastEvent(NamedTuple):
+    """The event that was committed last."""
+
+    run: str
+    seq: int
+    hash: bytes
+
+
+class MarkedCommit(NamedTuple):
+    """What was on disk: so many frames of the log with these salts, and an event."""
+
+    salts: bytes
+    frames: int
+    event: LastEvent | None
+
+
+class CommitMark:
+    """The mark of one store file, for the process that owns the file."""
+
+    def __init__(self, file: Path) -> None:
+        self._file, self._path, self._wal = file, Path(f"{file}.mark"), Path(f"{file}-wal")
+        self.claim = _read_claim(self._path)
+        """What the process before this one knew to be on disk."""
+        self.loss: str | None = None
+        self._salts: bytes | None = None
+        self._is_inspected = False
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        self._descriptor: int | None = os.open(self._path, flags, 0o600)
+
+    def inspect(self, db: apsw.Connection) -> None:
+        """Compare the store with its mark, once, before this process changes anything."""
+        if self._is_inspected:
+            return
+        self._is_inspected = True
+        if (missing := _find_loss(db, self._wal, self.claim)) is None:
+            return
+        self.claim = None
+        self.loss = _report_loss(self._file, self._wal, missing)
+        self.write(0, None)
+
+    def write(self, frames: int, event: LastEvent | None) -> None:
+        """Note what is on disk now: the frames of the log, and the last event."""
+        if self._descriptor is None:
+            return
+        if self._salts is None:
+            self._salts = _read_header(self._wal)[16:24] or _NO_SALTS
+        name, seq, hash = (event[0].encode(), event[1], event[2]) if event is not None else (b"", 0, b"")
+        content = _HEAD.pack(_MAGIC, len(name), self._salts, frames, seq, hash) + name
+        try:
+            os.pwrite(self._descriptor, content + crc32(content).to_bytes(4), 0)
+        except OSError as error:
+            # A mark that stays behind would claim runs that may be deleted by then.
+            _log.warning("%s cannot be written, so lost commits would not be noticed: %s", self._path, error)
+            self.remove()
+            self.release()
+
+    def forget_salts(self) -> None:
+        """Look up the salts of the log at the next commit: a checkpoint lets SQLite choose new ones."""
+        self._salts = None
+
+    def remove(self) -> None:
+        """Claim nothing any more: the store is closed in good order, and may be replaced by a backup."""
+        with suppress(OSError):
+            self._path.unlink(missing_ok=True)
+
+    def release(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def read_losses(file: Path) -> list[dict[str, Any]]:
+    """What was found missing from a store so far: `at`, `message`, and where the damaged `log` is kept."""
+    try:
+        lines = losses_file(file).read_text("utf-8").splitlines()
+    except FileNotFoundError:
+        return []
+    return [json.loads(line) for line in lines]
+
+
+def losses_file(file: Path) -> Path:
+    """The file that lists what was found missing from a store."""
+    return Path(f"{file}.losses")
+
+
+def _read_claim(path: Path) -> MarkedCommit | None:
+    try:
+        content = path.read_bytes()
+        magic, length, salts, frames, seq, hash = _HEAD.unpack_from(content)
+        end = _HEAD.size + length
+        if magic != _MAGIC or content[end : end + 4] != crc32(content[:end]).to_bytes(4):
+            return None
+        event = LastEvent(content[_HEAD.size : end].decode(), seq, hash) if seq else None
+        return MarkedCommit(salts, frames, event)
+    except (OSError, struct.error, UnicodeDecodeError):
+        return None
+
+
+def _find_loss(db: apsw.Connection, wal: Path, claim: MarkedCommit | None) -> str | None:
+    """What a store lacks that was on disk, in words; None if that is nothing."""
+    accepted = max(0, db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)[0])
+    header = _read_header(wal)
+    if claim is not None and claim.frames and header and not _is_header_sound(header):
+        return "the header of its write-ahead log is damaged"
+    if claim is not None and claim.salts == header[16:24]:
+        if accepted < claim.frames:
+            last = (
+                f", and event {claim.event.seq} of run {claim.event.run} was written" if claim.event else ""
+            )
+            return f"{accepted} of {claim.frames} frames of its write-ahead log can be read{last}"
+    elif claim is not None and claim.event is not None and not _has_event(db, claim.event):
+        # The log was moved into the file since, or is gone: then the file itself must have the event.
+        return f"event {claim.event.seq} of run {claim.event.run} was written and is missing"
+    return (
+        "its write-ahead log has a damaged frame before later commits"
+        if _has_torn_commit(wal, accepted)
+        else None
+    )
+
+
+def _has_event(db: apsw.Connection, event: LastEvent) -> bool:
+    try:
+        return bool(db.execute(SQL["select_hash"], (event.run, event.seq)).get == event.hash)
+    except apsw.Error:
+        return False  # also if the table is missing: the log that had it is gone
+
+
+def _has_torn_commit(wal: Path, accepted: int) -> bool:
+    """Whether the log goes on after its first damaged frame with a commit that another one follows.
+
+    A commit is written when the one before it is on disk. So the last commit in the log may be torn by a
+    loss of power, and those before it are not. The checksum ties the two together, since frames of an older
+    torn commit may be left between them.
+    """
+    commit: tuple[int, int] | None = None
+    order = _byte_order(_read_header(wal))
+    for head, page in _frames_after(wal, accepted):
+        if commit is not None and _checksum(order, commit, head[:8] + page) == struct.unpack(
+            ">II", head[16:]
+        ):
+            return True
+        commit = struct.unpack(">II", head[16:]) if any(head[4:8]) else None
+    return False
+
+
+def _frames_after(wal: Path, accepted: int) -> Iterator[tuple[bytes, bytes]]:
+    """The frames that belong to the log by their salts, after those that SQLite has accepted."""
+    header = _read_header(wal)
+    size = int.from_bytes(header[8:12])
+    if not 512 <= size <= 65536:
+        return
+    with wal.open("rb") as log:
+        log.seek(_LOG_HEADER + accepted * (_FRAME_HEADER + size))
+        while len(frame := log.read(_FRAME_HEADER + size)) == _FRAME_HEADER + size:
+            if frame[8:16] == header[16:24]:
+                yield frame[:_FRAME_HEADER], frame[_FRAME_HEADER:]
+
+
+def _byte_order(header: bytes) -> str:
+    """In which order of bytes the log is summed up, which its first number says."""
+    return "<" if int.from_bytes(header[:4]) == _LITTLE_ENDIAN_LOG else ">"
+
+
+def _is_header_sound(header: bytes) -> bool:
+    return _checksum(_byte_order(header), (0, 0), header[:24]) == struct.unpack(">II", header[24:])
+
+
+def _checksum(order: str, previous: tuple[int, int], content: bytes) -> tuple[int, int]:
+    """The checksum of a frame, as the file format of SQLite defines it."""
+    first, second = previous
+    for one, two in struct.iter_unpack(f"{order}II", content):
+        first = (first + one + second) & 0xFFFFFFFF
+        second = (second + two + first) & 0xFFFFFFFF
+    return first, second
+
+
+def _read_header(wal: Path) -> bytes:
+    """The header of the log; empty if there is no log."""
+    try:
+        with wal.open("rb") as log:
+            header = log.read(_LOG_HEADER)
+    except OSError:
+        return b""
+    return header if len(header) == _LOG_HEADER else b""
+
+
+def _report_loss(file: Path, wal: Path, missing: str) -> str:
+    """Keep the damaged log, write down what is missing, and give the message."""
+    log_copy = _copy_damaged_log(wal)
+    message = (
+        f"{file} has lost writes that were acknowledged: {missing}. Restore a backup, or check its runs."
+    )
+    if log_copy is not None:
+        message += f" The damaged log is kept as {log_copy}."
+    _log.error("%s", message)
+    entry = {"at": time.time(), "message": message, "log": None if log_copy is None else str(log_copy)}
+    try:
+        with open(losses_file(file), "a", encoding="utf-8", opener=_open_private) as losses:
+            losses.write(json.dumps(entry) + "\n")
+    except OSError as error:
+        _log.error("%s cannot be written: %s", losses_file(file), error)
+    return message
+
+
+def _copy_damaged_log(wal: Path) -> Path | None:
+    log_copy = wal.with_name(f"{wal.name}.damaged-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
+    try:
+        with wal.open("rb") as source, open(log_copy, "xb", opener=_open_private) as target:
+            shutil.copyfileobj(source, target)
+    except OSError:
+        return None
+    return log_copy
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

@@ -1,0 +1,45 @@
+"""What every store refuses, said in the same words."""
+
+from __future__ import annotations
+
+from nerve.errors import Conflict
+from nerve.store.port import EMPTIABLE_TYPE, MAX_VALUE_BYTES, Append, RunRow
+
+
+def sequence_conflict(part: Append, head: int) -> Conflict:
+    if head > part.after:
+        return Conflict(part.run, f"event {part.after + 1} is taken, the journal has {head} events already")
+    return Conflict(part.run, f"the journal has {head} events, nothing can follow event {part.after} yet")
+
+
+def deletion_conflict(run: str) -> Conflict:
+    return Conflict(run, "the run is being deleted")
+
+
+def settled_path_conflict(run: str, path: str, seq: int) -> Conflict:
+    return Conflict(run, f"{path} is settled already, by event {seq}")
+
+
+def run_key_conflict(row: RunRow, owner: str) -> Conflict:
+    return Conflict(row.run, f"key {row.key!r} of session {row.session} is taken, by run {owner}")
+
+
+def out_of_order_error(run: str, expected: int, actual: int) -> ValueError:
+    return ValueError(f"run {run}: event {expected} must come next, found event {actual}")
+
+
+def too_large_error(size: int, *what: object) -> ValueError:
+    thing = " ".join(map(str, what))
+    return ValueError(f"{thing} holds {size:,} bytes, more than the limit of {MAX_VALUE_BYTES:,}")
+
+
+def not_emptiable_error(run: str, seq: int, type: str) -> ValueError:
+    return ValueError(
+        f"run {run}: event {seq} is {type!r}; only the data of {EMPTIABLE_TYPE!r} can be forgotten"
+    )
+
+
+def check_value_size(text: str, *what: object) -> None:
+    # A character takes four bytes at most, so short text need not be encoded to know its size.
+    if len(text) > MAX_VALUE_BYTES // 4 and (size := len(text.encode())) > MAX_VALUE_BYTES:
+        raise too_large_error(size, *what)

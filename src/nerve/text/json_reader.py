@@ -1,0 +1,284 @@
+"""JSON with places: text read into maps and lists that know where every key and value stands."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable
+from json import JSONDecodeError
+from json.decoder import scanstring  # type: ignore[attr-defined]
+from typing import Any
+
+from nerve.text.source import InvalidDefinition, LocatedList, LocatedMap, Position, Problem
+
+MAX_JSON_BYTES = 1 << 20
+"""Bytes of a text."""
+MAX_JSON_DEPTH = 64
+"""How deep objects and arrays may be nested."""
+MAX_JSON_VALUES = 100_000
+"""Values in a text; so many take half a second."""
+MAX_EXACT_INTEGER = 1 << 53
+"""Integers beyond it are not the same number everywhere."""
+MAX_NUMBER_CHARS = 64
+"""Characters of a number."""
+MAX_JSON_PROBLEMS = 20
+"""Problems that are collected before reading stops."""
+
+WHITESPACE_PATTERN = re.compile(r"[ \t\r\n]*")
+NUMBER_PATTERN = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+STRING_PATTERN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+WORD_PATTERN = re.compile(r"-?[A-Za-z_$][\w$]*")
+SURROGATE_PATTERN = re.compile("[\ud800-\udfff]")
+LITERALS = {"true": True, "false": False, "null": None}
+NOT_FINITE = {"NaN", "Infinity", "-Infinity"}
+HALF_SURROGATE_PROBLEM = ("half of a surrogate pair is no character", "Write the whole character.")
+FOREIGN_LITERALS = {"True": "true", "False": "false", "None": "null", "undefined": "null"}
+
+
+def parse_located_json(text: str, file: str = "<text>") -> Any:
+    """The value of a JSON text; objects are `Map`s and arrays `Seq`s with the places of what is in them.
+
+    Raises `Unreadable`, which names the place, for anything that is not exact JSON: also for repeated keys,
+    numbers that are not finite or not exact, characters that are no text, and texts that are too large.
+    """
+    return JsonReader(text, file).read_document()
+
+
+class ParseStopped(Exception):
+    """Reading cannot go on; the problem is collected already."""
+
+
+class JsonReader:
+    """One reading of one text."""
+
+    def __init__(self, text: str, file: str) -> None:
+        self.text, self.file, self.end = text, file, len(text)
+        self.problems: list[Problem] = []
+        self.line_starts: list[int] = []
+        self.readers_by_character: dict[str, Callable[[int, int], tuple[Any, int]]] = {
+            "{": self.read_object,
+            "[": self.read_array,
+            '"': self.read_string,
+            **dict.fromkeys("-0123456789", self.read_number),
+        }
+
+    def read_document(self) -> Any:
+        value = None
+        try:
+            self.check_text()
+            value, at = self.read_value(self.skip_space(0), 1)
+            if self.skip_space(at) < self.end:
+                raise self.fail(
+                    self.skip_space(at), "something stands behind the end of the value", "Remove it."
+                )
+        except ParseStopped:
+            pass
+        if self.problems:
+            raise InvalidDefinition(self.problems)
+        return value
+
+    def check_text(self) -> None:
+        """Refuse what no value of the text has to be looked at for."""
+        text = self.text
+        size = self.end if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        if size > MAX_JSON_BYTES:
+            raise self.fail(0, f"the text is larger than {MAX_JSON_BYTES // 1024} KiB", "Split the workflow.")
+        if text.startswith("\ufeff"):
+            raise self.fail(0, "the text starts with a byte order mark", "Save it as UTF-8 without one.")
+        if (at := text.find("\0")) >= 0:
+            raise self.fail(at, "a NUL character", "Save the file as UTF-8 text.")
+        if not text.isascii() and (match := SURROGATE_PATTERN.search(text)):
+            raise self.fail(match.start(), *HALF_SURROGATE_PROBLEM)
+        if (
+            max_value_count(text) > MAX_JSON_VALUES
+            and max_value_count(STRING_PATTERN.sub("", text)) > MAX_JSON_VALUES
+        ):
+            raise self.fail(0, f"more than {MAX_JSON_VALUES:,} values", "Split the workflow.")
+
+    # -- values --------------------------------------------------------------------------------
+
+    def read_value(self, at: int, depth: int) -> tuple[Any, int]:
+        """The value that starts at `at`, and where the text goes on."""
+        return self.readers_by_character.get(self.text[at : at + 1], self.read_word)(at, depth)
+
+    def read_object(self, at: int, depth: int) -> tuple[LocatedMap, int]:
+        result = LocatedMap((), self.position_at(self.check_depth(at, depth)))
+        text, keys_at, values_at = self.text, result.key_positions, result.value_positions
+        at = self.skip_space(at + 1)
+        if text[at : at + 1] == "}":
+            return result, at + 1
+        while True:
+            key, after = self.read_key(at)
+            position = self.position_at(at)
+            if key in result:
+                first = keys_at[key]
+                self.add_problem(
+                    position, f"the key {key!r} is here twice; it is also in line {first.line}", "Keep one."
+                )
+            after = self.skip_space(after)
+            if text[after : after + 1] != ":":
+                raise self.fail(after, f"expected ':' after the key {key!r}", 'Write "key": value.')
+            start = self.skip_space(after + 1)
+            result[key], after = self.read_value(start, depth + 1)
+            keys_at[key], values_at[key] = position, self.position_at(start)
+            after = self.skip_space(after)
+            if text[after : after + 1] == "}":
+                return result, after + 1
+            at = self.skip_comma(after, result, "{}")
+
+    def read_array(self, at: int, depth: int) -> tuple[LocatedList, int]:
+        result = LocatedList((), self.position_at(self.check_depth(at, depth)))
+        text, values_at = self.text, result.value_positions
+        at = self.skip_space(at + 1)
+        if text[at : at + 1] == "]":
+            return result, at + 1
+        while True:
+            values_at[len(result)] = self.position_at(at)
+            value, after = self.read_value(at, depth + 1)
+            result.append(value)
+            after = self.skip_space(after)
+            if text[after : after + 1] == "]":
+                return result, after + 1
+            at = self.skip_comma(after, result, "[]")
+
+    def check_depth(self, at: int, depth: int) -> int:
+        if depth > MAX_JSON_DEPTH:
+            raise self.fail(at, f"nested deeper than {MAX_JSON_DEPTH} levels", "Split the workflow.")
+        return at
+
+    def skip_comma(self, at: int, opened: LocatedMap | LocatedList, brackets: str) -> int:
+        """Where the next item starts, after a comma."""
+        close = brackets[1]
+        if self.text[at : at + 1] != ",":
+            raise self.missing_comma(at, opened.position or Position(), brackets)
+        following = self.skip_space(at + 1)
+        if self.text[following : following + 1] == close:
+            raise self.fail(at, f"a comma before '{close}'", "Take it away.")
+        return following
+
+    def missing_comma(self, at: int, opened: Position, brackets: str) -> ParseStopped:
+        """What is said of something behind an item that neither goes on nor ends."""
+        open, close = brackets[0], brackets[1]
+        if at >= self.end:
+            self.add_problem(opened, f"this '{open}' is never closed", f"Add a '{close}'.")
+            return ParseStopped()
+        character = self.text[at]
+        if character in "]}":
+            where = f"{opened.line}:{opened.column}"
+            return self.fail(
+                at, f"expected '{close}' for the '{open}' at {where}, found '{character}'", "Change it."
+            )
+        if character in '"[{' or character.isalnum():
+            return self.fail(at, "a comma is missing before this", "Put a ',' behind what stands before it.")
+        return self.fail_unexpected(at, f"expected ',' or '{close}'")
+
+    def read_key(self, at: int) -> tuple[str, int]:
+        if word := WORD_PATTERN.match(self.text, at):
+            raise self.fail(at, f"the key {word[0][:40]} is not in double quotes", f'Write "{word[0][:40]}".')
+        if self.text[at : at + 1] != '"':
+            raise self.fail_unexpected(at, "expected a key in double quotes")
+        return self.read_string(at, 0)
+
+    def read_string(self, at: int, depth: int) -> tuple[str, int]:
+        try:
+            value, after = scanstring(self.text, at + 1, True)
+        except JSONDecodeError as error:
+            raise self.string_error(at, error) from None
+        if not value.isascii() and SURROGATE_PATTERN.search(value):
+            self.add_problem(self.position_at(at), *HALF_SURROGATE_PROBLEM)
+        if "\0" in value:
+            self.add_problem(self.position_at(at), "a NUL character in a string", "Take it away.")
+        return value, after
+
+    def string_error(self, at: int, error: JSONDecodeError) -> ParseStopped:
+        if self.text[error.pos : error.pos + 1] in ("\n", "\r"):
+            return self.fail(at, "the string does not end in its line", "Add a '\"', or write \\n inside it.")
+        if error.msg.startswith("Invalid control"):
+            return self.fail(error.pos, "a control character in a string", "Write a tab as \\t.")
+        if error.msg.startswith("Unterminated"):
+            return self.fail(at, "the string does not end", "Add a '\"'.")
+        return self.fail(error.pos, "JSON does not have this escape", "A backslash is written as two.")
+
+    def read_number(self, at: int, depth: int) -> tuple[int | float | None, int]:
+        match = NUMBER_PATTERN.match(self.text, at)
+        if match is None:
+            return self.read_word(at, depth)
+        after = match.end()
+        if self.text[after : after + 1].isalnum() or self.text[after : after + 1] in ("_", "."):
+            raise self.fail(at, "this is no number", "Numbers are written like 12, -3.5 or 1e6.")
+        if after - at > MAX_NUMBER_CHARS:
+            self.add_problem(
+                self.position_at(at),
+                f"a number of more than {MAX_NUMBER_CHARS} characters",
+                "Write it shorter.",
+            )
+            return None, after
+        if match[1] is None and match[2] is None:
+            integer = int(match[0])
+            if abs(integer) > MAX_EXACT_INTEGER:
+                self.add_problem(
+                    self.position_at(at), f"{integer} is beyond ±2^53", 'Write it as a string: "…".'
+                )
+            return integer, after
+        value = float(match[0])
+        if value in (float("inf"), float("-inf")):
+            self.add_problem(
+                self.position_at(at), f"{match[0]} is too large for a number", 'Write it as a string: "…".'
+            )
+        return value, after
+
+    def read_word(self, at: int, depth: int) -> tuple[Any, int]:
+        match = WORD_PATTERN.match(self.text, at)
+        if match is None:
+            raise self.fail_unexpected(at, "expected a value")
+        if (word := match[0]) in LITERALS:
+            return LITERALS[word], match.end()
+        if word in NOT_FINITE:
+            self.add_problem(self.position_at(at), f"{word} is no number in JSON", "Use null.")
+            return None, match.end()
+        otherwise = FOREIGN_LITERALS.get(word)
+        fix = f"Write {otherwise}." if otherwise else "Text stands in double quotes."
+        raise self.fail(at, f"'{word[:40]}' is no JSON value", fix)
+
+    # -- places and problems -------------------------------------------------------------------
+
+    def skip_space(self, at: int) -> int:
+        """Where what follows the white space starts."""
+        return WHITESPACE_PATTERN.match(self.text, at).end()  # type: ignore[union-attr]
+
+    def position_at(self, at: int) -> Position:
+        if not self.line_starts:
+            self.line_starts = [0, *(match.end() for match in re.finditer("\n", self.text))]
+        line = bisect_right(self.line_starts, at)
+        return Position(line, at - self.line_starts[line - 1] + 1)
+
+    def add_problem(self, position: Position, message: str, fix: str = "") -> None:
+        """Collect a problem and go on."""
+        self.problems.append(Problem(self.file, position, message, fix))
+        if len(self.problems) >= MAX_JSON_PROBLEMS:
+            raise ParseStopped
+
+    def fail(self, at: int, message: str, fix: str = "") -> ParseStopped:
+        """Collect a problem after which nothing can be read."""
+        self.add_problem(self.position_at(min(at, self.end)), message, fix)
+        return ParseStopped()
+
+    def fail_unexpected(self, at: int, expectation: str) -> ParseStopped:
+        rest = self.text[at : at + 2]
+        if not rest:
+            if not self.text.strip():
+                return self.fail(at, "the file is empty", """Start with '{"id": …, "steps": […]}'.""")
+            return self.fail(at, f"the text ends here; {expectation}", "Close what was opened.")
+        if self.text.startswith("```", at):
+            return self.fail(at, "this is a block of Markdown", "Remove the lines with ```.")
+        if rest in ("//", "/*") or rest[0] == "#":
+            return self.fail(at, "JSON has no comments", "Use a `description`.")
+        if rest[0] == "'":
+            return self.fail(at, "a string in single quotes", "Use double quotes.")
+        fix = """Use plain double quotes: "…".""" if rest[0] in "“”„‘’" else "Change it."
+        return self.fail(at, f"{expectation}, found {rest[0]!r}", fix)
+
+
+def max_value_count(text: str) -> int:
+    """How many values a text can have at most, where no string is in it."""
+    return text.count(",") + text.count("[") + text.count("{") + 1

@@ -1,0 +1,93 @@
+"""Atoms: what stands between spaces and brackets, and strings."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Final
+
+from nerve.text.sexpr.forms import Constant, Form, Keyword, Number, Symbol
+from nerve.text.sexpr.limits import MAX_INTEGER, MAX_SYMBOL_CHARS
+from nerve.text.source import Position
+
+SYMBOL_PATTERN: Final = re.compile(r"[\w@+*/<>=!?%&$.-][\w@+*/<>=!?%&$.:-]*")
+NUMBER_PATTERN: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII)
+NUMBER_LIKE_PATTERN: Final = re.compile(r"[+-]?\.?[0-9]", re.ASCII)
+CONSTANTS: Final[dict[str, bool | None]] = {"true": True, "false": False, "nil": None}
+
+ESCAPE_PATTERN: Final = re.compile(
+    r"\\(u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)", re.DOTALL
+)
+ESCAPES: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+
+
+TEXT_FIX: Final = "Text belongs in double quotes."
+CHARACTER_FIXES: Final = {"#": "A comment begins with ';'.", ",": "Leave the comma out: blanks are enough."}
+
+
+class AtomError(ValueError):
+    """What is wrong with an atom, and how to mend it."""
+
+    def __init__(self, message: str, fix: str = "", offset: int = 0) -> None:
+        super().__init__(message)
+        self.message, self.fix, self.offset = message, fix, offset
+
+
+def parse_atom(token: str, position: Position) -> Form:
+    """The form a token stands for."""
+    if token in CONSTANTS:
+        return Constant(CONSTANTS[token], position)
+    if NUMBER_LIKE_PATTERN.match(token):
+        return Number(parse_atom_number(token), position)
+    if token[0] == ":":
+        return Keyword(parse_atom_name(token, 1), position)
+    return Symbol(parse_atom_name(token, 0), position)
+
+
+def parse_atom_name(token: str, start: int) -> str:
+    if len(token) - start > MAX_SYMBOL_CHARS:
+        raise AtomError(
+            f"a name of {len(token) - start} characters", f"A name has at most {MAX_SYMBOL_CHARS}."
+        )
+    match = SYMBOL_PATTERN.match(token, start)
+    if match is None or match.end() < len(token):
+        at = match.end() if match else start
+        if at == len(token):
+            raise AtomError("a colon without a name", "Write :name.")
+        raise AtomError(f"{token[at]!r} cannot stand in a name", CHARACTER_FIXES.get(token[at], TEXT_FIX), at)
+    return token[start:]
+
+
+def parse_atom_number(token: str) -> int | float:
+    match = NUMBER_PATTERN.fullmatch(token)
+    if match is None:
+        raise AtomError(f"'{token[:40]}' is not a number", CHARACTER_FIXES.get(token[-1], TEXT_FIX))
+    if match[2] or match[3]:
+        value = float(token)
+        if math.isfinite(value):
+            return value
+    elif len(token) < 20 and abs(int(token)) <= MAX_INTEGER:
+        return int(token)
+    raise AtomError(f"the number {token[:40]} is too large", "Numbers beyond ±2^53 belong in double quotes.")
+
+
+def unescape_string(text: str) -> str:
+    """What the inside of a string literal stands for."""
+    return ESCAPE_PATTERN.sub(resolve_escape, text) if "\\" in text else text
+
+
+def resolve_escape(match: re.Match[str]) -> str:
+    escape = match[1]
+    if len(escape) > 6:
+        return chr(0x10000 + ((int(escape[1:5], 16) & 0x3FF) << 10) + (int(escape[7:], 16) & 0x3FF))
+    if len(escape) > 1:
+        code = int(escape[1:], 16)
+        if 0xD800 <= code < 0xE000:
+            raise AtomError(
+                f"\\{escape} is half a character", "Write the other half behind it.", match.start()
+            )
+        return chr(code)
+    if escape not in ESCAPES:
+        fix = "Escapes: " + " ".join(f"\\{known}" for known in ESCAPES) + " \\uXXXX."
+        raise AtomError(f"unknown escape \\{escape}", fix, match.start())
+    return ESCAPES[escape]

@@ -1,0 +1,123 @@
+"""The printer: forms to text that the reader reads back as the same forms."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable
+from itertools import chain
+from typing import Final
+
+from nerve.text.sexpr.atoms import CONSTANTS, NUMBER_LIKE_PATTERN, SYMBOL_PATTERN
+from nerve.text.sexpr.forms import (
+    Constant,
+    Form,
+    Keyword,
+    ListForm,
+    MapForm,
+    Number,
+    String,
+    Symbol,
+    VectorForm,
+)
+from nerve.text.sexpr.limits import MAX_INTEGER, MAX_SYMBOL_CHARS
+
+LINE_WIDTH: Final = 100
+SURROGATE_PATTERN: Final = re.compile("[\ud800-\udfff]")
+NONCHARACTER_ESCAPES: Final = {"\ufffe": "\\ufffe", "\uffff": "\\uffff"}
+
+
+def print_form(form: Form, width: int = LINE_WIDTH) -> str:
+    """A form as text, broken into lines where one would be longer than `width`."""
+    return layout_form(form, 0, width)
+
+
+def layout_form(form: Form, indent: int, width: int) -> str:
+    line = form_on_one_line(form)
+    if indent + len(line) <= width:
+        return line
+    match form:
+        case MapForm(items) if items:
+            return f"{{{layout_items(chain.from_iterable(items), indent + 1, width)}}}"
+        case VectorForm(items) if items:
+            return f"[{layout_items(items, indent + 1, width)}]"
+        case ListForm(items) if len(items) > 1:
+            return layout_list(items, indent, width)
+        case _:
+            return line
+
+
+def layout_list(items: tuple[Form, ...], indent: int, width: int) -> str:
+    """A list: its head and the name behind it on the first line, the rest below, indented by two."""
+    first = 2 if isinstance(items[1], Symbol) else 1
+    head = " ".join(layout_form(item, indent + 1, width) for item in items[:first])
+    if len(items) == first:
+        return f"({head})"
+    return f"({head}\n{' ' * (indent + 2)}{layout_items(items[first:], indent + 2, width)})"
+
+
+def layout_items(items: Iterable[Form], indent: int, width: int) -> str:
+    """One item a line; a keyword shares its line with what follows it, if that fits."""
+    lines: list[str] = []
+    after_key = False
+    for item in items:
+        line = form_on_one_line(item)
+        if after_key and indent + len(lines[-1]) + 1 + len(line) <= width:
+            lines[-1] += f" {line}"
+        else:
+            lines.append(layout_form(item, indent, width))
+        after_key = not after_key and isinstance(item, Keyword)
+    return ("\n" + " " * indent).join(lines)
+
+
+def form_on_one_line(form: Form) -> str:
+    """A form on one line."""
+    match form:
+        case Symbol(name):
+            return format_sexpr_symbol(name)
+        case Keyword(name):
+            return f":{check_symbol_name(name)}"
+        case String(value):
+            return format_sexpr_string(value)
+        case Number(value):
+            return format_sexpr_number(value)
+        case Constant(value):
+            return "nil" if value is None else "true" if value else "false"
+        case ListForm(items):
+            return f"({' '.join(map(form_on_one_line, items))})"
+        case MapForm(items):
+            return (
+                "{"
+                + " ".join(f"{form_on_one_line(key)} {form_on_one_line(value)}" for key, value in items)
+                + "}"
+            )
+        case VectorForm(items):
+            return f"[{' '.join(map(form_on_one_line, items))}]"
+
+
+def format_sexpr_symbol(name: str) -> str:
+    if name in CONSTANTS or NUMBER_LIKE_PATTERN.match(name):
+        raise ValueError(f"{name!r} is not a symbol")
+    return check_symbol_name(name)
+
+
+def check_symbol_name(name: str) -> str:
+    if len(name) > MAX_SYMBOL_CHARS or not SYMBOL_PATTERN.fullmatch(name):
+        raise ValueError(f"{name[:MAX_SYMBOL_CHARS]!r} cannot be the name of a symbol or keyword")
+    return name
+
+
+def format_sexpr_string(value: str) -> str:
+    if SURROGATE_PATTERN.search(value):
+        raise ValueError(f"{value[:40]!r} has half a character in it")
+    text = json.dumps(value, ensure_ascii=False)
+    for raw, escape in NONCHARACTER_ESCAPES.items():
+        text = text.replace(raw, escape)
+    return text
+
+
+def format_sexpr_number(value: int | float) -> str:
+    if not math.isfinite(value) or (isinstance(value, int) and abs(value) > MAX_INTEGER):
+        raise ValueError(f"the number {value} cannot be written")
+    return repr(value)

@@ -1,0 +1,256 @@
+"""The reader: text to forms, every one with its place."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final, NoReturn
+
+from nerve.text.sexpr.atoms import AtomError, parse_atom, unescape_string
+from nerve.text.sexpr.forms import Form, Keyword, ListForm, MapForm, String, VectorForm, map_key_text
+from nerve.text.sexpr.limits import MAX_FORMS, MAX_PROBLEMS, MAX_SEXPR_BYTES, MAX_SEXPR_DEPTH
+from nerve.text.source import InvalidDefinition, Position, Problem
+
+TOKEN_PATTERN: Final = re.compile(
+    r"""(?P<space>(?:[ \t\r\n]++|;[^\n]*+)++)
+    |(?P<comment>\#\|)
+    |(?P<open>[(\[{])
+    |(?P<close>[)\]}])
+    |(?P<string>"[^"\\]*+(?:\\.[^"\\]*+)*+")
+    |(?P<atom>[^\s()\[\]{}";]+)""",
+    re.VERBOSE | re.DOTALL,
+)
+BOUNDARY: Final = frozenset(["", *" \t\r\n()[]{};"])
+COMMENT_MARK_PATTERN: Final = re.compile(r"#\||\|#")
+FORBIDDEN_CHARACTER: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+CLOSING_BRACKETS: Final = {"(": ")", "[": "]", "{": "}"}
+
+
+def read_forms(text: str, file: str = "<text>", *, depth: int = MAX_SEXPR_DEPTH) -> list[Form]:
+    """Every form of a text; raises `Unreadable` with the places of what is wrong."""
+    return SexprReader(text, file, depth).read_forms()
+
+
+def read_single_form(text: str, file: str = "<text>", *, depth: int = MAX_SEXPR_DEPTH) -> Form:
+    """The only form of a text."""
+    forms = read_forms(text, file, depth=depth)
+    if len(forms) != 1:
+        position = forms[1].position if forms else Position()
+        raise InvalidDefinition([Problem(file, position, f"expected one form, found {len(forms) or 'none'}")])
+    return forms[0]
+
+
+@dataclass(slots=True)
+class OpenBracket:
+    """A bracket that is not closed yet."""
+
+    bracket: str
+    position: Position
+    starts_line: bool = False
+    """Whether its line begins with it."""
+    items: list[Form] = field(default_factory=list)
+
+    def should_close_before(self, position: Position) -> bool:
+        """Whether a line that begins there shows by its indentation that this was to be closed."""
+        return (
+            self.starts_line
+            and self.position.line < position.line
+            and self.position.column >= position.column
+        )
+
+
+@dataclass(slots=True)
+class BracketDiagnosis:
+    """What is likely wrong if the brackets or quotes do not come out even, by the lines and indentation."""
+
+    unclosed_bracket: OpenBracket | None = None
+    """A bracket that is open although a line begins as far to the left as it does, or farther."""
+    extra_closing: Position | None = None
+    """What ended a form although an indented one follows."""
+    unclosed_string: Position | None = None
+    """A text of several lines that something follows without a blank."""
+
+
+class SexprReader:
+    """One pass over a text, with the open brackets on a stack of its own."""
+
+    def __init__(self, text: str, file: str, depth: int) -> None:
+        self.text, self.file, self.max_depth = text, file, depth
+        self.problems: list[Problem] = []
+        self.line, self.line_start = 1, 0
+        self.last_content_line = 0
+        """The last line on which something stands before the place that is read."""
+        self.stack = [OpenBracket("", Position())]
+        self.form_count = 0
+        self.diagnosis = BracketDiagnosis()
+        self.closed_at: Position | None = None
+
+    def read_forms(self) -> list[Form]:
+        self.refuse_invalid_text()
+        offset = 0
+        while offset < len(self.text):
+            offset = self.read_token(offset)
+        if len(self.stack) > 1:
+            last = self.diagnosis.unclosed_bracket or self.stack[-1]
+            self.fail(
+                last.position,
+                f"'{last.bracket}' is never closed",
+                f"Add a '{CLOSING_BRACKETS[last.bracket]}'.",
+            )
+        if self.problems:
+            raise InvalidDefinition(self.problems)
+        return self.stack[0].items
+
+    def refuse_invalid_text(self) -> None:
+        """Refuse what no text of ours has, before looking at any of it."""
+        if len(self.text) > MAX_SEXPR_BYTES or len(self.text.encode("utf-8", "replace")) > MAX_SEXPR_BYTES:
+            self.fail(
+                Position(),
+                f"the text is longer than {MAX_SEXPR_BYTES // 1024} KiB",
+                "Split it, or use prompt files.",
+            )
+        if self.text.startswith("```"):
+            self.fail(Position(), "this is a block of Markdown", "Remove the lines with ```.")
+        if self.text.startswith("\ufeff"):
+            self.fail(Position(), "the text starts with a byte order mark", "Save it as UTF-8 without one.")
+        if match := FORBIDDEN_CHARACTER.search(self.text):
+            position = Position().at_offset(self.text, match.start())
+            code = ord(match[0])
+            self.fail(
+                position, f"the character U+{code:04X} is not text", f"Is it UTF-8? Else write \\u{code:04x}."
+            )
+
+    def read_token(self, offset: int) -> int:
+        """Read the token at `offset`; gives the offset behind it."""
+        token_match = TOKEN_PATTERN.match(self.text, offset)
+        position = Position(self.line, offset - self.line_start + 1)
+        if token_match is None:
+            return self.report_unknown_character(offset, position)
+        end, kind, token = token_match.end(), token_match.lastgroup, token_match[0]
+        match kind:
+            case "comment":
+                end = self.skip_comment(offset, position)
+            case "open":
+                self.open_bracket(token, position)
+            case "close":
+                self.close_bracket(token, position)
+            case "string":
+                self.add_string(token, position)
+            case "atom":
+                self.add_atom(token, position)
+        if kind in ("string", "atom") and self.text[end : end + 1] not in BOUNDARY:
+            self.report_missing_space(token, position, end)
+        if kind in ("space", "comment", "string"):
+            self.count_lines(offset, end)
+        if kind != "space":
+            self.last_content_line = self.line
+        return end
+
+    def report_missing_space(self, token: str, position: Position, end: int) -> None:
+        if token[0] == '"' and self.text[end] == ":":
+            self.fail(position, "this is written as in JSON", "Write {:key value}, without commas.")
+        if token[0] == '"' and "\n" in token:
+            self.diagnosis.unclosed_string = self.diagnosis.unclosed_string or position
+        self.add_problem(position, f"no space behind {token[:40]}", "Add one.")
+
+    def count_lines(self, start: int, end: int) -> None:
+        lines = self.text.count("\n", start, end)
+        if lines:
+            self.line += lines
+            self.line_start = self.text.rindex("\n", start, end) + 1
+
+    def skip_comment(self, offset: int, position: Position) -> int:
+        """Skip a block comment; they nest."""
+        level = 0
+        for mark in COMMENT_MARK_PATTERN.finditer(self.text, offset):
+            level += 1 if mark[0] == "#|" else -1
+            if not level:
+                return mark.end()
+        return self.fail(position, "'#|' is never closed", "Add a '|#'.")
+
+    def open_bracket(self, bracket: str, position: Position) -> None:
+        if len(self.stack) > self.max_depth:
+            self.fail(
+                position, f"brackets are nested more than {self.max_depth} deep", "Use states or helpers."
+            )
+        first = position.line > self.last_content_line
+        if first and self.stack[-1].should_close_before(position):
+            self.diagnosis.unclosed_bracket = self.diagnosis.unclosed_bracket or self.stack[-1]
+        if first and len(self.stack) == 1 and position.column > 1:
+            self.diagnosis.extra_closing = self.diagnosis.extra_closing or self.closed_at
+        self.stack.append(OpenBracket(bracket, position, first))
+
+    def close_bracket(self, bracket: str, position: Position) -> None:
+        opened = self.stack[-1]
+        if not opened.bracket:
+            self.fail(self.diagnosis.extra_closing or position, f"'{bracket}' is one too many", "Remove it.")
+        if CLOSING_BRACKETS[opened.bracket] != bracket:
+            at = f"{opened.position.line}:{opened.position.column}"
+            expected = CLOSING_BRACKETS[opened.bracket]
+            message = f"expected '{expected}' for the '{opened.bracket}' at {at}, found '{bracket}'"
+            self.fail(position, message, "Change it.")
+        self.stack.pop()
+        self.closed_at = position
+        self.add_form(self.build_form(opened))
+
+    def build_form(self, opened: OpenBracket) -> Form:
+        items, position = tuple(opened.items), opened.position
+        if opened.bracket == "(":
+            return ListForm(items, position)
+        return VectorForm(items, position) if opened.bracket == "[" else self.build_map(items, position)
+
+    def build_map(self, items: tuple[Form, ...], position: Position) -> MapForm:
+        pairs: dict[str, tuple[Keyword | String, Form]] = {}
+        for key, value in zip(items[::2], items[1::2], strict=False):
+            if not isinstance(key, Keyword | String):
+                self.add_problem(
+                    key.position, "a key of a map is a keyword or a string", 'Write :key or "key".'
+                )
+            elif map_key_text(key) in pairs:
+                self.add_problem(
+                    key.position, f"the key '{map_key_text(key)[:40]}' is there twice", "Remove one."
+                )
+            else:
+                pairs[map_key_text(key)] = (key, value)
+        if len(items) % 2:
+            self.add_problem(items[-1].position, "a key without a value", "A map is written {:key value …}.")
+        return MapForm(tuple(pairs.values()), position)
+
+    def add_string(self, token: str, position: Position) -> None:
+        try:
+            self.add_form(String(unescape_string(token[1:-1]), position))
+        except AtomError as wrong:
+            self.add_problem(position.at_offset(token, wrong.offset + 1), wrong.message, wrong.fix)
+
+    def add_atom(self, token: str, position: Position) -> None:
+        try:
+            self.add_form(parse_atom(token, position))
+        except AtomError as wrong:
+            self.add_problem(position.at_offset(token, wrong.offset), wrong.message, wrong.fix)
+
+    def report_unknown_character(self, offset: int, position: Position) -> int:
+        if self.text[offset] == '"':
+            self.fail_unclosed_string(self.diagnosis.unclosed_string or position)
+        self.add_problem(
+            position, f"{self.text[offset]!r} is no space here", "Use plain spaces and line ends."
+        )
+        return offset + 1
+
+    def fail_unclosed_string(self, position: Position) -> NoReturn:
+        """Behind a string that is not closed, texts and what is between them have changed places."""
+        self.problems = [problem for problem in self.problems if problem.position < position]
+        self.fail(position, "the string is never closed", "Add a '\"'; inside a string it is written \\\".")
+
+    def add_form(self, form: Form) -> None:
+        self.form_count += 1
+        if self.form_count > MAX_FORMS:
+            self.fail(form.position, f"the text has more than {MAX_FORMS} forms", "Split it.")
+        self.stack[-1].items.append(form)
+
+    def add_problem(self, position: Position, message: str, fix: str = "") -> None:
+        self.problems.append(Problem(self.file, position, message, fix))
+        if len(self.problems) >= MAX_PROBLEMS:
+            raise InvalidDefinition(self.problems)
+
+    def fail(self, position: Position, message: str, fix: str = "") -> NoReturn:
+        raise InvalidDefinition([*self.problems, Problem(self.file, position, message, fix)])

@@ -1,0 +1,252 @@
+"""Safe YAML with places: text to plain data, and nothing that could surprise.
+
+Scalars follow the core schema of YAML 1.2, so `on`, `yes` and `1:30` are texts. Anchors, aliases, merge keys,
+tags, directives and a second document are refused: they make small files huge or say more than data.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import yaml
+
+from nerve.text.source import InvalidDefinition, LocatedList, LocatedMap, Position, Problem
+from nerve.text.yaml_errors import DEFAULT_FIX, explain_yaml_syntax_error
+
+try:
+    from yaml import CBaseLoader as _Loader
+except ImportError:  # PyYAML without its C library: slower, and the same events
+    from yaml import BaseLoader as _Loader  # type: ignore[assignment]
+
+MAX_YAML_BYTES = 256 * 1024
+MAX_DEPTH = 64
+MAX_VALUES = 10_000
+MAX_PROBLEMS = 20
+MAX_INTEGER = 2**53
+
+_FORBIDDEN_CHARACTER = re.compile(
+    "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
+)
+_DIRECTIVE = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\r?\n)*%")
+_DOCUMENT_REST = re.compile(r"(?:\.\.\.(?=\s|$))?(?:\s|#[^\n]*)*")
+
+_NULL = frozenset(["", "~", "null", "Null", "NULL"])
+_BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+_INTEGER = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_NON_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+
+
+def load_yaml(text: str, file: str = "<text>") -> Any:
+    """The value a YAML text stands for; `Unreadable` says everything that is wrong with it."""
+    refuse_characters(text, file, MAX_YAML_BYTES, "YAML")
+    return _YamlComposer(text, file).compose()
+
+
+def refuse_characters(text: str, file: str, limit: int, what: str) -> None:
+    """Refuse a text that is too long, or has characters that no editor shows."""
+    if len(text) > limit or len(text.encode("utf-8", "surrogatepass")) > limit:
+        message = f"the file has more than {limit // 1024} KiB, too much for a workflow in {what}"
+        fix = "Split it, or move long texts to files of their own."
+        raise InvalidDefinition([Problem(file, Position(), message, fix)])
+    if match := _FORBIDDEN_CHARACTER.search(text):
+        position = Position().at_offset(text, match.start())
+        raise InvalidDefinition([Problem(file, position, *_explain_forbidden_character(text, match.start()))])
+
+
+def _explain_forbidden_character(text: str, at: int) -> tuple[str, str]:
+    if text[at] == "\ufeff" and at == 0:
+        return "the file starts with a byte order mark", "Save it as UTF-8 without a byte order mark."
+    if text[at] == "\0" and at < 4:
+        return "this is not UTF-8 text (it looks like UTF-16)", "Save the file as UTF-8."
+    return f"the character U+{ord(text[at]):04X} is not allowed", "Remove it, or escape it in quotes."
+
+
+def parse_scalar(text: str) -> Any:
+    """What a plain scalar stands for in the core schema; `ValueError` for a number JSON cannot carry."""
+    if text in _NULL:
+        return None
+    if text in _BOOL:
+        return _BOOL[text]
+    if _INTEGER.fullmatch(text):
+        return _parse_integer(text)
+    if _FLOAT.fullmatch(text):
+        if math.isinf(number := float(text)):
+            raise ValueError(text)
+        return number
+    if _NON_FINITE.fullmatch(text):
+        raise ValueError(text)
+    return text
+
+
+def _parse_integer(text: str) -> int:
+    if len(text) < 16 and text.isdecimal():
+        return int(text)
+    base = {"0o": 8, "0x": 16}.get(text[:2], 10)
+    digits = text[2:] if base != 10 else text
+    # As long as no whole number is: int() would take quadratic time, or refuse with its own words.
+    if len(digits.lstrip("+-0")) > 20 or abs(number := int(digits, base)) > MAX_INTEGER:
+        raise ValueError(text)
+    return number
+
+
+class _YamlComposer:
+    """Builds located values from the events of a YAML parser, without recursion into the parser's stack."""
+
+    def __init__(self, text: str, file: str) -> None:
+        self.text, self.file = text, file
+        self.problems: list[Problem] = []
+        self.value_count = 0
+        self.line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
+
+    def compose(self) -> Any:
+        if match := _DIRECTIVE.match(self.text):
+            self.fail(match.end() - 1, "a YAML directive is not allowed", "Remove the line.")
+        try:
+            events = yaml.parse(self.text, Loader=_Loader)
+            value = self.compose_document(events)
+        except yaml.MarkedYAMLError as error:
+            raise InvalidDefinition([*self.problems, self.syntax_problem(error)]) from None
+        except yaml.YAMLError as error:
+            problem = Problem(self.file, Position(), f"this is not YAML: {error}", DEFAULT_FIX)
+            raise InvalidDefinition([*self.problems, problem]) from None
+        if self.problems:
+            raise InvalidDefinition(self.problems)
+        return value
+
+    def compose_document(self, events: Iterator[yaml.Event]) -> Any:
+        value = None
+        for event in events:
+            if isinstance(event, yaml.DocumentEndEvent):
+                # Before the parser sees it: what follows may be made to keep it busy.
+                rest = _DOCUMENT_REST.match(self.text, event_index(event))
+                if rest and rest.end() < len(self.text):
+                    self.fail(rest.end(), "a second document is not allowed", "Keep one workflow in a file.")
+                return value
+            if not isinstance(event, yaml.StreamStartEvent | yaml.DocumentStartEvent | yaml.StreamEndEvent):
+                value = self.compose_value(event, events, 1)
+        return value
+
+    def compose_value(self, event: yaml.Event, events: Iterator[yaml.Event], depth: int) -> Any:
+        self.check_event(event, depth)
+        if isinstance(event, yaml.ScalarEvent):
+            return self.compose_scalar(event)
+        if isinstance(event, yaml.SequenceStartEvent):
+            return self.compose_sequence(event, events, depth)
+        if isinstance(event, yaml.MappingStartEvent):
+            return self.compose_mapping(event, events, depth)
+        return None
+
+    def check_event(self, event: yaml.Event, depth: int) -> None:
+        """Refuse what is more than plain data."""
+        self.value_count += 1
+        if self.value_count > MAX_VALUES:
+            self.fail(event, f"more than {MAX_VALUES} values are too many", "Split the workflow.")
+        if depth > MAX_DEPTH and not isinstance(event, yaml.ScalarEvent):
+            self.fail(event, f"nested deeper than {MAX_DEPTH} levels", "Split the workflow.")
+        if isinstance(event, yaml.AliasEvent):
+            self.add_problem(event, f"the alias *{event.anchor} is not allowed", "Write the value out.")
+        elif isinstance(event, yaml.NodeEvent) and event.anchor is not None:
+            self.add_problem(event, f"the anchor &{event.anchor} is not allowed", "Write the value out.")
+        tag = getattr(event, "tag", None)
+        if tag is not None:
+            self.add_problem(event, f"the tag {tag} is not allowed", "Remove it; put quotes around a text.")
+
+    def compose_scalar(self, event: yaml.ScalarEvent) -> Any:
+        if event.style:
+            return event.value
+        try:
+            return parse_scalar(event.value)
+        except ValueError:
+            excerpt = event.value if len(event.value) <= 30 else event.value[:27] + "..."
+            fix = "Put quotes around it if it is a text."
+            self.add_problem(event, f"the number {excerpt} cannot be kept exactly", fix)
+            return None
+
+    def compose_sequence(self, start: yaml.Event, events: Iterator[yaml.Event], depth: int) -> LocatedList:
+        result = LocatedList((), self.position_of(start))
+        for event in events:
+            if isinstance(event, yaml.SequenceEndEvent):
+                break
+            result.append_at(self.compose_value(event, events, depth + 1), self.content_position(event))
+        return result
+
+    def compose_mapping(self, start: yaml.Event, events: Iterator[yaml.Event], depth: int) -> LocatedMap:
+        result = LocatedMap((), self.position_of(start))
+        for event in events:
+            if isinstance(event, yaml.MappingEndEvent):
+                break
+            key = self.compose_key(event, events, depth)
+            following = next(events)
+            value = self.compose_value(following, events, depth + 1)
+            if key is None:
+                continue
+            if key in result:
+                line = result.key_positions[key].line
+                self.add_problem(
+                    event, f"the key '{key}' is here a second time (first in line {line})", "Keep one."
+                )
+                continue
+            result.set_at(key, value, self.content_position(following)).key_positions[key] = self.position_of(
+                event
+            )
+        return result
+
+    def compose_key(self, event: yaml.Event, events: Iterator[yaml.Event], depth: int) -> str | None:
+        """A key as it is written: `on`, `1` and `true` are texts here."""
+        if not isinstance(event, yaml.ScalarEvent):
+            self.compose_value(event, events, depth + 1)
+            self.add_problem(event, "a key must be a text", "Put quotes around '{{ … }}' and around braces.")
+            return None
+        self.check_event(event, depth)
+        if not event.style and event.value.startswith("\xa0"):
+            self.add_problem(
+                event, "a no-break space (U+00A0) in the indentation", "Indent with plain spaces."
+            )
+            return None
+        if not event.style and event.value == "<<":
+            self.add_problem(event, "the merge key << is not allowed", "Write the keys out.")
+            return None
+        if not event.style and not event.value:
+            self.add_problem(event, "a key is missing before ':'", "Write 'key: value'.")
+            return None
+        return event.value
+
+    def position_of(self, event: yaml.Event | int) -> Position:
+        at = event if isinstance(event, int) else event_index(event)
+        line = bisect_right(self.line_starts, at)
+        return Position(line, at - self.line_starts[line - 1] + 1)
+
+    def content_position(self, event: yaml.Event) -> Position:
+        """Where the text of a scalar begins: behind its quote, or in the line below `|`."""
+        at = event_index(event)
+        if not isinstance(event, yaml.ScalarEvent) or not event.style:
+            return self.position_of(at)
+        style = event.style
+        if style in ("'", '"'):
+            return self.position_of(at + 1)
+        if style in ("|", ">") and (below := re.compile(r"[^\n]*\n *").match(self.text, at)):
+            return self.position_of(min(below.end(), len(self.text)))
+        return self.position_of(at)
+
+    def add_problem(self, event: yaml.Event | int, message: str, fix: str) -> None:
+        self.problems.append(Problem(self.file, self.position_of(event), message, fix))
+        if len(self.problems) >= MAX_PROBLEMS:
+            raise InvalidDefinition(self.problems)
+
+    def fail(self, event: yaml.Event | int, message: str, fix: str) -> NoReturn:
+        raise InvalidDefinition([*self.problems, Problem(self.file, self.position_of(event), message, fix)])
+
+    def syntax_problem(self, error: yaml.MarkedYAMLError) -> Problem:
+        at, message, fix = explain_yaml_syntax_error(self.text, error)
+        return Problem(
+            self.file, self.position_of(min(at, len(self.text))), f"this is not YAML: {message}", fix
+        )
+
+
+def event_index(event: yaml.Event) -> int:
+    return event.start_mark.index if event.start_mark else 0

@@ -1,0 +1,45 @@
+"""Times, tokens and money, short enough for a narrow column."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from nerve.core.limits import RunUsage
+
+
+def format_duration_between(began: datetime | None, ended: datetime | None, now: datetime) -> str:
+    """How long something took or goes on: 0.4s, 12s, 3m 05s, 2h 10m, 4d."""
+    if began is None:
+        return ""
+    seconds = max(0.0, ((ended or now) - began).total_seconds())
+    if seconds < 10:
+        return f"{seconds:.1f}s"
+    if seconds < 60:
+        return f"{seconds:.0f}s"
+    minutes, rest = divmod(int(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}m {rest:02}s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h {minutes:02}m" if hours < 48 else f"{hours // 24}d"
+
+
+def format_short_duration(began: datetime | None, ended: datetime | None, now: datetime) -> str:
+    """The larger part of a length only."""
+    return format_duration_between(began, ended, now).split(" ")[0]
+
+
+def format_token_count(count: float) -> str:
+    for size, letter in ((1e6, "M"), (1e3, "k")):
+        if count >= size:
+            return f"{count / size:.1f}{letter}"
+    return f"{count:.0f}"
+
+
+def format_cost(cost: float) -> str:
+    return f"${cost:.2f}" if cost >= 0.005 else ("<1¢" if cost else "")
+
+
+def format_usage(usage: RunUsage) -> str:
+    """What was spent: `1.2k tokens · $0.02`."""
+    parts = (f"{format_token_count(usage.tokens)} tokens" if usage.tokens else "", format_cost(usage.cost))
+    return " · ".join(part for part in parts if part)

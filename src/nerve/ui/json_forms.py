@@ -1,0 +1,99 @@
+"""Forms of gates as people read them: the fields of a JSON Schema, and an answer that would fit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from nerve.ui.sanitize import sanitize_text
+
+JsonSchema = Mapping[str, Any]
+TYPE_LABELS = {
+    "string": "text",
+    "integer": "whole number",
+    "number": "number",
+    "boolean": "true or false",
+    "array": "list",
+    "object": "object",
+    "null": "nothing",
+}
+TYPE_EXAMPLES: dict[str, Any] = {
+    "string": "…",
+    "integer": 1,
+    "number": 1.5,
+    "boolean": True,
+    "array": [],
+    "object": {},
+    "null": None,
+}
+
+
+def form_fields(form: JsonSchema) -> list[tuple[str, JsonSchema, bool]]:
+    """The fields of a form in their order, and whether each is needed."""
+    properties = form.get("properties")
+    needed = set(form.get("required") or ())
+    fields = properties.items() if isinstance(properties, Mapping) else ()
+    return [
+        (str(name), field_schema if isinstance(field_schema, Mapping) else {}, name in needed)
+        for name, field_schema in fields
+    ]
+
+
+def form_field_lines(form: JsonSchema) -> list[str]:
+    """A line for each field: its name, what goes into it, whether it is needed, and what it is about."""
+    fields = form_fields(form)
+    wide = max((len(name) for name, _, _ in fields), default=0)
+    return [
+        sanitize_text(
+            f"{name:<{wide}}  {describe_field_type(field_schema)}{', required' if needed else ''}"
+            f"{describe_field(field_schema)}"
+        )
+        for name, field_schema, needed in fields
+    ]
+
+
+def describe_field_type(field: JsonSchema) -> str:
+    """What goes into a field, in words."""
+    if "const" in field:
+        return format_form_value(field["const"])
+    if isinstance(choices := field.get("enum"), list) and choices:
+        return " or ".join(map(format_form_value, choices))
+    types = field.get("type")
+    type_names = types if isinstance(types, list) else [types]
+    return " or ".join(TYPE_LABELS.get(str(type_name), "any JSON") for type_name in type_names)
+
+
+def describe_field(field: JsonSchema) -> str:
+    default = f", else {format_form_value(field['default'])}" if field.get("default") is not None else ""
+    text = " ".join(str(field.get("description") or field.get("title") or "").split())
+    return default + (f": {text}" if text else "")
+
+
+def format_example_answer(form: JsonSchema) -> str:
+    """An answer that has the shape of the form, as it is typed."""
+    value = example_value(form)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def example_value(form: JsonSchema) -> Any:
+    for name in ("const", "default"):
+        if name in form:
+            return form[name]
+    if isinstance(choices := form.get("enum"), list) and choices:
+        return choices[0]
+    if fields := form_fields(form):
+        included_fields = [field for field in fields if field[2]] or fields[:1]
+        return {name: example_value(field) for name, field, _ in included_fields}
+    types = form.get("type")
+    first = next(iter(types), None) if isinstance(types, list) else types
+    return TYPE_EXAMPLES.get(str(first), {})
+
+
+def format_form_value(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def format_form_hint(form: JsonSchema | None) -> str:
+    """What a gate with a form takes, in a few words behind its question; nothing without a form."""
+    return f" (such as {sanitize_text(format_example_answer(form))})" if form is not None else ""

@@ -1,0 +1,231 @@
+"""A model behind an API: Anthropic's, OpenAI's, and one of another that speaks like OpenAI's."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.contract import ProviderContract, done, text, usage
+from agents.stubs.anthropic import AnthropicStub
+from agents.stubs.chat import ChatStub
+from agents.stubs.openai import OpenAIStub
+from agents.stubs.server import StubServer
+from nerve.agents.llm_provider import LlmProvider
+from nerve.agents.provider import Provider, QueryOptions, TurnUsage, Unavailable
+
+pytest.importorskip("pydantic_ai", reason="pydantic-ai is not installed: pip install 'nerve[llm]'")
+pytest.importorskip("anthropic", reason="anthropic is not installed: pip install 'nerve[llm]'")
+pytest.importorskip("openai", reason="openai is not installed: pip install 'nerve[llm]'")
+
+KEY = "sk-only-for-a-stub-0123456789"
+SCHEMA = {"type": "object", "properties": {"bird": {"type": "string"}}, "required": ["bird"]}
+
+
+class LlmContract(ProviderContract):
+    processes = False
+    shell = False
+    make_stub: Callable[[], StubServer]
+    model = ""
+    path = ""
+    used: TurnUsage
+
+    @pytest.fixture
+    def stub(self) -> Iterator[StubServer]:
+        with type(self).make_stub() as stub:
+            yield stub
+
+    @pytest.fixture
+    def provider(self, stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LlmProvider:
+        monkeypatch.setenv("STUB_KEY", KEY)
+        return LlmProvider(self.model, stub.url + self.path, "STUB_KEY", tmp_path / "threads")
+
+    async def test_the_system_prompt_is_sent_apart_from_what_the_user_says(self, ask: Any, stub: Any) -> None:
+        await ask("[[say yes]]", system="You know birds.")
+        assert "You know birds." in stub.bodies
+        assert text(await ask("[[say yes]]")) == "yes"
+
+    async def test_the_conversation_is_in_the_file_before_done(self, provider: Any, cwd: Path) -> None:
+        thread = str(uuid.uuid4())
+        path = provider.history.path(thread)
+        turn = provider.query("[[say a heron]]", str(cwd), None, QueryOptions(thread=thread))
+        seen = [(type(chunk).__name__, path.read_text()) async for chunk in turn]
+        assert "[[say a heron]]" in dict(seen)["Begun"]
+        assert "a heron" in json.loads(seen[-1][1])[-1]["parts"][-1]["content"]
+        assert path.stat().st_mode & 0o777 == 0o600
+
+    async def test_another_object_goes_on_with_the_thread(
+        self, ask: Any, provider: Any, stub: Any, cwd: Path
+    ) -> None:
+        first = done(await ask("[[say noted]] the bird is a heron"))
+        again = LlmProvider(self.model, stub.url + self.path, "STUB_KEY", provider.history.folder)
+        said = [chunk async for chunk in again.query("which?", str(cwd), first.thread, QueryOptions())]
+        assert "the bird is a heron" in text(said)
+
+    async def test_a_thread_that_was_named_but_not_begun_is_begun(self, ask: Any) -> None:
+        chunks = await ask("[[say hello]]", resume="one", thread="one")
+        assert (text(chunks), done(chunks).thread) == ("hello", "one")
+
+    async def test_a_prompt_that_failed_is_there_once_when_it_is_asked_again(
+        self, ask: Any, stub: Any, provider: Any
+    ) -> None:
+        first = done(await ask("[[limit 1]]"))
+        again = done(await ask("[[limit 1]]", resume=first.thread))
+        assert (first.outcome, again.outcome) == ("limited", "limited")
+        assert json.dumps(stub.heard[-1].body).count("[[limit 1]]") == 1
+        assert provider.history.path(first.thread).read_text().count("[[limit 1]]") == 1
+
+    async def test_an_api_is_asked_once_and_not_again_behind_our_back(self, ask: Any, stub: Any) -> None:
+        assert done(await ask("[[error 503]]")).outcome == "failed"
+        assert done(await ask("[[limit 30]]")).outcome == "limited"
+        assert len(stub.heard) == 2
+
+    async def test_the_key_stands_in_no_file_and_no_error(self, ask: Any, provider: Any, stub: Any) -> None:
+        await ask("[[say yes]]")
+        assert KEY not in done(await ask("[[error 401]]", thread="other")).error
+        assert not [file for file in provider.history.folder.iterdir() if KEY in file.read_text()]
+        assert any(KEY in value for value in stub.heard[0].headers.values())
+
+    async def test_tokens_of_the_cache_are_apart_from_the_others(self, ask: Any) -> None:
+        used = replace(self.used, model=self.model.partition(":")[2])
+        assert usage(done(await ask("[[say one]]"))) == used
+
+    async def test_a_server_that_is_not_there_is_a_failure(
+        self, provider: Any, cwd: Path, options: QueryOptions
+    ) -> None:
+        with socket.socket() as nobody:
+            nobody.bind(("127.0.0.1", 0))
+            provider.base_url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+        said = [chunk async for chunk in provider.query("hello", str(cwd), None, options)]
+        assert done(said).outcome == "failed"
+        assert done(said).error
+
+
+class TestAnthropic(LlmContract):
+    make_stub = AnthropicStub
+    model = "anthropic:claude-sonnet-5"
+    thinks = True
+    used = TurnUsage(100, 7, 20, 10)
+
+    async def test_a_rate_limit_tells_its_end(self, ask: Any) -> None:
+        before = time.time()
+        end = done(await ask("[[limit 3600]]"))
+        assert end.resets_at
+        assert before + 3599 < end.resets_at < time.time() + 3601
+        assert done(await ask("[[limit ]]", thread="other")).resets_at is None
+
+    async def test_the_form_is_seen_to_by_the_api_where_it_can(self, ask: Any, stub: Any) -> None:
+        await ask('[[json {"bird": "heron"}]]', schema=SCHEMA)
+        assert "output_config" in stub.heard[-1].body or "output_format" in stub.heard[-1].body
+
+    async def test_a_model_without_forms_is_asked_for_json(self, ask: Any, stub: Any) -> None:
+        chunks = await ask(
+            '[[say ```json\n{"bird": "heron"}\n```]]', schema=SCHEMA, model="claude-3-haiku-20240307"
+        )
+        assert done(chunks).structured == {"bird": "heron"}
+        assert "JSON Schema" in json.dumps(stub.heard[-1].body["system"])
+        assert stub.heard[-1].body["model"] == "claude-3-haiku-20240307"
+
+    async def test_an_answer_that_is_no_json_has_no_structure(self, ask: Any) -> None:
+        end = done(await ask("[[say a heron]]", schema=SCHEMA))
+        assert (end.outcome, end.structured) == ("completed", None)
+
+
+class TestOpenAI(LlmContract):
+    make_stub = OpenAIStub
+    model = "openai-responses:gpt-5.2"
+    path = "/v1"
+    thinks = True
+    used = TurnUsage(100, 12, 20, 0)
+
+
+class TestChat(LlmContract):
+    make_stub = ChatStub
+    model = "openai:heron:8b"
+    path = "/v1"
+    thinks = True
+    used = TurnUsage(100, 12, 20, 0)
+
+    async def test_a_local_model_needs_no_key(self, stub: Any, tmp_path: Path, cwd: Path) -> None:
+        provider = LlmProvider("openai:heron", f"{stub.url}/v1", "NO_SUCH_VARIABLE", tmp_path / "threads")
+        assert (
+            text([chunk async for chunk in provider.query("[[say yes]]", None, None, QueryOptions())])
+            == "yes"
+        )
+
+    async def test_a_model_may_have_a_colon_in_its_name(self, ask: Any, stub: Any) -> None:
+        await ask("[[say yes]]", model="stork:70b")
+        assert stub.heard[-1].body["model"] == "stork:70b"
+
+
+class Broken(AnthropicStub):
+    """Stops in the middle of an answer, as a connection does that is cut."""
+
+    stop: Any = None
+
+    def answer(self, heard: Any, reply: Any) -> None:
+        reply.start_stream()
+        stop = {"stop_reason": self.stop, "stop_sequence": None}
+        for event in (
+            {"type": "message_start", "message": {**self.message(heard), "content": [], "stop_reason": None}},
+            {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+            {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "a her"}},
+            {"type": "content_block_stop", "index": 0},
+            *([{"type": "message_delta", "delta": stop, "usage": {"output_tokens": 7}}] if self.stop else []),
+        ):
+            reply.event(event["type"], event)
+
+    def message(self, heard: Any) -> dict[str, Any]:
+        used = {"input_tokens": 1, "output_tokens": 1}
+        return {
+            "id": "msg_1",
+            "type": "message",
+            "role": "assistant",
+            "model": heard.body["model"],
+            "usage": used,
+        }
+
+
+@pytest.mark.parametrize(
+    ("stop", "why"), [(None, "broke off"), ("max_tokens", "cut off"), ("refusal", "filter")]
+)
+async def test_an_answer_that_is_not_whole_is_a_failure(stop: Any, why: str, tmp_path: Path) -> None:
+    with Broken() as stub:
+        stub.stop = stop
+        provider = LlmProvider("anthropic:claude-sonnet-5", stub.url, "NO_KEY", tmp_path)
+        said = [chunk async for chunk in provider.query("a bird", None, None, QueryOptions(thread="one"))]
+    assert done(said).outcome == "failed"
+    assert why in done(said).error
+    assert [message["kind"] for message in json.loads(provider.thread_files.read("one") or b"")] == [
+        "request"
+    ]
+
+
+async def test_a_key_that_is_not_set_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    provider: Provider = LlmProvider("anthropic:claude-sonnet-5", threads=tmp_path)
+    with pytest.raises(Unavailable, match="ANTHROPIC_API_KEY"):
+        _ = [chunk async for chunk in provider.query("hello", None, None, QueryOptions())]
+
+
+@pytest.mark.parametrize("model", [None, "claude-sonnet-5", "heron:8b"])
+async def test_a_model_without_a_vendor_is_refused(model: str | None, tmp_path: Path) -> None:
+    provider = LlmProvider(model, threads=tmp_path)
+    with pytest.raises(ValueError, match="vendor"):
+        _ = [chunk async for chunk in provider.query("hello", None, None, QueryOptions())]
+
+
+@pytest.mark.parametrize("thread", ["../other", "a/b", "", ".hidden", "a" * 200, "x\0"])
+async def test_a_thread_names_a_file_in_its_folder_and_no_other(thread: str, tmp_path: Path) -> None:
+    history = LlmProvider("openai:heron", threads=tmp_path).thread_files
+    with pytest.raises(ValueError, match="name of a thread"):
+        history.write(thread, b"[]")
+    assert not os.listdir(tmp_path)

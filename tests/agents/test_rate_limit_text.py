@@ -1,0 +1,146 @@
+"""Limits of providers: seen on every screen, and remembered over a restart."""
+
+import asyncio
+import time
+
+from agents.test_conversation import Agent, saying, says
+from core.workflow.support import until, within
+from nerve import Session
+from nerve.agents import AgentNode, AssistantText, TurnFinished
+from nerve.api import models, queries
+from nerve.testing import ScriptedProvider
+from nerve.ui.progress_tree import ProgressTree
+
+
+def limited(until):
+    return Agent(saying(TurnFinished("t", outcome="limited", resets_at=until)), says)
+
+
+def register(session, agent, **policy):
+    AgentNode("dev", session, agent, **policy)
+
+    @session.workflow
+    async def body(ctx):
+        return (await ctx.run("dev", "x"))["output"]
+
+
+async def test_a_step_that_stands_for_a_limit_says_so_in_every_view_until_it_goes_on():
+    session, soon = Session(), time.time() + 1
+    register(session, limited(soon))
+    run = await session.start("body")
+    await until(lambda: run.view.limited_steps)
+    message = f"held: agent limit until {time.strftime('%H:%M', time.localtime(soon))}"
+    assert run.view.limited_steps == {"/dev": message}
+    assert run.view.state == "running"
+    detail = await queries.run(session, models.RunRequest(run=run.run_id))
+    assert detail.tree[0].held == message
+    tree = ProgressTree()
+    for event in run.events:
+        tree.apply_event("", event)
+    assert tree.root.notes["/dev"] == message
+    assert await within(run.wait()) == "fine"
+    assert run.view.limited_steps == {}
+    for event in run.events:
+        tree.apply_event("", event)
+    assert tree.root.notes["/dev"] == "fine"
+    types = [event.event_type for event in run.events if event.event_type.startswith("provider")]
+    assert types == ["provider_limited", "provider_open"]
+
+
+async def test_a_limit_is_remembered_over_a_restart_and_nobody_is_asked_before_it_ends(tmp_path):
+    soon = time.time() + 1.5
+    async with Session(store=tmp_path / "n.db") as session:
+        register(session, limited(soon))
+        run = await session.start("body")
+        await until(lambda: run.view.limited_steps)
+    asked = []
+
+    async def notes(prompt, resume, options):
+        asked.append(time.time())
+        yield TurnFinished(resume or options.thread)
+
+    async with Session(store=tmp_path / "n.db") as session:
+        register(session, Agent(notes))
+        [old] = await session.recover()
+        new = await session.start("body")
+        await until(lambda: old.view.limited_steps and new.view.limited_steps)
+        assert (await queries.health(session, models.EmptyRequest())).limited == {"agent": soon}
+        await within(old.wait())
+        await within(new.wait())
+        assert session.provider_slots.limited == {}
+    assert len(asked) == 2
+    assert min(asked) >= soon
+
+
+async def test_a_limit_is_noted_although_another_provider_is_asked_instead(tmp_path):
+    async with Session(store=tmp_path / "n.db") as session:
+        other = ScriptedProvider(["from the other"])
+        register(session, limited(time.time() + 60), fallback=other)
+        run = await session.start("body")
+        assert await within(run.wait()) == "from the other"
+        assert run.view.limited_steps == {}
+    async with Session(store=tmp_path / "n.db") as session:
+        register(session, Agent(says))
+        run = await session.start("body")
+        await until(lambda: run.view.limited_steps)
+        await run.stop()
+        assert run.view.limited_steps == {}
+
+
+async def test_the_other_provider_is_asked_at_once_also_when_the_limit_was_known_before():
+    session, first = Session(), limited(time.time() + 60)
+    register(session, first, fallback=ScriptedProvider(["one", "two"]))
+    assert await within((await session.start("body")).wait()) == "one"
+    assert await within((await session.start("body")).wait()) == "two"
+    assert len(first.calls) == 1
+
+
+async def test_the_other_provider_is_not_asked_for_a_model_of_the_first():
+    other = ScriptedProvider(["fine"])
+    session = Session()
+    register(session, limited(time.time() + 60), fallback=other, model="opus")
+    assert await within((await session.start("body")).wait()) == "fine"
+    assert "model" not in other.calls[0].options
+
+
+async def test_a_turn_that_was_refused_is_not_spent():
+    session = Session()
+    register(session, limited(time.time() + 0.2), limits={"turns": 1})
+    run = await session.start("body")
+    assert await within(run.wait()) == "fine"
+    assert run.view.usage.turns == 1
+
+
+async def test_a_limit_takes_no_time_of_its_step():
+    session = Session()
+    register(session, limited(time.time() + 0.5), timeout=0.3)
+    assert await within((await session.start("body")).wait()) == "fine"
+
+
+async def test_a_limit_is_over_for_everybody_when_the_provider_answers_again(tmp_path):
+    go = asyncio.Event()
+
+    async def long(prompt, resume, options):
+        await go.wait()
+        yield AssistantText("fine")
+        yield TurnFinished("t")
+
+    def opened(agent):
+        session = Session(store=tmp_path / "n.db")
+        register(session, agent, thread="fresh")
+        return session
+
+    agent = Agent(long, saying(TurnFinished("u", outcome="limited", resets_at=time.time() + 3600)), says)
+    async with opened(agent) as session:
+        first = await session.start("body")
+        await until(lambda: len(agent.calls) == 1)
+        second = await session.start("body")
+        await until(lambda: second.view.limited_steps)
+        assert session.engine.limited().keys() == {"agent"}
+        go.set()
+        for run in (first, second):
+            assert await within(run.wait()) == "fine"
+        assert session.provider_slots.limited == session.engine.limited() == {}
+    async with opened(Agent(says)) as session:
+        assert session.provider_slots.limited == {}
+        assert await within((await session.start("body")).wait()) == "fine"

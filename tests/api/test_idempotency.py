@@ -1,0 +1,354 @@
+"""A command with a key is done once: repeated at once, later, or after a restart."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.test_steering import Working
+from api.support import refusal, with_workflows
+from core.workflow.support import until
+from nerve import Session
+from nerve.agents import AgentNode
+from nerve.api import OPERATIONS, Api, idempotency
+from nerve.api.callers import Caller
+
+COMMANDS = [each for each in OPERATIONS.values() if each.is_command]
+SOURCE = '{"name": "small", "body": {"kind": "transform", "expression": "1"}}'
+WITH_DEFAULT = (
+    '{"name": "small", "inputs": {"n": {"default": "x"}}, "body": {"kind": "transform", "expression": "1"}}'
+)
+
+
+def seen(api: Api) -> list[str]:
+    """The facts and runs there are, and how far they have come."""
+    facts = [f"{fact.id} {fact.version}" for fact in api.session.engine.dataspace.space.facts()]
+    return facts + [f"{row.run} {row.state}" for row in api.session.engine.store.runs()]
+
+
+@pytest.mark.parametrize("operation", COMMANDS, ids=lambda operation: operation.name)
+def test_every_command_takes_a_key(operation: Any) -> None:
+    assert operation.request_model.model_fields[operation.request_model.key_field].default is None
+
+
+async def asked(api: Api, name: str) -> dict[str, Any]:
+    """What a command needs to be done, and to leave something behind."""
+    key = {"key": "k"} if name != "signal" else {"idempotency_key": "k"}
+    match name:
+        case "define":
+            return {"source": SOURCE, **key}
+        case "start":
+            return {"workflow": "ask", **key}
+        case "signal":
+            return {"label": "go", "value": 1, **key}
+        case "assert_fact":
+            return {"fact": "(note 1)", **key}
+        case "retract":
+            await api.assert_fact(fact="(note 1)")
+            return {"fact": "(note _)", **key}
+        case "route":
+            return {"text": "hello", "start": True, **key}
+        case "reload" | "collect":
+            return key
+        case "answer":
+            run = await api.start(workflow="ask", wait=True)
+            return {"run": run.run_id, "answer": "yes", **key}
+        case "retry":
+            run = await api.start(workflow="broken", input="bad", wait=True)
+            return {"run": run.run_id, **key}
+    run = await api.start(workflow="ask", wait=True)
+    if name in ("resume", "skip"):
+        await api.pause(run=run.run_id)
+    return {"run": run.run_id, **key}
+
+
+@pytest.mark.parametrize(
+    "operation", [each for each in COMMANDS if each.name not in ("skip", "steer")], ids=lambda o: o.name
+)
+async def test_the_same_command_with_the_same_key_is_told_the_same_and_done_once(
+    api: Api, file: Path, operation: Any
+) -> None:
+    given = await asked(api, operation.name)
+    told = await asyncio.gather(*(api.perform(operation.name, given) for _ in range(5)))
+    for run in api.session.engine.run_handles.values():
+        await api.session.engine.wait_durable(run)
+    after = seen(api)
+    again = await api.perform(operation.name, given)
+    assert seen(api) == after
+    await api.session.close()
+    async with Session(store=file) as session:
+        restarted = with_workflows(session)
+        later = await restarted.perform(operation.name, given)
+        assert sorted(line.split()[0] for line in seen(restarted)) == sorted(
+            line.split()[0] for line in after
+        )
+    same = {"run_id"} if operation.name == "start" else None  # a run is told as it stands
+    assert len({each.model_dump_json(include=same) for each in [*told, again, later]}) == 1
+
+
+async def test_a_signal_is_not_sent_again_over_a_newer_one(api: Api) -> None:
+    first = {"label": "go", "value": 1, "idempotency_key": "a"}
+    await api.signal(**first)
+    await api.signal(label="go", value=2)
+    await api.signal(**first)
+    [fact] = (await api.facts(pattern="(signal go)")).facts
+    assert fact.record[-1]["value"] == 2
+
+
+async def test_a_fact_that_was_retracted_stays_so(api: Api) -> None:
+    told = await api.assert_fact(fact="(note 1)", key="a")
+    await api.retract(fact="(note _)", key="b")
+    assert await api.assert_fact(fact="(note 1)", key="a") == told
+    assert (await api.facts(pattern="(note _)")).facts == []
+    await api.assert_fact(fact="(note 1)")
+    assert len((await api.retract(fact="(note _)", key="b")).facts) == 1
+    assert len((await api.facts(pattern="(note _)")).facts) == 1
+
+
+async def test_a_key_is_for_one_command(api: Api) -> None:
+    run = await api.start(workflow="ask", wait=True)
+    await api.assert_fact(fact="(note 1)", key="k")
+    for other in (
+        api.assert_fact(fact="(note 2)", key="k"),
+        api.retract(fact="(note 1)", key="k"),
+        api.pause(run=run.run_id, key="k"),
+        api.signal(label="go", idempotency_key="k"),
+    ):
+        error = await refusal(other)
+        assert (error.code, "assert_fact" in error.message) == ("conflict", True)
+    forked = await api.fork(run=run.run_id, key="f")
+    assert (await refusal(api.start(workflow="ask", key="f"))).code == "conflict"
+    started = await api.start(workflow="ask", key="s")
+    assert (await refusal(api.fork(run=forked.run_id, key="s"))).message.startswith("key 's' is that of run")
+    assert (await api.start(workflow="ask", key="s")).run_id == started.run_id
+
+
+async def test_a_command_that_was_refused_may_be_sent_again(api: Api) -> None:
+    run = await api.start(workflow="ask", wait=True)
+    assert (await refusal(api.resume(run=run.run_id, key="k"))).code == "conflict"
+    await api.pause(run=run.run_id)
+    assert (await api.resume(run=run.run_id, key="k")).run_id == run.run_id
+    assert (await api.resume(run=run.run_id, key="k")).run_id == run.run_id
+
+
+async def test_a_fork_whose_reply_was_lost_in_a_crash_is_not_made_again(api: Api) -> None:
+    run = await api.start(workflow="ask", wait=True)
+    forked = await api.fork(run=run.run_id, key="k")
+    assert api.session.engine.store.forget_replies("default", float("inf")) == 1
+    assert (await api.fork(run=run.run_id, key="k")).run_id == forked.run_id
+
+
+async def test_whoever_goes_away_finds_the_command_done(api: Api) -> None:
+    asking = asyncio.ensure_future(api.assert_fact(fact="(note 1)", key="k"))
+    await asyncio.sleep(0)
+    asking.cancel()
+    await asyncio.wait([asking])
+    assert (await api.assert_fact(fact="(note 1)", key="k")).record == ["note", 1]
+    assert len((await api.facts(pattern="(note _)")).facts) == 1
+
+
+async def test_who_says_something_is_kept_with_it_and_cannot_be_said(api: Api) -> None:
+    ann = api.as_caller(Caller("token:answer", "http", "answer"))
+    run = await api.start(workflow="ask", wait=True)
+    assert (await refusal(ann.answer(run=run.run_id, answer="yes", by="ben"))).code == "bad_request"
+    assert (await refusal(ann.answer(run=run.run_id, answer="yes", _caller="ben"))).code == "bad_request"
+    told = await ann.answer(run=run.run_id, answer="yes", reason="it is fine", key="k")
+    assert (told.by, told.via, told.scope, told.reason) == ("token:answer", "http", "answer", "it is fine")
+    assert await api.answer(run=run.run_id, answer="yes", key="k") == told
+    [event] = [e for e in (await api.events(run=run.run_id)).events if e.event_type == "gate_answered"]
+    assert {"by": "token:answer", "via": "http", "scope": "answer", "reason": "it is fine"}.items() <= (
+        event.data.items()
+    )
+    late = await refusal(api.answer(run=run.run_id, answer="no"))
+    assert late.details["winner"]["by"] == "token:answer"
+    assert (await ann.assert_fact(fact="(note 1)")).by == "token:answer"
+
+
+class Died(BaseException):
+    """In the place of the end of the process."""
+
+
+@pytest.mark.parametrize(
+    ("name", "driven"),
+    [("pause", True), ("resume", True), ("resume", False), ("retry", False), ("fork", True)],
+)
+async def test_what_was_done_before_a_crash_is_not_refused_after_it(
+    file: Path, monkeypatch: pytest.MonkeyPatch, name: str, driven: bool
+) -> None:
+    async def dies(*_: Any) -> None:
+        raise Died
+
+    async with Session(store=file) as session:
+        run = await with_workflows(session).start(workflow="ask", wait=True)
+    async with Session(store=file) as session:
+        api = with_workflows(session)
+        if driven:
+            await session.recover()
+        if name == "resume":
+            await api.pause(run=run.run_id)
+        elif name == "retry":
+            held = session.engine.run_handle(session.engine.store.run(run.run_id))
+            await session.engine.commands.hold(held, "quarantine", "look")
+        with monkeypatch.context() as crash:
+            crash.setattr(idempotency, "store_reply", dies)
+            with pytest.raises(Died):
+                await api.perform(name, {"run": run.run_id, "key": "k"})
+    async with Session(store=file) as session:
+        api = with_workflows(session)
+        await session.recover()
+        before = seen(api)
+        for _ in range(2):
+            assert (await api.perform(name, {"run": run.run_id, "key": "k"})).run_id
+        assert seen(api) == before
+        error = await refusal(api.perform(name, {"run": run.run_id[:-1], "key": "k"}))
+        assert error.code == "conflict"
+
+
+async def test_a_word_to_an_agent_is_kept_together_with_its_key(api: Api) -> None:
+    agent = Working(resume=True)
+    AgentNode("dev", api.session, agent)
+
+    @api.session.workflow
+    async def build(ctx: Any) -> Any:
+        return (await ctx.run("dev", "Build it"))["output"]
+
+    run = await api.start(workflow="build")
+    await until(lambda: agent.prompts)
+    store, parts = api.session.engine.store, list[Any]()
+    append = store.append
+
+    def seen_by_the_store(batch: Any, patience: float = 30.0) -> Any:
+        parts.extend(batch)
+        return append(batch, patience)
+
+    store.append = seen_by_the_store
+    told = await api.steer(run=run.run_id, text="Use tabs", key="k")
+    [part] = [part for part in parts if any(row.type == "steered" for row in part.rows)]
+    assert [reply.key for reply in part.replies] == ["k"]
+    assert await api.steer(run=run.run_id, text="Use tabs", key="k") == told
+    agent.go.set()
+    await api.session.get_workflow_run(run.run_id).wait()
+
+
+async def test_a_key_is_for_one_start_with_one_input(api: Api) -> None:
+    for given in ({"input": {"a": [1], "b": 2}, "params": {"n": 1}}, {}):
+        key = str(given)
+        run = await api.start(workflow="hello", key=key, **given)
+        assert (await api.start(workflow="hello", key=key, **given)).run_id == run.run_id
+        for other in ({"input": "other"}, {**given, "params": {"n": 2}}):
+            error = await refusal(api.start(workflow="hello", key=key, **other))
+            assert (error.code, error.details) == ("conflict", {"run_id": run.run_id})
+    await api.define(source=WITH_DEFAULT)
+    run = await api.start(workflow="small", key="d")
+    assert (await api.start(workflow="small", key="d")).run_id == run.run_id
+
+
+async def test_of_two_starts_at_once_with_one_key_one_is_refused_if_they_differ(api: Api) -> None:
+    starts = [api.start(workflow="hello", input=name, key="k") for name in ("a", "b")]
+    told = await asyncio.gather(*starts, return_exceptions=True)
+    assert [getattr(each, "code", "started") for each in told] == ["started", "conflict"]
+
+
+FIRST = [each for each in COMMANDS if each.name not in ("skip", "steer")]
+
+
+def there(api: Api) -> list[str]:
+    """The runs and facts in the store."""
+    store = api.session.engine.store
+    return [row.run for row in store.runs()] + [row.id for row in store.facts("default")]
+
+
+@pytest.mark.parametrize("operation", FIRST, ids=lambda operation: operation.name)
+async def test_a_key_of_one_command_is_none_for_any_other_also_after_a_restart(
+    api: Api, file: Path, operation: Any
+) -> None:
+    given = await asked(api, operation.name)
+    await api.perform(operation.name, given)
+    others = {
+        other.name: {
+            **await asked(api, other.name),
+            other.request_model.key_field: given[operation.request_model.key_field],
+        }
+        for other in FIRST
+        if other is not operation
+    }
+    before = there(api)
+    for _ in range(2):
+        for name, other in others.items():
+            error = await refusal(api.perform(name, other))
+            assert (name, error.code) == (name, "conflict")
+            assert "key 'k'" in error.message
+        assert there(api) == before
+        await api.session.close()
+        api = with_workflows(Session(store=file))
+    await api.session.close()
+
+
+async def test_the_key_of_a_start_that_is_on_its_way_is_none_for_another_command(api: Api) -> None:
+    told = await asyncio.gather(
+        api.start(workflow="ask", key="k"),
+        api.signal(label="go", idempotency_key="k"),
+        api.answer(run="nobody", answer="yes", key="k"),
+        return_exceptions=True,
+    )
+    assert [getattr(each, "code", "done") for each in told] == ["done", "conflict", "conflict"]
+
+
+async def test_one_key_does_not_answer_the_gates_of_two_runs(api: Api) -> None:
+    first, second = [await api.start(workflow="ask", wait=True) for _ in range(2)]
+    told = await api.answer(run=first.run_id, answer="yes", key="k")
+    error = await refusal(api.answer(run=second.run_id, answer="yes", key="k"))
+    assert (error.code, error.details["winner"]["run_id"]) == ("conflict", first.run_id)
+    assert (await api.run(run=second.run_id)).state == "waiting"
+    assert await api.answer(run=first.run_id, answer="yes", key="k") == told
+
+
+async def test_an_answer_that_names_the_beginning_of_a_gate_can_be_repeated(api: Api) -> None:
+    run = await api.start(workflow="ask", wait=True)
+    given = {"run": run.run_id, "gate": run.gates[0].gate_id[:-1], "answer": "yes", "key": "k"}
+    assert await api.answer(**given) == await api.answer(**given)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"label": "b"}, {"label": None}, {"branch": "b"}, {"conversation": "b"}, {"limits": {"steps": 7}}],
+    ids=str,
+)
+async def test_a_key_is_for_one_start_under_one_name(api: Api, file: Path, other: dict[str, Any]) -> None:
+    given = {"workflow": "ask", "label": "a", "branch": "a", "limits": {"steps": 5}, "key": "k"}
+    run = await api.start(**given)
+    await api.session.close()
+    async with Session(store=file) as session:
+        restarted = with_workflows(session)
+        error = await refusal(restarted.start(**{**given, **other}))
+        assert (error.code, error.details) == ("conflict", {"run_id": run.run_id})
+        assert (await restarted.start(**given, wait=True)).run_id == run.run_id
+
+
+async def test_a_parameter_that_is_left_out_is_its_default_and_no_other(api: Api) -> None:
+    await api.define(source=WITH_DEFAULT)
+    run = await api.start(workflow="small", params={"n": "y"}, key="k")
+    assert (await refusal(api.start(workflow="small", key="k"))).details == {"run_id": run.run_id}
+    run = await api.start(workflow="small", key="d")
+    assert (await api.start(workflow="small", params={"n": "x"}, key="d")).run_id == run.run_id
+
+
+async def test_a_fork_that_was_made_before_a_crash_is_not_taken_for_another(
+    api: Api, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def dies(*_: Any) -> None:
+        raise Died
+
+    run = await api.start(workflow="ask", wait=True)
+    with monkeypatch.context() as crash:
+        crash.setattr(idempotency, "store_reply", dies)
+        with pytest.raises(Died):
+            await api.fork(run=run.run_id, key="k")
+    await api.session.close()
+    async with Session(store=file) as session:
+        restarted = with_workflows(session)
+        assert (await refusal(restarted.fork(run=run.run_id, input="other", key="k"))).code == "conflict"
+        forked = await restarted.fork(run=run.run_id, key="k")
+        assert forked.run_id != run.run_id
+        assert len((await restarted.runs()).runs) == 2

@@ -1,0 +1,67 @@
+"""Python files that are named on the command line."""
+
+import os
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from nerve import Session
+from nerve.cli.python_files import register_python_file
+
+
+def test_a_file_is_executed_as_it_is_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    file = tmp_path / "edited_at_once.py"
+    for name in ("one", "two"):
+        file.write_text(f"def register(session):\n    @session.workflow\n    async def {name}(ctx): ...\n")
+        os.utime(file, (1e9, 1e9))
+        assert register_python_file(Session(), file) == [name]
+
+
+def test_a_workflow_of_a_python_file_runs_by_its_name(do, project: Path) -> None:
+    done = do("run", "greet", "--with", "flows.py", "--answer", "gate=Ann")
+    assert (done.code, done.out) == (0, "noise\nAnn {}\n")
+    again = do("run", "gre", "--with", "flows.py", "--answer", "gate=Bo")
+    assert (again.code, again.out) == (0, "noise\nBo {}\n")
+
+
+def test_an_unknown_name_beside_a_python_file_gets_one_error_and_leaves_nothing_behind(do, project) -> None:
+    done = do("run", "gret", "--with", "flows.py")
+    assert (done.code, done.out) == (2, "")
+    assert "'gret'" in done.err
+    assert "Did you mean 'greet'?" in done.err
+    assert not (project / ".nerve/nerve.db").exists()
+
+
+@pytest.mark.parametrize("verb", ["gates", "status"])
+def test_the_command_that_a_list_of_gates_prints_answers_a_gate_of_python_code(verb, do, project) -> None:
+    do("start", "greet", "--with", "flows.py")
+    line = next(line for line in do(verb).out.splitlines() if "nerve answer" in line)
+    words = shlex.split(line[line.index("nerve answer") :])
+    assert words[-2:] == ["--with", "flows.py"]
+    answered = do(*["Ann" if word == "TEXT" else word for word in words[1:]])
+    assert (answered.code, answered.out) == (0, "Ann {}\n")
+
+
+def test_the_command_that_answers_a_gate_of_a_child_run_names_the_file_of_its_parent(do, project) -> None:
+    (project / "nested.py").write_text(
+        "def register(session):\n"
+        "    @session.workflow\n"
+        "    async def child(ctx):\n"
+        "        return await ctx.gate('Sure?')\n"
+        "    @session.workflow\n"
+        "    async def parent(ctx):\n"
+        "        return await ctx.run_workflow('child')\n"
+    )
+    do("start", "parent", "--with", "nested.py")
+    assert "--with nested.py" in do("gates").out
+
+
+def test_an_answer_without_the_file_of_a_run_names_the_file(do, project) -> None:
+    run = do("start", "greet", "--with", "flows.py", "--json").json["run_id"]
+    done = do("answer", run, "Ann")
+    assert done.code == 2
+    assert "--with flows.py" in done.err

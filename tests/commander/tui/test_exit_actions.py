@@ -1,0 +1,179 @@
+"""Esc and Ctrl-C: close, copy, clear, stop after asking, and leave without stopping anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+import pytest
+
+from commander.tui.desks import desk, finished, review, waiting
+from commander.tui.screens import shown
+from nerve.commander.core.state import CommanderState
+from nerve.commander.tui import exit_actions, themes
+
+
+def working() -> CommanderState:
+    made = desk()
+    review(made)
+    made.focus_run("run_01review")
+    return made
+
+
+async def test_escape_asks_and_enter_stops_the_run() -> None:
+    async with shown(working()) as screen:
+        await screen.press("escape")
+        assert "Stop last commit review? Enter stops it · Esc keeps it" in screen.text
+        assert screen.controller.pause == []
+        await screen.press("enter")
+        assert screen.controller.pause == ["run_01review"]
+
+
+async def test_escape_alone_stops_no_run() -> None:
+    async with shown(working()) as screen:
+        await screen.press("escape", "escape", "escape", "escape")
+        assert screen.controller.pause == []
+
+
+@pytest.mark.parametrize("text", ["draft", "%dep", "/st"])
+async def test_escape_twice_clears_the_text_and_stops_no_run(text: str) -> None:
+    async with shown(working()) as screen:
+        await screen.press(*text, "escape")
+        assert screen.app.prompt.text == text
+        assert "Esc again clears the text" in screen.text
+        await screen.press("escape")
+        assert screen.app.prompt.text == ""
+        await screen.press("enter")
+        assert screen.controller.pause == []
+        await screen.press("up")
+        assert screen.app.prompt.text == text
+
+
+async def test_a_run_in_the_list_that_has_ended_cannot_be_stopped() -> None:
+    made = desk()
+    finished(made)
+    async with shown(made) as screen:
+        await screen.press("f2", "s")
+        assert "Stop " not in screen.text
+        assert [each.message for each in screen.app._notifications] == ["research_agent search has ended."]
+        await screen.press("enter")
+        assert screen.controller.pause == []
+
+
+async def test_in_the_list_enter_stops_the_run_that_was_asked_about_and_no_other() -> None:
+    made = working()
+    waiting(made)
+    async with shown(made) as screen:
+        await screen.press("f2", "s", "down", "enter")
+        assert screen.controller.pause == []
+        await screen.press("f2", "s", "enter")
+        assert len(screen.controller.pause) == 1
+
+
+async def test_who_types_on_does_not_stop_it() -> None:
+    async with shown(working()) as screen:
+        await screen.press("escape", "a", "backspace", "enter")
+        assert screen.controller.pause == []
+
+
+async def test_the_question_is_not_asked_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exit_actions, "QUESTION_TIMEOUT_S", -1.0)
+    async with shown(working()) as screen:
+        await screen.press("escape")
+        await screen.settle()
+        assert "Stop" not in screen.text
+        await screen.press("enter")
+        assert screen.controller.pause == []
+
+
+async def test_without_a_run_escape_stops_nothing() -> None:
+    async with shown(desk()) as screen:
+        await screen.press("escape", "escape", "escape")
+        assert screen.controller.pause == []
+
+
+async def test_control_c_clears_the_prompt_and_the_past_keeps_it() -> None:
+    async with shown(desk()) as screen:
+        await screen.press(*"draft", "ctrl+c")
+        assert screen.app.prompt.text == ""
+        assert "Ctrl-C again leaves" in screen.text
+        await screen.press("up")
+        assert screen.app.prompt.text == "draft"
+
+
+async def test_control_c_twice_leaves_and_stops_nothing() -> None:
+    async with shown(working()) as screen:
+        await screen.press("ctrl+c")
+        assert "Ctrl-C again leaves, runs go on" in screen.text
+        await screen.pilot.press("ctrl+c")
+        await screen.pilot.pause()
+        assert screen.app.return_value == "quit"
+        assert screen.controller.pause == []
+
+
+async def test_control_c_copies_what_is_selected() -> None:
+    async with shown(working()) as screen:
+        await screen.pilot.mouse_down("#stream", offset=(4, 2))
+        await screen.pilot.hover("#stream", offset=(30, 3))
+        await screen.pilot.mouse_up("#stream", offset=(30, 3))
+        await screen.settle()
+        await screen.press("ctrl+c")
+        assert "code_review" in screen.app.clipboard
+        assert not screen.app.screen.get_selected_text()
+
+
+async def test_control_d_leaves_only_from_an_empty_prompt() -> None:
+    async with shown(desk()) as screen:
+        await screen.press(*"ab", "left", "ctrl+d")
+        assert screen.app.prompt.text == "a"
+        await screen.press("backspace")
+        await screen.pilot.press("ctrl+d")
+        await screen.pilot.pause()
+        assert screen.app.return_value == "quit"
+
+
+@pytest.mark.parametrize(("wants", "left"), [({"quit": ""}, "quit"), ({"tui": "plain"}, "plain")])
+async def test_commands_leave_too(wants: dict[str, str], left: str) -> None:
+    async with shown(desk()) as screen:
+        screen.controller.screen_requests.update(wants)
+        screen.app.state.raise_flags("wants")
+        screen.app.draw_changes()
+        await screen.pilot.pause()
+        assert screen.app.return_value == left
+
+
+async def test_the_theme_is_chosen_by_a_command() -> None:
+    async with shown(desk()) as screen:
+        screen.controller.request_screen("theme", "nord")
+        await screen.settle()
+        assert screen.app.theme == "nord"
+
+
+async def test_only_the_themes_of_the_documentation_are_offered() -> None:
+    async with shown(desk()) as screen:
+        assert set(screen.app.available_themes) == set(themes.THEMES)
+
+
+async def test_an_error_on_the_screen_is_an_error_of_the_program() -> None:
+    made = desk()
+
+    def broken() -> datetime:
+        raise RuntimeError("the clock is broken")
+
+    clock: Callable[[], datetime] = broken
+    made.is_connected = False
+    with pytest.raises(RuntimeError, match="the clock"):
+        async with shown(made, clock=clock):
+            pass
+
+
+async def test_an_error_behind_the_screen_is_told_and_the_screen_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def fail(text: str, opened: str | None) -> None:
+        raise RuntimeError("no luck")
+
+    async with shown(desk()) as screen:
+        monkeypatch.setattr(screen.controller, "submit", fail)
+        await screen.press("a", "enter")
+        assert "That did not work: RuntimeError: no luck" in screen.text

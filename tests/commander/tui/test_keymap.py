@@ -1,0 +1,107 @@
+"""The table of keys, and the user's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from commander.tui.desks import desk
+from commander.tui.screens import shown
+from nerve.commander.tui.keymap import KEYS, SCOPE_TITLES, read_keymap
+from nerve.commander.tui.themes import THEMES, preferred_theme
+
+
+def project(folder: Path, text: str) -> str:
+    (folder / ".nerve").mkdir()
+    (folder / ".nerve/keymap.toml").write_text(text)
+    return str(folder)
+
+
+@pytest.fixture(autouse=True)
+def _no_own_keymap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+def test_every_key_has_a_name_of_its_own_and_a_scope() -> None:
+    assert len({key.id for key in KEYS}) == len(KEYS)
+    assert {key.scope for key in KEYS} == set(SCOPE_TITLES)
+
+
+def test_no_key_does_two_things_in_one_place() -> None:
+    for scope in SCOPE_TITLES:
+        keys = [each for key in KEYS if key.scope == scope for each in key.keys.split(",")]
+        assert len(set(keys)) == len(keys)
+
+
+async def test_keys_are_changed_by_a_file(tmp_path: Path) -> None:
+    made = desk()
+    made.project = project(tmp_path, '[app]\nhelp = "f5"\n[prompt]\nenter = "f6"\n')
+    async with shown(made) as screen:
+        await screen.press(*"hello", "f6")
+        assert screen.controller.entered == ["hello"]
+        await screen.press("f5")
+        assert "What you type" in screen.text
+        assert "F5" in screen.text
+
+
+async def test_a_wrong_keymap_is_told_and_the_rest_counts(tmp_path: Path) -> None:
+    made = desk()
+    made.project = project(tmp_path, '"app.halp" = "f5"\n"app.runs" = 3\n"app.gates" = ["f7", "f8"]\n')
+    async with shown(made) as screen:
+        first, second = (block.text for block in made.blocks)
+        assert "nothing is called 'app.halp'. Did you mean 'app.help'?" in first
+        assert "'app.runs' needs a key as text" in second
+        assert screen.app.keymap == {"app.gates": "f7,f8"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"app.cancel" = "f9"',
+        '"app.interrupt" = "f9"',
+        '"app.leave" = "f9"',
+        '"app.help" = "ctrl+c"',
+        '"prompt.enter" = ["enter", "f9, escape"]',
+    ],
+)
+def test_how_to_stop_and_leave_is_said_by_the_user_and_by_no_project(tmp_path: Path, text: str) -> None:
+    theirs = Path(project(tmp_path, text)) / ".nerve/keymap.toml"
+    own = tmp_path / "keymap.toml"
+    own.write_text(text)
+    assert len(read_keymap([own])[0]) == 1
+    keymap, [problem] = read_keymap([theirs])
+    assert keymap == {}
+    assert "not for a project to say" in problem
+    assert read_keymap([own, theirs])[0] == read_keymap([own])[0]
+
+
+def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    broken = tmp_path / "keymap.toml"
+    broken.write_text("= nothing")
+    keymap, problems = read_keymap([broken, tmp_path / "none.toml"])
+    assert keymap == {}
+    assert len(problems) == 1
+    assert "cannot be read" in problems[0]
+
+
+async def test_all_themes_are_there() -> None:
+    async with shown(desk()) as screen:
+        assert set(THEMES) <= set(screen.app.available_themes)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "theme"),
+    [
+        ("COLORFGBG", "0;15", "ansi-light"),
+        ("COLORFGBG", "15;0", "ansi-dark"),
+        ("NERVE_THEME", "nord", "nord"),
+    ],
+)
+def test_the_terminal_says_which_theme(
+    name: str, value: str, theme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for each in ("COLORFGBG", "NERVE_THEME"):
+        monkeypatch.delenv(each, raising=False)
+    monkeypatch.setenv(name, value)
+    assert preferred_theme() == theme

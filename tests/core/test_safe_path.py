@@ -1,0 +1,26 @@
+"""A path made from what somebody wrote stays in its folder, or is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from nerve.core.safe_path import resolve_inside
+
+
+@pytest.mark.parametrize("path", ["a", "a/../b", ".", "", "link/x", "a/b/c"])
+def test_a_path_in_the_folder_is_given_back(tmp_path: Path, path: str) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "link").symlink_to("here")
+    found = resolve_inside(tmp_path, path)
+    assert found == (tmp_path / path).resolve()
+    assert resolve_inside(tmp_path, found) == found
+
+
+@pytest.mark.parametrize("path", ["..", "a/../..", "/", "/etc/passwd", "out", "out/x", "../rooted", "a\0b"])
+def test_a_path_out_of_the_folder_is_refused(tmp_path: Path, path: str) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (tmp_path / "rooted").mkdir()
+    (root / "out").symlink_to(tmp_path / "rooted")
+    with pytest.raises(ValueError):
+        resolve_inside(root, path)

@@ -1,0 +1,47 @@
+"""Processes of an engine that has died are waited for before others do what they did."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from nerve.process import child_env, orphans
+from process.seen import eventually
+
+
+def start(**env: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(["sleep", "600"], env=child_env(env))
+
+
+async def test_what_belongs_to_a_dead_engine_is_waited_for() -> None:
+    with start(NERVE_ENGINE=f"{os.getpid()}.1") as orphan:  # an engine that had our number before us
+        await eventually(lambda: str(orphan.pid) in orphans.find_orphans())
+        waiting = asyncio.create_task(orphans.wait_for_orphans())
+        done, _ = await asyncio.wait([waiting], timeout=0.2)
+        assert not done
+        orphan.kill()
+        orphan.wait()
+        await asyncio.wait_for(waiting, 10)
+
+
+async def test_what_belongs_to_a_living_engine_is_not() -> None:
+    with start() as ours:
+        await eventually(lambda: orphans.owner_of_process(str(ours.pid)))
+        assert str(ours.pid) not in orphans.find_orphans()
+        ours.send_signal(signal.SIGKILL)
+
+
+async def test_what_does_not_end_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(orphans, "ORPHAN_TIMEOUT_S", 0.0)
+    with start(NERVE_ENGINE="1.nobody") as orphan:
+        await eventually(lambda: str(orphan.pid) in orphans.find_orphans())
+        began = time.monotonic()
+        with pytest.raises(orphans.StillThere, match=str(orphan.pid)):
+            await orphans.wait_for_orphans()
+        assert time.monotonic() - began < 5
+        orphan.kill()

@@ -1,0 +1,126 @@
+"""The configuration of a project."""
+
+import json
+
+import pytest
+
+from nerve.project.config import Config, WorkflowSettings, project_config, read_config
+from nerve.text.source import InvalidDefinition
+
+SEED = """{
+  "enabled": true,
+  "workflows_dir": "./workflows",
+  "workflows": {
+    "feature-dev": {
+      "enabled": true,
+      "visible_to": ["plan", "build"]
+    },
+    "old": { "enabled": false }
+  }
+}"""
+
+
+@pytest.mark.requirement("S2-22")
+def test_a_configuration_says_where_workflows_are_and_who_sees_them() -> None:
+    config = read_config(SEED)
+    assert config.workflows_dir == "./workflows"
+    assert config.settings_of("feature-dev") == WorkflowSettings(True, ("plan", "build"))
+    assert config.is_enabled("feature-dev")
+    assert not config.is_enabled("old")
+    assert config.may_call("plan", "feature-dev")
+    assert not config.may_call("deploy", "feature-dev")
+    assert not config.may_call("plan", "old")
+
+
+def test_what_is_not_mentioned_is_enabled_and_seen_by_all() -> None:
+    assert read_config("{}") == Config()
+    assert Config().may_call("anybody", "anything")
+
+
+@pytest.mark.parametrize(
+    ("workflow", "caller", "why"),
+    [
+        ("feature-dev", "deploy", "workflow 'feature-dev' is visible to plan, build only"),
+        ("feature-dev", "plan", ""),
+        ("feature-dev", "feature-dev", ""),
+        ("feature-dev", None, ""),
+        ("old", None, "workflow 'old' is switched off in .nerve/config.json"),
+        ("other", "deploy", ""),
+    ],
+)
+@pytest.mark.requirement("S2-22")
+def test_a_refusal_says_who_may(workflow, caller, why) -> None:
+    assert read_config(SEED).refusal(workflow, caller) == why
+
+
+def test_a_configuration_has_the_settings_of_providers() -> None:
+    config = read_config('{"providers": {"gemini": {"kind": "acp", "command": ["gemini"]}}}')
+    assert config.providers == {"gemini": {"kind": "acp", "command": ["gemini"]}}
+    with pytest.raises(InvalidDefinition, match="1:26: provider 'gemini' must be an object"):
+        read_config('{"providers": {"gemini": 3}}')
+
+
+def test_the_configuration_of_a_folder_is_read_or_is_the_default(tmp_path) -> None:
+    assert project_config(tmp_path) == project_config(tmp_path / "gone") == Config()
+    (tmp_path / ".nerve").mkdir()
+    (tmp_path / ".nerve/config.json").write_text('{"enabled": false}')
+    assert not project_config(tmp_path).enabled
+    (tmp_path / ".nerve/config.json").unlink()
+    (tmp_path / ".nerve/config.json").mkdir()
+    with pytest.raises(InvalidDefinition, match=r"\.nerve/config\.json:1:1: this cannot be read"):
+        project_config(tmp_path)
+
+
+def test_an_empty_list_is_seen_by_nobody() -> None:
+    assert not read_config('{"workflows": {"a": {"visible_to": []}}}').may_call("plan", "a")
+
+
+def test_a_disabled_project_has_no_workflow() -> None:
+    assert not read_config('{"enabled": false}').is_enabled("a")
+
+
+def test_settings_cannot_be_changed() -> None:
+    config = read_config(SEED)
+    with pytest.raises(TypeError):
+        config.workflows["old"] = WorkflowSettings()  # type: ignore[index]
+
+
+def test_every_problem_is_told_with_its_place() -> None:
+    with pytest.raises(InvalidDefinition) as caught:
+        read_config(
+            '{"enable": true,\n "enabled": 1,\n "workflows": {"a": {"visible": []},\n'
+            ' "b": {"visible_to": "plan"}, "c": 3}}'
+        )
+    assert [str(problem).removeprefix(".nerve/config.json:") for problem in caught.value.problems] == [
+        "1:2: the configuration has no key 'enable'. Did you mean 'enabled'?"
+        " Keys are: enabled, workflows_dir, workflows, providers, slots, budget, router.",
+        "2:13: enabled must be true or false",
+        "3:22: workflow 'a' has no key 'visible'. Did you mean 'visible_to'? Keys are: enabled, visible_to.",
+        "4:22: visible_to of workflow 'b' must be a list of workflows",
+        "4:36: workflow 'c' must be an object",
+    ]
+
+
+@pytest.mark.parametrize(
+    "given", ["[]", "3", "null", '{"workflows": []}', '{"workflows": {"a": []}}', "{", ""]
+)
+def test_anything_else_is_a_problem(given: str) -> None:
+    with pytest.raises(InvalidDefinition):
+        read_config(given)
+
+
+@pytest.mark.parametrize("folder", ["../up", "/etc", "a/../../b", "~/x", "C:\\x", "..\\x", "", " "])
+def test_the_folder_stays_inside_the_project(folder: str) -> None:
+    with pytest.raises(InvalidDefinition, match="workflows_dir"):
+        read_config(json.dumps({"workflows_dir": folder}))
+
+
+def test_a_configuration_names_the_agent_that_routes() -> None:
+    named = read_config('{"router": "claude"}').router
+    assert named is not None
+    assert (named.name, named.position.line, named.position.column) == ("claude", 1, 12)
+    for wrong in ("3", '""', "[]"):
+        with pytest.raises(
+            InvalidDefinition, match="1:12: router must be the name of an agent or a provider"
+        ):
+            read_config(f'{{"router": {wrong}}}')

@@ -1,0 +1,425 @@
+# ruff: noqa: E501 (a line is a case)
+"""Everything that can be known to be wrong before anything is spent."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from nerve import Session
+from nerve.notations import read_document
+from nerve.spec.checker import check_document
+from nerve.text.source import Position
+from spec.support import checked, loaded, problems
+
+
+def transform(expression: str, **more: Any) -> dict[str, Any]:
+    return {"kind": "transform", "expression": expression, **more}
+
+
+def machine(*states: dict[str, Any]) -> dict[str, Any]:
+    return {"kind": "machine", "states": list(states)}
+
+
+def test_a_good_workflow_has_no_problems() -> None:
+    assert problems(transform("input")) == []
+
+
+def test_an_unknown_kind_is_named_with_what_was_meant() -> None:
+    (problem,) = problems({"kind": "bsh", "command": "ls"})
+    assert problem == "unknown kind 'bsh'. Did you mean 'bash'?"
+
+
+def test_a_kind_that_is_like_no_other_comes_with_all_there_are() -> None:
+    (problem,) = problems({"kind": "zzz"})
+    assert problem.startswith("unknown kind 'zzz' Known: call, prompt, bash,")
+
+
+def test_an_unknown_kind_in_the_place_of_a_word_is_one_problem() -> None:
+    (problem,) = problems({"kind": "bash", "command": "ls", "on_error": {"kind": "bsh"}})
+    assert problem == "unknown kind 'bsh'. Did you mean 'bash'?"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"timeout": "30"}, "'timeout' must be a number, not \"30\" Write it without quotes."),
+        ({"timeout": "30s"}, "'timeout' must be a number, not \"30s\" Write a number such as 30 or 1.5."),
+        ({"timeout": -1}, "'timeout' must be at least 0, not -1 Change it."),
+        (
+            {"retry": 3},
+            "'retry' must be an object, not 3 Its keys: attempts, delay, factor, cap, jitter, on.",
+        ),
+        (
+            {"retry": {"attempts": 1.5}},
+            "'attempts' must be a whole number, not 1.5 Write a number such as 3.",
+        ),
+        (
+            {"on_error": "skp"},
+            "'on_error' must be 'fail' or 'skip' or an object, not \"skp\" Did you mean 'skip'?",
+        ),
+        ({"on_error": 3}, "'on_error' must be 'fail' or 'skip' or an object, not 3 Change it."),
+        ({"on_error": {"kind": "bash"}}, "'command' is missing Add command."),
+        ({"effect": "never"}, "'effect' must be 'repeat' or 'once', not \"never\" Change it."),
+        ({"depends_on": "a"}, "'depends_on' must be a list, not \"a\" Put it in brackets: […]."),
+        ({"depends_on": ["a", 3]}, "item 2 of 'depends_on' must be a text, not 3 Put it in double quotes."),
+        ({"expect": [{"fil": "a"}]}, "unknown key 'fil'. Did you mean 'file'?"),
+        ({"env": {"A": 1}}, "'A' must be a text, not 1 Put it in double quotes."),
+        ({"id": ""}, "'id' must be a text that is not empty, not \"\" Change it."),
+        ({"if": "true"}, "unknown key 'if'. Did you mean 'when'?"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_one_problem_in_plain_words(wrong: dict[str, Any], told: str) -> None:
+    assert problems({"kind": "bash", "command": "ls", **wrong}) == [told]
+
+
+def test_a_key_that_is_there_under_another_name_is_not_told_to_be_missing() -> None:
+    assert problems({"kind": "bash", "comand": "ls"}) == ["unknown key 'comand'. Did you mean 'command'?"]
+
+
+def test_an_unknown_key_is_named_with_what_was_meant() -> None:
+    assert problems({"kind": "bash", "command": "ls", "timout": 3}) == [
+        "unknown key 'timout'. Did you mean 'timeout'?"
+    ]
+
+
+def test_a_missing_key_is_named() -> None:
+    assert problems({"kind": "bash"}) == ["'command' is missing Add command."]
+
+
+def test_a_wrong_type_says_what_was_given() -> None:
+    (problem,) = problems({"kind": "bash", "command": 3})
+    assert problem == "'command' must be a text, not 3 Put it in double quotes."
+
+
+@pytest.mark.parametrize(
+    ("late", "told"),
+    [
+        ({"on_timeout": "skip"}, "on_timeout without a timeout never happens Add a timeout."),
+        (
+            {"timeout": 1, "on_timeout": "skp"},
+            "'on_timeout' must be 'skip' or an object, not \"skp\" Did you mean 'skip'?",
+        ),
+        ({"timeout": 1, "on_timeout": {"kind": "bash"}}, "'command' is missing Add command."),
+        (
+            {"timeout": 1, "on_timeout": {"kind": "goto", "state": "x"}},
+            "goto stands in no machine Use it inside the body of a state.",
+        ),
+    ],
+)
+def test_the_handler_of_a_timeout_is_checked(late: dict[str, Any], told: str) -> None:
+    body = {"kind": "sequence", "steps": [{"kind": "bash", "command": "ls"}], **late}
+    assert problems(body) == [told]
+
+
+def test_a_pattern_that_cannot_be_matched_in_linear_time_is_an_error() -> None:
+    schema = {"type": "string", "pattern": "^(?=a)b"}
+    for node in (
+        {"kind": "gate", "prompt": "n?", "form": schema},
+        {"kind": "prompt", "text": "n?", "output_schema": schema},
+        {"kind": "bash", "command": "ls", "expect": [{"schema": schema}]},
+    ):
+        (problem,) = problems(node)
+        assert problem.startswith("pattern '^(?=a)b' cannot be used: ")
+        assert problem.endswith("Write it without look-around and back-references")
+
+
+def test_every_problem_has_the_line_and_column_of_the_source() -> None:
+    found = checked(
+        {"name": "flow", "body": {"kind": "sequence", "steps": [transform("1"), transform("1 +")]}}
+    )
+    (problem,) = found.errors
+    assert (problem.file, problem.position.line) == ("flow.json", 12)
+    assert str(problem).startswith("flow.json:12:")
+
+
+def test_an_error_in_an_expression_is_placed_inside_it() -> None:
+    found = checked({"name": "flow", "body": transform("input + nope")})
+    (problem,) = found.errors
+    assert problem.position.column == '    "expression": "input + nope"'.index("nope") + 1
+
+
+@pytest.mark.parametrize(
+    ("written", "at"),
+    [
+        ('prompt: "Look at {{ steps.plan.output }} and {{ steps.dif.output }}"', "steps.dif"),
+        ("prompt: '{{ steps.dif.output }}'", "steps.dif"),
+        ("prompt: Look at {{ results.plan + results.dif }}", "results.dif"),
+        ("prompt: Look at {{ results['dif'] }}", "results['dif']"),
+        ("prompt: |\n      Look at this\n\n      now, {{ steps.dif.output }}", "steps.dif"),
+        ("prompt: Look at $INPUTS.dif", "$INPUTS.dif"),
+        ("prompt: no\n    when: steps.dif.success", "steps.dif"),
+        ('prompt: "\\u004cook at {{ steps.dif.output }}"', "\\u004c"),
+    ],
+)
+def test_a_reference_to_nothing_is_placed_where_it_stands(written: str, at: str) -> None:
+    text = (
+        "name: w\ndescription: d\nnodes:\n  - id: look\n    depends_on: [plan]\n"
+        f"    {written}\n  - {{id: plan, bash: ls}}\n"
+    )
+    [problem] = check_document(read_document(text, "w.yaml")).errors
+    assert "'dif'" in problem.message
+    assert problem.position == Position().at_offset(text, text.index(at))
+
+
+def test_steps_of_the_step_machine_are_called_steps() -> None:
+    steps = [
+        {"id": "build", "type": "agent", "agent": "a", "next": "tset"},
+        {"id": "test", "type": "approval"},
+    ]
+    found = check_document(read_document(json.dumps({"id": "w", "steps": steps}), "w.json"))
+    assert [f"{problem.message} {problem.fix}" for problem in found.errors] == [
+        "there is no step 'tset'. Did you mean 'test'? Steps: build, test."
+    ]
+    steps[0]["next"] = None
+    found = check_document(read_document(json.dumps({"id": "w", "steps": steps}), "w.json"))
+    assert [problem.message for problem in found.errors] == ["nothing leads to the step 'test'"]
+
+
+def test_an_unknown_step_is_named_with_what_was_meant() -> None:
+    body = {"kind": "sequence", "steps": [transform("1", id="plan"), transform("steps.plam.output")]}
+    assert problems(body) == ["there is no step 'plam'. Did you mean 'plan'?"]
+
+
+def test_an_undeclared_input_is_a_problem() -> None:
+    assert problems(transform("inputs.nme"), inputs={"name": {"type": "string"}}) == [
+        "there is no input 'nme'. Did you mean 'name'? Declare it under inputs."
+    ]
+
+
+def test_a_step_that_runs_side_by_side_cannot_be_read() -> None:
+    body = {"kind": "parallel", "branches": [transform("1", id="a"), transform("results.a", id="b")]}
+    assert problems(body) == [
+        "step 'a' runs side by side with this one Read it in a step after the parallel one."
+    ]
+
+
+def test_a_step_of_a_graph_may_read_what_it_depends_on() -> None:
+    steps = [transform("1", id="a"), transform("results.a", id="b", depends_on=["a"])]
+    assert problems({"kind": "graph", "steps": steps}) == []
+
+
+def test_an_id_may_be_used_once() -> None:
+    body = {"kind": "sequence", "steps": [transform("1", id="a"), transform("2", id="a")]}
+    assert problems(body) == ["the id 'a' is used twice Rename one of them."]
+
+
+def test_a_transition_to_an_unknown_state_is_a_problem() -> None:
+    body = machine({"name": "plan", "body": transform("1"), "next": [{"to": "cod"}]}, {"name": "code"})
+    assert problems(body) == ["there is no state 'cod'. Did you mean 'code'? States: plan, code."]
+
+
+def test_a_state_that_nothing_leads_to_is_a_problem() -> None:
+    assert problems(machine({"name": "a"}, {"name": "b"})) == [
+        "nothing leads to the state 'b' Add a way to it, or drop it."
+    ]
+
+
+def test_steps_of_a_graph_that_wait_for_each_other_are_a_problem() -> None:
+    steps = [transform("1", id="a", depends_on=["b"]), transform("1", id="b", depends_on=["a"])]
+    (problem,) = problems({"kind": "graph", "steps": steps})
+    assert problem.startswith("the steps wait for each other: ")
+
+
+def test_a_loop_without_an_end_is_a_problem() -> None:
+    assert problems({"kind": "loop", "body": transform("1")}) == [
+        "a loop needs 'times' or 'until', otherwise it has no end Add one of them."
+    ]
+
+
+@pytest.mark.parametrize("around", ["map", "parallel", "graph"])
+def test_a_goto_cannot_leave_parts_that_still_run(around: str) -> None:
+    goto = {"kind": "goto", "id": "go"}
+    inner: dict[str, Any] = {
+        "map": {"kind": "map", "body": goto},
+        "parallel": {"kind": "parallel", "branches": [goto]},
+        "graph": {"kind": "graph", "steps": [goto]},
+    }[around]
+    assert problems(machine({"name": "a", "body": inner})) == [
+        f"goto cannot leave a {around}: its other parts still run Route by its result."
+    ]
+
+
+def test_a_template_in_single_quotes_of_a_command_is_refused() -> None:
+    (problem,) = problems({"kind": "bash", "command": "echo '{{ input }}'"})
+    assert "single quotes" in problem
+
+
+async def test_nothing_of_a_workflow_with_unknown_names_is_run() -> None:
+    session = Session()
+    workflow = loaded(session, {"kind": "call", "target": "planner"})
+    with pytest.raises(ValueError, match=r"<text>:1:\d+: Agent not found: planner"):
+        await session.start(workflow.name)
+    assert session.list_workflow_runs() == []
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({}, "needs the input 'n' \\(integer\\)"),
+        ({"n": "x"}, "input 'n' must be an integer, not 'x'"),
+        ({"n": 1, "m": 2}, "has no input 'm'. It has: n, mood"),
+        ({"n": 1, "mood": "odd"}, "input 'mood' must be one of \\['good'\\], not 'odd'"),
+    ],
+)
+async def test_inputs_are_refused_before_anything_runs(params: dict[str, Any], message: str) -> None:
+    session = Session()
+    inputs = {"n": {"type": "integer", "required": True}, "mood": {"default": "good", "choices": ["good"]}}
+    workflow = loaded(session, transform("inputs.n"), inputs=inputs)
+    with pytest.raises(ValueError, match=message):
+        await session.start(workflow.name, params=params)
+    assert session.list_workflow_runs() == []
+
+
+@pytest.mark.parametrize(
+    ("states", "endless"),
+    [
+        ([{"name": "a", "next": [{"to": "b"}]}, {"name": "b", "next": [{"to": "a"}]}], True),
+        ([{"name": "a", "body": {"kind": "goto", "state": "a"}}], True),
+        ([{"name": "a"}], False),
+        ([{"name": "a", "next": [{"to": "a", "when": "true"}]}], False),
+        ([{"name": "a", "next": [{"to": "a", "when": "true"}, {}]}], False),
+        ([{"name": "a", "terminal": True, "next": [{"to": "a"}]}], False),
+        ([{"name": "a", "body": {"kind": "goto"}, "next": [{"to": "a"}]}], False),
+        ([{"name": "a", "next": [{"to": "a"}], "on_error": "b"}, {"name": "b"}], False),
+    ],
+)
+def test_a_machine_that_ends_only_when_it_fails_is_a_warning(states: list[Any], endless: bool) -> None:
+    found = checked({"name": "flow", "body": machine(*states)})
+    assert found.errors == []
+    assert ["warning: no way leads from the state 'a' to an end" in str(each) for each in found.problems] == (
+        [True] if endless else []
+    )
+
+
+AGENT = {"kind": "prompt", "text": "do"}
+READER = {**AGENT, "permissions": {"deny": ["Edit", "Write"]}}
+
+
+@pytest.mark.parametrize(
+    ("body", "warned"),
+    [
+        ({"kind": "parallel", "branches": [{**AGENT, "id": "a"}, {**AGENT, "id": "b"}]}, "'a' and 'b'"),
+        ({"kind": "graph", "steps": [{**AGENT, "id": "a"}, {**AGENT, "id": "b"}]}, "'a' and 'b'"),
+        ({"kind": "map", "body": {**AGENT, "id": "a"}}, "'a' runs at the same time for several items"),
+        ({"kind": "map", "max_parallel": 1, "body": {**AGENT, "id": "a"}}, ""),
+        ({"kind": "parallel", "branches": [{**AGENT, "id": "a"}, {**READER, "id": "b"}]}, ""),
+        ({"kind": "graph", "steps": [{**AGENT, "id": "a"}, {**AGENT, "id": "b", "depends_on": ["a"]}]}, ""),
+        ({"kind": "graph", "steps": [{**AGENT, "id": "a", "depends_on": ["b"]}, {**AGENT, "id": "b"}]}, ""),
+        ({"kind": "sequence", "steps": [{**AGENT, "id": "a"}, {**AGENT, "id": "b"}]}, ""),
+        (
+            {
+                "kind": "parallel",
+                "branches": [
+                    {"kind": "sequence", "id": "s", "steps": [{**AGENT, "id": "a"}, {**AGENT, "id": "b"}]},
+                    {"kind": "bash", "id": "c", "command": "ls"},
+                ],
+                "on_error": {**AGENT, "id": "d"},
+            },
+            "",
+        ),
+        (
+            {
+                "kind": "parallel",
+                "branches": [{"kind": "bash", "id": "a", "command": "ls"}, {**AGENT, "id": "b"}],
+            },
+            "",
+        ),
+        (
+            {
+                "kind": "parallel",
+                "branches": [{"kind": "call", "id": "a", "target": "f"}, {**AGENT, "id": "b"}],
+            },
+            "",
+        ),
+    ],
+)
+def test_agents_that_can_run_at_the_same_time_in_one_folder_are_a_warning(
+    body: dict[str, Any], warned: str
+) -> None:
+    found = checked({"name": "flow", "body": body})
+    assert found.errors == []
+    assert [warned in each.message for each in found.problems] == ([True] if warned else [])
+
+
+def test_agents_of_parallel_steps_in_json_are_a_warning() -> None:
+    steps = [{"id": name, "type": "agent", "agent": name, "input": []} for name in ("a", "b")]
+    for text in (
+        {"id": "flow", "parallel": True, "steps": [{**steps[0], "next": "b"}, steps[1]]},
+        {"id": "flow", "steps": [{"id": "p", "type": "parallel", "steps": steps}]},
+    ):
+        found = check_document(read_document(json.dumps(text), "flow.json"))
+        assert found.errors == []
+        (problem,) = [each for each in found.problems if each.severity == "warning"]
+        assert "the agents of 'a' and 'b' can run at the same time in the same folder" in problem.message
+        assert problem.fix.startswith("Make 'b' depend on 'a', or let only one edit")
+
+
+@pytest.mark.parametrize(
+    ("node", "told"),
+    [
+        (transform("steps.build.ouput"), "steps.build has no 'ouput'. Did you mean 'output'?"),
+        (transform("steps.build.outputs.version"), "steps.build has no 'outputs'. Did you mean 'output'?"),
+        (transform("steps.build.conclusion != 'failure'"), "steps.build has no 'conclusion' A step has: status,"),
+        (transform("run.idd"), "run has no 'idd'. Did you mean 'id'?"),
+        ({"kind": "prompt", "text": "{{ steps.build.ouput }}"}, "steps.build has no 'ouput'"),
+        ({"kind": "prompt", "text": "Do $build.output"}, "`$build.output` is not filled in here Write {{ steps.build.output }}."),
+        ({"kind": "prompt", "text": "Do $build.output.kind."}, "`$build.output.kind` is not filled in here Write {{ steps.build.output.kind }}."),
+        ({"kind": "bash", "command": "echo $build.output"}, "`$build.output` is not filled in here"),
+        ({"kind": "prompt", "text": "Do ${{ steps.build.output }}"}, "`${{ … }}` is not written with a `$` here Write {{ … }}."),
+        ({"kind": "bash", "command": "echo ${{ steps.build.output }}"}, "a `$` is before a value Write {{ … }} without it."),
+        ({"kind": "bash", "command": "ls", "env": {"A": "${{ steps.build.output }}"}}, "`${{ … }}` is not written"),
+    ],
+)  # fmt: skip
+def test_a_misspelt_key_and_references_of_other_tools_are_errors(node: dict[str, Any], told: str) -> None:
+    build = {"kind": "bash", "id": "build", "command": "echo v1"}
+    (problem,) = problems({"kind": "sequence", "steps": [build, {**node, "id": "next"}]})
+    assert problem.startswith(told)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        transform("steps.build.output.anything"),
+        transform("steps['build'].success && run.label"),
+        {"kind": "prompt", "text": "Look at $HOME.output, $file.output and \\\\$build.output"},
+        {"kind": "bash", "command": "build=x; cat $build.output $HOME.output"},
+        {"kind": "bash", "command": "for build in a b; do cat $build.output; done"},
+    ],
+)
+def test_ordinary_text_is_not_taken_for_a_reference(node: dict[str, Any]) -> None:
+    build = {"kind": "bash", "id": "build", "command": "echo v1"}
+    assert problems({"kind": "sequence", "steps": [build, {**node, "id": "next"}]}) == []
+
+
+def test_a_value_of_the_environment_is_not_evaluated_by_a_command() -> None:
+    node = {"kind": "bash", "command": "echo $((N + 1))", "env": {"N": "{{ input }}"}}
+    (problem,) = problems(node)
+    assert problem.startswith("bash evaluates the texts in arithmetic as code")
+    assert problems({**node, "env": {"N": "1"}}) == []
+    assert problems({**node, "command": 'echo "$N"'}) == []
+    with pytest.raises(ValueError, match="bash evaluates the texts in arithmetic as code"):
+        loaded(Session(), node)
+
+
+def test_the_parser_of_shell_scripts_is_imported_only_for_a_script_with_a_value() -> None:
+    source = "name: a\ndescription: d\nnodes:\n- {id: a, bash: 'echo %s'}\n"
+    program = (
+        "import sys\nfrom nerve.notations import read\nfrom nerve.spec.checker import check\n"
+        f"for value in ('hi', '{{{{ input }}}}'):\n"
+        f"    assert not check(read({source!r} % value, 'f.yaml')).errors\n"
+        "    print('tree_sitter' in sys.modules, 're2' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "False False\nTrue False\n"
+
+
+def test_an_agent_that_waits_for_one_below_it_in_the_text_does_not_run_beside_it() -> None:
+    steps = [{"kind": "prompt", "id": "b", "text": "x", "depends_on": ["a"]}, prompt_step("a")]
+    assert checked({"name": "flow", "body": {"kind": "graph", "steps": steps}}).problems == []
+
+
+def prompt_step(id: str) -> dict[str, Any]:
+    return {"kind": "prompt", "id": id, "text": "x"}

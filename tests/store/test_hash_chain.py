@@ -1,0 +1,176 @@
+"""Whatever is changed in a journal is noticed, and the event is named."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nerve.errors import JournalBroken
+from nerve.store.hash_chain import FIRST_HASH, hash_data, hash_row
+from nerve.store.port import Append, EventRow
+from nerve.store.sqlite import SqliteStore
+from nerve.testing.store_contract import append, event, run_row
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+events = st.builds(
+    EventRow, st.integers(1, 2**62), st.floats(allow_nan=False), texts, texts, st.none() | texts, texts
+)
+
+
+@contextmanager
+def tampering(file: Path) -> Iterator[apsw.Connection]:
+    raw = apsw.Connection(str(file))
+    yield raw
+    raw.close()
+
+
+def broken_at(store: SqliteStore, run: str, after: int = 0) -> int:
+    with pytest.raises(JournalBroken) as caught:
+        store.events(run, after)
+    assert caught.value.run == run
+    return caught.value.seq
+
+
+@given(a=st.tuples(texts, events), b=st.tuples(texts, events))
+def test_different_rows_have_different_hashes(a: tuple[str, EventRow], b: tuple[str, EventRow]) -> None:
+    hashes = {hash_row(FIRST_HASH, run, row, hash_data(row.data.encode())) for run, row in (a, b)}
+    assert len(hashes) == (1 if a == b else 2)
+
+
+def test_text_cannot_move_from_one_column_to_the_next() -> None:
+    row = EventRow(1, 1.0, "ab", "c", "d", "e")
+    shifted = [
+        ("r", row),
+        ("ra", row._replace(type="b")),
+        ("r", row._replace(type="a", path="bc")),
+        ("r", row._replace(path="cd", settles="")),
+        ("r", row._replace(path="cd", settles=None)),
+        ("r", row._replace(settles="de", data="")),
+    ]
+    assert len({hash_row(FIRST_HASH, run, row, hash_data(row.data.encode())) for run, row in shifted}) == len(
+        shifted
+    )
+
+
+changes = {
+    "at": "at + 1e-6",
+    "type": "type || 'x'",
+    "path": "'/'",
+    "settles": "ifnull(settles, '') || 'x'",
+    "data": "data || ' '",
+    "hash": "zeroblob(32)",
+}
+
+
+@pytest.mark.parametrize("seq", [1, 3, 5])
+@pytest.mark.parametrize("column", changes)
+def test_a_changed_column_is_noticed(store: SqliteStore, file: Path, column: str, seq: int) -> None:
+    store.append([append("r", 0, 5), append("q", 0, 5)])
+    with tampering(file) as raw:
+        raw.execute(f"UPDATE events SET {column} = {changes[column]} WHERE run = 'r' AND seq = ?", (seq,))
+    assert broken_at(store, "r") == seq
+    assert len(store.events("q")) == 5
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    journal=st.lists(st.tuples(st.floats(0, 2e9), texts, texts, texts), min_size=1, max_size=6),
+    data=st.data(),
+)
+def test_any_other_value_in_any_place_is_noticed(
+    tmp_path_factory: pytest.TempPathFactory, journal: list[tuple[float, str, str, str]], data: st.DataObject
+) -> None:
+    rows = [EventRow(n, at, type, path, None, text) for n, (at, type, path, text) in enumerate(journal, 1)]
+    file = tmp_path_factory.mktemp("tamper") / "nerve.db"
+    store = SqliteStore(file)
+    store.append([Append("r", 0, rows)])
+    place = data.draw(st.sampled_from(rows))
+    column = data.draw(st.sampled_from(["at", "type", "path", "settles", "data"]))
+    value = data.draw(st.floats(0, 2e9) if column == "at" else texts)
+    with tampering(file) as raw:
+        raw.execute(f"UPDATE events SET {column} = ? WHERE seq = ?", (value, place.seq))
+    if getattr(place, column) == value:
+        assert store.events("r") == rows
+    else:
+        assert broken_at(store, "r") == place.seq
+    store.close()
+
+
+@pytest.mark.parametrize(("statement", "seq"), [
+    ("DELETE FROM events WHERE seq = 1", 1),
+    ("DELETE FROM events WHERE seq = 3", 3),
+    ("UPDATE events SET seq = 9 WHERE seq = 5", 5),
+    ("UPDATE events SET run = 'other' WHERE seq = 2", 2),
+    ("UPDATE events SET data = CAST(x'ff' AS TEXT) WHERE seq = 2", 2),
+    ("UPDATE events SET type = CAST(x'c328' AS TEXT) WHERE seq = 4", 4),
+    ("UPDATE events SET data = 7 WHERE seq = 2", 2),
+    ("UPDATE events SET data = x'00' WHERE seq = 2", 2),
+    ("UPDATE events SET hash = x'00' WHERE seq = 5", 5),
+])  # fmt: skip
+def test_a_missing_moved_or_unreadable_row_is_noticed(
+    store: SqliteStore, file: Path, statement: str, seq: int
+) -> None:
+    store.append([append("r", 0, 5)])
+    with tampering(file) as raw:
+        raw.execute(statement)
+    assert broken_at(store, "r") == seq
+
+
+@pytest.mark.parametrize("type", ["workflow_started", "gate_answered", "node_completed", "output_chunk"])
+def test_only_the_data_of_output_may_be_missing(store: SqliteStore, file: Path, type: str) -> None:
+    rows = [event(n, data=f'"{n}"')._replace(type=type) for n in (1, 2, 3)]
+    store.append([Append("r", 0, rows)])
+    with tampering(file) as raw:
+        raw.execute("UPDATE events SET data = ? WHERE seq = 2", (b"\0" + hash_data(b'"2"'),))
+    if type == "output_chunk":
+        assert store.events("r")[1].data == "{}"
+    else:
+        assert broken_at(store, "r") == 2
+
+
+@pytest.mark.parametrize(("kept", "after"), [(0, 0), (3, 0), (3, 3), (3, 4)])
+def test_a_missing_end_is_noticed_up_to_the_last_row_of_the_run(
+    store: SqliteStore, file: Path, kept: int, after: int
+) -> None:
+    store.append([append("r", 0, 4), append("r", 4, 1, run_row("r"))])
+    with tampering(file) as raw:
+        raw.execute("DELETE FROM events WHERE seq > ?", (kept,))
+    assert broken_at(store, "r", after) == kept + 1
+
+
+def test_two_rows_that_changed_places_are_noticed(store: SqliteStore, file: Path) -> None:
+    store.append([append("r", 0, 5)])
+    with tampering(file) as raw:
+        raw.execute("UPDATE events SET seq = CASE seq WHEN 2 THEN 13 WHEN 3 THEN 12 END WHERE seq IN (2, 3)")
+        raw.execute("UPDATE events SET seq = seq - 10 WHERE seq > 10")
+    assert broken_at(store, "r") == 2
+
+
+def test_a_row_taken_from_another_journal_is_noticed(store: SqliteStore, file: Path) -> None:
+    store.append([append("r", 0, 2), append("q", 0, 3)])
+    with tampering(file) as raw:
+        raw.execute("UPDATE events SET run = 'r' WHERE run = 'q' AND seq = 3")
+    assert broken_at(store, "r") == 3
+
+
+@pytest.mark.parametrize("statement", ["UPDATE blobs SET data = x'00'", "DELETE FROM blobs"])
+def test_a_changed_or_missing_blob_is_noticed(store: SqliteStore, file: Path, statement: str) -> None:
+    store.append([Append("r", 0, [event(1), event(2, data="x" * 300_000)])])
+    with tampering(file) as raw:
+        raw.execute(statement)
+    assert broken_at(store, "r") == 2
+
+
+def test_the_part_behind_a_number_is_tied_to_the_row_before_it(store: SqliteStore, file: Path) -> None:
+    store.append([append("r", 0, 5)])
+    with tampering(file) as raw:
+        raw.execute("UPDATE events SET data = '1' WHERE seq = 2")
+        assert [row.seq for row in store.events("r", 2)] == [3, 4, 5]
+        raw.execute("UPDATE events SET hash = zeroblob(32) WHERE seq = 3")
+        assert broken_at(store, "r", 3) == 4
+        raw.execute("DELETE FROM events WHERE seq = 4")
+        assert broken_at(store, "r", 4) == 4
