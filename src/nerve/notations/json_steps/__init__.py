@@ -1,12 +1,13 @@
 """JSON step machines: read, written, and their context as immutable data."""
 
-from nerve.notations.json_steps.context import Metadata, StepResult, WorkflowContext, create_context
+from nerve.notations.json_steps.context import Metadata, StepContext, StepResult, create_context
 from nerve.notations.json_steps.reader import read
 from nerve.notations.json_steps.writer import write, write_steps
 
 __all__ = [
     "BEGINNING",
     "Metadata",
+    "StepContext",
     "StepResult",
     "WorkflowContext",
     "create_context",
@@ -14,6 +15,9 @@ __all__ = [
     "write",
     "write_steps",
 ]
+
+WorkflowContext = StepContext
+"""The name of the step context in the step machine format."""
 
 BEGINNING = """{
   "name": "NAME",

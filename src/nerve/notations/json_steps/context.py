@@ -44,7 +44,7 @@ class Metadata:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkflowContext:
+class StepContext:
     """What a workflow was started with and what its steps gave; every method gives a new context."""
 
     workflow_id: str
@@ -56,7 +56,7 @@ class WorkflowContext:
     def __post_init__(self) -> None:
         object.__setattr__(self, "input", freeze_json(self.input))
 
-    def add_result(self, step_id: str, result: StepResult) -> WorkflowContext:
+    def add_result(self, step_id: str, result: StepResult) -> StepContext:
         """With the result of a step, which is the current one now."""
         done = (*self.metadata.previous_steps, step_id)
         return replace(
@@ -68,14 +68,14 @@ class WorkflowContext:
     def get_result(self, step_id: str) -> StepResult | None:
         return self.results.get(step_id)
 
-    def increment_iteration(self) -> WorkflowContext:
+    def increment_iteration(self) -> StepContext:
         count = self.metadata.iteration_count + 1
         return replace(self, metadata=replace(self.metadata, iteration_count=count))
 
-    def increment_error(self) -> WorkflowContext:
+    def increment_error(self) -> StepContext:
         return replace(self, metadata=replace(self.metadata, error_count=self.metadata.error_count + 1))
 
 
-def create_context(workflow_id: str, input: Any, start_time: datetime | None = None) -> WorkflowContext:
+def create_context(workflow_id: str, input: Any, start_time: datetime | None = None) -> StepContext:
     """The context of a workflow that has not begun."""
-    return WorkflowContext(workflow_id, start_time or datetime.now(UTC), input)
+    return StepContext(workflow_id, start_time or datetime.now(UTC), input)
