@@ -1,4 +1,4 @@
-"""docs/cli.md: its example is real, its commands say what it shows, and nothing is missing."""
+"""docs/reference/cli.md: its example is real, its commands say what it shows, and nothing is missing."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ from nerve.cli import exit_codes
 from nerve.cli.command_table import CLI_COMMANDS, SERVER_COMMANDS, WORKFLOW_COMMANDS
 from nerve.cli.context import CommonOptions
 
-PAGE = (Path(__file__).parents[2] / "docs/cli.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/reference/cli.md").read_text()
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 VARIES = [
     (r"[0-9a-f]{8}-[0-9a-f]{4}(-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})?", "ID"),

@@ -17,20 +17,22 @@ from nerve.core.usage_ledger import COST_SOURCES
 from nerve.project.config import read_config
 from nerve.testing import ScriptedProvider
 
-TEXT = page("docs/agents.md")
+TEXT = page("docs/guides/agents.md")
+BUDGETS = page("docs/guides/budgets.md")
+CONFIGURATION = page("docs/reference/configuration.md")
 PROVIDERS = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
 NEEDED = {"acp": {"command": ["agent"]}, "command": {"argv": ["agent"]}, "scripted": {"answers": []}}
 SHOWN = [field.name for field in fields(Capabilities)]
 
 
-def rows(title: str) -> list[list[str]]:
-    lines = [line for line in section(TEXT, title).splitlines() if line.startswith("|")]
+def rows(title: str, text: str = TEXT) -> list[list[str]]:
+    lines = [line for line in section(text, title).splitlines() if line.startswith("|")]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return [row for row in cells if not set(row[0]) <= {"-"}]
 
 
-def fenced(title: str, kind: str) -> str:
-    return next(fence[2] for fence in FENCE.finditer(section(TEXT, title)) if fence[1] == kind)
+def fenced(title: str, kind: str, text: str = TEXT) -> str:
+    return next(fence[2] for fence in FENCE.finditer(section(text, title)) if fence[1] == kind)
 
 
 def test_every_provider_is_listed_with_its_extra() -> None:
@@ -53,13 +55,13 @@ def test_the_table_of_what_each_can_do_is_what_the_classes_say() -> None:
 
 @pytest.mark.parametrize("name", sorted(PROVIDERS))
 def test_every_setting_of_a_provider_is_told(name: str) -> None:
-    [told] = [row[1] for row in rows("Configuration")[1:] if row[0] == f"`{name}`"]
+    [told] = [row[1] for row in rows("Providers", CONFIGURATION)[1:] if row[0] == f"`{name}`"]
     named = re.findall(r"`(\w+)`", re.sub(r"\([^)]*\)", "", told))
     assert named == list(inspect.signature(PROVIDERS[name].load()).parameters)
 
 
 def test_the_configuration_that_is_shown_makes_its_providers() -> None:
-    config = read_config(fenced("Configuration", "json"))
+    config = read_config(fenced("Providers", "json", CONFIGURATION))
     made = {name: create_provider(name, settings) for name, settings in config.providers.items()}
     assert {name: provider.name for name, provider in made.items()} == {name: name for name in made}
 
@@ -76,7 +78,7 @@ def test_the_workflow_that_is_shown_is_read() -> None:
 
 
 def test_every_source_of_a_cost_is_told() -> None:
-    named = {row[0].strip("`") for row in rows("Usage and cost")[1:]}
+    named = {row[0].strip("`") for row in rows("Usage and cost", BUDGETS)[1:]}
     unknown = usage_entry(TurnUsage(1, 1), "x", None)
     both = add_usage(usage_entry(TurnUsage(1, 1, cost=0.1), "x", None), unknown)
     assert {*COST_SOURCES, unknown["cost_source"], both["cost_source"]} == named

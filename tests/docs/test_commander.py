@@ -1,4 +1,4 @@
-"""docs/commander.md: its tables are those of the code. UPDATE_SNAPSHOTS=1 writes them anew."""
+"""docs/guides/commander.md: its tables are those of the code. UPDATE_SNAPSHOTS=1 writes them anew."""
 
 import os
 import re
@@ -16,7 +16,7 @@ from nerve.commander.history_file import HISTORY_PATH
 from nerve.commander.tui.keymap import KEYS, SCOPE_TITLES, format_keys, keymap_paths, read_keymap
 from nerve.commander.tui.themes import THEMES, preferred_theme
 
-NAME = "docs/commander.md"
+NAME = "docs/guides/commander.md"
 PIPE = "\\|"
 
 

@@ -64,4 +64,4 @@ def test_every_notation_of_the_table_has_what_a_notation_needs() -> None:
         module = import_module(each.module)
         assert all(hasattr(module, part) for part in ("read", "write", "BEGINNING"))
         assert f"test_{each.name}.py" in {path.name for path in (ROOT / "tests/notations/mistakes").iterdir()}
-        assert (ROOT / f"docs/notations/{each.name}.md").is_file()
+        assert (ROOT / f"docs/guides/{each.name}.md").is_file()

@@ -23,7 +23,7 @@ def test_a_python_block_runs_and_prints_what_the_page_says(
 
 @pytest.mark.requirement("S1-26")
 def test_the_migration_guide_has_every_row_before_and_after() -> None:
-    text = page("docs/migration.md")
+    text = page("docs/coming-from/python.md")
     for pattern, node in [
         ("while", "WhileNode"),
         ("for", "LoopNode"),
@@ -74,7 +74,7 @@ def anchors(path: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "docs/architecture.md"])
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "docs/internals/architecture.md"])
 def test_every_file_of_the_project_that_is_named_is_there(name: str) -> None:
     named = re.findall(r"`((?:[\w.-]+/)+[\w.-]*)`", FENCE.sub("", page(name)))
     folders = [ROOT, ROOT / "src", ROOT / "src/nerve", ROOT / "docs"]
@@ -97,6 +97,6 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
     assert set(PAGES) <= found
 
 
-def test_every_event_is_in_the_table_of_the_guide() -> None:
-    table = set(re.findall(r"`([a-z_]+)`", section(page("docs/guide.md"), "Events")))
+def test_every_event_is_in_the_table_of_events() -> None:
+    table = set(re.findall(r"`([a-z_]+)`", page("docs/reference/events.md")))
     assert {event.value for event in WorkflowEventType} <= table

@@ -13,7 +13,7 @@ from nerve.notations import SUFFIXES
 from nerve.spec.models import ExpectSpec
 from nerve.spec.scope import EXPRESSION_NAMES, RunVariables
 
-FILES = section(page("docs/guide.md"), "Workflows in files")
+FILES = page("docs/guides/files.md")
 
 
 def test_every_command_says_what_the_guide_shows(
@@ -30,7 +30,8 @@ def test_every_command_says_what_the_guide_shows(
 
 
 def test_every_name_that_expressions_see_is_in_the_table() -> None:
-    rows = re.findall(r"^\| (`.*?) \| (.*) \|$", FILES, re.MULTILINE)
+    names = section(page("docs/reference/expressions.md"), "What expressions see")
+    rows = re.findall(r"^\| (`.*?) \| (.*) \|$", names, re.MULTILINE)
     named = {name for names, _ in rows for name in re.findall(r"`(\w+)(?:\.<\w+>)?`", names)}
     assert named == EXPRESSION_NAMES
     [told] = [told for names, told in rows if names == "`run`"]
@@ -38,9 +39,9 @@ def test_every_name_that_expressions_see_is_in_the_table() -> None:
 
 
 def test_every_ending_of_a_file_is_in_the_table() -> None:
-    assert set(re.findall(r"`(\.\w+)`", FILES.split("\n\n")[1])) == set(SUFFIXES)
+    assert set(re.findall(r"`(\.\w+)`", FILES.split("\n\n")[2])) == set(SUFFIXES)
 
 
 def test_every_check_that_can_be_expected_is_told() -> None:
-    told = section(page("docs/guide.md"), "Expectations")
+    told = section(page("docs/guides/agents.md"), "Expectations")
     assert all(f"`{name}`" in told for name in ExpectSpec.model_fields)

@@ -12,7 +12,7 @@ import pytest
 from nerve.expr import EvaluationLimits
 from nerve.expr.library import CONSTANTS, FUNCTIONS, METHODS_BY_KIND
 
-PAGE = (Path(__file__).parents[2] / "docs/expressions.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/reference/expressions.md").read_text()
 FENCES = list(re.finditer(r"^```(\w*)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
 BLOCKS = [(one[2], next_[2]) for one, next_ in pairwise(FENCES) if one[1] == "python" and next_[1] == "text"]
 

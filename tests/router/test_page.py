@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs/router.md"
+PAGE = Path(__file__).parents[2] / "docs/guides/router.md"
 BLOCKS = re.findall(
     r"^```python\n(.*?)^```\n\n```text\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL
 )

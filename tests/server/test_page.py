@@ -11,7 +11,7 @@ from server.conftest import Served
 from server.test_access import TABLE
 from server.test_serve import ASK, HELLO, program, project
 
-PAGE = page("docs/server.md")
+PAGE = page("docs/reference/http.md")
 
 
 async def test_the_curl_examples_do_what_the_page_says(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Exit codes: what a command says to the shell. They stand here and in docs/cli.md."""
+"""Exit codes: what a command says to the shell. They stand here and in docs/reference/cli.md."""
 
 from __future__ import annotations
 

@@ -13,12 +13,16 @@ from nerve.notations.json_steps.step_schema import STEP_SCHEMA, STEP_TYPE_SCHEMA
 from nerve.project.config import Config, WorkflowSettings, read_config
 from nerve.spec.models import WorkflowSpec
 
-PAGE = (Path(__file__).parents[3] / "docs/notations/json.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE = (DOCS / "guides/json.md").read_text(encoding="utf-8")
+CONFIGURATION = (DOCS / "reference/configuration.md").read_text(encoding="utf-8")
+CONFIGURATION_TITLE = "The project's configuration"
 FENCES = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
 def section(title: str) -> str:
-    return PAGE.split(f"\n## {title}\n")[1].split("\n## ")[0]
+    page = CONFIGURATION if title == CONFIGURATION_TITLE else PAGE
+    return page.split(f"\n## {title}\n")[1].split("\n## ")[0]
 
 
 def keys(title: str, column: int = 1) -> set[str]:
@@ -29,10 +33,12 @@ def keys(title: str, column: int = 1) -> set[str]:
 
 @pytest.mark.parametrize("text", [text for language, text in FENCES if language == "json"])
 def test_every_file_on_the_page_can_be_read(text: str) -> None:
-    if "workflows_dir" in text:
-        assert read_config(text).settings_of("feature-dev").visible_to == ("plan", "build")
-    else:
-        WorkflowSpec.model_validate(read(text).data)
+    WorkflowSpec.model_validate(read(text).data)
+
+
+def test_the_configuration_on_its_page_can_be_read() -> None:
+    text = re.findall(r"^```json\n(.*?)^```$", section(CONFIGURATION_TITLE), re.MULTILINE | re.DOTALL)[0]
+    assert read_config(text).settings_of("feature-dev").visible_to == ("plan", "build")
 
 
 def test_the_steps_that_run_side_by_side_are_the_ones_named() -> None:
@@ -54,4 +60,4 @@ def test_every_key_is_on_the_page_and_no_other() -> None:
     assert keys("Every step") == set(STEP_SCHEMA)
     assert keys("Types of steps", 2) == {key for own in STEP_TYPE_SCHEMAS.values() for key in own}
     assert keys("Types of steps") == set(STEP_TYPE_SCHEMAS)
-    assert keys("The project's configuration") == {*Config.__slots__, *WorkflowSettings.__slots__}
+    assert keys(CONFIGURATION_TITLE) == {*Config.__slots__, *WorkflowSettings.__slots__}

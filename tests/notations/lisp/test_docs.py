@@ -12,7 +12,7 @@ from nerve.notations.lisp.sections import LIMIT_OPTIONS, SECTIONS
 from nerve.notations.lisp.steps import STEPS
 from notations.lisp.reading import checked
 
-PAGE = (Path(__file__).parents[3] / "docs/notations/lisp.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs/guides/lisp.md").read_text()
 EXAMPLES = re.findall(r"^```lisp\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 GRAMMAR = "".join(re.findall(r"^```ebnf\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
 

@@ -323,7 +323,7 @@ MISTAKES = [
     (
         "a condition that ends too early",
         '+{"id": "a", "type": "condition", "condition": "context.a >", "then": null, "else": null}',
-        "2:59: Invalid condition: context.a >: the expression ends too early. What an expression can be stands in docs/expressions.md.",
+        "2:59: Invalid condition: context.a >: the expression ends too early. What an expression can be stands in docs/reference/expressions.md.",
     ),
     (
         "a condition in Python",
@@ -388,7 +388,7 @@ MISTAKES = [
     (
         "a call of the world in a transform",
         '+{"id": "a", "type": "transform", "transform": "fetch(\'x\')"}',
-        "2:48: there is no function `fetch`. What an expression can be stands in docs/expressions.md.",
+        "2:48: there is no function `fetch`. What an expression can be stands in docs/reference/expressions.md.",
     ),
     (
         "a workflow without its name",

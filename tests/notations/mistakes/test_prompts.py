@@ -19,7 +19,7 @@ MISTAKES = [
     (
         "empty braces",
         "Look at {{ }}\n",
-        f"1:9: nothing stands between `{{{{` and `}}}}`. What an expression can be stands in docs/expressions.md. {BRACES}",
+        f"1:9: nothing stands between `{{{{` and `}}}}`. What an expression can be stands in docs/reference/expressions.md. {BRACES}",
     ),
     ("an unknown name", "Hello\n\nLook at {{ foo }}\n", f"3:12: there is no `foo` here. {SEES} {BRACES}"),
     (

@@ -492,7 +492,7 @@ MISTAKES = [
     (
         "an expression that ends too early",
         "+steps:\n  - step: plan\n    when: inputs.x >\n",
-        "5:21: the expression ends too early. What an expression can be stands in docs/expressions.md.",
+        "5:21: the expression ends too early. What an expression can be stands in docs/reference/expressions.md.",
     ),
     (
         "an assignment",

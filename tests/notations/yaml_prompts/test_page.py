@@ -13,7 +13,7 @@ from nerve.spec.checker import check_document
 from nerve.spec.prompt_variables import VARIABLE_NAMES
 from nerve.text import yaml_reader
 
-PAGE = (Path(__file__).parents[3] / "docs/notations/yaml.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs/guides/yaml.md").read_text()
 BLOCKS = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 

@@ -121,7 +121,7 @@ def suggest_expression_fix(error: ExprError, names: Iterable[str]) -> str:
         if COMPARISON_PATTERN.search(error.source[: error.offset]):
             return f"Put text in quotes: '{match[1]}'."
         return PROMPT_VARIABLE_FIXES.get(match[1]) or f"An expression here sees: {', '.join(sorted(names))}."
-    return "What an expression can be stands in docs/expressions.md."
+    return "What an expression can be stands in docs/reference/expressions.md."
 
 
 def problem_in_text(
