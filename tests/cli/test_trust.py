@@ -18,7 +18,7 @@ from cli.terminal import Terminal
 from nerve import Session
 from nerve.client.client import find_server, read_server_info
 from nerve.commander.project_server import ProjectServer, ServerNotStarted
-from nerve.ownership import state_folder, write_private
+from nerve.project.ownership import state_folder, write_private
 from nerve.project.paths import ProjectPaths
 from nerve.server.bind import UnsafeServerSetup, bind_unix
 from nerve.server.tokens import load_tokens

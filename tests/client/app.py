@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nerve.api import Api, ApiError
-from nerve.ownership import sign_server
+from nerve.project.ownership import sign_server
 from nerve.project.paths import ProjectPaths
 from nerve.server.app import ServerApp, error_response
 from nerve.server.auth import Auth

@@ -12,11 +12,11 @@ import pytest
 
 from client.app import TOKEN, Served, serving, told
 from nerve.api import OPERATIONS, Api, ApiError, models
+from nerve.api.command_protocol import Command, CommandType
 from nerve.client.client import Client, OperationMethod, ServerAddress, find_server
-from nerve.ownership import sign_server
+from nerve.project.ownership import sign_server
 from nerve.project.paths import ProjectPaths
 from nerve.server.bind import bind_unix
-from nerve.server.command_protocol import Command, CommandType
 from nerve.session import Session
 from nerve.testing.scripted import ScriptedProvider
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from nerve import Session
-from nerve.project.discovery import discover
+from nerve.notations.workflow_files import discover
 from nerve.router import (
     Candidate,
     ConversationDecision,

@@ -7,8 +7,8 @@ import pytest
 
 from nerve import Session
 from nerve.api import Api
+from nerve.notations.workflow_files import discover
 from nerve.project.config import project_config
-from nerve.project.discovery import discover
 from nerve.router import candidates_of, offers_in
 
 pytestmark = pytest.mark.requirement("S2-22")

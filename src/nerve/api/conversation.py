@@ -14,7 +14,8 @@ from nerve.api.request_parsing import parse_request
 from nerve.core.workflow import GateInfo
 from nerve.engine.local_engine import UNREADABLE_REASON
 from nerve.engine.recovery import OPEN_STATES
-from nerve.project.discovery import PROJECT_FOLDER_NAMES, discover
+from nerve.notations.workflow_files import discover
+from nerve.project.discovery import PROJECT_FOLDER_NAMES
 from nerve.router import Candidate, answer_command, candidates_of, offers_in
 from nerve.router.chat_commands import HELP_TEXT
 from nerve.router.run_messages import MessageMode, RunMessages

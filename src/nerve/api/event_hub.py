@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 from nerve.api.errors import ApiError
 from nerve.api.models import EventResponse
 from nerve.api.responses import find_run, limit_depth
-from nerve.core.events import GATE_EVENTS, RUN_END_EVENTS, WorkflowEvent
+from nerve.core.events import GATE_EVENTS, RUN_END_EVENTS, JournalRow, WorkflowEvent
 from nerve.core.json_codec import encode_json, is_too_deep
 from nerve.core.workflow.run import WorkflowRun
-from nerve.journal.replay import JournalRow
 
 if TYPE_CHECKING:
     from nerve.session import Session

@@ -29,7 +29,7 @@ _loaded_by_session: WeakKeyDictionary[Session, dict[str, LoadedWorkflow]] = Weak
 
 async def reload(session: Session, request: models.ReloadRequest) -> models.ReloadResponse:
     """Read all definitions; runs that are open keep what they were started from."""
-    from nerve.project.discovery import discover
+    from nerve.notations.workflow_files import discover
 
     extra = session.config.workflows_dir
     folders = [session.project / extra] if extra else []

@@ -90,3 +90,9 @@ def check_request_text(operation: Operation, arguments: dict[str, Any]) -> None:
         raise ApiError("refused", f"{operation.name}: a text in it is not valid Unicode") from None
     except (TypeError, ValueError, RecursionError):
         pass
+
+
+def add_idempotency_key(arguments: dict[str, Any], field: str, key: str | None) -> None:
+    """The header Idempotency-Key is the same as the key in the body."""
+    if key is not None and arguments.setdefault(field, key) != key:
+        raise ApiError("bad_request", "the Idempotency-Key and the key in the body differ", "Send one.")

@@ -24,9 +24,9 @@ from nerve.cli.exit_codes import COMPLETED, FAILED
 from nerve.cli.targets import STORE_FILE, Project, project_store_file
 from nerve.client.client import SERVER_FILE, Client, find_server
 from nerve.errors import NerveError, StoreError
-from nerve.ownership import foreign_state, refusal_of
 from nerve.project.agent_files import DiscoveredAgents, discover_agents
 from nerve.project.config import Config
+from nerve.project.ownership import foreign_state, refusal_of
 from nerve.text.source import InvalidDefinition
 from nerve.ui.sanitize import sanitize_text
 

@@ -15,7 +15,7 @@ from nerve.cli.errors import UsageError
 from nerve.cli.exit_codes import COMPLETED
 from nerve.core.notation_table import NotationName
 from nerve.notations import get_notation
-from nerve.ownership import add_trusted
+from nerve.project.ownership import add_trusted
 from nerve.project.safe_files import FileRefused, check_file_name
 
 CONFIG_TEMPLATE = """{

@@ -11,8 +11,8 @@ from pathlib import Path
 from nerve.cli.errors import AmbiguousName, NameNotFound, UsageError, with_full_stop
 from nerve.core.suggest import did_you_mean_hint
 from nerve.notations import SUFFIXES
+from nerve.notations.workflow_files import DiscoveredWorkflow, DiscoveredWorkflows, discover
 from nerve.project.config import Config, project_config
-from nerve.project.discovery import DiscoveredWorkflow, DiscoveredWorkflows, discover
 from nerve.project.paths import ProjectPaths
 from nerve.project.safe_files import FileRefused, read_file_inside
 from nerve.spec.defined_workflow import slugify

@@ -24,7 +24,7 @@ from nerve.api.request_parsing import MAX_NESTING_DEPTH, parse_request
 from nerve.core.events import RUN_END_EVENTS
 from nerve.core.json_codec import encode_json, parse_strict_json
 from nerve.errors import NerveError, NotJson
-from nerve.ownership import is_own_server
+from nerve.project.ownership import is_own_server
 from nerve.project.paths import ProjectPaths, read_private_file
 
 if TYPE_CHECKING:
@@ -270,7 +270,7 @@ class InProcessTransport:
 
     async def send_command(self, command: dict[str, Any]) -> dict[str, Any]:
         """Do a command in this process."""
-        from nerve.server.command_protocol import handle_command
+        from nerve.api.command_protocol import handle_command
 
         return await handle_command(self._api, command)
 

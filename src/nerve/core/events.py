@@ -249,3 +249,20 @@ def deliver_event(sink: Sink, event: WorkflowEvent) -> Any:
         log.exception("event sink failed on %s", event.event_type)
         return None
     return answer if inspect.isawaitable(answer) else None
+
+
+class JournalRow(Protocol):
+    """An event as a store gives it back."""
+
+    @property
+    def seq(self) -> int: ...
+    @property
+    def at(self) -> float: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def settles(self) -> str | None: ...
+    @property
+    def data(self) -> str: ...

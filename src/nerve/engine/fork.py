@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from nerve.core.events import JournalRow
 from nerve.core.json_codec import MAX_EVENT_DEPTH, decode_json, encode_json
 from nerve.core.limits import split_step_limits
 from nerve.core.workflow.run import WorkflowRun
@@ -28,7 +29,6 @@ from nerve.journal.events import (
 )
 from nerve.journal.failures import find_failures
 from nerve.journal.fork_point import ForkPoint, copied_rows
-from nerve.journal.replay import JournalRow as AnyRow
 from nerve.journal.replay import is_child_start, unknown_outcomes
 from nerve.store.port import EventRow, ReplyRow, RunRow
 
@@ -239,7 +239,7 @@ def write_copy(engine: LocalEngine, run_copy: RunCopy, reply: ReplyRow | None) -
     return journal.wait_durable(journal.seq)
 
 
-def unknown_outcome_fields(rows: Iterable[AnyRow], fork_point: ForkPoint) -> dict[str, list[str]]:
+def unknown_outcome_fields(rows: Iterable[JournalRow], fork_point: ForkPoint) -> dict[str, list[str]]:
     """The leaves of which nobody knows whether they happened; to name one is to say that it is run again."""
     unknown_paths = sorted(
         path for path in unknown_outcomes(rows) if step_of_attempt(path) not in fork_point.paths

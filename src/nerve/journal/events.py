@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from nerve.core.events import JournalRow
 from nerve.core.json_codec import decode_json, encode_json, is_scalar_json
 from nerve.core.limits import Limits, RunUsage, split_step_limits
 from nerve.core.nodes.base import Role
@@ -20,7 +21,6 @@ from nerve.journal.replay import (
     CONTROL_PREFIX,
     OPENING_EVENTS,
     ROOT_PATH,
-    JournalRow,
     is_child_start,
     is_within_step,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from nerve.core.events import RUN_LEVEL_EVENTS
+from nerve.core.events import RUN_LEVEL_EVENTS, JournalRow
 from nerve.core.json_codec import decode_json
 from nerve.core.result import CHILD_REJECTED_ERROR_TYPE, REJECTED_ERROR_TYPE
 from nerve.journal.events import step_of_attempt
@@ -13,7 +13,6 @@ from nerve.journal.replay import (
     ABANDON_EVENTS,
     CONTROL_PREFIX,
     OPENING_EVENTS,
-    JournalRow,
     ancestor_paths,
     drop_reset_rows,
     is_below_leaf,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from nerve.core.events import RUN_LEVEL_EVENTS
+from nerve.core.events import RUN_LEVEL_EVENTS, JournalRow
 from nerve.core.suggest import did_you_mean_hint
 from nerve.journal.events import WAIT_EVENTS
 from nerve.journal.failures import abandoned_paths
@@ -23,7 +23,6 @@ from nerve.journal.replay import (
     is_below_leaf,
     is_child_start,
 )
-from nerve.journal.replay import JournalRow as AnyRow
 from nerve.store.port import EventRow
 
 
@@ -44,7 +43,7 @@ class ForkPoint:
     def at_paths(
         cls,
         paths: Sequence[str],
-        journal_rows: Iterable[AnyRow],
+        journal_rows: Iterable[JournalRow],
         has_asked_person: Callable[[str], bool],
         is_input_changed: bool = False,
     ) -> ForkPoint:
@@ -67,8 +66,8 @@ class ForkPoint:
     @classmethod
     def at_failures(
         cls,
-        journal_rows: Iterable[AnyRow],
-        failed: Mapping[str, AnyRow],
+        journal_rows: Iterable[JournalRow],
+        failed: Mapping[str, JournalRow],
         has_asked_person: Callable[[str], bool],
         is_input_changed: bool = False,
     ) -> ForkPoint:
@@ -85,19 +84,19 @@ class ForkPoint:
         return cls([path for path in failed if path not in children], since, late, children)
 
 
-def body_rows(rows: Iterable[AnyRow]) -> list[AnyRow]:
+def body_rows(rows: Iterable[JournalRow]) -> list[JournalRow]:
     """What a body did, and what came of it, without what was reset."""
     return [row for row in drop_reset_rows(list(rows)) if row.type not in RUN_LEVEL_EVENTS]
 
 
-def without_outcomes(rows: list[AnyRow], calls: Container[str]) -> list[AnyRow]:
+def without_outcomes(rows: list[JournalRow], calls: Container[str]) -> list[JournalRow]:
     """The rows without how calls ended, and what is around them; that they were made is still there."""
     places = [row.path for row in rows if is_child_start(row) and row.path in calls]
     around = {above for path in places for above in (*ancestor_paths(path), path)}
     return [row for row in rows if not (row.path in around and (row.settles or row.type in ABANDON_EVENTS))]
 
 
-def copied_rows(rows: Iterable[AnyRow], cut: ForkPoint) -> list[EventRow]:
+def copied_rows(rows: Iterable[JournalRow], cut: ForkPoint) -> list[EventRow]:
     """The rows that a fork takes over, numbered from 2.
 
     Left out are what lies at or below the paths, how the nodes around them ended, whatever was not
@@ -122,7 +121,7 @@ def copied_rows(rows: Iterable[AnyRow], cut: ForkPoint) -> list[EventRow]:
     abandoned = {row.path for row in remaining if row.type in ABANDON_EVENTS}
     open_calls = {row.path for row in remaining if is_child_start(row) and row.path not in ended}
 
-    def takes_over(row: AnyRow) -> bool:
+    def takes_over(row: JournalRow) -> bool:
         if (
             row.type in ABANDON_EVENTS
             or row.type in NON_BODY_EVENTS

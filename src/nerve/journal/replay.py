@@ -9,30 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
-from nerve.core.events import RUN_LEVEL_EVENTS
+from nerve.core.events import RUN_LEVEL_EVENTS, JournalRow
 from nerve.core.json_codec import decode_json, encode_json
 from nerve.errors import NerveError
 
 ReplayKey = str | tuple[str, str, int]
-
-
-class JournalRow(Protocol):
-    """An event as a store gives it back."""
-
-    @property
-    def seq(self) -> int: ...
-    @property
-    def at(self) -> float: ...
-    @property
-    def type(self) -> str: ...
-    @property
-    def path(self) -> str: ...
-    @property
-    def settles(self) -> str | None: ...
-    @property
-    def data(self) -> str: ...
 
 
 OPENING_EVENTS = frozenset(

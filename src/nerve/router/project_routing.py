@@ -11,9 +11,9 @@ from nerve.agents import registry
 from nerve.agents.agent_node import AgentNode
 from nerve.agents.provider import Provider, QueryOptions, Unavailable
 from nerve.core.suggest import did_you_mean_hint
+from nerve.notations.workflow_files import DiscoveredWorkflows
 from nerve.project.agent_files import discover_agents
 from nerve.project.config import Config
-from nerve.project.discovery import DiscoveredWorkflows
 from nerve.router import routing
 from nerve.router.decision import Candidate, ConversationDecision, Decision, WorkflowDecision
 from nerve.router.limited_provider import MissingProvider, RateLimitedProvider

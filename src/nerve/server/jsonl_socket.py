@@ -8,9 +8,8 @@ import select
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from nerve.api import Api, ApiError
+from nerve.api import Api, ApiError, command_protocol
 from nerve.api.operations import Scope
-from nerve.server import command_protocol
 from nerve.server.auth import Auth, require_scope
 from nerve.server.http_connection import STOPPING_ERROR, peer_pid
 from nerve.server.request_body import MAX_BODY_BYTES, parse_json_object

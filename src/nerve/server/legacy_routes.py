@@ -7,10 +7,9 @@ from urllib.parse import unquote
 
 from starlette.responses import JSONResponse, Response
 
-from nerve.api import OPERATIONS, Api, ApiError, conversation
+from nerve.api import OPERATIONS, Api, ApiError, command_protocol, conversation
 from nerve.api.errors import STATUS_BY_CODE
 from nerve.router.run_messages import MessageMode
-from nerve.server import command_protocol
 from nerve.server.auth import require_scope
 from nerve.server.guarded_route import GuardedRoute
 from nerve.server.request_body import read_body

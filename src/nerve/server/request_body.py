@@ -43,12 +43,6 @@ async def read_body(request: Request) -> dict[str, Any]:
     return parse_json_object(bytes(text)) if text else {}
 
 
-def add_idempotency_key(arguments: dict[str, Any], field: str, key: str | None) -> None:
-    """The header Idempotency-Key is the same as the key in the body."""
-    if key is not None and arguments.setdefault(field, key) != key:
-        raise ApiError("bad_request", "the Idempotency-Key and the key in the body differ", "Send one.")
-
-
 def body_too_large_error() -> ApiError:
     return ApiError(
         "too_large", f"a body may have {MAX_BODY_BYTES} bytes", "Send less, or put it into a file."

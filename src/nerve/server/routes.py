@@ -9,11 +9,12 @@ from urllib.parse import unquote
 from starlette.responses import JSONResponse, Response
 
 from nerve.api import OPERATIONS, Api, ApiError, Operation
+from nerve.api.request_parsing import add_idempotency_key
 from nerve.api.scopes import required_scope
 from nerve.server.auth import Auth, require_scope
 from nerve.server.guarded_route import Endpoint, GuardedRoute
 from nerve.server.openapi import openapi_document
-from nerve.server.request_body import add_idempotency_key, read_body
+from nerve.server.request_body import read_body
 from nerve.server.request_caller import caller_of_request
 from nerve.server.sse import SseEndpoints
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from nerve import __version__
 from nerve.api import Api
-from nerve.ownership import foreign_state, refusal_of, sign_server, write_private
+from nerve.project.ownership import foreign_state, refusal_of, sign_server, write_private
 from nerve.project.paths import ProjectPaths
 from nerve.server.app import make_app
 from nerve.server.auth import Auth

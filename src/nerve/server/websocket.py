@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from starlette.websockets import WebSocketDisconnect
 
 from nerve.api import OPERATIONS, Api, ApiError
+from nerve.api.command_protocol import convert_and_log_error
 from nerve.api.errors import InvalidRequest
 from nerve.api.operations import Scope
 from nerve.api.request_parsing import parse_request
 from nerve.api.scopes import required_scope
 from nerve.core.json_codec import encode_json
 from nerve.server.auth import Auth, require_scope
-from nerve.server.command_protocol import convert_and_log_error
 from nerve.server.event_feed import FeedMessage, RunFeed, all_runs_feed
 from nerve.server.request_body import parse_json_object
 from nerve.server.request_caller import caller_of_request

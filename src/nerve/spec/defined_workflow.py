@@ -10,6 +10,7 @@ from nerve.core.limits import Limits
 from nerve.core.nodes.base import NodeRegistry
 from nerve.core.nodes.inline import run_inline
 from nerve.core.runtime import NodeCall
+from nerve.core.slugs import slugify as slugify
 from nerve.core.workflow.context import WorkflowContext, result_value
 from nerve.core.workflow.workflow import Kind, Workflow
 from nerve.spec import models
@@ -25,7 +26,6 @@ from nerve.spec.checks.names import (
 from nerve.spec.checks.node_rules import is_of_type, with_article
 from nerve.spec.inline_nodes import join_detached_prompts
 from nerve.spec.scope import RunVariables, Scope, artifacts_directory
-from nerve.spec.slugs import slugify as slugify
 from nerve.spec.validation import canonical_spec, spec_hash
 from nerve.spec.walk import hyphenated_names, visible_steps, walk_spec
 from nerve.text.source import Document, InvalidDefinition, Problem

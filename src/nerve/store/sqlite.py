@@ -16,7 +16,7 @@ from typing import cast
 import apsw
 
 from nerve.errors import JournalBroken, StoreBusy, StoreError
-from nerve.ownership import disown_changed, forget_log
+from nerve.project.ownership import disown_changed, forget_log
 from nerve.store import hash_chain, refusal_messages
 from nerve.store.commit_mark import CommitMark
 from nerve.store.owner_lock import OwnerLock

@@ -11,7 +11,7 @@ from pathlib import Path
 import apsw
 
 from nerve.errors import StoreBusy, StoreError, StoreFailed, StoreFull
-from nerve.ownership import sign_log, sign_store
+from nerve.project.ownership import sign_log, sign_store
 from nerve.store import migrations
 
 FILE_CHECK_INTERVAL_S = 1.0

@@ -10,7 +10,7 @@ import pytest
 
 from nerve import Session
 from nerve.errors import WorkflowFailed
-from nerve.project.discovery import discover
+from nerve.notations.workflow_files import discover
 from nerve.testing import ScriptedProvider
 from nerve.text.source import InvalidDefinition
 

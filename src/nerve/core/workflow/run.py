@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from nerve.core.events import (
     LONG_TEXT_EVENTS,
     MAX_SHOWN_CHARS,
+    JournalRow,
     Sink,
     WorkflowEvent,
     truncate_event_data,
@@ -23,7 +24,6 @@ from nerve.core.nodes.base import node_role
 from nerve.core.run_view import RunView, fold_events
 from nerve.core.workflow.state import FINAL_STATES, GateInfo, WorkflowRunInfo, WorkflowState
 from nerve.errors import RunHeld, WorkflowFailed
-from nerve.journal.replay import JournalRow
 
 MIN_GATE_ID_PREFIX_CHARS = 4
 """Characters of a gate's id that can stand for it."""

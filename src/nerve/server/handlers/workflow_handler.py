@@ -6,9 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
-from nerve.api import Api, ApiError
+from nerve.api import Api, ApiError, command_protocol
 from nerve.core.events import Sink
-from nerve.server import command_protocol
 from nerve.session import Session
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nerve import Session
-from nerve.spec.slugs import slugify
+from nerve.core.slugs import slugify
 from nerve.text.source import InvalidDefinition
 
 

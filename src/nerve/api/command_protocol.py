@@ -12,9 +12,8 @@ from nerve.api import OPERATIONS, Api, ApiError, errors
 from nerve.api.errors import InvalidRequest, RunNotFound
 from nerve.api.models import GateResponse, RunResponse
 from nerve.api.operations import Scope
-from nerve.api.request_parsing import parse_request as read_asked
+from nerve.api.request_parsing import add_idempotency_key, parse_request
 from nerve.core.suggest import did_you_mean_hint
-from nerve.server.request_body import add_idempotency_key
 
 log = logging.getLogger("nerve")
 
@@ -127,7 +126,7 @@ async def resume_workflow(api: Api, params: Params) -> dict[str, Any]:
 
 async def subscribe_workflow(api: Api, params: Params) -> AsyncIterator[dict[str, Any]]:
     """The events of a run, and then as they come, until it has ended."""
-    request: Any = read_asked(
+    request: Any = parse_request(
         OPERATIONS["events"], {"run": require_parameter(params, "run_id"), **pick_parameters(params, "after")}
     )
     async for event in api.hub.watch(request.run, request.after):

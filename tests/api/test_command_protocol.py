@@ -9,7 +9,7 @@ import pytest
 from api.support import with_workflows
 from nerve import Session
 from nerve.api import Api, ApiError
-from nerve.server.command_protocol import (
+from nerve.api.command_protocol import (
     COMMAND_RULES,
     CommandType,
     handle_command,

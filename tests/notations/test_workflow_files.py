@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from nerve.notations.workflow_files import discover
 from nerve.project.agent_files import discover_agents
-from nerve.project.discovery import PROJECT_FOLDER_NAMES, discover, find_prompt, project_of_file
+from nerve.project.discovery import PROJECT_FOLDER_NAMES, find_prompt, project_of_file
 from nerve.project.safe_files import FileRefused
 
 EXAMPLE = Path(__file__).parents[2] / "examples/projects/feature-development"
