@@ -15,6 +15,7 @@ from nerve.cli.exit_codes import COMPLETED, INTERRUPTED
 from nerve.cli.parameters import FileList, Flag
 from nerve.cli.trust import require_trust
 from nerve.client.client import find_server, read_server_info
+from nerve.commander.typeahead import TypeaheadTerminal
 from nerve.project.paths import ProjectPaths
 
 if TYPE_CHECKING:
@@ -46,10 +47,16 @@ def commander_command(*, plain: Flag = False, server: str | None = None, modules
         require_trust(opening=True)
     elif urlsplit(server).scheme not in ("http", "https"):
         raise UsageError(f"--server {server} is no address: write http://127.0.0.1:7433.")
+    is_full_screen = not plain and supports_full_screen()
+    # As early as possible: what is typed while the screen is imported and the server starts is not lost.
+    terminal = TypeaheadTerminal(sys.stdin.fileno()) if is_full_screen else None
     try:
-        code, lines = asyncio.run(run_commander(plain or not supports_full_screen(), server, modules))
+        code, lines = asyncio.run(run_commander(terminal, server, modules))
     except KeyboardInterrupt:
         return INTERRUPTED
+    finally:
+        if terminal is not None:
+            terminal.restore()
     for line in lines:
         print(line)
     return code
@@ -77,7 +84,7 @@ def supports_full_screen() -> bool:
 
 
 async def run_commander(
-    plain: bool, server: str | None, modules: tuple[Path, ...] = ()
+    terminal: TypeaheadTerminal | None, server: str | None, modules: tuple[Path, ...] = ()
 ) -> tuple[int, list[str]]:
     """The Commander until somebody leaves it: the exit code, and what is left in the terminal."""
     from nerve.commander.path_completion import make_file_completer
@@ -87,14 +94,15 @@ async def run_commander(
     controller.file_completer = make_file_completer(Path.cwd())
     code = COMPLETED
     try:
-        next_mode = "plain" if plain else "full"
+        next_mode = "plain" if terminal is None else "full"
         while next_mode != "quit":
             if next_mode == "plain":
                 from nerve.commander.plain.app import run_plain_mode
 
                 next_mode = await run_plain_mode(controller)
             else:
-                next_mode, code = await run_full_screen(controller)
+                next_mode, code = await run_full_screen(controller, terminal)
+                terminal = None  # what is typed later is read by the screens themselves
     finally:
         lines = controller.exit_message()
         await controller.close()
@@ -113,7 +121,9 @@ def create_controller(server: str | None, modules: tuple[Path, ...] = ()) -> Wor
     return WorkflowController(home.client(), restart_server=home.start_if_needed)
 
 
-async def run_full_screen(controller: WorkflowController) -> tuple[str, int]:
+async def run_full_screen(
+    controller: WorkflowController, terminal: TypeaheadTerminal | None
+) -> tuple[str, int]:
     """What comes after the full screen, and its exit code."""
     from nerve.commander.core.history import InputHistory
     from nerve.commander.history_file import HISTORY_PATH, HistoryFile
@@ -121,6 +131,7 @@ async def run_full_screen(controller: WorkflowController) -> tuple[str, int]:
 
     for name in ("COLUMNS", "LINES"):  # a size that was exported once is not the size of the window now
         os.environ.pop(name, None)
-    app = CommanderApp(controller, InputHistory(HistoryFile(Path(controller.state.project) / HISTORY_PATH)))
+    history = InputHistory(HistoryFile(Path(controller.state.project) / HISTORY_PATH))
+    app = CommanderApp(controller, history, typeahead=terminal.read_pending() if terminal else None)
     next_mode = await app.run_async()
     return next_mode or "quit", app.return_code or COMPLETED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 from collections.abc import AsyncIterator
 from functools import partial
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from commander.e2e.tmux import Tmux, needs_tmux
+from commander.e2e.tmux import NERVE, Tmux, needs_tmux
 from commander.served import effects, end_server, project, server_pid
 
 pytestmark = needs_tmux
@@ -45,6 +46,16 @@ async def test_a_run_is_paused_and_goes_on_by_keys_in_the_list_and_a_gate_is_ans
         terminal.enter("y")
         terminal.until("shipped the parcel", "✓ approve  yes  Ship it?")
         assert "elsewhere" not in terminal.gone("waiting F3")
+
+
+@pytest.mark.requirement("S1-40")
+async def test_lines_that_are_typed_before_the_screen_is_up_are_entered(folder: Path) -> None:
+    with Tmux(folder) as terminal:
+        terminal.run("clear; " + shlex.join(NERVE))
+        terminal.type("%hello early")
+        terminal.press("Enter")
+        terminal.type("and a draft")
+        terminal.until("❯ %hello early", "hello early", "❯ and a draft")
 
 
 async def test_what_is_typed_fast_arrives_in_its_order(folder: Path) -> None:

@@ -26,6 +26,7 @@ from nerve.commander.tui.keymap import keymap_paths, read_keymap, textual_bindin
 from nerve.commander.tui.prompt import PROMPT_PLACEHOLDER, PROMPT_SIGN, PromptArea, PromptBox
 from nerve.commander.tui.run_list import RunLine, RunList
 from nerve.commander.tui.status_bar import StatusBar
+from nerve.commander.typeahead import TypedLines
 from nerve.commander.workflow_controller import WorkflowController
 from nerve.ui.gate_names import describe_gate_answers
 from nerve.ui.sanitize import sanitize_text
@@ -98,12 +99,14 @@ class CommanderApp(ActionsMixin):
         controller: WorkflowController,
         history: InputHistory | None = None,
         clock: Callable[[], datetime] | None = None,
+        typeahead: TypedLines | None = None,
     ) -> None:
         super().__init__()
         self._bindings = BindingsMap(textual_bindings("app"))  # without the keys that Textual has of its own
         self.controller, self.state = controller, controller.state
         self.input_history = history or InputHistory()
         self.clock = clock or (lambda: datetime.now(UTC))
+        self._typeahead = typeahead
         for name in set(self.available_themes) - set(themes.THEMES):
             self.unregister_theme(name)
         self.theme = themes.preferred_theme()
@@ -157,6 +160,8 @@ class CommanderApp(ActionsMixin):
         self.draw_all()
         self.set_interval(FRAME_INTERVAL_S, self.maybe_draw_frame)
         self.run_in_background(self.controller.open())
+        if self._typeahead is not None:
+            self.prompt.enter_lines(self._typeahead)
 
     # -- frames ------------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from nerve.commander.core.history import InputHistory
 from nerve.commander.core.paste_folding import Pastes
 from nerve.commander.tui.completion_popup import CompletionPopup
 from nerve.commander.tui.keymap import textual_bindings
+from nerve.commander.typeahead import TypedLines
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
@@ -193,6 +194,12 @@ class PromptArea(TextArea):
             self._is_offering_suppressed = False
         self.popup.offer(())
         self.focus()
+
+    def enter_lines(self, typed: TypedLines) -> None:
+        """Enter lines that the user typed before this prompt was there, and show the draft of the next."""
+        for line in typed.lines:
+            self.post_message(self.Entered(line.strip(), self.get_open_gate_id()))
+        self.replace_text(typed.draft)
 
     def action_enter(self) -> None:
         if not self.text and self.search_draft is None and self.submit_marked():
