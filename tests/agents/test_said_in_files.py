@@ -8,7 +8,7 @@ from agents.test_conversation import Agent, saying, says
 from core.workflow.support import until, within
 from nerve import Session
 from nerve.agents import AssistantText, TurnFinished, TurnUsage
-from nerve.notations import read_document
+from nerve.notations import read_source
 from nerve.project.agent_files import discover_agents
 from nerve.project.config import read_config
 from nerve.spec.checker import check_document
@@ -94,7 +94,7 @@ async def test_tools_turns_and_the_fallback_of_a_prompt_reach_the_agent(text, no
 )
 def test_what_is_wrong_with_them_is_said_with_its_place(change, place, message):
     try:
-        problems = check_document(read_document(YAML.replace(*change), "flow.yaml")).errors
+        problems = check_document(read_source(YAML.replace(*change), "flow.yaml")).errors
     except InvalidDefinition as error:
         problems = error.problems
     [problem] = problems

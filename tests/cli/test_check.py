@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nerve.notations import read_document
+from nerve.notations import read_source
 from nerve.spec.validation import spec_hash, validate_document
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -172,7 +172,7 @@ def test_a_workflow_with_errors_is_shown_if_its_shape_is_right(do, project) -> N
 
 
 def hashed(text: str, notation: str) -> str:
-    spec, problems = validate_document(read_document(text, notation=notation))
+    spec, problems = validate_document(read_source(text, notation=notation))
     assert spec is not None, problems
     return spec_hash(spec)
 

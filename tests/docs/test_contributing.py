@@ -62,6 +62,6 @@ def test_every_notation_of_the_table_has_what_a_notation_needs() -> None:
     assert get_args(NotationName) == NOTATION_NAMES
     for each in TABLE:
         module = import_module(each.module)
-        assert all(hasattr(module, part) for part in ("read", "write", "BEGINNING"))
+        assert all(hasattr(module, part) for part in ("read_document", "write_document", "STARTER_TEXT"))
         assert f"test_{each.name}.py" in {path.name for path in (ROOT / "tests/notations/mistakes").iterdir()}
         assert (ROOT / f"docs/guides/{each.name}.md").is_file()

@@ -4,13 +4,13 @@ import json
 from typing import Any
 
 from nerve import Session
-from nerve.notations import read_document
+from nerve.notations import read_source
 from nerve.spec.checker import CheckedDocument, check_document
 from nerve.spec.defined_workflow import DefinedWorkflow
 
 
 def checked(data: dict[str, Any]) -> CheckedDocument:
-    return check_document(read_document(json.dumps(data, indent=2), "flow.json"))
+    return check_document(read_source(json.dumps(data, indent=2), "flow.json"))
 
 
 def problems(body: dict[str, Any], **fields: Any) -> list[str]:

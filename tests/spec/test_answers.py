@@ -9,7 +9,7 @@ from nerve import FunctionNode, MockNode, Result, Session
 from nerve.agents import AgentNode
 from nerve.core.workflow import WorkflowState
 from nerve.errors import WorkflowFailed
-from nerve.notations import read_document
+from nerve.notations import read_source
 from nerve.spec.checker import check_document
 from nerve.testing import ScriptedProvider
 
@@ -239,7 +239,7 @@ async def test_a_step_that_did_not_fail_has_null_as_its_error(session: Session) 
 
 
 def warnings(text: str) -> list[str]:
-    found = check_document(read_document(text, "w.json")).problems
+    found = check_document(read_source(text, "w.json")).problems
     return [f"{problem.message} {problem.fix}" for problem in found if problem.severity == "warning"]
 
 
@@ -272,7 +272,7 @@ def test_nothing_is_warned_of_where_nothing_can_be_declared(text: str) -> None:
 
 
 def notes(text: str) -> list[str]:
-    found = check_document(read_document(text, "w.json")).problems
+    found = check_document(read_source(text, "w.json")).problems
     return [f"{each.message} {each.fix}" for each in found if each.severity == "note" and each.fix]
 
 

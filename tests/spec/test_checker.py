@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nerve import Session
-from nerve.notations import read_document
+from nerve.notations import read_source
 from nerve.spec.checker import check_document
 from nerve.text.source import Position
 from spec.support import checked, loaded, problems
@@ -159,7 +159,7 @@ def test_a_reference_to_nothing_is_placed_where_it_stands(written: str, at: str)
         "name: w\ndescription: d\nnodes:\n  - id: look\n    depends_on: [plan]\n"
         f"    {written}\n  - {{id: plan, bash: ls}}\n"
     )
-    [problem] = check_document(read_document(text, "w.yaml")).errors
+    [problem] = check_document(read_source(text, "w.yaml")).errors
     assert "'dif'" in problem.message
     assert problem.position == Position().at_offset(text, text.index(at))
 
@@ -169,12 +169,12 @@ def test_steps_of_the_step_machine_are_called_steps() -> None:
         {"id": "build", "type": "agent", "agent": "a", "next": "tset"},
         {"id": "test", "type": "approval"},
     ]
-    found = check_document(read_document(json.dumps({"id": "w", "steps": steps}), "w.json"))
+    found = check_document(read_source(json.dumps({"id": "w", "steps": steps}), "w.json"))
     assert [f"{problem.message} {problem.fix}" for problem in found.errors] == [
         "there is no step 'tset'. Did you mean 'test'? Steps: build, test."
     ]
     steps[0]["next"] = None
-    found = check_document(read_document(json.dumps({"id": "w", "steps": steps}), "w.json"))
+    found = check_document(read_source(json.dumps({"id": "w", "steps": steps}), "w.json"))
     assert [problem.message for problem in found.errors] == ["nothing leads to the step 'test'"]
 
 
@@ -350,7 +350,7 @@ def test_agents_of_parallel_steps_in_json_are_a_warning() -> None:
         {"id": "flow", "parallel": True, "steps": [{**steps[0], "next": "b"}, steps[1]]},
         {"id": "flow", "steps": [{"id": "p", "type": "parallel", "steps": steps}]},
     ):
-        found = check_document(read_document(json.dumps(text), "flow.json"))
+        found = check_document(read_source(json.dumps(text), "flow.json"))
         assert found.errors == []
         (problem,) = [each for each in found.problems if each.severity == "warning"]
         assert "the agents of 'a' and 'b' can run at the same time in the same folder" in problem.message
@@ -407,9 +407,9 @@ def test_a_value_of_the_environment_is_not_evaluated_by_a_command() -> None:
 def test_the_parser_of_shell_scripts_is_imported_only_for_a_script_with_a_value() -> None:
     source = "name: a\ndescription: d\nnodes:\n- {id: a, bash: 'echo %s'}\n"
     program = (
-        "import sys\nfrom nerve.notations import read\nfrom nerve.spec.checker import check\n"
+        "import sys\nfrom nerve.notations import read_source\nfrom nerve.spec.checker import check_document\n"
         f"for value in ('hi', '{{{{ input }}}}'):\n"
-        f"    assert not check(read({source!r} % value, 'f.yaml')).errors\n"
+        f"    assert not check_document(read_source({source!r} % value, 'f.yaml')).errors\n"
         "    print('tree_sitter' in sys.modules, 're2' in sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

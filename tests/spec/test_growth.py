@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nerve.notations import read_document
+from nerve.notations import read_source
 from nerve.spec.checker import check_document
 
 Writer = Callable[[int], tuple[str, str]]
@@ -79,7 +79,7 @@ def full(body: dict[str, Any]) -> tuple[str, str]:
 def work(given: tuple[str, str]) -> int:
     """How many lines of Python are gone through while a workflow is checked."""
     notation, text = given
-    document = read_document(text, notation=notation)
+    document = read_source(text, notation=notation)
     lines = 0
 
     def count(frame: FrameType, event: str, argument: Any) -> Any:

@@ -12,7 +12,7 @@ from nerve.cli.outcome_output import print_result_text
 from nerve.cli.parameters import Flag
 from nerve.cli.targets import Project, PythonTarget
 from nerve.core.notation_table import NotationName
-from nerve.notations import get_notation, read_document, read_notation_file
+from nerve.notations import get_notation, read_notation_file, read_source
 from nerve.spec import models
 from nerve.spec.validation import plain_form, validate_document
 from nerve.spec.walk import walk_spec
@@ -67,7 +67,7 @@ def convert_command(
 
 def load_file_spec(path: Path) -> models.WorkflowSpec:
     """The spec of a file; its prompts stay in theirs."""
-    spec, problems = validate_document(read_document(read_notation_file(path), str(path)))
+    spec, problems = validate_document(read_source(read_notation_file(path), str(path)))
     if spec is None:
         raise InvalidDefinition(problems)
     return spec

@@ -10,7 +10,7 @@ from nerve.cli.errors import NameNotFound, UsageError
 from nerve.cli.targets import Project, PythonTarget
 from nerve.client import find_server
 from nerve.errors import StoreInUse
-from nerve.notations import NOTATIONS, open_document, read_document
+from nerve.notations import NOTATIONS, open_document, read_source
 from nerve.notations.yaml_prompts import attach_prompts
 from nerve.text.source import Document
 
@@ -47,7 +47,7 @@ async def load_stored_definition(project: Project, name: str, common: CommonOpti
         return None
     if response.kind not in NOTATIONS:
         raise python_target_error(response.id)
-    document = read_document(response.source or "", f"<{response.id}>", response.kind)
+    document = read_source(response.source or "", f"<{response.id}>", response.kind)
     document.warnings += attach_prompts(document, project.folder, project.folder, response.prompts)
     return document
 

@@ -21,7 +21,7 @@ class Notation(NotationInfo):
     __slots__ = ()
 
     def read(self, text: str, file: str = "<text>") -> Document:
-        reader: Callable[[str, str], Document] = import_module(self.module).read
+        reader: Callable[[str, str], Document] = import_module(self.module).read_document
         try:
             return reader(text, file)
         except InvalidDefinition:
@@ -30,12 +30,12 @@ class Notation(NotationInfo):
 
     def write(self, data: Mapping[str, Any]) -> str:
         """The full form: the spec itself, written in this syntax."""
-        writer: Callable[[Mapping[str, Any]], str] = import_module(self.module).write
+        writer: Callable[[Mapping[str, Any]], str] = import_module(self.module).write_document
         return writer(data)
 
     def starter_text(self, name: str) -> str:
         """A small workflow of this name to begin with."""
-        text: str = import_module(self.module).BEGINNING
+        text: str = import_module(self.module).STARTER_TEXT
         return text.replace("NAME", name)
 
 
@@ -51,7 +51,7 @@ def get_notation(notation: str) -> Notation:
     return NOTATIONS[notation]
 
 
-def read_document(text: str, file: str = "<text>", notation: str | None = None) -> Document:
+def read_source(text: str, file: str = "<text>", notation: str | None = None) -> Document:
     """Read a workflow; without a notation, by the ending of the file or the look of the text."""
     return (get_notation(notation) if notation else detect_notation(text, file)).read(text, file)
 
@@ -85,10 +85,10 @@ def open_document(
 
     path = as_path(source)
     if path is None:
-        document = read_document(str(source), notation=notation)
+        document = read_source(str(source), notation=notation)
         document.warnings += attach_prompts(document, project, project)
         return document, ""
-    document = read_document(read_notation_file(path), str(path), notation)
+    document = read_source(read_notation_file(path), str(path), notation)
     document.warnings += attach_prompts(document)
     folder = next((part for part in reversed(path.absolute().parts) if part in PROJECT_FOLDER_NAMES), "")
     return document, folder

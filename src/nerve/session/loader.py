@@ -61,7 +61,7 @@ def read_checked_definition(
 
     Problems call it by its `file`, which is not read; `prompts` are the texts of those that it names.
     """
-    from nerve.notations import read_document as read_source
+    from nerve.notations import read_source
     from nerve.notations.yaml_prompts import attach_prompts
 
     document = read_source(text, file or "<text>", notation)
@@ -130,7 +130,7 @@ def workflow_from_definition(session: Session, definition: Definition) -> Define
     if definition.notation not in NOTATION_NAMES:
         return None
     from nerve.core.json_codec import decode_json
-    from nerve.notations import read_document as read_source
+    from nerve.notations import read_source
     from nerve.spec.defined_workflow import DefinedWorkflow
     from nerve.spec.models import WorkflowSpec
     from nerve.text.source import Document, InvalidDefinition, LocatedMap

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nerve.notations.json_steps import read
+from nerve.notations.json_steps import read_document
 from nerve.notations.json_steps.step_schema import STEP_SCHEMA, STEP_TYPE_SCHEMAS, WORKFLOW_SCHEMA
 from nerve.project.config import Config, WorkflowSettings, read_config
 from nerve.spec.models import WorkflowSpec
@@ -33,7 +33,7 @@ def keys(title: str, column: int = 1) -> set[str]:
 
 @pytest.mark.parametrize("text", [text for language, text in FENCES if language == "json"])
 def test_every_file_on_the_page_can_be_read(text: str) -> None:
-    WorkflowSpec.model_validate(read(text).data)
+    WorkflowSpec.model_validate(read_document(text).data)
 
 
 def test_the_configuration_on_its_page_can_be_read() -> None:
@@ -43,7 +43,7 @@ def test_the_configuration_on_its_page_can_be_read() -> None:
 
 def test_the_steps_that_run_side_by_side_are_the_ones_named() -> None:
     (text,) = [text for _, text in FENCES if '"survey"' in text]
-    assert read(text).warnings[0].message.startswith("'papers', 'code' run side by side")
+    assert read_document(text).warnings[0].message.startswith("'papers', 'code' run side by side")
 
 
 def test_the_python_on_the_page_prints_what_it_says() -> None:

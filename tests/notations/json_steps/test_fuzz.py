@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from nerve.notations.json_steps import read, write
+from nerve.notations.json_steps import read_document, write_document
 from nerve.project.config import read_config
 from nerve.text.source import Document, InvalidDefinition, Problem
 from notations.json_steps.files import damaged, disfigured, workflow, written
@@ -18,7 +18,7 @@ def outcome(text: str) -> Document | None:
 
 def cleanly(text: str) -> Document | None:
     try:
-        return read(text, "f.json")
+        return read_document(text, "f.json")
     except InvalidDefinition as error:
         look_at(error.problems, text)
         return None
@@ -42,7 +42,7 @@ def rounds(seed: int, count: int) -> tuple[int, int]:
             made = disfigured(chance, made)
         text = written(chance, made)
         if chance.random() < 0.3 and isinstance(made, dict) and (document := outcome(text)):
-            text = write(document.data)
+            text = write_document(document.data)
         found.append(outcome(damaged(chance, text) if chance.random() < 0.6 else text))
     return sum(map(bool, found)), sum(not it for it in found)
 

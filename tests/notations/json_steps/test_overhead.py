@@ -28,7 +28,8 @@ async def test_a_step_costs_far_less_than_fifty_milliseconds_beside_its_own_work
 def test_types_schema_context_reader_and_loader_are_where_they_are_looked_for() -> None:
     steps = import_module("nerve.notations.json_steps")
     assert all(
-        hasattr(steps, name) for name in ("read", "write", "create_context", "WorkflowContext", "StepResult")
+        hasattr(steps, name)
+        for name in ("read_document", "write_document", "create_context", "WorkflowContext", "StepResult")
     )
     assert hasattr(import_module("nerve.project.config"), "read_config")
     assert hasattr(import_module("nerve.spec.json_schemas"), "steps_schema")

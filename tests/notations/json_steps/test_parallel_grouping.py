@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from nerve.notations.json_steps import read
+from nerve.notations.json_steps import read_document
 from nerve.text.source import Document
 
 
@@ -18,7 +18,7 @@ def transform(id: str, expression: str, next: str | None = None) -> dict[str, An
 
 
 def document(*steps: dict[str, Any], parallel: bool = True) -> Document:
-    return read(json.dumps({"id": "w", "parallel": parallel, "steps": list(steps)}))
+    return read_document(json.dumps({"id": "w", "parallel": parallel, "steps": list(steps)}))
 
 
 def groups(*steps: dict[str, Any]) -> list[list[str]]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nerve.notations.json_steps import read
+from nerve.notations.json_steps import read_document
 from nerve.spec.models import WorkflowSpec
 from nerve.text.source import Document, InvalidDefinition, Position
 
@@ -19,7 +19,7 @@ def spec(*steps: dict[str, Any], **workflow: Any) -> WorkflowSpec:
 
 
 def document(*steps: dict[str, Any], **workflow: Any) -> Document:
-    return read(json.dumps({"id": "w", **workflow, "steps": list(steps)}))
+    return read_document(json.dumps({"id": "w", **workflow, "steps": list(steps)}))
 
 
 def state(step: dict[str, Any], *others: dict[str, Any]) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def state(step: dict[str, Any], *others: dict[str, Any]) -> dict[str, Any]:
 
 def told(text: str) -> list[str]:
     with pytest.raises(InvalidDefinition) as caught:
-        read(text, "w.json")
+        read_document(text, "w.json")
     return [str(problem).removeprefix("w.json:") for problem in caught.value.problems]
 
 
@@ -48,7 +48,7 @@ PARALLEL = {
 @pytest.mark.requirement("S2-24")
 @pytest.mark.parametrize("name", ["feature-dev", "comprehensive-test", "smart-deploy"])
 def test_the_examples_are_read_as_they_stand(name: str) -> None:
-    read_from = read((EXAMPLES / f"{name}.json").read_text(encoding="utf-8"), name)
+    read_from = read_document((EXAMPLES / f"{name}.json").read_text(encoding="utf-8"), name)
     assert WorkflowSpec.model_validate(read_from.data).name == name
 
 
@@ -226,7 +226,7 @@ def test_skip_is_a_step_if_there_is_one_and_otherwise_skips_the_failure() -> Non
 
 def test_places_survive() -> None:
     text = (EXAMPLES / "smart-deploy.json").read_text()
-    read_from = read(text, "smart-deploy.json")
+    read_from = read_document(text, "smart-deploy.json")
     lines = text.split("\n")
 
     def at(*loc: str | int) -> str:
@@ -246,7 +246,7 @@ def test_places_survive() -> None:
 
 def test_the_full_form_is_the_spec_itself() -> None:
     data = {"name": "x", "body": {"kind": "transform", "expression": "1"}}
-    read_from = read(json.dumps({"$schema": "s", **data}), "x.json")
+    read_from = read_document(json.dumps({"$schema": "s", **data}), "x.json")
     assert read_from.data == data
     assert (read_from.notation, read_from.file, read_from.warnings) == ("json", "x.json", [])
     assert read_from.position_of(("body", "expression")).column == 75
@@ -382,5 +382,5 @@ def test_parallel_steps_stand_in_each_other_to_a_bound() -> None:
             inner = {"id": f"p{level}", "type": "parallel", "steps": [inner]}
         return json.dumps({"id": "w", "steps": [inner]})
 
-    assert WorkflowSpec.model_validate(read(nest(10)).data)
+    assert WorkflowSpec.model_validate(read_document(nest(10)).data)
     assert "deeper than 10 levels" in told(nest(11))[0]

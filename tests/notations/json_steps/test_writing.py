@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nerve.notations.json_steps import read, write, write_steps
+from nerve.notations.json_steps import read_document, write_document, write_steps
 from nerve.spec.models import WorkflowSpec
 from notations.json_steps.files import workflow, written
 
@@ -24,28 +24,28 @@ def spec(**body: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("seed", range(300))
 def test_the_full_form_reads_back_as_it_was(seed: int) -> None:
-    data = plain(read(written(random.Random(seed), workflow(random.Random(seed)))).data)
-    assert read(write(data)).data == data
+    data = plain(read_document(written(random.Random(seed), workflow(random.Random(seed)))).data)
+    assert read_document(write_document(data)).data == data
 
 
 @pytest.mark.parametrize("seed", range(300))
 def test_steps_read_and_written_are_the_same_workflow(seed: int) -> None:
-    data = read(written(random.Random(seed), workflow(random.Random(seed)))).data
+    data = read_document(written(random.Random(seed), workflow(random.Random(seed)))).data
     text, cannot = write_steps(data)
     assert cannot == []
-    assert plain(read(text).data) == plain(data)
+    assert plain(read_document(text).data) == plain(data)
 
 
 @pytest.mark.parametrize("name", ["feature-dev", "comprehensive-test", "smart-deploy"])
 def test_the_examples_are_written_as_they_were(name: str) -> None:
     text = (EXAMPLES / f"{name}.json").read_text(encoding="utf-8")
-    again, cannot = write_steps(read(text).data)
+    again, cannot = write_steps(read_document(text).data)
     assert cannot == []
     assert json.loads(again) == json.loads(text)
 
 
 def test_the_full_form_is_for_people() -> None:
-    assert write(spec(kind="transform", expression="'ü'")) == (
+    assert write_document(spec(kind="transform", expression="'ü'")) == (
         '{\n  "name": "x",\n  "body": {\n    "kind": "transform",\n    "expression": "\'ü\'"\n  }\n}\n'
     )
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nerve.notations.lisp import read
+from nerve.notations.lisp import read_document
 from nerve.spec.checker import check_document
 from nerve.text.source import Document, InvalidDefinition
 
@@ -18,7 +18,7 @@ def in_workflow(*forms: str) -> str:
 
 def checked(text: str) -> Document:
     """A document in which nothing is wrong."""
-    document = read(text, "f.lisp")
+    document = read_document(text, "f.lisp")
     assert [str(problem) for problem in check_document(document).errors] == []
     return document
 
@@ -38,7 +38,7 @@ def steps(body: str, *before: str) -> list[dict[str, Any]]:
 
 def refused(text: str) -> str:
     with pytest.raises(InvalidDefinition) as caught:
-        read(text, "f.lisp")
+        read_document(text, "f.lisp")
     return str(caught.value)
 
 

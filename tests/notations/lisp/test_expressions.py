@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nerve.expr import compile, compile_template
-from nerve.notations.lisp import read
+from nerve.notations.lisp import read_document
 from nerve.notations.lisp.full_form import literal_form
 from nerve.notations.lisp.templates import Hole, escape_template, fill_template, render_template
 from nerve.spec.prompt_variables import compile_prompt
@@ -92,9 +92,9 @@ json_values = st.recursive(
 @given(json_values)
 def test_a_literal_is_the_same_value_as_an_expression_and_as_data(given: Any) -> None:
     text = print_form(literal_form({"k": [given]}))
-    body = read(f"(workflow w (state s (result {text}) (call x :input {text})))").data["body"]["states"][0][
-        "body"
-    ]
+    body = read_document(f"(workflow w (state s (result {text}) (call x :input {text})))").data["body"][
+        "states"
+    ][0]["body"]
     made, called = body["steps"]
     assert compile(made["expression"])({}) == {"k": [given]}
     assert filled_in(called["input"]) == {"k": [given]}

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nerve.notations.lisp import read
+from nerve.notations.lisp import read_document
 from notations.lisp.reading import SEND, checked, in_workflow, refused_body, states, steps
 
 
@@ -222,7 +222,7 @@ def test_roles_inputs_and_limits_are_declared() -> None:
 
 
 def test_what_stands_behind_a_goto_is_told_to_be_never_reached() -> None:
-    document = read(in_workflow('(state s (goto t) (log "x"))', "(state t)"), "f.lisp")
+    document = read_document(in_workflow('(state s (goto t) (log "x"))', "(state t)"), "f.lisp")
     [note] = document.warnings
     assert (note.severity, note.message) == ("warning", "this is never reached")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nerve.notations.lisp import read, write
+from nerve.notations.lisp import read_document, write_document
 from nerve.spec.checker import check_document
 from nerve.text.source import Document, InvalidDefinition, Problem
 from notations.lisp.drawn import Drawing, damaged
@@ -21,7 +21,7 @@ def outcome(text: str) -> Document | None:
 
 def cleanly(text: str) -> Document | None:
     try:
-        return read(text, "f.lisp")
+        return read_document(text, "f.lisp")
     except InvalidDefinition as error:
         verify(error.problems, text.split("\n"))
         return None
@@ -44,7 +44,7 @@ def rounds(seed: int, count: int) -> list[int]:
         found[document is None] += 1
         if document is not None:
             check_document(document)
-            assert read(write(document.data)).data == document.data
+            assert read_document(write_document(document.data)).data == document.data
     return found
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nerve.notations.lisp import read
+from nerve.notations.lisp import read_document
 from notations.lisp.reading import refused, refused_body
 
 
@@ -125,6 +125,6 @@ def test_what_is_nested_too_deeply_for_the_spec_is_refused() -> None:
     ],
 )
 def test_a_loop_that_nothing_leaves_is_a_warning(loop: str, endless: bool) -> None:
-    notes = read(f"(workflow w (state a {loop} (terminal)))", "f.lisp").warnings
+    notes = read_document(f"(workflow w (state a {loop} (terminal)))", "f.lisp").warnings
     told = ["f.lisp:1:22: warning: this loop ends only by failing. Add :until, :times or a (goto …)."]
     assert [str(note) for note in notes] == (told if endless else [])

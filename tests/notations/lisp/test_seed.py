@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from nerve.notations.lisp import read
+from nerve.notations.lisp import read_document
 from nerve.text.source import Position
 from notations.lisp.reading import SEND, checked, refused_body, states, steps
 
@@ -32,7 +32,7 @@ def test_the_example_is_a_machine_of_its_four_states() -> None:
 @pytest.mark.requirement("S4-04")
 @pytest.mark.requirement("S4-07")
 def test_a_state_waits_for_a_signal_of_its_own_run() -> None:
-    [start, *_] = read(EXAMPLE.read_text()).data["body"]["states"]
+    [start, *_] = read_document(EXAMPLE.read_text()).data["body"]["states"]
     assert start["body"] == {"kind": "wait", "any": [{"signal": "plan/ready", "key": SCOPE}]}
 
 
@@ -40,7 +40,7 @@ def test_a_state_waits_for_a_signal_of_its_own_run() -> None:
 @pytest.mark.requirement("S4-06")
 @pytest.mark.requirement("S4-08")
 def test_a_handoff_waits_for_its_argument_sends_and_waits_for_the_answer() -> None:
-    handoff = read(EXAMPLE.read_text()).data["body"]["states"][1]["body"]
+    handoff = read_document(EXAMPLE.read_text()).data["body"]["states"][1]["body"]
     assert handoff["steps"] == [
         {"kind": "wait", "id": "_signal_1", "any": [{"signal": "plan/summary", "key": SCOPE}]},
         {
@@ -58,7 +58,7 @@ def test_a_handoff_waits_for_its_argument_sends_and_waits_for_the_answer() -> No
 
 
 def test_a_branch_in_a_loop_tests_the_signal_and_does_not_wait_for_it() -> None:
-    loop = read(EXAMPLE.read_text()).data["body"]["states"][2]["body"]
+    loop = read_document(EXAMPLE.read_text()).data["body"]["states"][2]["body"]
     assert loop["kind"] == "loop"
     assert loop["until"] == "false"
     send, wait, test, branch = loop["body"]["steps"]
@@ -83,7 +83,7 @@ def test_a_branch_in_a_loop_tests_the_signal_and_does_not_wait_for_it() -> None:
 
 
 def test_every_value_stands_where_it_was_written() -> None:
-    document = read(EXAMPLE.read_text(), "f.lisp")
+    document = read_document(EXAMPLE.read_text(), "f.lisp")
     lines = document.text.split("\n")
 
     def line(*loc: str | int) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nerve.notations import NOTATIONS, SUFFIXES, read_document
+from nerve.notations import NOTATIONS, SUFFIXES, read_source
 from nerve.spec.checker import check_document
 from nerve.text.source import InvalidDefinition, Problem
 
@@ -101,7 +101,7 @@ KEYS = [
 
 def problems_of(text: str, notation: str) -> list[Problem]:
     try:
-        return check_document(read_document(text, f"f.{notation}", notation)).errors
+        return check_document(read_source(text, f"f.{notation}", notation)).errors
     except InvalidDefinition as error:
         return error.problems
 
@@ -157,7 +157,7 @@ def test_a_file_with_a_change_in_its_text_is_read_or_told_about(path: Path) -> N
 @pytest.mark.parametrize("notation", NOTATIONS)
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_a_workflow_with_a_change_in_its_data_is_read_or_told_about(path: Path, notation: str) -> None:
-    chance, whole = Random(path.name), json.dumps(read_document(path.read_text(), str(path)).data)
+    chance, whole = Random(path.name), json.dumps(read_source(path.read_text(), str(path)).data)
     for _ in range(30):
         data = json.loads(whole)
         change(data, chance)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nerve.notations import read_document
+from nerve.notations import read_source
 from nerve.spec.checker import check_document
 
 YAML = "name: flow\ndescription: What it is for.\nnodes:\n  - id: a\n    prompt: "
@@ -33,11 +33,11 @@ LISP = '(spec {:name "flow"\n :body {:kind "gate" :prompt '
     ],
 )
 def test_an_unknown_name_is_placed_where_it_stands(text: str) -> None:
-    (problem,) = check_document(read_document(text)).errors
+    (problem,) = check_document(read_source(text)).errors
     line = text.split("\n")[problem.position.line - 1]
     assert line[problem.position.column - 1 :].startswith("foo")
 
 
 def test_a_text_that_is_escaped_in_its_file_is_shown_as_it_reads() -> None:
-    (problem,) = check_document(read_document(f'{JSON}"one\\ntwo {{{{ foo }}}}"}}]}}')).errors
+    (problem,) = check_document(read_source(f'{JSON}"one\\ntwo {{{{ foo }}}}"}}]}}')).errors
     assert problem.message == "there is no `foo` here (column 8 of 'two {{ foo }}')"

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nerve.notations.yaml_prompts import read
+from nerve.notations.yaml_prompts import read_document
 from nerve.spec.checker import check_document
 from nerve.text.source import Document, InvalidDefinition, Position
 
@@ -12,20 +12,20 @@ HEAD = "name: feature\ndescription: Build it.\n"
 
 
 def chain(text: str) -> list[Any]:
-    document = read(HEAD + text, "feature.yaml")
+    document = read_document(HEAD + text, "feature.yaml")
     assert document.data["body"]["kind"] == "sequence"
     return list(document.data["body"]["steps"])
 
 
 def problems(text: str) -> str:
     with pytest.raises(InvalidDefinition) as raised:
-        read(text, "feature.yaml")
+        read_document(text, "feature.yaml")
     return str(raised.value)
 
 
 @pytest.mark.requirement("S3-04")
 def test_a_chain_becomes_a_sequence_of_prompts() -> None:
-    document = read(
+    document = read_document(
         HEAD
         + "provider: codex\nmodel: gpt\nsteps:\n  - step: plan\n  - step: implement\n    clearContext: true\n"
     )
@@ -48,7 +48,7 @@ def test_a_chain_becomes_a_sequence_of_prompts() -> None:
 
 @pytest.mark.requirement("S3-04")
 def test_the_provider_is_claude_unless_the_file_says_otherwise() -> None:
-    document = read(HEAD + "steps: [{step: plan}]\n")
+    document = read_document(HEAD + "steps: [{step: plan}]\n")
     assert document.data["provider"] == "claude"
     assert "model" not in document.data
 
@@ -81,7 +81,7 @@ def test_a_step_whose_name_is_no_id_gets_one() -> None:
 
 @pytest.mark.requirement("S3-32")
 def test_a_step_may_carry_what_every_node_may() -> None:
-    document = read(
+    document = read_document(
         HEAD
         + """steps:
   - step: plan
@@ -137,7 +137,7 @@ inputs:
 
 
 def test_inputs_limits_context_and_metadata_are_the_workflows() -> None:
-    document = read(
+    document = read_document(
         HEAD
         + """steps: [{step: plan}]
 inputs:
@@ -233,7 +233,9 @@ def test_all_problems_of_a_file_are_told_in_order() -> None:
 
 
 def test_places_lead_back_to_the_file() -> None:
-    document = read(HEAD + "steps:\n  - step: plan\n    retry: 3\n    expect: [a.md, 'b.md']\n", "f.yaml")
+    document = read_document(
+        HEAD + "steps:\n  - step: plan\n    retry: 3\n    expect: [a.md, 'b.md']\n", "f.yaml"
+    )
     assert isinstance(document, Document)
     step = ("body", "steps", 0)
     assert document.position_of(("name",)) == Position(1, 7)
@@ -248,7 +250,7 @@ def test_places_lead_back_to_the_file() -> None:
 
 def test_what_the_models_refuse_is_told_with_its_place() -> None:
     text = HEAD + "steps:\n  - step: plan\n    timeout: soon\n    retry: {attempt: 3}\n    on_error: ignore\n"
-    told = [str(problem) for problem in check_document(read(text, "f.yaml")).errors]
+    told = [str(problem) for problem in check_document(read_document(text, "f.yaml")).errors]
     assert any(line.startswith("f.yaml:5:14:") for line in told)
     assert any(line.startswith("f.yaml:6:13: unknown key 'attempt'") for line in told)
     assert any(line.startswith("f.yaml:7:15:") for line in told)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from nerve.notations.yaml_prompts import read
+from nerve.notations.yaml_prompts import read_document
 from nerve.spec.checker import check_document
 from nerve.text.source import InvalidDefinition, Problem
 
@@ -180,7 +180,7 @@ def try_one(text: str) -> bool:
 
 def outcome(text: str) -> tuple[list[Problem], bool]:
     try:
-        return check_document(read(text, "x.yaml")).problems, True
+        return check_document(read_document(text, "x.yaml")).problems, True
     except InvalidDefinition as error:
         return error.problems, False
     except Exception as error:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nerve.notations.yaml_prompts import read
+from nerve.notations.yaml_prompts import read_document
 from nerve.spec.checker import check_document
 from nerve.text.source import InvalidDefinition
 
@@ -12,7 +12,7 @@ HEAD = "name: review\ndescription: Review it.\n"
 
 
 def graph(text: str) -> list[Any]:
-    document = read(HEAD + text, "review.yaml")
+    document = read_document(HEAD + text, "review.yaml")
     assert document.data["body"]["kind"] == "graph"
     assert check_document(document).errors == []
     return list(document.data["body"]["steps"])
@@ -127,17 +127,19 @@ def test_a_node_may_have_another_instead_when_it_fails() -> None:
 )
 def test_a_wrong_graph_says_where_and_how_to_mend_it(text: str, expected: str) -> None:
     with pytest.raises(InvalidDefinition) as raised:
-        read(HEAD + text, "review.yaml")
+        read_document(HEAD + text, "review.yaml")
     assert expected in str(raised.value)
 
 
 def test_what_a_node_depends_on_must_be_there() -> None:
-    document = read(HEAD + "nodes:\n  - id: a\n    bash: x\n    depends_on: [b]\n", "review.yaml")
+    document = read_document(HEAD + "nodes:\n  - id: a\n    bash: x\n    depends_on: [b]\n", "review.yaml")
     assert any("review.yaml:6:18:" in str(problem) for problem in check_document(document).errors)
 
 
 def test_every_unknown_key_is_told_once() -> None:
     with pytest.raises(InvalidDefinition) as raised:
-        read(HEAD + "wibble: 1\nnods:\n  - id: a\n    aproval: Merge it?\n    wobble: 1\n", "review.yaml")
+        read_document(
+            HEAD + "wibble: 1\nnods:\n  - id: a\n    aproval: Merge it?\n    wobble: 1\n", "review.yaml"
+        )
     told = [problem.message.split(".")[0] for problem in raised.value.problems]
     assert told == [f"unknown key '{key}'" for key in ("wibble", "nods", "aproval", "wobble")]

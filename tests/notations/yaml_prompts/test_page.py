@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nerve.notations.yaml_prompts import read
+from nerve.notations.yaml_prompts import read_document
 from nerve.notations.yaml_prompts.chain_form import STEP_KEYS
 from nerve.notations.yaml_prompts.graph_form import ACTIONS, BASH_KEYS, GATE_KEYS
 from nerve.notations.yaml_prompts.parsing import WORKFLOW_KEYS
@@ -19,7 +19,7 @@ BLOCKS = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.split("\n")[0])
 def test_an_example_of_the_page_is_a_workflow(block: str) -> None:
-    assert check_document(read(block)).errors == []
+    assert check_document(read_document(block)).errors == []
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nerve.notations import read_document
+from nerve.notations import read_source
 from nerve.notations.yaml_prompts import attach_prompts
 from nerve.notations.yaml_prompts.prompt_files import iter_nodes
 from nerve.text.source import Document
@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
 
 def chain(folder: Path, text: str = "steps: [{step: plan}]\n") -> Document:
     path = put(folder / "workflows/feature.yaml", HEAD + text)
-    return read_document(path.read_text(), str(path))
+    return read_source(path.read_text(), str(path))
 
 
 def told(document: Document, folder: Path) -> list[str]:
@@ -125,7 +125,7 @@ body:
     - {{kind: bash, command: x, on_error: {prompt}}}
     - {{kind: transform, expression: "1", input: {prompt}}}
 """
-    document = read_document(text, str(folder / "workflows/all.yaml"))
+    document = read_source(text, str(folder / "workflows/all.yaml"))
     assert attach_prompts(document) == []
     found = [node for node in iter_nodes(document.data["body"]) if node.get("kind") == "prompt"]
     assert len(found) == 9
@@ -134,7 +134,7 @@ body:
 
 
 def test_a_prompt_with_a_text_is_left_alone(folder: Path) -> None:
-    document = read_document(
+    document = read_source(
         "name: x\nbody: {kind: prompt, file: none, text: mine}\n", str(folder / "workflows/x.yaml")
     )
     assert attach_prompts(document) == []
@@ -144,7 +144,7 @@ def test_a_prompt_with_a_text_is_left_alone(folder: Path) -> None:
 @pytest.mark.parametrize("name", ["../secret", "..", "/etc/passwd", "a/b", "x" * 300, "CON", "a b"])
 def test_names_stay_inside_their_folder_in_every_notation(name: str, folder: Path) -> None:
     put(folder / "secret.md", "secret")
-    document = read_document(
+    document = read_source(
         f"name: x\nbody: {{kind: prompt, file: '{name}'}}\n", str(folder / "workflows/x.yaml")
     )
     (problem,) = told(document, folder)
@@ -186,6 +186,6 @@ def test_a_prompt_that_is_no_text_says_so(folder: Path) -> None:
 def test_a_file_anywhere_has_its_prompts_beside_it(tmp_path: Path) -> None:
     put(tmp_path / "steps/plan.md", "beside")
     path = put(tmp_path / "feature.yaml", HEAD + "steps: [{step: plan}]\n")
-    document = read_document(path.read_text(), str(path))
+    document = read_source(path.read_text(), str(path))
     assert attach_prompts(document) == []
     assert document.data["body"]["steps"][0]["text"] == "beside"

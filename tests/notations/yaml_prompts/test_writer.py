@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nerve.notations.yaml_prompts import read, write
+from nerve.notations.yaml_prompts import read_document, write_document
 from nerve.text.yaml_reader import load_yaml
 
 TEXT = st.text(max_size=30) | st.text(
@@ -38,17 +38,17 @@ def same(one: Any, other: Any) -> bool:
 @settings(max_examples=200)
 @given(st.dictionaries(TEXT, VALUES, max_size=5))
 def test_what_is_written_is_read_back_as_it_was(data: dict[str, Any]) -> None:
-    assert same(load_yaml(write(data)), data)
+    assert same(load_yaml(write_document(data)), data)
     full = {**data, "body": {"kind": "transform", "expression": "1"}}
     full = {key: value for key, value in full.items() if key not in ("steps", "nodes")}
-    assert same(read(write(full)).data, full)
+    assert same(read_document(write_document(full)).data, full)
 
 
 @settings(max_examples=300)
 @given(st.text("ab \n\t#:-", max_size=20))
 def test_any_layout_of_lines_survives(text: str) -> None:
     data = {"a": text, "b": [text, {"c": text, "d": [[text]]}], "e": text}
-    assert load_yaml(write(data)) == data
+    assert load_yaml(write_document(data)) == data
 
 
 def test_a_spec_is_written_to_be_read_by_people() -> None:
@@ -72,7 +72,7 @@ def test_a_spec_is_written_to_be_read_by_people() -> None:
         },
     }
     assert (
-        write(data)
+        write_document(data)
         == """name: review
 description: "Review a change: twice."
 body:
@@ -105,12 +105,12 @@ body:
       over: "[1, [2]]"
 """
     )
-    assert read(write(data)).data == data
+    assert read_document(write_document(data)).data == data
 
 
 def test_keys_of_any_length_are_read_back() -> None:
     data = {"body": {"k" * 1500: {"a": [1, {"x y" * 500: "z\n"}]}, "": 1, "é ü": 2}}
-    assert read(write(data)).data == data
+    assert read_document(write_document(data)).data == data
 
 
 def test_what_yaml_cannot_carry_is_refused() -> None:
@@ -119,15 +119,15 @@ def test_what_yaml_cannot_carry_is_refused() -> None:
         deep = [deep]
     for wrong in (float("nan"), float("inf"), 2**53 + 1, object(), {1: 2}, "\ud800", deep):
         with pytest.raises(ValueError):
-            write({"body": wrong})
-    assert load_yaml(write({"body": deep[0]})) == {"body": deep[0]}
+            write_document({"body": wrong})
+    assert load_yaml(write_document({"body": deep[0]})) == {"body": deep[0]}
 
 
 def test_the_full_form_keeps_its_places() -> None:
-    document = read("name: x\nbody:\n  kind: sequence\n  steps:\n    - kind: goto\n", "x.yaml")
+    document = read_document("name: x\nbody:\n  kind: sequence\n  steps:\n    - kind: goto\n", "x.yaml")
     assert str(document.problem(("body", "steps", 0, "kind"), "here")) == "x.yaml:5:13: here"
 
 
 def test_only_one_form_may_be_used() -> None:
     with pytest.raises(ValueError, match="either steps or body"):
-        read("name: x\nsteps: []\nbody: {kind: goto}\n")
+        read_document("name: x\nsteps: []\nbody: {kind: goto}\n")

@@ -1,25 +1,25 @@
 """JSON step machines: read, written, and their context as immutable data."""
 
 from nerve.notations.json_steps.context import Metadata, StepContext, StepResult, create_context
-from nerve.notations.json_steps.reader import read
-from nerve.notations.json_steps.writer import write, write_steps
+from nerve.notations.json_steps.reader import read_document
+from nerve.notations.json_steps.writer import write_document, write_steps
 
 __all__ = [
-    "BEGINNING",
+    "STARTER_TEXT",
     "Metadata",
     "StepContext",
     "StepResult",
     "WorkflowContext",
     "create_context",
-    "read",
-    "write",
+    "read_document",
+    "write_document",
     "write_steps",
 ]
 
 WorkflowContext = StepContext
 """The name of the step context in the step machine format."""
 
-BEGINNING = """{
+STARTER_TEXT = """{
   "name": "NAME",
   "description": "What it does, and when to use it.",
   "body": {"kind": "sequence", "steps": [

@@ -24,7 +24,7 @@ NOTATION = "json"
 WORKFLOW_SHAPE_FIX = 'Write {"id": "a-name", "steps": [{…}]}.'
 
 
-def read(text: str, file: str = "<text>") -> Document:
+def read_document(text: str, file: str = "<text>") -> Document:
     """A workflow written in JSON; raises `Unreadable` with every problem and its place."""
     source = parse_located_json(text, file)
     if not isinstance(source, LocatedMap):

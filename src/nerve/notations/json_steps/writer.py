@@ -13,7 +13,7 @@ from nerve.notations.json_steps.lowering import (
     DEFAULT_TIMEOUT_MS,
     WORKFLOW_PREFIX,
 )
-from nerve.notations.json_steps.reader import read
+from nerve.notations.json_steps.reader import read_document
 from nerve.notations.json_steps.step_schema import CONTINUE_ON_REJECT
 from nerve.spec.models import WorkflowSpec
 from nerve.text.source import InvalidDefinition
@@ -22,7 +22,7 @@ MAX_DIFFERENCES = 20
 """Differences that are named."""
 
 
-def write(data: dict[str, Any]) -> str:
+def write_document(data: dict[str, Any]) -> str:
     """The full form: the spec as it is."""
     return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
@@ -33,7 +33,7 @@ def write_steps(data: dict[str, Any]) -> tuple[str, list[str]]:
     if spec["body"]["kind"] != "machine":
         return "", [f"the body is of kind {spec['body']['kind']}; only a machine can be written as steps"]
     cannot: list[str] = []
-    text = write(build_step_file(spec, cannot))
+    text = write_document(build_step_file(spec, cannot))
     return text, cannot or find_differences(spec, text)
 
 
@@ -192,7 +192,7 @@ def ms_from_seconds(seconds: float) -> float:
 def find_differences(spec: dict[str, Any], text: str) -> list[str]:
     """Where the steps say something else than the spec, as reading them again shows."""
     try:
-        again = normalize_spec(read(text).data)
+        again = normalize_spec(read_document(text).data)
     except InvalidDefinition as error:
         return [problem.message for problem in error.problems]
     return list(islice(iter_differences(spec, again, ""), MAX_DIFFERENCES))

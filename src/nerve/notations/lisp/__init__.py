@@ -1,11 +1,11 @@
 """Lisp: state machines of roles, signals and prompts, and the spec itself as literals."""
 
-from nerve.notations.lisp.document import read
-from nerve.notations.lisp.full_form import write
+from nerve.notations.lisp.document import read_document
+from nerve.notations.lisp.full_form import write_document
 
-__all__ = ["BEGINNING", "read", "write"]
+__all__ = ["STARTER_TEXT", "read_document", "write_document"]
 
-BEGINNING = """(workflow NAME
+STARTER_TEXT = """(workflow NAME
   (state start
     (action (log "hello"))))
 """

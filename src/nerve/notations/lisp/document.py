@@ -14,7 +14,7 @@ TOP_FORMS = ("workflow", "spec", "defn")
 DOCUMENT_SHAPE_FIX = "Write (workflow NAME (state …) …), or (spec {…})."
 
 
-def read(text: str, file: str = "<text>") -> Document:
+def read_document(text: str, file: str = "<text>") -> Document:
     """The document of a text; raises `Unreadable` with the places of what is wrong."""
     # The spec itself may be as deep as in any notation; `(spec …)` is around it.
     forms = read_forms(text, file, depth=MAX_SEXPR_DEPTH + 1)

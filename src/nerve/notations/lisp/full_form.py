@@ -65,7 +65,7 @@ def literal_map(
     return result
 
 
-def write(data: Mapping[str, Any]) -> str:
+def write_document(data: Mapping[str, Any]) -> str:
     """The full form of a spec."""
     return print_form(ListForm((Symbol("spec"), literal_form(data)))) + "\n"
 

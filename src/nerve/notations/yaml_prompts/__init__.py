@@ -6,13 +6,13 @@ from nerve.notations.yaml_prompts.chain_form import read_steps
 from nerve.notations.yaml_prompts.graph_form import read_nodes
 from nerve.notations.yaml_prompts.parsing import WORKFLOW_KEYS, YamlDiagnostics, describe_yaml_value
 from nerve.notations.yaml_prompts.prompt_files import attach_prompts, prompt_texts
-from nerve.notations.yaml_prompts.writer import write
+from nerve.notations.yaml_prompts.writer import write_document
 from nerve.text.source import Document, InvalidDefinition, LocatedMap
 from nerve.text.yaml_reader import load_yaml
 
-__all__ = ["BEGINNING", "attach_prompts", "prompt_texts", "read", "write"]
+__all__ = ["STARTER_TEXT", "attach_prompts", "prompt_texts", "read_document", "write_document"]
 
-BEGINNING = """name: NAME
+STARTER_TEXT = """name: NAME
 description: What it does, and when to use it.
 body:
   kind: sequence
@@ -22,7 +22,7 @@ body:
 FORM_READERS = {"steps": read_steps, "nodes": read_nodes}
 
 
-def read(text: str, file: str = "<text>") -> Document:
+def read_document(text: str, file: str = "<text>") -> Document:
     """A workflow written in YAML; `Unreadable` says everything that is wrong with its shape."""
     source = load_yaml(text, file)
     diagnostics = YamlDiagnostics(file)

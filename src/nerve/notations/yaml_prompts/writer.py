@@ -19,7 +19,7 @@ _INVISIBLE = re.compile(
 )
 
 
-def write(data: Mapping[str, Any]) -> str:
+def write_document(data: Mapping[str, Any]) -> str:
     """The full form of a spec; `ValueError` for what YAML cannot carry."""
     return "".join(f"{line}\n" for line in _mapping_lines(data, 1)) if data else "{}\n"
 
