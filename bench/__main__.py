@@ -1,4 +1,4 @@
-"""`python -m bench [NAME …] [--rounds N] [--json]`: ours and the limit side by side."""
+"""`python -m bench [NAME …] [--rounds N] [--json]`: Nerve beside the limit, as ratios."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from bench import (
     w5_parked,
     w6_import,
 )
-from bench.measure import Line, folder, sync_ms
+from bench.measure import Line, measure_sync_ms, temporary_folder
 
 WORKLOADS: dict[str, Callable[[int, Path], list[Line]]] = {
     "W1": w1_sequence.measure,
@@ -43,70 +43,78 @@ WORKLOADS: dict[str, Callable[[int, Path], list[Line]]] = {
     "http": http.measure,
     "tui": commander.measure,
 }
-FEWEST = 5
+MIN_ROUNDS = 5
 ROW = "{:<7} {:<78} {:>9} {:>9} {:<13} {:>6}  {:<18} {}"
 
 
 def main() -> None:
-    options = parse(sys.argv[1:])
-    with folder() as place:
+    options = parse_options(sys.argv[1:])
+    with temporary_folder() as directory:
         lines: list[Line] = []
         if not options.json:
-            print(machine(place), ROW.format("", "", "ours", "limit", "", "ratio", "target", ""), sep="\n")
+            print(
+                describe_machine(directory),
+                ROW.format("", "", "ours", "limit", "", "ratio", "target", ""),
+                sep="\n",
+            )
         for name in options.workloads or WORKLOADS:
-            for line in WORKLOADS[name](options.rounds, place):
+            for line in WORKLOADS[name](options.rounds, directory):
                 lines.append(line)
                 if not options.json:
-                    print(shown(line), flush=True)
+                    print(format_line(line), flush=True)
     if options.json:
         print(json.dumps([dataclasses.asdict(line) for line in lines], indent=2))
     else:
-        print(summary(lines))
+        print(format_summary(lines))
 
 
-def parse(arguments: list[str]) -> argparse.Namespace:
+def parse_options(arguments: list[str]) -> argparse.Namespace:
     names = {name.lower(): name for name in WORKLOADS}
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument(
         "workloads",
         nargs="*",
         metavar="NAME",
-        type=lambda given: names.get(given.lower(), given),
-        help=f"which of {', '.join(WORKLOADS)}; all if none is named",
+        type=lambda name: names.get(name.lower(), name),
+        help=f"workloads to run, from {', '.join(WORKLOADS)}; default: all",
     )
-    parser.add_argument("--rounds", type=int, default=9, help="how often ours and the limit take turns")
-    parser.add_argument("--json", action="store_true", help="say it as JSON")
+    parser.add_argument(
+        "--rounds", type=int, default=9, help="number of rounds in which Nerve and the limit alternate"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args(arguments)
-    if options.rounds < FEWEST:
-        parser.error(f"fewer than {FEWEST} rounds say nothing on a machine that does other things too")
+    if options.rounds < MIN_ROUNDS:
+        parser.error(
+            f"Fewer than {MIN_ROUNDS} rounds are not meaningful on a machine that runs other programs"
+        )
     if unknown := [name for name in options.workloads if name not in WORKLOADS]:
-        parser.error(f"no workload {', '.join(unknown)}; there are {', '.join(WORKLOADS)}")
+        parser.error(f"Unknown workload: {', '.join(unknown)}. Choose from {', '.join(WORKLOADS)}.")
     return options
 
 
-def machine(place: Path) -> str:
+def describe_machine(directory: Path) -> str:
     return (
         f"Python {platform.python_version()}, SQLite {apsw.sqlite_lib_version()} FULL, {os.cpu_count()} cores"
-        f", load {os.getloadavg()[0]:.1f}, one synced write {sync_ms(place):.3f} ms"
+        f", load {os.getloadavg()[0]:.1f}, one synced write {measure_sync_ms(directory):.3f} ms"
     )
 
 
-def shown(line: Line) -> str:
+def format_line(line: Line) -> str:
     target = verdict = ""
     if line.target is not None:
         target, verdict = line.target.text, line.target.verdict
     ratio = "" if line.ratio is None else f"{line.ratio:.2f}"
-    limit = "" if line.limit is None else figure(line.limit)
+    limit = "" if line.limit is None else format_figure(line.limit)
     return ROW.format(
-        line.workload, line.what, figure(line.ours), limit, line.unit, ratio, target, verdict
+        line.workload, line.what, format_figure(line.ours), limit, line.unit, ratio, target, verdict
     ).rstrip()
 
 
-def figure(value: float) -> str:
+def format_figure(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}"
 
 
-def summary(lines: Iterable[Line]) -> str:
+def format_summary(lines: Iterable[Line]) -> str:
     targets = [line.target for line in lines if line.target is not None]
     return f"{sum(target.verdict == 'met' for target in targets)} of {len(targets)} targets met"
 

@@ -1,4 +1,4 @@
-"""The limit: the rows a run really wrote, in the commits it really made, with nothing around them."""
+"""The limit: the rows and commits of a real run, written without an engine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Commit = list[Statement]
 
 
 class RecordingStore:
-    """A store that remembers the groups it was given."""
+    """A store that records the batches it receives."""
 
     durable = True
 
@@ -37,16 +37,16 @@ class RecordingStore:
         return getattr(self._store, name)
 
 
-def hashes(file: Path) -> dict[tuple[str, int], bytes]:
-    """The hash that was stored with each event, so that the limit need not compute it."""
+def read_hashes(file: Path) -> dict[tuple[str, int], bytes]:
+    """Return the stored hash of each event, so that the limit does not compute it."""
     db = apsw.Connection(str(file))
-    found = {(run, seq): hash for run, seq, hash in db.execute("SELECT run, seq, hash FROM events")}
+    hashes = {(run, seq): hash for run, seq, hash in db.execute("SELECT run, seq, hash FROM events")}
     db.close()
-    return found
+    return hashes
 
 
-def commit_of(batch: Iterable[Append], known: dict[tuple[str, int], bytes]) -> Commit:
-    """The statements that write a group, their values laid out."""
+def build_commit(batch: Iterable[Append], known: dict[tuple[str, int], bytes]) -> Commit:
+    """Return the statements that write a batch, with flat lists of values."""
     events: list[Any] = []
     runs: list[Any] = []
     definitions: list[Any] = []
@@ -70,26 +70,26 @@ def commit_of(batch: Iterable[Append], known: dict[tuple[str, int], bytes]) -> C
     ]
 
 
-def write(db: apsw.Connection, commit: Commit) -> None:
+def execute_commit(db: apsw.Connection, commit: Commit) -> None:
     db.execute("BEGIN IMMEDIATE")
     for statement, values in commit:
         db.execute(statement, values)
     db.execute("COMMIT")
 
 
-def opened(file: Path) -> apsw.Connection:
-    """An empty file with our schema and our settings."""
+def open_empty_store(file: Path) -> apsw.Connection:
+    """Create an empty file with the schema and settings of the store."""
     create_store_file(file)
     return open_writer(file, None)
 
 
-def each_commit(file: Path, commits: Iterable[Commit]) -> list[float]:
-    """Seconds for each of the commits."""
-    db = opened(file)
-    taken = []
+def time_commits(file: Path, commits: Iterable[Commit]) -> list[float]:
+    """Return the seconds of each commit."""
+    db = open_empty_store(file)
+    durations = []
     for commit in commits:
         began = time.perf_counter()
-        write(db, commit)
-        taken.append(time.perf_counter() - began)
+        execute_commit(db, commit)
+        durations.append(time.perf_counter() - began)
     db.close()
-    return taken
+    return durations

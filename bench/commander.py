@@ -1,4 +1,4 @@
-"""The Commander on a terminal: how soon one can type, and how it fares while much is streamed."""
+"""The Commander on a terminal: time to the first prompt, and the event loop during a stream."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from bench.measure import CHILDREN, Line, at_most, quantile
 
 ROWS, COLUMNS = 30, 100
 PROMPT = "❯".encode()
-NOWHERE = "http://127.0.0.1:9"
-"""Nobody listens there: the prompt does not wait for a server."""
-STREAMS = 3
-"""How often the stream is measured; each takes ten seconds."""
+UNUSED_URL = "http://127.0.0.1:9"
+"""No server listens there: the prompt does not wait for one."""
+STREAM_ROUNDS = 3
+"""Number of stream measurements; each takes ten seconds."""
 
 
-def measure(rounds: int, place: Path) -> list[Line]:
-    start(place)  # has the byte code written
-    starts = [start(place) for _ in range(rounds)]
-    told = [stream(place) for _ in range(min(rounds, STREAMS))]
-    lags = [quantile(each["lags"], 0.99) * 1e3 for each in told]
-    cpu, memory = [each["cpu"] for each in told], [each["memory"] for each in told]
+def measure(rounds: int, directory: Path) -> list[Line]:
+    time_first_prompt(directory)  # writes the byte code
+    starts = [time_first_prompt(directory) for _ in range(rounds)]
+    reports = [measure_stream(directory) for _ in range(min(rounds, STREAM_ROUNDS))]
+    lags = [quantile(report["lags"], 0.99) * 1e3 for report in reports]
+    cpu, memory = [report["cpu"] for report in reports], [report["memory"] for report in reports]
     what = "4,000 chunks streamed in 20 turns, 200 runs in the list"
     return [
         Line(
@@ -49,38 +49,38 @@ def measure(rounds: int, place: Path) -> list[Line]:
     ]
 
 
-def start(place: Path) -> float:
-    """Seconds until a prompt is on the screen."""
+def time_first_prompt(directory: Path) -> float:
+    """Return the seconds until a prompt is on the screen."""
     began = time.perf_counter()
-    with terminal(place, "-m", "nerve", "commander", "--server", NOWHERE) as (process, master):
-        seen = b""
-        while PROMPT not in seen:
-            seen = seen[-8:] + os.read(master, 65536)
-        took = time.perf_counter() - began
+    with terminal(directory, "-m", "nerve", "commander", "--server", UNUSED_URL) as (process, master):
+        screen = b""
+        while PROMPT not in screen:
+            screen = screen[-8:] + os.read(master, 65536)
+        seconds = time.perf_counter() - began
         process.kill()
-    return took
+    return seconds
 
 
-def stream(place: Path) -> dict[str, Any]:
-    """What a full screen says of itself that was fed with a stream."""
-    told = place.resolve() / "told.json"
-    with terminal(place, str(CHILDREN / "commander.py"), str(told)) as (process, master):
-        reading = threading.Thread(target=swallow, args=(master,), daemon=True)
-        reading.start()
+def measure_stream(directory: Path) -> dict[str, Any]:
+    """Return what the full-screen Commander measures of itself during a stream."""
+    report_file = directory.resolve() / "report.json"
+    with terminal(directory, str(CHILDREN / "commander.py"), str(report_file)) as (process, master):
+        reader = threading.Thread(target=drain_terminal, args=(master,), daemon=True)
+        reader.start()
         process.wait()
-    result: dict[str, Any] = json.loads(told.read_text())
+    result: dict[str, Any] = json.loads(report_file.read_text())
     return result
 
 
-def swallow(master: int) -> None:
+def drain_terminal(master: int) -> None:
     with contextlib.suppress(OSError):
         while os.read(master, 65536):
             pass
 
 
 @contextlib.contextmanager
-def terminal(place: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """A program on a terminal of its own, and the other end of it."""
+def terminal(directory: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """Run a program on a new terminal; yield the process and the other end."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
     env = {
@@ -88,13 +88,13 @@ def terminal(place: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[by
         for name, value in os.environ.items()
         if name not in ("NO_COLOR", "PYTHONDONTWRITEBYTECODE")
     }
-    env |= {"TERM": "xterm-256color", "PYTHONPYCACHEPREFIX": str(place.resolve() / "byte-code")}
+    env |= {"TERM": "xterm-256color", "PYTHONPYCACHEPREFIX": str(directory.resolve() / "byte-code")}
     process = subprocess.Popen(
         [sys.executable, *arguments],
         stdin=slave,
         stdout=slave,
         stderr=slave,
-        cwd=place,
+        cwd=directory,
         env=env,
         start_new_session=True,
     )

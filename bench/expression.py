@@ -8,27 +8,27 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.measure import Line, at_most, in_turns
+from bench.measure import Line, at_most, measure_in_turns
 from nerve.expr import compile
 
 SOURCE = "context.test.success === true"
-CALLS, TIMES = 4_000, 5
+CALLS, REPEATS = 4_000, 5
 SMALL, LARGE = 10, 100_000
 
 
-def scope(steps: int) -> dict[str, Any]:
+def make_scope(steps: int) -> dict[str, Any]:
     others = {f"step{number}": {"success": True, "output": "done"} for number in range(steps)}
     return {"context": {**others, "test": {"success": True}}}
 
 
-def in_python(scope: dict[str, Any]) -> bool:
+def evaluate_in_python(scope: dict[str, Any]) -> bool:
     return scope["context"]["test"]["success"] is True
 
 
-def seconds(condition: Callable[[dict[str, Any]], Any], scope: dict[str, Any]) -> float:
-    """What one evaluation takes when nothing else disturbs it."""
+def seconds_per_call(condition: Callable[[dict[str, Any]], Any], scope: dict[str, Any]) -> float:
+    """Return the seconds of one evaluation in the fastest repeat."""
     best = float("inf")
-    for _ in range(TIMES):
+    for _ in range(REPEATS):
         began = time.perf_counter()
         for _ in range(CALLS):
             condition(scope)
@@ -36,22 +36,22 @@ def seconds(condition: Callable[[dict[str, Any]], Any], scope: dict[str, Any]) -
     return best / CALLS
 
 
-def measure(rounds: int, place: Path) -> list[Line]:
-    condition, small, large = compile(SOURCE, names={"context"}), scope(SMALL), scope(LARGE)
-    taken = in_turns(
+def measure(rounds: int, directory: Path) -> list[Line]:
+    condition, small, large = compile(SOURCE, names={"context"}), make_scope(SMALL), make_scope(LARGE)
+    durations = measure_in_turns(
         rounds,
-        lambda: seconds(condition, small),
-        lambda: seconds(in_python, small),
-        lambda: seconds(condition, large),
+        lambda: seconds_per_call(condition, small),
+        lambda: seconds_per_call(evaluate_in_python, small),
+        lambda: seconds_per_call(condition, large),
     )
-    ours, bare, grown = ([figure * 1e9 for figure in figures] for figures in taken)
+    ours, bare, grown = ([figure * 1e9 for figure in figures] for figures in durations)
     return [
-        line(f"{SOURCE}; the same in Python", ours, bare, 10),
-        line(f"the same in a context of {LARGE:,} steps; of {SMALL}", grown, ours, 1.25),
+        make_line(f"{SOURCE}; the same in Python", ours, bare, 10),
+        make_line(f"the same in a context of {LARGE:,} steps; of {SMALL}", grown, ours, 1.25),
     ]
 
 
-def line(what: str, ours: list[float], limit: list[float], bound: float) -> Line:
+def make_line(what: str, ours: list[float], limit: list[float], bound: float) -> Line:
     ratios = [one / other for one, other in zip(ours, limit, strict=True)]
     return Line(
         "expr", what, "ns a call", median(ours), median(limit), median(ratios), at_most(ratios, bound)

@@ -13,35 +13,35 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from bench.measure import CHILDREN, Line, at_least, folder, paired
+from bench.measure import CHILDREN, Line, at_least, measure_pair, temporary_folder
 
-REQUESTS, WARM = 1000, 200
-AT_A_TIME = (1, 16)
-"""Alone a request waits for its own commits; many at a time, ours share theirs."""
+REQUESTS, WARM_UP_REQUESTS = 1000, 200
+CONCURRENCY = (1, 16)
+"""One request waits for its own commits; concurrent requests share commits."""
 
 
 @dataclass(frozen=True)
 class Server:
-    """A server in a process of its own."""
+    """A server in a separate process."""
 
     host: str
     port: int
     token: str
 
-    def rate(self, at_a_time: int, requests: int = REQUESTS) -> float:
-        """Requests a second."""
-        return asyncio.run(self._rate(at_a_time, requests))
+    def rate(self, concurrency: int, requests: int = REQUESTS) -> float:
+        """Return requests per second."""
+        return asyncio.run(self._rate(concurrency, requests))
 
-    async def _rate(self, at_a_time: int, requests: int) -> float:
-        left = iter(range(requests))
+    async def _rate(self, concurrency: int, requests: int) -> float:
+        remaining = iter(range(requests))
         began = time.perf_counter()
-        await asyncio.gather(*(self._one_after_the_other(left) for _ in range(at_a_time)))
+        await asyncio.gather(*(self._request_until_empty(remaining) for _ in range(concurrency)))
         return requests / (time.perf_counter() - began)
 
-    async def _one_after_the_other(self, left: Iterator[int]) -> None:
-        """By hand, on one connection: what the client costs must not hide what the server costs."""
+    async def _request_until_empty(self, remaining: Iterator[int]) -> None:
+        """Send requests on one connection, without an HTTP client that would add its own cost."""
         reader, writer = await asyncio.open_connection(self.host, self.port)
-        for _ in left:
+        for _ in remaining:
             writer.write(self._request)
             head = await reader.readuntil(b"\r\n\r\n")
             length = head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
@@ -62,17 +62,19 @@ class Server:
 
 
 @contextmanager
-def serving(place: Path, *command: object) -> Iterator[Server]:
+def run_server(directory: Path, *command: object) -> Iterator[Server]:
     process = subprocess.Popen(
-        [sys.executable, *map(str, command)], cwd=place, stdout=subprocess.PIPE, text=True
+        [sys.executable, *map(str, command)], cwd=directory, stdout=subprocess.PIPE, text=True
     )
     try:
         assert process.stdout is not None
-        told = json.loads(process.stdout.readline())
-        at = urlsplit(told["url"])
-        token = Path(told["token_file"]).read_text().strip() if "token_file" in told else "none"
-        server = Server(str(at.hostname), at.port or 0, token)
-        server.rate(max(AT_A_TIME), WARM)
+        ready_message = json.loads(process.stdout.readline())
+        address = urlsplit(ready_message["url"])
+        token = (
+            Path(ready_message["token_file"]).read_text().strip() if "token_file" in ready_message else "none"
+        )
+        server = Server(str(address.hostname), address.port or 0, token)
+        server.rate(max(CONCURRENCY), WARM_UP_REQUESTS)
         yield server
     finally:
         process.terminate()
@@ -81,19 +83,19 @@ def serving(place: Path, *command: object) -> Iterator[Server]:
         process.stdout.close()
 
 
-def measure(rounds: int, place: Path) -> list[Line]:
-    with folder(place) as here:
-        ours = ("-m", "nerve", "serve", "--port", 0, "--json", "--quiet", "--with")
-        (here / ".nerve").mkdir()
+def measure(rounds: int, directory: Path) -> list[Line]:
+    with temporary_folder(directory) as run_directory:
+        command = ("-m", "nerve", "serve", "--port", 0, "--json", "--quiet", "--with")
+        (run_directory / ".nerve").mkdir()
         with (
-            serving(here, *ours, CHILDREN / "greeting.py") as served,
-            serving(here, CHILDREN / "bare_http.py", "bare.db") as bare,
+            run_server(run_directory, *command, CHILDREN / "greeting.py") as served,
+            run_server(run_directory, CHILDREN / "bare_http.py", "bare.db") as bare,
         ):
-            return [line(at_a_time, rounds, served, bare) for at_a_time in AT_A_TIME]
+            return [make_line(concurrency, rounds, served, bare) for concurrency in CONCURRENCY]
 
 
-def line(at_a_time: int, rounds: int, served: Server, bare: Server) -> Line:
-    pair = paired(rounds, lambda: served.rate(at_a_time), lambda: bare.rate(at_a_time))
-    many, most = pair.medians
-    what = f"start to finished over HTTP, {at_a_time} at a time; bare starlette with one durable commit"
-    return Line("http", what, "requests/s", many, most, pair.ratio, at_least(pair.ratios, 0.333))
+def make_line(concurrency: int, rounds: int, served: Server, bare: Server) -> Line:
+    pair = measure_pair(rounds, lambda: served.rate(concurrency), lambda: bare.rate(concurrency))
+    ours, limit = pair.medians
+    what = f"start to finished over HTTP, {concurrency} at a time; bare starlette with one durable commit"
+    return Line("http", what, "requests/s", ours, limit, pair.ratio, at_least(pair.ratios, 0.333))

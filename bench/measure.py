@@ -1,4 +1,4 @@
-"""Measuring on a noisy machine: subjects take turns, and medians are compared."""
+"""Measurement on a noisy machine: subjects alternate, and medians are compared."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ CHILDREN = Path(__file__).parent / "children"
 
 @dataclass(frozen=True)
 class Target:
-    """What a figure should be, and whether it is; unclear when the rounds do not agree about it."""
+    """The target of a figure and whether the figure meets it; unclear if the rounds disagree."""
 
     text: str
     verdict: Literal["met", "missed", "unclear"]
 
 
 def at_most(figures: Sequence[float], bound: float, unit: str = "x") -> Target:
-    return Target(f"<= {bound:g} {unit}", verdict([figure <= bound for figure in middle(figures)]))
+    return Target(f"<= {bound:g} {unit}", verdict([figure <= bound for figure in quartiles(figures)]))
 
 
 def at_least(figures: Sequence[float], bound: float, unit: str = "x") -> Target:
-    return Target(f">= {bound:g} {unit}", verdict([figure >= bound for figure in middle(figures)]))
+    return Target(f">= {bound:g} {unit}", verdict([figure >= bound for figure in quartiles(figures)]))
 
 
-def middle(figures: Sequence[float]) -> list[float]:
-    """The quartiles: what other programs did to single rounds is outside of them."""
+def quartiles(figures: Sequence[float]) -> list[float]:
+    """Return the quartiles, which exclude rounds that other programs disturbed."""
     return quantiles(figures, n=4, method="inclusive")
 
 
@@ -46,7 +46,7 @@ def verdict(within: list[bool]) -> Literal["met", "missed", "unclear"]:
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the table; without a limit beside it, or without a target, it only informs."""
+    """One line of the table; the limit and the target are optional."""
 
     workload: str
     what: str
@@ -59,7 +59,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two subjects measured in turns; the ratio is the median of the rounds' own ratios."""
+    """Two subjects measured alternately; the ratio is the median of the ratios of the rounds."""
 
     ours: list[float]
     limit: list[float]
@@ -77,18 +77,18 @@ class Pair:
         return median(self.ours), median(self.limit)
 
 
-def in_turns(rounds: int, *subjects: Callable[[], float]) -> list[list[float]]:
-    """The figures of each subject, measured one after the other in every round."""
+def measure_in_turns(rounds: int, *subjects: Callable[[], float]) -> list[list[float]]:
+    """Return the figures of each subject; every round measures each subject once."""
     figures: list[list[float]] = [[] for _ in subjects]
     for _ in range(rounds):
-        for kept, subject in zip(figures, subjects, strict=True):
+        for subject_figures, subject in zip(figures, subjects, strict=True):
             gc.collect()
-            kept.append(subject())
+            subject_figures.append(subject())
     return figures
 
 
-def paired(rounds: int, ours: Callable[[], float], limit: Callable[[], float]) -> Pair:
-    return Pair(*in_turns(rounds, ours, limit))
+def measure_pair(rounds: int, ours: Callable[[], float], limit: Callable[[], float]) -> Pair:
+    return Pair(*measure_in_turns(rounds, ours, limit))
 
 
 def quantile(values: Sequence[float], share: float) -> float:
@@ -97,8 +97,8 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 @contextmanager
-def folder(parent: Path | None = None) -> Iterator[Path]:
-    """A folder on the disk we stand on (or in TMPDIR), gone afterwards."""
+def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
+    """Create a folder in TMPDIR or the working directory, and delete it afterwards."""
     path = Path(tempfile.mkdtemp(prefix="bench-", dir=parent or os.environ.get("TMPDIR") or "."))
     try:
         yield path
@@ -106,23 +106,23 @@ def folder(parent: Path | None = None) -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def child(name: str, *arguments: object) -> str:
-    """What a script in a fresh interpreter says; it may end by killing itself."""
+def run_child(name: str, *arguments: object) -> str:
+    """Return the output of a script in a new interpreter; the script may kill itself."""
     command = [sys.executable, str(CHILDREN / f"{name}.py"), *map(str, arguments)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode not in (0, -9):
-        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}")
-    return done.stdout
+    completed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if completed.returncode not in (0, -9):
+        raise RuntimeError(f"{' '.join(command)} ended with {completed.returncode}")
+    return completed.stdout
 
 
-def sync_ms(place: Path) -> float:
-    """What one small synced write costs here."""
-    file = os.open(place / "sync", os.O_CREAT | os.O_WRONLY)
-    taken = []
+def measure_sync_ms(directory: Path) -> float:
+    """Return the median time of one small synced write."""
+    file = os.open(directory / "sync", os.O_CREAT | os.O_WRONLY)
+    durations = []
     for _ in range(100):
         began = time.perf_counter()
         os.write(file, bytes(4096))
         os.fdatasync(file)
-        taken.append(time.perf_counter() - began)
+        durations.append(time.perf_counter() - began)
     os.close(file)
-    return median(taken) * 1000
+    return median(durations) * 1000

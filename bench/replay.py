@@ -1,4 +1,4 @@
-"""Replay: what a settled step costs when a run is taken up again."""
+"""Replay: the cost of a settled step when a run is resumed."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from pathlib import Path
 
 import apsw
 
-from bench.measure import Line, folder, paired
+from bench.measure import Line, measure_pair, temporary_folder
 from nerve import ExecutionContext, FunctionNode, Session, Workflow, WorkflowContext
 
 SIZES = 1_000, 10_000
 
 
-class Reached:
-    """Whether the run has come to its last step, and when."""
+class LastStep:
+    """Whether and when the run reaches its last step."""
 
     def __init__(self) -> None:
         self.event = asyncio.Event()
-        self.at = 0.0
+        self.reached_at = 0.0
 
 
-def session(file: Path, size: int, reached: Reached) -> Session:
-    made = Session("bench", file)
+def make_session(file: Path, size: int, last_step: LastStep) -> Session:
+    session = Session("bench", file)
 
     async def step(context: ExecutionContext) -> int:
         if context.input == size:
-            reached.at = time.perf_counter()
-            reached.event.set()
+            last_step.reached_at = time.perf_counter()
+            last_step.event.set()
             await asyncio.Event().wait()
         return int(context.input)
 
@@ -37,28 +37,28 @@ def session(file: Path, size: int, reached: Reached) -> Session:
         for number in range(size + 1):
             await ctx.run("step", number)
 
-    FunctionNode("step", made, step)
-    Workflow("steps", made, steps)
-    return made
+    FunctionNode("step", session, step)
+    Workflow("steps", session, steps)
+    return session
 
 
-async def prepare(file: Path, size: int) -> None:
-    reached = Reached()
-    async with session(file, size, reached) as opened:
+async def write_journal(file: Path, size: int) -> None:
+    last_step = LastStep()
+    async with make_session(file, size, last_step) as opened:
         await opened.start("steps")
-        await reached.event.wait()
+        await last_step.event.wait()
 
 
-async def recover(file: Path, size: int) -> float:
-    reached = Reached()
-    async with session(file, size, reached) as opened:
+async def time_recovery(file: Path, size: int) -> float:
+    last_step = LastStep()
+    async with make_session(file, size, last_step) as opened:
         began = time.perf_counter()
         await opened.recover()
-        await reached.event.wait()
-    return (reached.at - began) / size
+        await last_step.event.wait()
+    return (last_step.reached_at - began) / size
 
 
-def read(file: Path, size: int) -> float:
+def time_bare_read(file: Path, size: int) -> float:
     began = time.perf_counter()
     db = apsw.Connection(str(file))
     for (data,) in db.execute("SELECT data FROM events ORDER BY run, seq"):
@@ -68,15 +68,17 @@ def read(file: Path, size: int) -> float:
     return seconds / size
 
 
-def measure(rounds: int, place: Path) -> list[Line]:
-    return [line(rounds, place, size) for size in SIZES]
+def measure(rounds: int, directory: Path) -> list[Line]:
+    return [make_line(rounds, directory, size) for size in SIZES]
 
 
-def line(rounds: int, place: Path, size: int) -> Line:
-    with folder(place) as here:
-        file = here / "store.db"
-        asyncio.run(prepare(file, size))
-        pair = paired(rounds, lambda: asyncio.run(recover(file, size)), lambda: read(file, size))
+def make_line(rounds: int, directory: Path, size: int) -> Line:
+    with temporary_folder(directory) as run_directory:
+        file = run_directory / "store.db"
+        asyncio.run(write_journal(file, size))
+        pair = measure_pair(
+            rounds, lambda: asyncio.run(time_recovery(file, size)), lambda: time_bare_read(file, size)
+        )
     ours, limit = pair.medians
-    what = f"recovery behind {size} settled steps; bare read and decode"
+    what = f"recovery after {size} settled steps; bare read and decode"
     return Line("replay", what, "µs a step", ours * 1e6, limit * 1e6, pair.ratio)

@@ -7,48 +7,48 @@ import time
 from pathlib import Path
 
 from bench import bare
-from bench.measure import Line, Pair, at_most, folder, paired
-from bench.workflows import session
+from bench.measure import Line, Pair, at_most, measure_pair, temporary_folder
+from bench.workflows import make_session
 from nerve.store.port import Store
 from nerve.store.sqlite import SqliteStore
 
 STEPS = 1000
 
 
-async def run(store: Store, steps: int) -> float:
-    async with session(store) as opened:
+async def run_steps(store: Store, steps: int) -> float:
+    async with make_session(store) as opened:
         began = time.perf_counter()
         started = await opened.start("steps", steps)
         await started.wait()
         return time.perf_counter() - began
 
 
-def compare(rounds: int, place: Path, steps: int) -> Pair:
-    """Seconds a step: ours, and the bare commits of what such a run writes."""
-    commits = recorded(place, steps)
+def compare_steps(rounds: int, directory: Path, steps: int) -> Pair:
+    """Return seconds per step: Nerve, and bare commits of the same rows."""
+    commits = record_commits(directory, steps)
 
     def ours() -> float:
-        with folder(place) as here:
-            return asyncio.run(run(SqliteStore(here / "ours.db"), steps)) / steps
+        with temporary_folder(directory) as run_directory:
+            return asyncio.run(run_steps(SqliteStore(run_directory / "ours.db"), steps)) / steps
 
     def limit() -> float:
-        with folder(place) as here:
-            return sum(bare.each_commit(here / "bare.db", commits)) / steps
+        with temporary_folder(directory) as run_directory:
+            return sum(bare.time_commits(run_directory / "bare.db", commits)) / steps
 
-    return paired(rounds, ours, limit)
-
-
-def recorded(place: Path, steps: int) -> list[bare.Commit]:
-    """What a run commits; not from the one that is timed, since keeping it all is work too."""
-    with folder(place) as here:
-        store = bare.RecordingStore(here / "recorded.db")
-        asyncio.run(run(store, steps))
-        known = bare.hashes(here / "recorded.db")
-        return [bare.commit_of(batch, known) for batch in store.batches]
+    return measure_pair(rounds, ours, limit)
 
 
-def measure(rounds: int, place: Path) -> list[Line]:
-    pair = compare(rounds, place, STEPS)
+def record_commits(directory: Path, steps: int) -> list[bare.Commit]:
+    """Return the commits of an untimed run, because recording them takes time."""
+    with temporary_folder(directory) as run_directory:
+        store = bare.RecordingStore(run_directory / "recorded.db")
+        asyncio.run(run_steps(store, steps))
+        hashes = bare.read_hashes(run_directory / "recorded.db")
+        return [bare.build_commit(batch, hashes) for batch in store.batches]
+
+
+def measure(rounds: int, directory: Path) -> list[Line]:
+    pair = compare_steps(rounds, directory, STEPS)
     ours, limit = pair.medians
     what = f"{STEPS} steps in one run; bare commits"
     return [

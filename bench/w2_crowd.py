@@ -1,4 +1,4 @@
-"""W2: many short runs at a time, beside the bare store with the same rows in the same groups."""
+"""W2: many short concurrent runs, beside the bare store with the same rows in the same batches."""
 
 from __future__ import annotations
 
@@ -10,59 +10,60 @@ from pathlib import Path
 from statistics import median
 
 from bench import bare
-from bench.measure import Line, at_least, folder, paired
-from bench.workflows import session
+from bench.measure import Line, at_least, measure_pair, temporary_folder
+from bench.workflows import make_session
 from nerve import Session
 from nerve.store.port import Append, Store
 from nerve.store.sqlite import SqliteStore
 
-RUNS, AT_A_TIME, STEPS = 1000, 100, 5
+RUNS, CONCURRENCY, STEPS = 1000, 100, 5
 
 
-async def crowd(store: Store) -> float:
-    async with session(store) as opened:
-        left = iter(range(RUNS))
+async def run_crowd(store: Store) -> float:
+    async with make_session(store) as opened:
+        remaining = iter(range(RUNS))
         began = time.perf_counter()
-        await asyncio.gather(*(one_after_the_other(opened, left) for _ in range(AT_A_TIME)))
+        await asyncio.gather(*(run_until_empty(opened, remaining) for _ in range(CONCURRENCY)))
         return time.perf_counter() - began
 
 
-async def one_after_the_other(opened: Session, left: Iterator[int]) -> None:
-    for _ in left:
+async def run_until_empty(opened: Session, remaining: Iterator[int]) -> None:
+    for _ in remaining:
         run = await opened.start("steps", STEPS)
         await run.wait()
 
 
-def recorded(file: Path) -> list[Sequence[Append]]:
-    """The groups that a crowd writes; not from the one that is timed, since keeping them all is work too."""
+def record_batches(file: Path) -> list[Sequence[Append]]:
+    """Return the batches of untimed runs, because recording them takes time."""
     store = bare.RecordingStore(file)
-    asyncio.run(crowd(store))
+    asyncio.run(run_crowd(store))
     return store.batches
 
 
-def measure(rounds: int, place: Path) -> list[Line]:
+def measure(rounds: int, directory: Path) -> list[Line]:
     sizes: list[int] = []
 
     def ours() -> float:
-        with folder(place) as here:
-            return RUNS / asyncio.run(crowd(SqliteStore(here / "ours.db")))
+        with temporary_folder(directory) as run_directory:
+            return RUNS / asyncio.run(run_crowd(SqliteStore(run_directory / "ours.db")))
 
     def limit() -> float:
-        with folder(place) as here:
-            groups = recorded(here / "again.db")
-            store = SqliteStore(here / "bare.db")
+        with temporary_folder(directory) as run_directory:
+            batches = record_batches(run_directory / "again.db")
+            store = SqliteStore(run_directory / "bare.db")
             gc.collect()
             began = time.perf_counter()
-            for group in groups:
-                store.append(group)
+            for batch in batches:
+                store.append(batch)
             seconds = time.perf_counter() - began
             store.close()
-            sizes[:] = map(len, groups)
+            sizes[:] = map(len, batches)
         return RUNS / seconds
 
-    pair = paired(rounds, ours, limit)
-    many, most = pair.medians
+    pair = measure_pair(rounds, ours, limit)
+    ours_rate, limit_rate = pair.medians
     what = (
-        f"{RUNS} runs of {STEPS} steps, {AT_A_TIME} at a time; bare store, same groups (of {median(sizes):g})"
+        f"{RUNS} runs of {STEPS} steps, {CONCURRENCY} at a time; "
+        f"bare store, same batches (of {median(sizes):g})"
     )
-    return [Line("W2", what, "runs a second", many, most, pair.ratio, at_least(pair.ratios, 0.6))]
+    return [Line("W2", what, "runs a second", ours_rate, limit_rate, pair.ratio, at_least(pair.ratios, 0.6))]

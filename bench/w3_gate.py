@@ -8,89 +8,96 @@ from pathlib import Path
 from statistics import median
 
 from bench import bare
-from bench.measure import Line, Pair, at_most, folder, in_turns, quantile
-from bench.workflows import session
+from bench.measure import Line, Pair, at_most, measure_in_turns, quantile, temporary_folder
+from bench.workflows import make_session
 from nerve import Session, WorkflowEvent
 from nerve.store.port import Append
 
 RUNS = 200
 
 
-class Times:
-    """Seconds for each run, of one round."""
+class RunTimes:
+    """Seconds of each run in one round."""
 
     def __init__(self) -> None:
-        self.whole: list[float] = []
-        self.last: list[float] = []
+        self.total: list[float] = []
+        self.after_answer: list[float] = []
 
 
-async def one_run(opened: Session, times: Times) -> str:
-    """The answer comes from somebody who was shown the gate, so the gate is on disk by then."""
-    shown = asyncio.Event()
+async def time_run(opened: Session, times: RunTimes) -> str:
+    """Answer after the gate event is published, so that the gate is durable."""
+    gate_published = asyncio.Event()
 
     def sink(event: WorkflowEvent) -> None:
         if event.event_type == "gate_waiting":
-            shown.set()
+            gate_published.set()
 
     began = time.perf_counter()
     run = await opened.start("ask", event_sink=sink)
-    await shown.wait()
+    await gate_published.wait()
     answered = time.perf_counter()
     await run.answer("yes")
     await run.wait()
     ended = time.perf_counter()
-    times.whole.append(ended - began)
-    times.last.append(ended - answered)
+    times.total.append(ended - began)
+    times.after_answer.append(ended - answered)
     return run.run_id
 
 
-async def in_sequence(store: bare.RecordingStore, times: Times) -> list[str]:
-    async with session(store) as opened:
-        return [await one_run(opened, times) for _ in range(RUNS)]
+async def time_runs(store: bare.RecordingStore, times: RunTimes) -> list[str]:
+    async with make_session(store) as opened:
+        return [await time_run(opened, times) for _ in range(RUNS)]
 
 
-def three_commits(parts: list[Append], known: dict[tuple[str, int], bytes]) -> list[bare.Commit]:
-    """The start, the gate, and the rest of one run."""
+def build_three_commits(parts: list[Append], hashes: dict[tuple[str, int], bytes]) -> list[bare.Commit]:
+    """Return the commits of the start, the gate and the rest of one run."""
     rest = parts[-1]._replace(rows=[row for part in parts[2:] for row in part.rows])
-    return [bare.commit_of([part], known) for part in (parts[0], parts[1], rest)]
+    return [bare.build_commit([part], hashes) for part in (parts[0], parts[1], rest)]
 
 
-def measure(rounds: int, place: Path) -> list[Line]:
-    ours_times: list[Times] = []
-    bare_times: list[Times] = []
+def measure(rounds: int, directory: Path) -> list[Line]:
+    ours_times: list[RunTimes] = []
+    bare_times: list[RunTimes] = []
     commits: list[bare.Commit] = []
 
     def ours() -> float:
-        ours_times.append(times := Times())
-        with folder(place) as here:
-            store = bare.RecordingStore(here / "ours.db")
-            runs = asyncio.run(in_sequence(store, times))
-            known = bare.hashes(here / "ours.db")
+        ours_times.append(times := RunTimes())
+        with temporary_folder(directory) as run_directory:
+            store = bare.RecordingStore(run_directory / "ours.db")
+            runs = asyncio.run(time_runs(store, times))
+            hashes = bare.read_hashes(run_directory / "ours.db")
         parts: dict[str, list[Append]] = {run: [] for run in runs}
         for batch in store.batches:
             for part in batch:
                 parts[part.run].append(part)
-        commits[:] = [commit for run in runs for commit in three_commits(parts[run], known)]
-        return median(times.whole)
+        commits[:] = [commit for run in runs for commit in build_three_commits(parts[run], hashes)]
+        return median(times.total)
 
     def limit() -> float:
-        bare_times.append(times := Times())
-        with folder(place) as here:
-            taken = bare.each_commit(here / "bare.db", commits)
-        times.whole = [sum(taken[at : at + 3]) for at in range(0, len(taken), 3)]
-        times.last = taken[2::3]
-        return median(times.whole)
+        bare_times.append(times := RunTimes())
+        with temporary_folder(directory) as run_directory:
+            durations = bare.time_commits(run_directory / "bare.db", commits)
+        times.total = [sum(durations[at : at + 3]) for at in range(0, len(durations), 3)]
+        times.after_answer = durations[2::3]
+        return median(times.total)
 
-    in_turns(rounds, ours, limit)
+    measure_in_turns(rounds, ours, limit)
     return [
-        line("start to finished, p50; three bare commits", "whole", 0.5, 3.0, ours_times, bare_times),
-        line("start to finished, p99", "whole", 0.99, None, ours_times, bare_times),
-        line("answer to finished, p50; the last of the three", "last", 0.5, None, ours_times, bare_times),
-        line("answer to finished, p99", "last", 0.99, None, ours_times, bare_times),
+        make_line("start to finished, p50; three bare commits", "total", 0.5, 3.0, ours_times, bare_times),
+        make_line("start to finished, p99", "total", 0.99, None, ours_times, bare_times),
+        make_line(
+            "answer to finished, p50; the last of the three",
+            "after_answer",
+            0.5,
+            None,
+            ours_times,
+            bare_times,
+        ),
+        make_line("answer to finished, p99", "after_answer", 0.99, None, ours_times, bare_times),
     ]
 
 
-def line(what: str, part: str, share: float, bound: float | None, *sides: list[Times]) -> Line:
+def make_line(what: str, part: str, share: float, bound: float | None, *sides: list[RunTimes]) -> Line:
     pair = Pair(*([quantile(getattr(times, part), share) for times in side] for side in sides))
     ours, limit = pair.medians
     target = None if bound is None else at_most(pair.ratios, bound)

@@ -1,4 +1,4 @@
-"""W4: a process is killed behind many settled steps; how soon a new one runs the next step."""
+"""W4: a process is killed after many settled steps; time until a new one runs the next step."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import shutil
 import time
 from pathlib import Path
 
-from bench.measure import Line, at_most, child, folder, paired
+from bench.measure import Line, at_most, measure_pair, run_child, temporary_folder
 
 STEPS = 1000
 
 
-def measure(rounds: int, place: Path) -> list[Line]:
-    with folder(place) as killed:
-        child("restart", killed / "store.db", STEPS, "die", time.time())
+def measure(rounds: int, directory: Path) -> list[Line]:
+    with temporary_folder(directory) as killed:
+        run_child("restart", killed / "store.db", STEPS, "die", time.time())
 
-        def after(manner: str) -> float:
-            with folder(place) as here:
-                shutil.copytree(killed, here, dirs_exist_ok=True)
-                said = child("restart", here / "store.db", STEPS, manner, time.time())
-            return float(said)
+        def restart_ms(mode: str) -> float:
+            with temporary_folder(directory) as run_directory:
+                shutil.copytree(killed, run_directory, dirs_exist_ok=True)
+                output = run_child("restart", run_directory / "store.db", STEPS, mode, time.time())
+            return float(output)
 
-        pair = paired(rounds, lambda: after("go-on"), lambda: after("read"))
+        pair = measure_pair(rounds, lambda: restart_ms("resume"), lambda: restart_ms("read"))
     ours, limit = pair.medians
-    what = f"killed behind {STEPS} steps: process start to the next step, less imports; bare read"
+    what = f"killed after {STEPS} steps: process start to the next step, less imports; bare read"
     return [Line("W4", what, "ms", ours, limit, pair.ratio, at_most(pair.ours, 300, "ms"))]

@@ -1,4 +1,4 @@
-"""W6: how soon a program that uses us is there, beyond bare Python."""
+"""W6: start-up time of a program that uses Nerve, beyond bare Python."""
 
 from __future__ import annotations
 
@@ -9,46 +9,48 @@ import time
 from pathlib import Path
 from statistics import median
 
-from bench.measure import CHILDREN, Line, at_most, folder, in_turns
+from bench.measure import CHILDREN, Line, at_most, measure_in_turns, temporary_folder
 
 ROUNDS = 15
 HELLO = str(CHILDREN / "hello.py")
-LEAVE = "import os; os._exit(0)"
-NAMES = "from nerve import FunctionNode, Session, Workflow"
+EXIT = "import os; os._exit(0)"
+IMPORT_NAMES = "from nerve import FunctionNode, Session, Workflow"
 
 
-def seconds(cache: Path, *arguments: str) -> float:
-    """How long a fresh interpreter takes; as after an installation, it finds its byte code in `cache`."""
-    ours = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+def time_interpreter(cache: Path, *arguments: str) -> float:
+    """Return the seconds of a new interpreter; its byte code is in `cache`, as after an installation."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     began = time.perf_counter()
-    subprocess.run([sys.executable, *arguments], check=True, env=ours | {"PYTHONPYCACHEPREFIX": str(cache)})
+    subprocess.run(
+        [sys.executable, *arguments], check=True, env=environment | {"PYTHONPYCACHEPREFIX": str(cache)}
+    )
     return time.perf_counter() - began
 
 
-def measure(rounds: int, place: Path) -> list[Line]:
-    cache = place.resolve() / "byte-code"
+def measure(rounds: int, directory: Path) -> list[Line]:
+    cache = directory.resolve() / "byte-code"
 
     def hello() -> float:
-        with folder(place) as here:
-            return seconds(cache, HELLO, str(here / "store.db"))
+        with temporary_folder(directory) as run_directory:
+            return time_interpreter(cache, HELLO, str(run_directory / "store.db"))
 
-    hello()  # has the byte code written
-    taken = in_turns(
+    hello()  # writes the byte code
+    durations = measure_in_turns(
         max(rounds, ROUNDS),
-        lambda: seconds(cache, "-c", LEAVE),
-        lambda: seconds(cache, "-c", f"import nerve; {LEAVE}"),
-        lambda: seconds(cache, "-c", f"{NAMES}; {LEAVE}"),
+        lambda: time_interpreter(cache, "-c", EXIT),
+        lambda: time_interpreter(cache, "-c", f"import nerve; {EXIT}"),
+        lambda: time_interpreter(cache, "-c", f"{IMPORT_NAMES}; {EXIT}"),
         hello,
     )
-    bare, *others = ([figure * 1e3 for figure in figures] for figures in taken)
+    bare, *others = ([figure * 1e3 for figure in figures] for figures in durations)
     package, names, first_step = others
     return [
-        line("import nerve, beyond bare Python", package, bare, 80),
-        line("its public names imported, beyond bare Python", names, bare, 80),
-        line("first step of a hello run on disk, beyond bare Python", first_step, bare, 120),
+        make_line("import nerve, beyond bare Python", package, bare, 80),
+        make_line("its public names imported, beyond bare Python", names, bare, 80),
+        make_line("first step of a hello run on disk, beyond bare Python", first_step, bare, 120),
     ]
 
 
-def line(what: str, whole: list[float], bare: list[float], bound: float) -> Line:
-    beyond = [figure - start for figure, start in zip(whole, bare, strict=True)]
+def make_line(what: str, total: list[float], bare: list[float], bound: float) -> Line:
+    beyond = [figure - start for figure, start in zip(total, bare, strict=True)]
     return Line("W6", what, "ms", median(beyond), median(bare), None, at_most(beyond, bound, "ms"))

@@ -1,4 +1,4 @@
-"""The workflows that are measured: as little of their own as there can be."""
+"""The measured workflows: as small as possible."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ async def steps(ctx: WorkflowContext) -> int:
 
 
 async def ask(ctx: WorkflowContext) -> Any:
-    return await ctx.gate("Go on?", choices=["yes", "no"])
+    return await ctx.gate("Continue?", choices=["yes", "no"])
 
 
-def session(store: Any) -> Session:
-    made = Session("bench", store)
-    FunctionNode("echo", made, echo)
-    Workflow("steps", made, steps)
-    Workflow("ask", made, ask)
-    return made
+def make_session(store: Any) -> Session:
+    session = Session("bench", store)
+    FunctionNode("echo", session, echo)
+    Workflow("steps", session, steps)
+    Workflow("ask", session, ask)
+    return session

@@ -19,17 +19,17 @@ db.execute("CREATE TABLE runs (id INTEGER PRIMARY KEY, input TEXT NOT NULL) STRI
 
 
 async def start(request: Request) -> JSONResponse:
-    given = await request.json()
+    arguments = await request.json()
     db.execute("BEGIN IMMEDIATE")
-    db.execute("INSERT INTO runs (input) VALUES (?)", (json.dumps(given["input"]),))
+    db.execute("INSERT INTO runs (input) VALUES (?)", (json.dumps(arguments["input"]),))
     db.execute("COMMIT")
-    return JSONResponse({"run_id": db.last_insert_rowid(), "result": f"hello {given['input']}"})
+    return JSONResponse({"run_id": db.last_insert_rowid(), "result": f"hello {arguments['input']}"})
 
 
 async def main() -> None:
     app = Starlette(routes=[Route("/api/runs", start, methods=["POST"])])
     server = uvicorn.Server(uvicorn.Config(app, loop="asyncio", http="h11", log_config=None, lifespan="off"))
-    # Named as TCP, so that asyncio lets each reply go at once.
+    # With IPPROTO_TCP, asyncio sets TCP_NODELAY and sends each reply at once.
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as bound:
         bound.bind(("127.0.0.1", 0))
         bound.listen()

@@ -1,4 +1,4 @@
-"""The full screen of the Commander with 200 runs, while an agent streams; how the event loop fared."""
+"""The full screen of the Commander with 200 runs, while an agent streams; measures the event loop."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from nerve.commander.tui.app import CommanderApp
 from nerve.commander.workflow_controller import WorkflowController
 
 TURNS, CHUNKS, RUNS = 20, 200, 200
-PAUSE = 0.002
-"""Seconds between two chunks: about 450 in a second."""
-LOOK = 0.005
+CHUNK_INTERVAL_S = 0.002
+"""Seconds between two chunks: about 450 chunks per second."""
+LAG_INTERVAL_S = 0.005
 TEXT = [
     "The **answer** grows ",
     "word by word, with `code` ",
@@ -29,8 +29,8 @@ TEXT = [
 ]
 
 
-class Fed(WorkflowController):
-    """A controller whose events come from here."""
+class StubController(WorkflowController):
+    """A controller that receives its events from this script."""
 
     def __init__(self) -> None:
         super().__init__(None, state=CommanderState(project=".", is_connected=True))  # type: ignore[arg-type]
@@ -39,73 +39,77 @@ class Fed(WorkflowController):
         pass
 
 
-class Feed:
-    def __init__(self, desk: CommanderState) -> None:
-        self.desk, self.seq, self.began = desk, 0, datetime.now(UTC)
-        self.desk.merge_runs(self.told(index) for index in range(RUNS))
+class EventFeed:
+    def __init__(self, state: CommanderState) -> None:
+        self.state, self.seq, self.began = state, 0, datetime.now(UTC)
+        self.state.merge_runs(self.make_run(index) for index in range(RUNS))
 
-    def told(self, index: int) -> RunResponse:
-        state = "running" if index % 4 == 0 else "completed"
+    def make_run(self, index: int) -> RunResponse:
+        run_state = "running" if index % 4 == 0 else "completed"
         at = self.began - timedelta(minutes=index + 1)
-        return RunResponse(run_id=f"old_{index:03}", workflow=f"flow_{index % 7}", state=state, started_at=at)
+        return RunResponse(
+            run_id=f"old_{index:03}", workflow=f"flow_{index % 7}", state=run_state, started_at=at
+        )
 
-    def say(self, run_id: str, type: str, path: str = "", **data: Any) -> None:
+    def publish(self, run_id: str, type: str, path: str = "", **data: Any) -> None:
         self.seq += 1
         at = datetime.now(UTC)
-        told: dict[str, Any] = {"run_id": run_id, "workflow_id": "stream", "event_type": type}
-        self.desk.apply_event(EventResponse(seq=self.seq, path=path, timestamp=at, data=data, **told))
+        fields: dict[str, Any] = {"run_id": run_id, "workflow_id": "stream", "event_type": type}
+        self.state.apply_event(EventResponse(seq=self.seq, path=path, timestamp=at, data=data, **fields))
 
-    async def turn(self, number: int) -> None:
+    async def run_turn(self, number: int) -> None:
         run_id, self.seq = f"run_{number:03}", 0
-        self.desk.merge_runs(
+        self.state.merge_runs(
             [RunResponse(run_id=run_id, workflow="stream", state="running", started_at=datetime.now(UTC))]
         )
-        self.desk.show_run(run_id)
-        self.desk.focus_run(run_id)
-        self.say(run_id, "workflow_started", steps=["think", "write"])
-        self.say(run_id, "node_started", "/write", node_id="write")
+        self.state.show_run(run_id)
+        self.state.focus_run(run_id)
+        self.publish(run_id, "workflow_started", steps=["think", "write"])
+        self.publish(run_id, "node_started", "/write", node_id="write")
         for index in range(CHUNKS):
-            self.say(run_id, "output_chunk", "/write", stream="partial", text=TEXT[index // 3 % len(TEXT)])
-            await asyncio.sleep(PAUSE)
+            self.publish(
+                run_id, "output_chunk", "/write", stream="partial", text=TEXT[index // 3 % len(TEXT)]
+            )
+            await asyncio.sleep(CHUNK_INTERVAL_S)
         result = {"success": True, "output": "done", "attributes": {"usage": {"tokens": 900, "cost": 0.01}}}
-        self.say(run_id, "node_completed", "/write", node_id="write", success=True, result=result)
-        self.say(run_id, "workflow_completed", result="done")
+        self.publish(run_id, "node_completed", "/write", node_id="write", success=True, result=result)
+        self.publish(run_id, "workflow_completed", result="done")
 
 
-class Measured(CommanderApp):
+class MeasuredApp(CommanderApp):
     def on_mount(self) -> None:
         super().on_mount()
         self.lags: list[float] = []
         self.run_worker(self.measure(), group="measure")
 
-    async def look(self) -> None:
+    async def record_lags(self) -> None:
         while True:
             began = time.perf_counter()
-            await asyncio.sleep(LOOK)
-            self.lags.append(time.perf_counter() - began - LOOK)
+            await asyncio.sleep(LAG_INTERVAL_S)
+            self.lags.append(time.perf_counter() - began - LAG_INTERVAL_S)
 
     async def measure(self) -> None:
-        feed = Feed(self.state)
-        await feed.turn(0)  # imports what is imported at the first text
-        looking = asyncio.create_task(self.look())
-        began, cpu = time.perf_counter(), spent()
+        feed = EventFeed(self.state)
+        await feed.run_turn(0)  # imports what the first text needs
+        lag_task = asyncio.create_task(self.record_lags())
+        began, cpu = time.perf_counter(), cpu_seconds()
         for number in range(1, TURNS + 1):
-            await feed.turn(number)
-        self.told = {"wall": time.perf_counter() - began, "cpu": spent() - cpu, "lags": self.lags}
-        self.told["memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        looking.cancel()
+            await feed.run_turn(number)
+        self.report = {"wall": time.perf_counter() - began, "cpu": cpu_seconds() - cpu, "lags": self.lags}
+        self.report["memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        lag_task.cancel()
         self.exit("quit")
 
 
-def spent() -> float:
+def cpu_seconds() -> float:
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
 
 
 def main() -> None:
-    app = Measured(Fed())
+    app = MeasuredApp(StubController())
     app.run()
-    Path(sys.argv[1]).write_text(json.dumps(app.told))
+    Path(sys.argv[1]).write_text(json.dumps(app.report))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What `nerve serve --with` is given to be measured: one workflow, as small as there can be."""
+"""The file that `nerve serve --with` loads in the benchmark: one workflow, as small as possible."""
 
 from nerve import Session, WorkflowContext
 

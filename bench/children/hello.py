@@ -1,4 +1,4 @@
-"""hello.py FILE: a durable hello that leaves in its first step."""
+"""hello.py FILE: a durable run that exits in its first step."""
 
 import asyncio
 import os

@@ -1,7 +1,7 @@
-"""restart.py FILE STEPS MANNER BEGAN: run STEPS steps and die in the next, or go on behind them.
+"""restart.py FILE STEPS MODE BEGAN: run STEPS steps and die in the next, or resume after them.
 
-Says the milliseconds from BEGAN (when the parent started this process) to the step behind STEPS,
-without the time that the imports took. With the manner `read`, the journal is only read and decoded.
+Prints the milliseconds from BEGAN (when the parent started this process) to the step after STEPS,
+without the time of the imports. In the mode `read`, the journal is only read and decoded.
 """
 
 import time
@@ -20,21 +20,21 @@ import nerve.engine.local_engine  # noqa: E402
 import nerve.store.sqlite  # noqa: E402, F401
 from nerve import ExecutionContext, FunctionNode, Session, Workflow, WorkflowContext  # noqa: E402
 
-IMPORTS = time.perf_counter() - began_import
-FILE, STEPS, MANNER, BEGAN = sys.argv[1], int(sys.argv[2]), sys.argv[3], float(sys.argv[4])
+IMPORT_SECONDS = time.perf_counter() - began_import
+FILE, STEPS, MODE, BEGAN = sys.argv[1], int(sys.argv[2]), sys.argv[3], float(sys.argv[4])
 
 
-def say_and_leave() -> None:
-    print(f"{(time.time() - BEGAN - IMPORTS) * 1000:.3f}", flush=True)
+def print_and_exit() -> None:
+    print(f"{(time.time() - BEGAN - IMPORT_SECONDS) * 1000:.3f}", flush=True)
     os._exit(0)
 
 
 async def step(context: ExecutionContext) -> int:
     number = int(context.input)
-    if number == STEPS and MANNER == "die":
+    if number == STEPS and MODE == "die":
         os.kill(os.getpid(), signal.SIGKILL)
-    if MANNER == "go-on":
-        say_and_leave()
+    if MODE == "resume":
+        print_and_exit()
     return number
 
 
@@ -43,21 +43,21 @@ async def steps(ctx: WorkflowContext) -> None:
         await ctx.run("step", number)
 
 
-async def go_on() -> None:
+async def resume() -> None:
     session = Session("bench", FILE)
     FunctionNode("step", session, step)
     Workflow("steps", session, steps)
     async with session:
-        runs = [await session.start("steps")] if MANNER == "die" else await session.recover()
+        runs = [await session.start("steps")] if MODE == "die" else await session.recover()
         await runs[0].wait()
 
 
-def read() -> None:
+def read_journal() -> None:
     for (data,) in apsw.Connection(FILE).execute("SELECT data FROM events ORDER BY run, seq"):
         json.loads(data)
-    say_and_leave()
+    print_and_exit()
 
 
-if MANNER == "read":
-    read()
-asyncio.run(go_on())
+if MODE == "read":
+    read_journal()
+asyncio.run(resume())
