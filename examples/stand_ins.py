@@ -1,6 +1,6 @@
 """Stand-ins for the agents of the examples, so that each runs on any machine: `--with examples/stand_ins.py`.
 
-Nothing is thought here. A prompt that asks for a verdict is told that all is well.
+They return fixed answers. A prompt that asks for a verdict is answered with approval.
 """
 
 from nerve import FunctionNode, Session
@@ -11,13 +11,13 @@ NODES = {
     "coder": "written",
     "tester": "all tests pass",
     "deployer": "deployed",
-    "notifier": "everybody knows",
+    "notifier": "notified",
     "test-unit": "212 passed",
     "test-integration": "31 passed",
     "test-e2e": "7 passed",
     "reporter": "250 tests, all passed",
 }
-"""The agents of the workflows in JSON, and what each says."""
+"""The agents of the JSON workflows and their answers."""
 
 PROMPTS = {
     "ACCEPTED": "ACCEPTED",
@@ -27,10 +27,10 @@ PROMPTS = {
     "Who is right": "The advocate is right.",
     ".": "Done.",
 }
-"""What Claude Code would be asked in the others: a pattern of the prompt, and the answer."""
+"""Answers of Claude Code in the other workflows, by a pattern of the prompt."""
 
 
 def register(session: Session) -> None:
-    for name, said in NODES.items():
-        FunctionNode(name, session, lambda given, said=said: said)
+    for name, answer in NODES.items():
+        FunctionNode(name, session, lambda context, answer=answer: answer)
     session.providers["claude"] = ScriptedProvider(PROMPTS, "claude")

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import asyncio
 
+from nerve import Session
 from nerve.core.nodes import ExecutionContext, FunctionNode
 from nerve.core.workflow import Workflow, WorkflowContext
-from nerve.session import Session
 
 
 async def basic_workflow(ctx: WorkflowContext) -> str:
-    """Greet somebody, in two languages at once."""
+    """Greet a person in two languages at once."""
     name = await ctx.run("tidy", ctx.input)
     greetings = await ctx.run_parallel([("english", name["output"]), ("french", name["output"])])
     ctx.emit("greeted", {"languages": len(greetings)})

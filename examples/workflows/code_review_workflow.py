@@ -1,4 +1,4 @@
-"""A review that goes on until a person accepts or rejects it.
+"""A review that repeats until a person accepts or rejects it.
 
 Run it with `python examples/workflows/code_review_workflow.py`. The reviewer and the editor are canned
 answers, and so is the person: first some feedback, then "accept".
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 
+from nerve import Session
 from nerve.core.nodes import MockNode
 from nerve.core.workflow import Workflow, WorkflowContext, WorkflowEvent
-from nerve.session import Session
 
 
 async def code_review(ctx: WorkflowContext) -> str:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from nerve import Session
 from nerve.core.nodes import FunctionNode, Graph, MockNode
 from nerve.core.nodes.control import BranchNode, GateNode, WhileNode
 from nerve.core.workflow import Workflow, WorkflowContext, WorkflowEvent
-from nerve.session import Session
 
 
 async def dev_coach_review_workflow(ctx: WorkflowContext) -> dict:
