@@ -1,4 +1,4 @@
-"""Agents: the port to whatever answers prompts, and the leaf that asks through it."""
+"""Agents: the provider port and the node that queries an agent through it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The port costs nothing to import; the node, which needs the core, is imported when it is used."""
+    """Import AgentNode on first use: it needs the core, which the provider port does not."""
     if name != "AgentNode":
         raise AttributeError(f"module 'nerve.agents' has no attribute '{name}'")
     from nerve.agents.agent_node import AgentNode

@@ -1,4 +1,4 @@
-"""AgentNode: a prompt answered by an agent, as a leaf."""
+"""AgentNode: a leaf that sends a prompt to an agent."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ ThreadMode = Literal["shared", "fresh", "fork"]
 
 
 class AgentNode(Node):
-    """Asks the provider, tells watchers every message and tool call, and gives the messages as one text.
+    """Query a provider, emit every message and tool call, and return the messages as one string.
 
-    The input is a prompt, or a request with `prompt`, `resume`, `model`, `cwd` …, or any value. `provider` is
-    one, or the name of one of the session's. `thread` says which conversation a further call goes on with:
-    the one before (`shared`), a new one (`fresh`), or a copy of the one before (`fork`). With `output_schema`
-    the output is JSON that fits it. Cancelling it stops the agent.
+    The input is a prompt, a request with `prompt`, `resume`, `model`, `cwd` …, or any other value. `provider`
+    is a provider or the name of one in the session. `thread` selects the conversation that a later call uses:
+    the previous one (`shared`), a new one (`fresh`), or a copy of the previous one (`fork`). With
+    `output_schema`, the output is JSON that matches the schema. Cancelling the node stops the agent.
     """
 
     takes_request: ClassVar[bool] = True
     asks: ClassVar[bool] = True
-    """It begins only when its start is on disk, and may ask people in the middle."""
+    """The node starts only after its start is on disk, because it may open gates while it runs."""
 
     def __init__(
         self,
@@ -59,11 +59,11 @@ class AgentNode(Node):
     ) -> None:
         for candidate in (provider, *([fallback] if fallback is not None else [])):
             if not isinstance(candidate, str) and not callable(getattr(candidate, "query", None)):
-                raise ValueError(f"an agent needs a provider with a method query(), not {candidate!r}")
+                raise ValueError(f"provider must have a query() method, got {candidate!r}")
         if thread not in ("shared", "fresh", "fork"):
-            raise ValueError(f"thread is 'shared', 'fresh' or 'fork', not {thread!r}")
+            raise ValueError(f"thread must be 'shared', 'fresh' or 'fork', got {thread!r}")
         if output_schema is not None and (flaw := find_schema_error(output_schema)):
-            raise ValueError(f"output_schema is no JSON Schema: {flaw}")
+            raise ValueError(f"output_schema is not a valid JSON Schema: {flaw}")
         super().__init__(id, session, **policy)
         self.provider, self.fallback = provider, fallback
         self.model, self.system, self.cwd = model, system, cwd
@@ -72,7 +72,7 @@ class AgentNode(Node):
         self.options = QueryOptions(system=system, tools=tools, max_turns=max_turns, env=dict(env or {}))
 
     async def execute(self, context: ExecutionContext) -> Result:
-        """Ask the agent, and return its answer as a Result."""
+        """Query the agent and return its answer as a Result."""
         try:
             conversation = self._make_conversation(context)
         except Exception as error:
@@ -113,7 +113,7 @@ class AgentNode(Node):
         overrides = {key: context.overrides[key] for key in ("prompt", "model") if key in context.overrides}
         request = replace(request, **overrides)
         if not request.prompt.strip():
-            raise ValueError(f"the agent '{self.id or type(self).__name__}' was given no prompt")
+            raise ValueError(f"Agent '{self.id or type(self).__name__}' received an empty prompt")
         previous_thread = (
             context.leaf_runtime.threads.last.get((self.id or "", provider.name))
             if self.thread != "fresh"
@@ -136,7 +136,7 @@ def resolve_provider(provider: Provider | str | None, context: ExecutionContext)
     if resolved is None:
         session_providers = getattr(context.session, "providers", {})
         names = sorted({*session_providers, *registry.installed_provider_names()})
-        raise ValueError(f"there is no provider '{provider}'. There are: {', '.join(names)}")
+        raise ValueError(f'Unknown provider "{provider}". Available: {", ".join(names)}')
     return resolved
 
 

@@ -1,4 +1,4 @@
-"""Requests: what an agent is asked, made of whatever flows into its node."""
+"""Agent requests, built from the input value of an agent node."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ REQUEST_KEYS = frozenset({*TEXT_KEYS, *TYPED_KEYS})
 
 @dataclass(frozen=True, slots=True)
 class AgentRequest:
-    """A prompt, and where and how it is to be answered."""
+    """A prompt, and the settings to answer it with."""
 
     prompt: str
     resume: str | None = None
     model: str | None = None
     cwd: str | None = None
     artifacts: str | None = None
-    """A folder that must exist when the agent is asked."""
+    """A folder to create before the agent starts."""
     schema: Mapping[str, Any] | None = None
     """The JSON Schema of the answer."""
     permissions: Mapping[str, Any] | None = None
     tools: Sequence[str] | None = None
-    """The tools that may be used without asking."""
+    """The tools that the agent may use without permission."""
     max_turns: int | None = None
     fallback: str | None = None
-    """The provider to ask while the first is limited."""
+    """The provider to query while the first one is rate limited."""
     explicit: bool = False
-    """Whether it says itself which conversation to go on with, if any."""
+    """Whether the request itself selects the conversation to resume, or none."""
 
     @classmethod
     def of(cls, value: Any) -> AgentRequest:
-        """A string is the prompt; an object of exactly our keys is a request; other values become text."""
+        """Build a request from a prompt, an object with only request keys, or any other value as text."""
         if is_request(value):
             texts: Any = {key: as_text(value[key]) for key in TEXT_KEYS if value.get(key) is not None}
             return cls(**texts, **{key: value.get(key) for key in TYPED_KEYS}, explicit=True)
@@ -61,7 +61,7 @@ def is_request(value: Any) -> bool:
 
 
 def as_prompt(input_value: Any) -> str:
-    """The text of any value; of an object its `input`, then the rest as JSON under the heading Context."""
+    """Format any value as a prompt: an object's `input`, then its other keys as JSON under `## Context`."""
     if not isinstance(input_value, Mapping) or "input" not in input_value:
         return as_text(input_value)
     rest = {key: value for key, value in input_value.items() if key != "input"}

@@ -1,4 +1,4 @@
-"""Work that tells chunks while it goes on, as an iterator of them."""
+"""Turn a callback-based producer of chunks into an async iterator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ EmitChunk = Callable[[Chunk], None]
 
 
 async def chunks_from_callback(work: Callable[[EmitChunk], Awaitable[None]]) -> AsyncGenerator[Chunk, None]:
-    """What `work` tells, until it ends or raises; closing the iterator cancels it and waits for its end."""
+    """Yield the chunks that `work` emits; closing the iterator cancels `work` and waits for its end."""
     queue: asyncio.Queue[Chunk | None] = asyncio.Queue()
 
     async def run() -> None:
@@ -30,7 +30,7 @@ async def chunks_from_callback(work: Callable[[EmitChunk], Awaitable[None]]) -> 
 
 
 async def cancel_and_wait(task: asyncio.Task[None]) -> None:
-    """Cancel the task and wait until it has ended, however often we are cancelled ourselves meanwhile."""
+    """Cancel the task and wait until it has ended, even if the caller is cancelled while it waits."""
     task.cancel()
     cancelled: asyncio.CancelledError | None = None
     while not task.done():

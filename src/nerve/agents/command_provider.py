@@ -1,4 +1,4 @@
-"""CommandProvider: any command line that takes a prompt on its input and prints the answer."""
+"""CommandProvider: any command that reads a prompt from stdin and prints the answer."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from nerve.agents.rate_limit_text import LIMIT_TEXT, parse_reset_time
 from nerve.process import Exit, run_command
 
 MAX_ANSWER_BYTES = 1_000_000
-"""Bytes of the head, and of the tail, of an answer that are kept."""
+"""Bytes kept from the head, and from the tail, of an answer."""
 MAX_ERROR_CHARS = 2_000
-"""Characters of the error stream that a failure shows."""
+"""Characters of stderr that a failure message includes."""
 
 
 class CommandProvider:
-    """Writes the system prompt, if any, and the prompt to the command's input; what it prints is the answer.
+    """Write the system prompt, if any, and the prompt to the command's stdin; its stdout is the answer.
 
-    An exit code other than 0 is a failure, or a limit if its last words are about one; to print nothing is a
-    failure too. The command keeps no conversation, so nothing can be resumed. `env` is added to the few
-    variables that its processes get; `pass_env` names variables of ours that they get too.
+    A non-zero exit code is a failure, or a rate limit if the end of the output says so; empty output is a
+    failure too. The command does not store conversations, so they cannot be resumed. `env` is added to the
+    minimal environment of the process; `pass_env` names variables of the parent environment to pass on.
     """
 
     name = "command"
@@ -43,18 +43,19 @@ class CommandProvider:
         grace: float = 5.0,
     ) -> None:
         if isinstance(argv, str) or not argv:
-            raise ValueError(f"a command is a list of a program and its arguments, not {argv!r}")
-        self.argv = [str(word) for word in argv]
+            raise ValueError(f"argv must be a list of a program and its arguments, got {argv!r}")
+        self.argv = [str(argument) for argument in argv]
         self.env, self.pass_env, self.grace = dict(env or {}), tuple(pass_env), grace
 
     def query(
         self, prompt: str, cwd: str | None, resume: str | None, options: QueryOptions
     ) -> AsyncIterator[Chunk]:
         if resume is not None:
-            raise ValueError(f"the command '{self.argv[0]}' keeps no conversation to go on with")
+            raise ValueError(f"Command '{self.argv[0]}' does not support resuming a conversation")
         if restrictions := options.permissions.restrictions:
             raise ValueError(
-                f"command cannot keep to the permissions ({restrictions[0]}): '{self.argv[0]}' never asks"
+                f"Provider 'command' cannot enforce the permissions ({restrictions[0]}): "
+                f"'{self.argv[0]}' never asks for permission"
             )
         return chunks_from_callback(CommandTurn(self, prompt, cwd, options).run)
 
@@ -84,7 +85,7 @@ class CommandTurn:
         emit(self.finished_turn(command_exit))
 
     def finished_turn(self, command_exit: Exit) -> TurnFinished:
-        """How it ended: an answer is something that was said; what went wrong may be a limit."""
+        """Return the outcome: a turn without output fails, and a failure may be a rate limit."""
         if command_exit.code == 0 and command_exit.stdout.strip():
             return TurnFinished(self.thread)
         error = command_failure_text(self.provider.argv[0], command_exit)
@@ -112,9 +113,9 @@ def command_failure_text(program: str, command_exit: Exit) -> str:
     description = (
         f"exit code {command_exit.code}"
         if command_exit.code >= 0
-        else f"ended by signal {-command_exit.code}"
+        else f"terminated by signal {-command_exit.code}"
     )
     if command_exit.code == 0:
-        description = "it printed no answer"
+        description = "no output"
     output = (command_exit.stderr.strip() or command_exit.stdout.strip())[-MAX_ERROR_CHARS:]
     return f"{program}: {description}: {output}" if output else f"{program}: {description}"

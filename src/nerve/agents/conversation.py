@@ -1,4 +1,4 @@
-"""A talk with an agent: turns in one conversation, until there is an answer or a reason why not."""
+"""A conversation of one step with an agent: turns until there is an answer or a failure."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from nerve.core.result import Result
 from nerve.core.safe_path import resolve_inside
 
 INTERRUPTED_PROMPT = (
-    "You were interrupted before you were done. Go on with your task; if it is done already, give your final"
+    "You were interrupted before you finished. Continue your task; if it is already done, give your final"
     " answer again. The task was:\n\n"
 )
-WITHOUT_HISTORY = "it is asked without what was said before"
-STEERING_HEADING = "While you worked on it, you were told this, too:"
+WITHOUT_HISTORY = "the agent starts without the earlier conversation"
+STEERING_HEADING = "While you worked on it, you also received these messages:"
 
 
 @dataclass(slots=True)
 class AgentConversation:
-    """What one step asks of an agent, and what has come of it so far."""
+    """The request of one step to an agent, and its state so far."""
 
     context: ExecutionContext
     name: str
@@ -48,34 +48,34 @@ class AgentConversation:
     provider_slots: ProviderSlots
     redactor: Redactor
     fallback: Callable[[], Provider] | None = None
-    """Who is asked while the provider is limited; found when it is needed."""
+    """The provider to query while the first one is rate limited; resolved on first use."""
     forks_thread: bool = False
-    """Whether it goes on with a copy of the conversation before."""
+    """Whether the step continues in a copy of the previous conversation."""
     shares_thread: bool = False
-    """Whether it goes on with what was said before at all, whoever is asked."""
+    """Whether the step continues a previous conversation at all, with any provider."""
     thread: str | None = None
     forked_thread: str | None = None
-    """The conversation that is to be forked, until there is one that is."""
+    """The conversation to fork, until the fork exists."""
     interrupted_thread: str | None = None
-    """The conversation that a crash cut off: it is gone on with, or begun if there is nothing of it."""
+    """The conversation that a crash interrupted: it is resumed, or started if it does not exist yet."""
     usage: dict[str, Any] = field(default_factory=dict)
     turns: int = 0
-    """How often the agent was asked, in earlier attempts too."""
+    """How many turns were started, including those of earlier attempts."""
     totals: Mapping[str, Any] = field(default_factory=dict)
     turn_outputs: list[TurnOutput] = field(default_factory=list)
     slot: ProviderSlot | None = None
     interrupted_record: Mapping[str, Any] | None = None
-    """What an attempt before noted, that did not come to its end."""
+    """The last record of an earlier attempt that did not finish."""
     last_record: Mapping[str, Any] | None = None
     limited_provider: str = ""
-    """The provider that is limited, if another is asked."""
+    """The rate-limited provider, if the fallback is in use."""
     is_new_fallback: bool = False
-    """Whether that other one has not answered yet, and knows nothing of the task."""
+    """Whether the fallback has not answered yet, and does not know the task."""
     refusals_before: int = 0
-    """How often the provider had refused when it was asked last."""
+    """The provider's refusal count when it was last queried."""
 
     async def result(self) -> Result:
-        """The answer, in the form that was asked for."""
+        """Return the answer, as structured data if the request has a schema."""
         schema = self.request.schema
         self.restore_state()
         further: str | None = None
@@ -99,7 +99,7 @@ class AgentConversation:
             await self.record_usage()
             further = retry_prompt(problem, schema)
         return self.finish_result(
-            Result.failed(f"the answer does not fit its schema: {problem}", "SchemaMismatch")
+            Result.failed(f"the answer does not match the schema: {problem}", "SchemaMismatch")
         )
 
     @property
@@ -108,7 +108,7 @@ class AgentConversation:
 
     @property
     def usage_so_far(self) -> dict[str, Any]:
-        """What the step has taken so far."""
+        """The usage of the step so far."""
         return {**self.usage, "turns": self.turns}
 
     @property
@@ -116,7 +116,7 @@ class AgentConversation:
         return self.turn_outputs[-1].output if self.turn_outputs else ""
 
     def restore_state(self) -> None:
-        """Find which conversation to go on with: that of an attempt that was cut off, or of a step before."""
+        """Restore the conversation to resume: that of an interrupted attempt, or of a previous step."""
         leaf = self.context.leaf_runtime
         self.interrupted_record = leaf.last_recorded("agent_thread") if leaf.is_restarted else None
         if self.interrupted_record is not None:
@@ -126,7 +126,7 @@ class AgentConversation:
         self.choose_thread(self.request.resume)
 
     def choose_thread(self, previous_thread: str | None) -> None:
-        """Go on in the conversation before, or in the provider's own one that was cut off."""
+        """Select the previous conversation, or the interrupted one if it belongs to this provider."""
         record = self.interrupted_record or {}
         own_record = (
             record if record.get("provider") == self.provider.name and self.capabilities.resume else {}
@@ -141,31 +141,31 @@ class AgentConversation:
             self.thread = self.interrupted_thread = own_record["thread"]
             self.totals = own_record.get("totals") or {}
         elif previous_thread is not None and not self.capabilities.resume:
-            self.emit_log(f"{self.provider.name} keeps no conversations: {WITHOUT_HISTORY}")
+            self.emit_log(f"{self.provider.name} does not store conversations: {WITHOUT_HISTORY}")
             self.thread = None
         elif previous_thread is not None:
             self.fork_thread(previous_thread)
 
     def fork_thread(self, previous_thread: str) -> None:
-        """Fork the conversation before if that is to stay as it is: always so with one of another run."""
-        lent_thread = self.context.leaf_runtime.threads.find_inherited(previous_thread)
-        if lent_thread is not None and not self.capabilities.fork:
+        """Fork the previous conversation if it must not change; one inherited from another run never may."""
+        inherited_thread = self.context.leaf_runtime.threads.find_inherited(previous_thread)
+        if inherited_thread is not None and not self.capabilities.fork:
             self.emit_log(
-                f"{self.provider.name} cannot fork the conversation of the run before: {WITHOUT_HISTORY}"
+                f"{self.provider.name} cannot fork the conversation of the previous run: {WITHOUT_HISTORY}"
             )
             self.thread = None
             return
-        if lent_thread is not None:
-            self.totals = lent_thread.totals
-            if lent_thread.has_grown:
+        if inherited_thread is not None:
+            self.totals = inherited_thread.totals
+            if inherited_thread.has_grown:
                 self.emit_log(
-                    "the conversation has gone on in the run before: the fork of it knows that, too"
+                    "the conversation continued in the previous run; the fork includes those messages"
                 )
-        if lent_thread is not None or self.forks_thread:
+        if inherited_thread is not None or self.forks_thread:
             self.forked_thread = previous_thread
 
     def prompt(self, further: str | None) -> str:
-        """What is new; to an agent that knows nothing of the task yet, all that was said of it."""
+        """Return the new message, or the complete task for an agent that does not know it yet."""
         if further is not None and self.capabilities.resume and not self.is_new_fallback:
             return further
         text = prompt_with_messages(
@@ -180,7 +180,7 @@ class AgentConversation:
         return INTERRUPTED_PROMPT + text if self.interrupted_thread is not None else text
 
     async def run_turns(self, further: str | None) -> TurnFinished:
-        """One turn, and further ones for what people said meanwhile and the agent has not heard."""
+        """Run one turn, and further turns for user messages that the agent has not received yet."""
         leaf = self.context.leaf_runtime
         leaf.steering = asyncio.Queue() if self.capabilities.resume or self.capabilities.steer else None
         try:
@@ -197,7 +197,7 @@ class AgentConversation:
         return done
 
     async def run_turn(self, further: str | None) -> TurnFinished:
-        """One turn; a limit of the provider holds everybody who asks it, until it is over."""
+        """Run one turn; a rate limit blocks every step of the provider until it ends."""
         while True:
             await self.wait_until_available()
             await self.context.leaf_runtime.wait_for_budget(self.usage_so_far)
@@ -212,7 +212,7 @@ class AgentConversation:
                 await self.record_usage()
 
     async def run_turn_in_slot(self, prompt: str) -> TurnFinished | None:
-        """Ask in a slot; None if by then the provider is limited, or a budget has no more room."""
+        """Run a turn in a slot; None if the provider is rate limited or a budget is exhausted by then."""
         leaf = self.context.leaf_runtime
         async with AsyncExitStack() as stack:
             with leaf.timers_paused(self.context.path):
@@ -227,7 +227,7 @@ class AgentConversation:
                 leaf.end_turn(self.usage_so_far)
 
     async def use_fallback(self) -> None:
-        """Ask the other provider from now on, if there is one and the first is limited."""
+        """Switch to the fallback provider if there is one and the first is rate limited."""
         until = self.provider_slots.limited.get(self.provider.name, 0.0)
         if self.fallback is None or until <= time.time():
             return
@@ -235,19 +235,19 @@ class AgentConversation:
         if other is not self.provider:
             await self.emit_limit(until)
             self.emit_available()
-            self.emit_log(f"{self.provider.name} is limited: {other.name} is asked")
+            self.emit_log(f"{self.provider.name} is rate limited: using {other.name} instead")
             self.limited_provider, self.provider, self.is_new_fallback = self.provider.name, other, True
             previous_thread = (
                 self.context.leaf_runtime.threads.last.get((self.name, other.name))
                 if self.shares_thread
                 else None
             )
-            self.request = replace(self.request, model=None)  # which is a name of the first one's
+            self.request = replace(self.request, model=None)  # the model name belongs to the first provider
             self.options = replace(self.options, model=None)
             self.choose_thread(previous_thread)
 
     async def wait_until_available(self) -> None:
-        """Return when the provider is not limited, or another can be asked."""
+        """Return when the provider is not rate limited, or the fallback takes over."""
         await self.use_fallback()
         with self.context.leaf_runtime.timers_paused(self.context.path):
             if await self.provider_slots.wait_until_available(self.provider.name, self.emit_limit):
@@ -261,7 +261,7 @@ class AgentConversation:
         self.turn_outputs.append(turn_output)
         usage_before, turns_before = self.usage, self.turns
         self.turns += 1
-        self.usage = add_usage(usage_before, UNKNOWN_USAGE)  # as long as it has not said what it took
+        self.usage = add_usage(usage_before, UNKNOWN_USAGE)  # until the agent reports its usage
         if (thread := options.thread or self.thread) is not None:
             await self.record_thread(thread)
         if request.artifacts:
@@ -288,12 +288,12 @@ class AgentConversation:
             await self.record_thread(thread)
 
     async def on_thread_started(self, thread: str) -> None:
-        """The conversation is there: from now on it is this one that is gone on with."""
+        """Record the new conversation; a restart resumes this one."""
         self.forked_thread = None
         await self.record_thread(thread)
 
     async def record_thread(self, thread: str) -> None:
-        """Put on disk what the step took so far: tried again, it is neither lost nor counted twice."""
+        """Record the usage so far on disk, so that a retry neither loses nor double-counts it."""
         data = {
             "thread": thread,
             "provider": self.provider.name,
@@ -301,7 +301,7 @@ class AgentConversation:
             "usage": {**self.usage_so_far, "agents": 1},
         }
         if self.forked_thread is not None:
-            data["forks"] = self.forked_thread  # and nobody knows whether that was done
+            data["forks"] = self.forked_thread  # a crash leaves it unknown whether the fork was created
         if data != self.last_record:
             await self.context.leaf_runtime.record(self.context.path, "agent_thread", data)
             self.last_record = data
@@ -344,7 +344,7 @@ class AgentConversation:
         self.context.emit("provider_open", {"provider": self.provider.name, **more})
 
     def finish_result(self, result: Result) -> Result:
-        """The result with all that is to be known of the talk."""
+        """Return the result with the attributes of the conversation."""
         if result.output is None:
             result["output"] = self.output
         result["output"] = replace_invalid_text(result.output)
@@ -367,7 +367,7 @@ class AgentConversation:
 
 
 def prompt_with_messages(prompt: str, messages: Sequence[str]) -> str:
-    """A prompt with what people said since it was given; nobody knows what the agent had heard of it."""
+    """Append the user's later messages to a prompt: which of them the agent received is unknown."""
     return "\n\n".join([prompt, STEERING_HEADING, *messages]) if messages else prompt
 
 

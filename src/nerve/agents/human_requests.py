@@ -1,4 +1,4 @@
-"""What an agent asks in the middle of a turn: whether it may use a tool, and what only a person knows."""
+"""Requests of an agent during a turn: permission to use a tool, and questions to a person."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from nerve.core.json_diagnostics import replace_surrogates
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.runtime import GateWait
 
-ASK_HUMAN_DESCRIPTION = "Ask the person you work for, when only they can decide. Waits until they answer."
+ASK_HUMAN_DESCRIPTION = "Ask the person you work for when only they can decide. Waits until they answer."
 ASK_HUMAN_SCHEMA = {
     "type": "object",
     "properties": {
@@ -33,7 +33,7 @@ ASK_HUMAN_SCHEMA = {
 
 @dataclass(frozen=True, slots=True)
 class PermissionDecider:
-    """Decides about calls, and shows by what permissions."""
+    """Decides permission requests, and exposes the permissions it decides by."""
 
     permissions: Permissions
     decide: Callable[[PermissionRequest], Awaitable[PermissionDecision]]
@@ -44,7 +44,7 @@ class PermissionDecider:
 
 @dataclass(frozen=True, slots=True)
 class HumanRequests:
-    """The questions of one step; `aside` gives the agent's slot to others while a person is asked."""
+    """The requests of one step; `release_slot` releases the agent's slot while a person is asked."""
 
     context: ExecutionContext
     name: str
@@ -62,7 +62,7 @@ class HumanRequests:
         return PermissionDecider(self.permissions, self._decide_permission)
 
     async def _decide_permission(self, request: PermissionRequest) -> PermissionDecision:
-        """What the permissions say, or a person."""
+        """Decide by the permissions, or open a gate."""
         request = replace(request.with_cwd_in(self.cwd), input=replace_invalid_text(dict(request.input)))
         rule_verdict, pattern = self.permissions.matching_rule(*request.tool_uses())
         verdict = rule_verdict or self.permissions.otherwise or "ask"
@@ -82,7 +82,7 @@ class HumanRequests:
         return PermissionDecision(answer == "allow", "" if answer == "allow" else "a person said no")
 
     async def ask_human(self, arguments: Mapping[str, Any]) -> str:
-        """The agent asks a person: an ordinary gate, with the agent's words marked as such."""
+        """Open a gate with the agent's question, marked as the agent's words."""
         choices = arguments.get("choices")
         question = self.redactor.redact_text(str(arguments.get("question", "")))
         gate = GateWait(
@@ -102,7 +102,7 @@ class HumanRequests:
 
     @property
     def _step_name(self) -> str:
-        """What people call the step: its own name, unless it was made up for it."""
+        """The name of the step as users know it: its own name, unless that was generated."""
         name = self.context.path.rpartition("/")[2].partition("[")[0]
         return name if name and not name.startswith("_") else self.name
 

@@ -1,4 +1,4 @@
-"""Starting the program of an agent: what it gets of our environment, and what is said if it is not there."""
+"""Starting an agent's program: its environment, and the error if it cannot be started."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nerve.process.environment import child_env
 
 
 def agent_environment(passed_names: Sequence[str], *extras: Mapping[str, str]) -> dict[str, str]:
-    """The few variables that every child gets, those of ours that are named, and what is given."""
+    """Return the default variables of child processes, the named ones of this process, and `extras`."""
     added = {name: os.environ[name] for name in passed_names if name in os.environ}
     for extra in extras:
         added |= extra
@@ -20,10 +20,10 @@ def agent_environment(passed_names: Sequence[str], *extras: Mapping[str, str]) -
 
 @contextmanager
 def translate_launch_errors(program: str, fix: str) -> Iterator[None]:
-    """Turn a program that cannot be started into Unavailable."""
+    """Raise Unavailable if the program cannot be started."""
     try:
         yield
     except (FileNotFoundError, PermissionError) as error:
         if error.filename != program:
             raise
-        raise Unavailable(f"'{program}' cannot be started ({error.strerror}): {fix}") from error
+        raise Unavailable(f"Cannot start '{program}' ({error.strerror}): {fix}") from error

@@ -1,4 +1,4 @@
-"""A client of an LLM API for one turn, by the name of a model."""
+"""A client of an LLM API for one turn, selected by model name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ API_KEY_VARIABLES = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY
 
 
 class LlmClient:
-    """A client of the API for one turn; it asks once, because whether to try again is decided elsewhere."""
+    """A client of the API for one turn; it does not retry, because the engine decides about retries."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class LlmClient:
         variable = key_env or API_KEY_VARIABLES.get(self.api_kind, "")
         self.api_key = env.get(variable) or os.environ.get(variable) or ""
         if not self.api_key and self.api_kind in API_KEY_VARIABLES and not self.base_url:
-            raise Unavailable(f"'{self.vendor}:{self.model}' needs a key: set the variable {variable}")
+            raise Unavailable(f"Model '{self.vendor}:{self.model}' needs an API key: set {variable}")
         self._client: Any = None
 
     async def __aenter__(self) -> Model:
@@ -68,19 +68,19 @@ class LlmClient:
             self._client = AsyncOpenAI(**settings)
             return OpenAIProvider(openai_client=self._client)
         if self.base_url:
-            raise ValueError(f"a base_url goes with 'anthropic:' or 'openai:', not with '{vendor}:'")
+            raise ValueError(f"base_url requires vendor 'anthropic:' or 'openai:', got '{vendor}:'")
         from pydantic_ai.providers import infer_provider
 
         return infer_provider(vendor)
 
     def model_label(self, model: str | None) -> str:
-        """The model with its vendor, unless it is another's API that only speaks alike."""
+        """Return the model with its vendor, or without it for a compatible API of another vendor."""
         name = model or self.model
         return name if self.base_url else f"{self.api_kind}:{name}"
 
 
 def split_model_name(requested_model: str | None, default_model: str | None) -> tuple[str, str]:
-    """Vendor and model; a name without a vendor is of the default's."""
+    """Return vendor and model; a name without a vendor uses the vendor of the default model."""
     from pydantic_ai.providers import infer_provider_class
 
     name = requested_model or default_model or ""
@@ -89,7 +89,7 @@ def split_model_name(requested_model: str | None, default_model: str | None) -> 
         try:
             infer_provider_class(vendor)
         except ValueError:
-            pass  # the colon belongs to the model's name, as in `llama3:8b`
+            pass  # the colon is part of the model name, as in `llama3:8b`
         except ImportError as error:
             raise missing_library_error(error) from error
         else:
@@ -100,12 +100,12 @@ def split_model_name(requested_model: str | None, default_model: str | None) -> 
         else ""
     )
     if not vendor or not name:
-        raise ValueError(f"a model is named with its vendor, as 'anthropic:claude-sonnet-5', not {name!r}")
+        raise ValueError(f"model must include its vendor, like 'anthropic:claude-sonnet-5', got {name!r}")
     return vendor, name
 
 
 async def import_pydantic_ai() -> None:
-    """Import the library, which takes more than a second, without stopping everything else."""
+    """Import the library in a thread, because it takes more than a second."""
     try:
         await asyncio.to_thread(importlib.import_module, "pydantic_ai.direct")
     except ImportError as error:
@@ -113,4 +113,4 @@ async def import_pydantic_ai() -> None:
 
 
 def missing_library_error(error: ImportError) -> Unavailable:
-    return Unavailable(f"the provider 'llm' needs a library ({error}): pip install 'nerve[llm]'")
+    return Unavailable(f"Provider 'llm' needs a library ({error}): pip install 'nerve[llm]'")

@@ -1,4 +1,4 @@
-"""LlmProvider: a model behind an API, asked without any tools; its conversations are files of ours."""
+"""LlmProvider: an LLM API without tools; Nerve stores its conversations as files."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model, ModelRequestParameters
 
 MAX_ERROR_CHARS = 4_000
-"""Characters of an API's error that are kept."""
-SCHEMA_PROMPT = "Answer with one JSON value and nothing else. It must fit this JSON Schema:\n"
+"""Characters kept of an API error."""
+SCHEMA_PROMPT = "Answer with one JSON value and nothing else. It must match this JSON Schema:\n"
 
 
 class LlmProvider:
-    """Asks `vendor:model`, as in `anthropic:claude-sonnet-5`; with a `base_url` any API of that kind.
+    """Query `vendor:model`, like `anthropic:claude-sonnet-5`; with a `base_url`, any compatible API.
 
-    The messages of a conversation are kept in the folder `threads`: the prompt before it is sent, the answer
-    before `Done`. A prompt that was not answered stays the last one, and is not there twice if asked again.
-    `openai:` is the Responses API, and with a `base_url` the Chat Completions API, which others speak too;
-    `openai-responses:` and `openai-chat:` choose. The key is taken from the variable `api_key_env` when a
-    turn starts. `settings` are those of pydantic-ai, as `max_tokens` and `temperature`.
+    The folder `threads` stores the messages of a conversation: the prompt before it is sent, the answer
+    before `TurnFinished`. An unanswered prompt stays the last message, and asking again does not repeat it.
+    `openai:` is the Responses API or, with a `base_url`, the Chat Completions API, which other vendors
+    support too; `openai-responses:` and `openai-chat:` select one. The API key is read from the variable
+    `api_key_env` when a turn starts. `settings` are those of pydantic-ai: `max_tokens`, `temperature` …
     """
 
     name = "llm"
@@ -73,7 +73,7 @@ class LlmTurn:
         self.provider, self.prompt, self.options = provider, prompt, options
         self.resumed_thread = resume
         self.thread = resume if resume and not options.fork else options.thread or str(uuid.uuid4())
-        self.has_native_schema = False  # whether the API itself sees to the form of the answer
+        self.has_native_schema = False  # whether the API itself enforces the schema
 
     async def run(self, emit: EmitChunk) -> None:
         await import_pydantic_ai()
@@ -82,7 +82,7 @@ class LlmTurn:
             folder = self.provider.thread_files.folder
             return emit(
                 failed_turn(
-                    self.resumed_thread or "", f"there is no thread '{self.resumed_thread}' in {folder}"
+                    self.resumed_thread or "", f"thread '{self.resumed_thread}' not found in {folder}"
                 )
             )
         provider, options = self.provider, self.options
@@ -113,7 +113,7 @@ class LlmTurn:
         if data is not None:
             earlier: list[ModelMessage] = ModelMessagesTypeAdapter.validate_json(data)
             return earlier
-        # Asked to go on with the thread under the name it was to get: it was never begun, so it is now.
+        # The thread to resume is also the one to start: a crash came before its first write, so start it now.
         return [] if self.resumed_thread == self.options.thread else None
 
     async def _save_thread(self, messages: list[ModelMessage]) -> None:
@@ -191,14 +191,14 @@ class LlmTurn:
         )
 
     def _structured_answer(self, response: ModelResponse) -> Any:
-        """The answer as a value, if it is one; whether it fits the schema is for others to say."""
+        """Return the answer as a value if it is valid JSON; the caller validates it against the schema."""
         if self.options.schema is None:
             return None
         return parse_json_answer(response.text or "")[0]
 
 
 def chunks_of_stream_event(event: Any) -> list[Chunk]:
-    """What an event of the stream says: pieces of a text, then the whole of it; thoughts in pieces."""
+    """Return the chunks of a stream event: partial text, then the complete text; reasoning in parts."""
     from pydantic_ai import messages as m
 
     match event:
@@ -216,16 +216,16 @@ def chunks_of_stream_event(event: Any) -> list[Chunk]:
 
 
 def truncation_reason(response: ModelResponse) -> str:
-    """Why the answer is not a whole one, if it is not."""
+    """Return why the answer is incomplete, or an empty string."""
     match response.finish_reason:
         case "stop" | "tool_call":
             return "" if response.text else "the model ended without an answer"
         case "length":
-            return "the answer was cut off at the limit of its length; raise max_tokens in the settings"
+            return "the answer exceeded the token limit; raise max_tokens in the settings"
         case "content_filter":
-            return "the answer was stopped by the vendor's content filter"
+            return "the vendor's content filter stopped the answer"
         case None:
-            return "the answer broke off"
+            return "the answer is incomplete"
     return f"the model ended with '{response.finish_reason}'"
 
 

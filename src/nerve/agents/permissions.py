@@ -1,4 +1,4 @@
-"""Permissions: what an agent may do by itself, what never, and what a person must allow."""
+"""Permissions: which tools an agent may use, which it may not, and which a person must allow."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from nerve.agents.tool_patterns import ToolUse, encode_tool_input, pattern_allow
 Verdict = Literal["allow", "ask", "deny"]
 PATTERN_LISTS = ("allow", "ask", "deny")
 MAX_SUMMARY_CHARS = 60
-"""Characters that the first line of a question shows of what would be run."""
+"""Characters of the tool input that the first line of a question shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Permissions:
-    """Patterns of tools: `Read`, `mcp__*`, or with what they are used on, `Bash(git *)`.
+    """Tool patterns: `Read`, `mcp__*`, or with what the tool is used on, `Bash(git *)`.
 
-    What is denied is denied, whatever else says. What nothing mentions is `otherwise`; if that is not said,
-    the agent's program does by itself what it takes for harmless, and a person is asked about the rest.
+    `deny` takes precedence over the other lists. `otherwise` applies to tools that no pattern matches;
+    without it, the agent's program uses tools it considers harmless, and a person is asked about the rest.
     """
 
     allow: tuple[str, ...] = ()
@@ -32,24 +32,24 @@ class Permissions:
         for name in PATTERN_LISTS:
             object.__setattr__(self, name, validate_patterns(name, getattr(self, name)))
         if self.otherwise is not None and self.otherwise not in PATTERN_LISTS:
-            raise ValueError(f"permissions: otherwise is allow, ask or deny, not {self.otherwise!r}")
+            raise ValueError(f"permissions.otherwise must be allow, ask or deny, got {self.otherwise!r}")
 
     @classmethod
     def of(cls, value: Permissions | Mapping[str, Any] | None) -> Permissions:
         if value is None or isinstance(value, Permissions):
             return value or cls()
         if not isinstance(value, Mapping):
-            raise ValueError(f"permissions are a mapping with {', '.join(cls.__slots__)}, not {value!r}")
+            raise ValueError(f"permissions must be a mapping with {', '.join(cls.__slots__)}, got {value!r}")
         unknown = [name for name in value if name not in cls.__slots__]
         if unknown:
-            raise ValueError(f"permissions have no '{unknown[0]}'; they have {', '.join(cls.__slots__)}")
+            raise ValueError(f'Unknown permissions key "{unknown[0]}". Available: {", ".join(cls.__slots__)}')
         return cls(**value)
 
     def verdict(self, tool: str, input: Mapping[str, Any], cwd: str = "") -> Verdict:
         return self.matching_rule(ToolUse(tool, input, cwd))[0] or self.otherwise or "ask"
 
     def matching_rule(self, *uses: ToolUse) -> tuple[Verdict | None, str]:
-        """What the patterns say of a call, and which of them; the call may go by several names."""
+        """Return the verdict on a call and the pattern that matches; `uses` are its alternative names."""
         for name in ("deny", "ask", "allow"):
             matches = pattern_allows if name == "allow" else pattern_forbids
             for pattern in getattr(self, name):
@@ -59,9 +59,9 @@ class Permissions:
 
     @property
     def restrictions(self) -> tuple[str, ...]:
-        """What is to hold although the agent's program would not ask, in words of the policy."""
-        words = [f"{name}: {pattern}" for name in ("deny", "ask") for pattern in getattr(self, name)]
-        return (*words, f"otherwise: {self.otherwise}") if self.otherwise in ("ask", "deny") else tuple(words)
+        """The rules that the provider must enforce even if the agent's program does not ask."""
+        rules = [f"{name}: {pattern}" for name in ("deny", "ask") for pattern in getattr(self, name)]
+        return (*rules, f"otherwise: {self.otherwise}") if self.otherwise in ("ask", "deny") else tuple(rules)
 
 
 def validate_patterns(name: str, value: Any) -> tuple[str, ...]:
@@ -69,14 +69,14 @@ def validate_patterns(name: str, value: Any) -> tuple[str, ...]:
         isinstance(item, str) and item.strip() for item in value
     ):
         raise ValueError(
-            f"permissions: {name} is a list of patterns, as [Read, 'Bash(git *)'], not {value!r}"
+            f"permissions.{name} must be a list of patterns, like [Read, 'Bash(git *)'], got {value!r}"
         )
     return tuple(value)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolAction:
-    """Exactly what a person is asked to allow; the answer counts for this and nothing else."""
+    """The exact action that a person is asked to allow; the answer applies to nothing else."""
 
     tool: str
     input: Mapping[str, Any] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class ToolAction:
 
 
 def format_permission_question(agent: str, action: ToolAction, reason: str = "") -> str:
-    """What is asked, with everything that would be run."""
+    """Format the question with the complete input of the tool."""
     lines = [f"{agent} wants to use {summarize_action(action)}:", "", *format_input_fields(action.input)]
     if action.cwd and action.input.get("cwd") != action.cwd:
         lines += ["", f"In the folder {escape_control_characters(action.cwd)}".replace("\n", "\n        ")]
@@ -98,7 +98,7 @@ def format_permission_question(agent: str, action: ToolAction, reason: str = "")
 
 
 def summarize_action(action: ToolAction) -> str:
-    """The use of a tool in one line, as a pattern would name it; the whole of it follows."""
+    """Return the tool call in one line, in the form of a pattern."""
     subjects = ToolUse(action.tool, action.input).subjects
     subject = subjects[0][1] if subjects else encode_tool_input(dict(action.input)) if action.input else ""
     subject = escape_control_characters(subject.replace("\n", " "))
@@ -110,9 +110,9 @@ def summarize_action(action: ToolAction) -> str:
 
 
 def format_input_fields(input: Mapping[str, Any]) -> Iterable[str]:
-    """Every field in full, characters that a screen would hide or obey written out.
+    """Yield every field in full, with invisible and control characters escaped.
 
-    The further lines of a text stand further in, so that none of them can pass for a field.
+    Continuation lines are indented, so that none of them looks like a field.
     """
     for key, value in input.items():
         text = value if isinstance(value, str) else encode_tool_input(value)

@@ -1,19 +1,19 @@
-"""What a turn cost, computed from its tokens where the provider does not report it."""
+"""Compute the cost of a turn from its tokens if the provider does not report it."""
 
 from __future__ import annotations
 
 from nerve.agents.provider import TurnUsage
 
 VENDOR_BY_PROVIDER = {"claude": "anthropic", "codex": "openai"}
-"""Whose models a provider uses, where there is no doubt."""
+"""The vendor of a provider's models, for providers with exactly one."""
 
 
 def cost_by_list_price(usage: TurnUsage, provider: str) -> float | None:
-    """In US dollars by the public list prices; None where model, price or tokens are not known.
+    """Return the cost in US dollars at public list prices; None if the model, price or tokens are unknown.
 
-    A model is priced only when its vendor is certain, by the provider or by a prefix as in `openai:gpt-5`:
-    a model of one's own may have the name of one that costs. The four counts of tokens are apart, as in
-    `Usage`: `input_tokens` are those that were neither read from a cache nor written to it.
+    A model is priced only if its vendor is certain, from the provider or from a prefix like `openai:gpt-5`,
+    because a self-hosted model may have the name of a paid one. The four token counts are disjoint, as in
+    `TurnUsage`: `input_tokens` excludes tokens read from or written to a cache.
     """
     vendor, colon, model = (usage.model or "").partition(":")
     if not colon:
@@ -34,4 +34,4 @@ def cost_by_list_price(usage: TurnUsage, provider: str) -> float | None:
     try:
         return float(genai_prices.calc_price(tokens, model, provider_id=vendor).total_price)
     except (LookupError, ValueError):
-        return None  # it has no such model, or no price of it for such tokens
+        return None  # unknown model, or no price for these token kinds

@@ -1,4 +1,4 @@
-"""The provider port: how any kind of agent is asked, and what it says."""
+"""The provider port: how to query an agent, and the chunks it returns."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from nerve.errors import NerveError
 
 NO_PERMISSIONS = Permissions()
 
-# -- what an agent says ----------------------------------------------------------------------------
+# -- chunks ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadStarted:
-    """The conversation has a name; with it, it can be gone on with after a crash. Nothing is asked before."""
+    """The conversation has an id and can be resumed after a crash. The first chunk of every turn."""
 
     thread: str
 
 
 @dataclass(frozen=True, slots=True)
 class AssistantText:
-    """A message of the agent; a `partial` one is a piece of a message that follows as a whole."""
+    """A message of the agent; a `partial` one is a part of a message that follows in full."""
 
     content: str
     partial: bool = False
@@ -34,7 +34,7 @@ class AssistantText:
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """What the agent thinks before it answers."""
+    """Reasoning of the agent before its answer."""
 
     content: str
 
@@ -50,7 +50,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolUpdate:
-    """What became of a tool call."""
+    """Progress or outcome of a tool call."""
 
     id: str
     status: Literal["running", "completed", "failed"]
@@ -59,17 +59,17 @@ class ToolUpdate:
 
 @dataclass(frozen=True, slots=True)
 class PlanUpdate:
-    """What the agent means to do: entries with `content` and `status`."""
+    """The agent's plan: entries with `content` and `status`."""
 
     entries: Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class TurnUsage:
-    """What a turn took, and nothing before it; None is unknown, and not nothing."""
+    """The usage of one turn; None means unknown, not zero."""
 
     input_tokens: int | None = None
-    """Without those that were read from a cache or written to it."""
+    """Excludes tokens read from or written to a cache."""
     output_tokens: int | None = None
     cache_read_tokens: int | None = None
     cache_write_tokens: int | None = None
@@ -77,9 +77,9 @@ class TurnUsage:
     """In US dollars, as the provider reported it."""
     model: str | None = None
     inferred: bool = False
-    """Whether the cost is not told for the turn but follows from totals that can be read in two ways."""
+    """Whether the cost is derived from ambiguous totals instead of reported for the turn."""
     parts: Sequence[TurnUsage] = ()
-    """What each model took, the main one first, where there were several."""
+    """The usage of each model, the main one first, if there were several."""
 
 
 TurnOutcome = Literal["completed", "interrupted", "failed", "limited"]
@@ -87,18 +87,18 @@ TurnOutcome = Literal["completed", "interrupted", "failed", "limited"]
 
 @dataclass(frozen=True, slots=True)
 class TurnFinished:
-    """The turn is over. Only this says how; without it the agent crashed."""
+    """The end of a turn, with its outcome; a turn without this chunk crashed."""
 
     thread: str
     usage: TurnUsage | Mapping[str, Any] | None = None
     outcome: TurnOutcome = "completed"
     error: str = ""
     structured: Any = None
-    """The answer in the form that was asked for, if the provider gives it."""
+    """The answer as structured data, if the provider supplies it."""
     resets_at: float | None = None
-    """When a limit ends, in seconds since 1970; with the outcome `limited`."""
+    """When the rate limit ends, as a Unix timestamp; with the outcome `limited`."""
     totals: Mapping[str, Any] = field(default_factory=dict)
-    """What the provider counts over the whole conversation, to be handed in with the next turn."""
+    """Counters over the whole conversation; the next turn receives them."""
 
 
 Chunk = (
@@ -106,49 +106,49 @@ Chunk = (
 )
 
 
-# -- what an agent may ask -------------------------------------------------------------------------
+# -- requests of an agent --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class PermissionRequest:
-    """The agent wants to use a tool and is not allowed to by itself."""
+    """A request of the agent to use a tool that needs permission."""
 
     tool: str
     input: Mapping[str, Any]
     reason: str = ""
     cwd: str = ""
-    """Where, if the agent says so."""
+    """The working directory of the call, if the agent reports it."""
     names: Sequence[str] = ()
-    """What else the tool is called."""
+    """Other names of the tool."""
 
     def with_cwd_in(self, folder: str) -> PermissionRequest:
-        """The same, with the whole path of where it is to be done."""
+        """Return the request with an absolute working directory."""
         return replace(self, cwd=os.path.abspath(os.path.join(folder, self.cwd)))
 
     def tool_uses(self) -> list[ToolUse]:
-        """The tool, under each name that a pattern may give it."""
+        """The tool call under each name that a pattern may use."""
         return [ToolUse(name, self.input, self.cwd) for name in (self.tool, *self.names)]
 
 
 @dataclass(frozen=True, slots=True)
 class PermissionDecision:
-    """Whether it may; `message` tells the agent why not."""
+    """Whether the call is allowed; `message` tells the agent why it is not."""
 
     allow: bool
     message: str = ""
 
 
 AskPermission = Callable[[PermissionRequest], Awaitable[PermissionDecision]]
-"""Decides; with an attribute `permissions`, of what is to hold although the agent would not ask."""
+"""Decides a request; its attribute `permissions` holds rules that apply even if the agent does not ask."""
 
 
 async def deny_permission(permission: PermissionRequest) -> PermissionDecision:
-    return PermissionDecision(False, "nobody is there to allow it")
+    return PermissionDecision(False, "no one is available to allow it")
 
 
 @dataclass(frozen=True, slots=True)
 class HostTool:
-    """A tool of ours that the agent may call; `call` may take as long as a person takes to answer."""
+    """A tool that Nerve offers to the agent; `call` may wait for a person's answer."""
 
     description: str
     schema: Mapping[str, Any]
@@ -157,35 +157,35 @@ class HostTool:
 
 @dataclass(frozen=True, slots=True)
 class QueryOptions:
-    """How a prompt is to be answered. A provider leaves alone what it cannot do, as its capabilities say."""
+    """Settings of a query. A provider ignores those that its capabilities exclude."""
 
     model: str | None = None
     system: str | None = None
     tools: Sequence[str] | None = None
-    """The tools that may be used without asking; None leaves that to the agent program."""
+    """The tools that the agent may use without permission; None leaves that to the agent's program."""
     schema: Mapping[str, Any] | None = None
     """The JSON Schema of the answer."""
     thread: str | None = None
-    """The name that a new conversation is to have, where the provider lets it be chosen."""
+    """The id for a new conversation, if the provider supports choosing one."""
     fork: bool = False
-    """Go on with a copy of the conversation, and leave the original as it is."""
+    """Continue in a copy of the conversation and leave the original unchanged."""
     totals: Mapping[str, Any] = field(default_factory=dict)
     ask: AskPermission = deny_permission
     host_tools: Mapping[str, HostTool] = field(default_factory=dict)
     max_turns: int | None = None
     steering: asyncio.Queue[str] | None = None
-    """What people say while the turn goes on, for a provider that can `steer`."""
+    """User messages during the turn, for a provider that can `steer`."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """Added to the few variables that the agent's process gets."""
+    """Added to the minimal environment of the agent's process."""
 
     @property
     def permissions(self) -> Permissions:
-        """What is said of tools before anybody is asked; a provider that cannot keep to it must refuse."""
+        """The rules that apply before anyone is asked; a provider that cannot enforce them must refuse."""
         policy: Permissions = getattr(self.ask, "permissions", NO_PERMISSIONS)
         return policy
 
     def settled(self, request: PermissionRequest) -> Verdict | None:
-        """What is certain of a call before anybody is asked: None leaves it to the agent's program."""
+        """Return the verdict known before anyone is asked; None leaves it to the agent's program."""
         verdict, _ = self.permissions.matching_rule(*request.tool_uses())
         if verdict is not None:
             return verdict
@@ -194,7 +194,7 @@ class QueryOptions:
         return self.permissions.otherwise
 
     async def decide(self, request: PermissionRequest) -> PermissionDecision:
-        """Whether a call that the agent asks about may be made."""
+        """Decide a call for which the agent requests permission."""
         if (
             self.settled(request) == "allow"
             and self.permissions.matching_rule(*request.tool_uses())[0] is None
@@ -203,7 +203,7 @@ class QueryOptions:
         return await self.ask(request)
 
     def explicit_settings(self) -> dict[str, Any]:
-        """The settings that were made."""
+        """Return the settings that differ from their defaults."""
         fields = {
             name: getattr(self, name)
             for name in self.__slots__
@@ -214,28 +214,28 @@ class QueryOptions:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a provider can do."""
+    """The features of a provider."""
 
     resume: bool = False
     fork: bool = False
     names_threads: bool = False
-    """Whether a new conversation gets the name that was chosen for it."""
+    """Whether a new conversation gets the id in `QueryOptions.thread`."""
     steer: bool = False
-    """Whether it hears `Options.words` in the middle of a turn."""
+    """Whether it reads `QueryOptions.steering` during a turn."""
     schema: bool = False
     cost: bool = False
     permissions: bool = False
     """Whether it asks before it uses a tool that is not allowed."""
     host_tools: bool = False
-    """Whether it can call tools of ours."""
+    """Whether it can call tools that Nerve offers."""
 
 
 class Provider(Protocol):
-    """Drives one kind of agent; it never knows that there is a workflow.
+    """Drives one kind of agent, independently of workflows.
 
-    One that needs a program may have a method `check()`, which raises `Unavailable` where that is missing.
-    Every turn ends with `Done`; an iterator that ends or raises before it is an agent that crashed.
-    Closing the iterator interrupts the agent, and leaves none of its processes behind.
+    A provider that needs a program may have a method `check()`, which raises `Unavailable` if it is missing.
+    Every turn ends with `TurnFinished`; an iterator that ends or raises without it means an agent crash.
+    Closing the iterator interrupts the agent and ends all its processes.
     """
 
     name: str
@@ -244,9 +244,9 @@ class Provider(Protocol):
     def query(
         self, prompt: str, cwd: str | None, resume: str | None, options: QueryOptions
     ) -> AsyncIterator[Chunk]:
-        """Ask in a new conversation, or go on with the one named `resume`."""
+        """Query in a new conversation, or resume the one with the id `resume`."""
         ...
 
 
 class Unavailable(NerveError):
-    """The program or library that a provider needs is not there; the message says how to get it."""
+    """A program or library that a provider needs is missing; the message says how to install it."""

@@ -1,4 +1,4 @@
-"""Accounts: how many agents of a provider work at once, and until when its limit holds everybody."""
+"""Concurrency slots and rate limits of providers, shared by all runs of a session."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from contextlib import asynccontextmanager, suppress
 from weakref import WeakValueDictionary
 
 DEFAULT_SLOTS = 4
-"""Agents of one provider that work at the same time, where nothing else is said."""
+"""Default number of agents of one provider that run at the same time."""
 LIMIT_PAUSES_S = (60.0, 120.0, 300.0, 900.0)
-"""Seconds to wait for the end of a limit that does not say when it ends, one time after the other."""
+"""Backoff in seconds for consecutive rate limits without a reset time."""
 
 
 class ProviderSlots:
-    """What all runs of a session share when they ask agents."""
+    """The provider slots and rate limits that all runs of a session share."""
 
     def __init__(
         self, slots: Mapping[str, int] | None = None, limited: Mapping[str, float] | None = None
     ) -> None:
         self.slots = {name: validate_slot_count(name, number) for name, number in (slots or {}).items()}
         self.limited: dict[str, float] = dict(limited or {})
-        """Providers that refuse everybody, and until when, in seconds since 1970."""
+        """Rate-limited providers, with the Unix timestamp at which the limit ends."""
         self._refusals: dict[str, int] = {}
         self._available_events: dict[str, asyncio.Event] = {}
-        """For those who wait until providers are not limited any more."""
+        """Wakes the waiters of a provider when its limit ends early."""
         self._semaphores: dict[str, asyncio.Semaphore] = {}
         self._thread_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._has_no_orphans = False
 
     @asynccontextmanager
     async def acquire(self, provider: str, thread: str | None) -> AsyncIterator[ProviderSlot]:
-        """One turn of one conversation: in a slot of the provider, and never beside another of the thread."""
+        """Hold a slot of the provider for one turn; turns of the same thread never overlap."""
         semaphore = self._semaphores.setdefault(
             provider, asyncio.Semaphore(self.slots.get(provider, DEFAULT_SLOTS))
         )
@@ -46,7 +46,7 @@ class ProviderSlots:
                 slot.release()
 
     async def wait_for_orphans(self) -> None:
-        """Wait for agents whose engine died before us: they may still be in the same conversations."""
+        """Wait for agents of a crashed engine: they may still use the same conversations."""
         from nerve.process.orphans import wait_for_orphans
 
         if not self._has_no_orphans:
@@ -54,7 +54,7 @@ class ProviderSlots:
             self._has_no_orphans = True
 
     def snapshot(self) -> dict[str, dict[str, float]]:
-        """Of each provider: its slots, how many are taken, and until when it is limited."""
+        """Return for each provider its slots, how many are busy, and until when it is rate limited."""
         names = {*self.slots, *self._semaphores, *self.limited}
         return {name: self._provider_snapshot(name) for name in sorted(names)}
 
@@ -72,14 +72,14 @@ class ProviderSlots:
         return self.limited.get(provider, 0.0) > time.time()
 
     def refusals(self, provider: str) -> int:
-        """How often the provider has refused since it last answered; those at once are one time."""
+        """Return how often the provider has refused since its last answer; concurrent refusals count once."""
         return self._refusals.get(provider, 0)
 
     def mark_limited(self, provider: str, until: float | None, refusal_count: int | None = None) -> float:
-        """A provider refuses until then; gives when it is worth asking again.
+        """Mark the provider as rate limited and return when to try again.
 
-        `times` is what `times()` said before it was asked: who was asked before others were refused is
-        refused with them, and nobody has to wait longer for that.
+        `refusal_count` is the value of `refusals()` before the query: a query that started before an earlier
+        refusal was known counts as the same refusal, and does not lengthen the backoff.
         """
         now, before = time.time(), self.limited.get(provider, 0.0)
         if refusal_count is None or refusal_count >= self.refusals(provider):
@@ -97,13 +97,13 @@ class ProviderSlots:
     async def wait_until_available(
         self, provider: str, on_limited: Callable[[float], Awaitable[None]]
     ) -> bool:
-        """Return when the provider is not limited, and whether it was; `tell` is called with the time."""
+        """Wait until the provider is not limited, and return whether it was; report each new end time."""
         announced_until = 0.0
         while (until := self.limited.get(provider, 0.0)) > (now := time.time()):
             if until > announced_until:
                 await on_limited(until)
                 announced_until = until
-                continue  # it may be over by now
+                continue  # the limit may have ended during the callback
             available = self._available_events.setdefault(provider, asyncio.Event())
             with suppress(TimeoutError):
                 await asyncio.wait_for(available.wait(), until - now)
@@ -112,7 +112,7 @@ class ProviderSlots:
         return announced_until > 0
 
     def mark_available(self, provider: str) -> bool:
-        """The provider has answered: what limited it is over, also for those who wait; whether it was."""
+        """End the rate limit after an answer and wake all waiters; return whether a limit was active."""
         self._refusals.pop(provider, None)
         if (available := self._available_events.pop(provider, None)) is not None:
             available.set()
@@ -120,7 +120,7 @@ class ProviderSlots:
 
 
 class ProviderSlot:
-    """The slot of one turn: it has it, or it has given it to others while a person is asked."""
+    """The slot of one turn, which can be released while a person is asked."""
 
     def __init__(self, semaphore: asyncio.Semaphore) -> None:
         self._semaphore = semaphore
@@ -140,7 +140,7 @@ class ProviderSlot:
 
     @asynccontextmanager
     async def released(self) -> AsyncIterator[None]:
-        """Give the slot to others; whoever is cancelled meanwhile goes on with nothing, and needs none."""
+        """Release the slot inside the block; a cancelled turn does not acquire it again."""
         self.release()
         try:
             yield
@@ -154,5 +154,5 @@ class ProviderSlot:
 
 def validate_slot_count(provider: str, number: int) -> int:
     if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-        raise ValueError(f"the slots of '{provider}' must be a whole number from 1 on, not {number!r}")
+        raise ValueError(f"slots of '{provider}' must be an integer of at least 1, got {number!r}")
     return number

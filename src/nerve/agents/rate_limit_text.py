@@ -1,4 +1,4 @@
-"""Whether a text is about a limit, and when it says that it ends, for agents that have only words for it."""
+"""Detect rate limits and their reset times in messages of agents that report them only as text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RESET_CLOCK_TEXT = re.compile(
 
 
 def parse_reset_time(text: str, now: float | None = None) -> float | None:
-    """When a limit ends, in seconds since 1970, if the text says it in a way that we know."""
+    """Return when a rate limit ends, as a Unix timestamp, if the text says so in a known form."""
     now = time.time() if now is None else now
     if match := RESETS_AT_TEXT.search(text):
         return float(match[1])
@@ -36,7 +36,7 @@ def parse_reset_time(text: str, now: float | None = None) -> float | None:
 
 
 def parse_clock_time(text: str, now: float) -> float | None:
-    """A time of day, which is the next one; it leaves the seconds out."""
+    """Parse the next occurrence of a time of day; one minute is added because the seconds are missing."""
     match = RESET_CLOCK_TEXT.search(text)
     if match is None or not (match[2] or match[3]):
         return None
@@ -52,7 +52,7 @@ def parse_clock_time(text: str, now: float) -> float | None:
 
 
 def parse_timezone(name: str | None) -> tzinfo | None:
-    """Where the time is told for: here, if nothing is said or known."""
+    """Return the time zone by name; None (local time) if it is missing or unknown."""
     if not name or name.upper() in ("UTC", "GMT"):
         return UTC if name else None
     try:

@@ -1,4 +1,4 @@
-"""Secrets: keys and tokens of our environment, which may reach an agent and are never written down."""
+"""Redaction: secrets of the environment may reach an agent, but never the journal."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from nerve.agents.provider import Chunk, TurnUsage
 SECRET_NAME = re.compile(
     r"(^|_)(API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)$", re.IGNORECASE
 )
-"""Names of variables that say that their value is a secret."""
+"""Names of variables that hold secrets."""
 MIN_SECRET_CHARS = 8
-"""Characters of a value that is looked for: shorter ones stand in other words."""
+"""Minimum length of a secret: shorter values occur in ordinary text."""
 
 T = TypeVar("T")
 
 
 class Redactor:
-    """What variables with such names hold, as it is and as it is written in base64 and in addresses."""
+    """Replaces the values of secret variables, in plain, base64 and URL-encoded form."""
 
     def __init__(self, *environments: Mapping[str, str]) -> None:
         forms = {
@@ -33,13 +33,13 @@ class Redactor:
             for form in encodings_of(value.strip())
         }
         self._name_by_secret = forms
-        # The longest first: one form may be the beginning of another.
+        # Longest first: one form may be a prefix of another.
         self._secret_pattern = (
             re.compile("|".join(map(re.escape, sorted(forms, key=len, reverse=True)))) if forms else None
         )
 
     def redact_text(self, text: str) -> str:
-        """The text with names of variables in place of their values."""
+        """Return the text with secret values replaced by the names of their variables."""
         return (
             self._secret_pattern.sub(lambda match: self._name_by_secret[match[0]], text)
             if self._secret_pattern
@@ -47,7 +47,7 @@ class Redactor:
         )
 
     def redact_partial(self, text: str) -> tuple[str, str]:
-        """What can be shown of a text that still grows, and the rest: at its end may be half a secret."""
+        """Return the redacted part of a growing text, and its unredacted end, which may be half a secret."""
         if self._secret_pattern is None:
             return text, ""
         redacted_end = max((match.end() for match in self._secret_pattern.finditer(text)), default=0)
@@ -58,7 +58,7 @@ class Redactor:
         return self.redact_text(text), ""
 
     def redact_value(self, value: T) -> T:
-        """The same for all texts in plain data, and in what agents say."""
+        """Redact all strings in plain data."""
         return self._redact(value) if self._secret_pattern else value
 
     def redact_chunk(self, chunk: Chunk) -> Chunk:

@@ -1,4 +1,4 @@
-"""The providers there are, by name; listing them imports none."""
+"""The registry of installed providers, by name; listing them imports none."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from nerve.agents.provider import Provider
 from nerve.errors import NerveError
 
 ENTRY_POINT_GROUP = "nerve.providers"
-"""A package offers providers under this group of entry points: name = "module:factory"."""
+"""The entry point group of providers: name = "module:factory"."""
 
 
 class UnknownProvider(NerveError):
-    """No installed package offers a provider of that name, or it does not take the settings."""
+    """No installed package offers the provider, or the provider rejects its settings."""
 
 
 def installed_provider_names() -> list[str]:
-    """The names of all providers that installed packages offer."""
+    """Return the names of all providers that installed packages offer."""
     return sorted({point.name for point in entry_points(group=ENTRY_POINT_GROUP)})
 
 
 def create_provider(name: str, settings: Mapping[str, Any] | None = None) -> Provider:
-    """The provider of that name; `settings` are what its factory takes.
+    """Create the provider with that name; `settings` are the arguments of its factory.
 
-    The setting `kind` names the provider to use, if it is another: `make("gemini", {"kind": "acp", …})`.
+    The setting `kind` selects the factory if it differs: `create_provider("gemini", {"kind": "acp", …})`.
     """
     arguments = dict(settings or {})
     kind = arguments.pop("kind", name)
@@ -35,7 +35,7 @@ def create_provider(name: str, settings: Mapping[str, Any] | None = None) -> Pro
     try:
         provider: Provider = factory(**arguments)
     except (TypeError, ValueError) as error:
-        raise UnknownProvider(f"the provider '{kind}' does not take its settings: {error}") from error
+        raise UnknownProvider(f"Invalid settings for provider '{kind}': {error}") from error
     if kind != name:
         provider.name = name
     return provider
@@ -45,9 +45,7 @@ def _find_factory(kind: str) -> Callable[..., Provider]:
     points = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
     if kind not in points:
         names = ", ".join(sorted(points)) or "none"
-        raise UnknownProvider(
-            f"there is no provider '{kind}'; there are: {names}{_suggest_name(kind, points)}"
-        )
+        raise UnknownProvider(f'Unknown provider "{kind}". Available: {names}{_suggest_name(kind, points)}')
     return _load_factory(points[kind])
 
 
@@ -55,16 +53,14 @@ def _load_factory(point: EntryPoint) -> Callable[..., Provider]:
     try:
         factory: Callable[..., Provider] = point.load()
     except (ImportError, AttributeError) as error:
-        raise UnknownProvider(
-            f"the provider '{point.name}' ({point.value}) does not load: {error}"
-        ) from error
+        raise UnknownProvider(f"Cannot load provider '{point.name}' ({point.value}): {error}") from error
     return factory
 
 
 def _check_provider_settings(
     kind: str, factory: Callable[..., Provider], arguments: Mapping[str, Any]
 ) -> None:
-    """Say which setting is wrong, instead of the TypeError of a call."""
+    """Report the wrong setting instead of a TypeError from the call."""
     parameters = inspect.signature(factory).parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return
@@ -73,12 +69,12 @@ def _check_provider_settings(
         if name not in known:
             setting_names = ", ".join(known) or "none"
             raise UnknownProvider(
-                f"the provider '{kind}' has no setting '{name}'; it has: "
-                f"{setting_names}{_suggest_name(name, known)}"
+                f"Unknown setting \"{name}\" of provider '{kind}'. "
+                f"Available: {setting_names}{_suggest_name(name, known)}"
             )
     for name, parameter in known.items():
         if parameter.default is parameter.empty and name not in arguments:
-            raise UnknownProvider(f"the provider '{kind}' needs the setting '{name}'")
+            raise UnknownProvider(f"Provider '{kind}' requires the setting '{name}'")
 
 
 def _suggest_name(name: str, known: Mapping[str, Any]) -> str:

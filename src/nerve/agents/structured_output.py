@@ -1,4 +1,4 @@
-"""Answers in a given form: a JSON Schema, checked by us, whatever the provider promises."""
+"""Structured answers: the engine validates them against a JSON Schema, whatever the provider promises."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 MAX_ANSWER_ATTEMPTS = 3
-"""How often an agent is asked for an answer in the right form, in all."""
+"""Maximum number of turns to get an answer that matches the schema."""
 
 
 def prompt_with_schema(prompt: str, schema: Mapping[str, Any]) -> str:
-    return f"{prompt}\n\nAnswer with JSON only, that fits this JSON Schema:\n{json.dumps(dict(schema))}"
+    return f"{prompt}\n\nAnswer with JSON only. It must match this JSON Schema:\n{json.dumps(dict(schema))}"
 
 
 def retry_prompt(problem: str, schema: Mapping[str, Any]) -> str:
-    return prompt_with_schema(f"Your answer does not fit: {problem}. Answer again.", schema)
+    return prompt_with_schema(f"Your answer does not match the schema: {problem}. Answer again.", schema)

@@ -1,4 +1,4 @@
-"""Conversations with a model, each kept as one file, so that any of them can be gone on with."""
+"""Conversations with a model, one file each, so that they can be resumed."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ THREAD_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 class ThreadFiles:
-    """A folder of files `<thread>.json`, readable by their owner only."""
+    """A folder of files `<thread>.json`, readable only by their owner."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def path(self, thread: str) -> Path:
         if not THREAD_NAME.fullmatch(thread):
-            raise ValueError(f"the name of a thread is of letters, digits and '._-', not {thread!r:.200}")
+            raise ValueError(f"thread must consist of letters, digits and '._-', got {thread!r:.200}")
         return self.folder / f"{thread}.json"
 
     def read(self, thread: str) -> bytes | None:
-        """What was written last; None for a thread that does not exist."""
+        """Return the stored data; None for a thread that does not exist."""
         try:
             return self.path(thread).read_bytes()
         except FileNotFoundError:
             return None
 
     def write(self, thread: str, data: bytes) -> None:
-        """Replace the file: after a crash it is the old one or the new one, and never a part of it."""
+        """Replace the file atomically: after a crash it has either the old or the new content."""
         path = self.path(thread)
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle, name = tempfile.mkstemp(dir=self.folder, prefix=".", suffix=".part")
@@ -45,7 +45,7 @@ class ThreadFiles:
         self._sync_folder()
 
     def _sync_folder(self) -> None:
-        """Make the new name last through a loss of power."""
+        """Sync the folder, so that the new name survives a power failure."""
         folder = os.open(self.folder, os.O_RDONLY)
         try:
             os.fsync(folder)

@@ -1,7 +1,7 @@
-"""Patterns of tool calls: what `Bash(git *)` or `Edit(secrets/*)` means, to allow and to forbid.
+"""Tool patterns: how `Bash(git *)` or `Edit(secrets/*)` matches a tool call, to allow or to forbid it.
 
-To allow is to be sure: a pattern means one plain command, and every file that is touched. To forbid is to
-take no chances: a pattern means a call if any part of it fits, and what cannot be known counts as fitting.
+Allowing is strict: a pattern must match one plain command and every file that the call touches. Forbidding
+is conservative: a pattern matches if any part of the call matches, and unknown parts count as matching.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ SUBJECT_KEYS: Mapping[str, SubjectKind] = {
     "pattern": "text",
     "query": "text",
 }
-"""Under which names tools are told what they are used on."""
+"""Input keys under which tools receive what they are used on."""
 NESTED_KEYS = ("changes", "content", "locations", "edits", "kind")
-"""What has files in it: a patch, a diff, the places that a call is about."""
+"""Input keys that contain file paths: a patch, a diff, the locations of a call."""
 SHELL_NAMES = ("bash", "sh", "zsh", "dash")
 COMMAND_CHAIN = re.compile(r"[;&|`\n<>]|\$\(")
 COMMAND_SEPARATOR = re.compile(r"[;&|\n<>(){}!]")
@@ -50,12 +50,12 @@ COMMAND_RUNNERS = (
     "timeout",
     "xargs",
 )
-"""Programs that run what their words say."""
+"""Programs that run the commands in their arguments."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """A tool and what it is used on, in the folder it is used in."""
+    """A tool and what it is used on, with its working directory."""
 
     tool: str
     input: Mapping[str, Any]
@@ -67,7 +67,7 @@ class ToolUse:
 
 
 def pattern_allows(pattern: str, use: ToolUse) -> bool:
-    """Whether a pattern surely means this use, and all of it."""
+    """Return whether a pattern certainly matches the complete call."""
     name, inner = split_pattern(pattern)
     if not fnmatchcase(use.tool, name):
         return False
@@ -80,7 +80,7 @@ def pattern_allows(pattern: str, use: ToolUse) -> bool:
 
 
 def pattern_forbids(pattern: str, use: ToolUse) -> bool:
-    """Whether a pattern means this use, or any part of it, or may do so."""
+    """Return whether a pattern matches the call or any part of it, or could match."""
     name, inner = split_pattern(pattern)
     if not fnmatchcase(use.tool.lower(), name.lower()):
         return False
@@ -93,7 +93,7 @@ def pattern_forbids(pattern: str, use: ToolUse) -> bool:
 
 
 def split_pattern(pattern: str) -> tuple[str, str | None]:
-    """The name of the tool, and what stands in brackets behind it."""
+    """Split into the tool name and the text in parentheses after it."""
     name, bracket, inner = pattern.strip().partition("(")
     if not bracket or inner in (")", "*)"):
         return name.strip(), None
@@ -101,7 +101,7 @@ def split_pattern(pattern: str) -> tuple[str, str | None]:
 
 
 def find_subjects(input: Any, is_nested: bool = False) -> Iterator[tuple[SubjectKind, str]]:
-    """What a tool is used on; in lists only files are looked for."""
+    """Yield what a tool is used on; in lists, only files."""
     if isinstance(input, list | tuple):
         for item in input:
             yield from find_subjects(item, is_nested)
@@ -118,7 +118,7 @@ def find_subjects(input: Any, is_nested: bool = False) -> Iterator[tuple[Subject
 
 
 def unwrap_shell_command(command: str) -> str:
-    """What `bash -lc '…'` runs, which is how some agents tell of a command; any other as it is."""
+    """Return the command inside `bash -lc '…'`, as some agents report it; other commands unchanged."""
     try:
         program, option, script = shlex.split(command)
     except ValueError:
@@ -127,7 +127,7 @@ def unwrap_shell_command(command: str) -> str:
 
 
 def encode_tool_input(value: Any, canonical: bool = False) -> str:
-    """A value as JSON; the core is loaded when it is needed, and not with the port of the providers."""
+    """Encode a value as JSON; imports the core on use, so that the provider port stays light."""
     from nerve.core.json_codec import encode_json
 
     return encode_json(value, canonical=canonical)
@@ -137,7 +137,7 @@ def encode_tool_input(value: Any, canonical: bool = False) -> str:
 
 
 def allows_command(inner: str, command: str, cwd: str) -> bool:
-    """One command, and not several."""
+    """Return whether the pattern matches and the input is a single command."""
     return not COMMAND_CHAIN.search(command) and any(
         fnmatchcase(command, alternative) for alternative in expand_colon_star(inner)
     )
@@ -150,9 +150,9 @@ def forbids_command(inner: str, command: str, cwd: str) -> bool:
 
 
 def split_commands(command: str) -> Iterator[list[str]]:
-    """All commands in a command, as words without quotes; more than there are, rather than less.
+    """Yield all commands in a command line as unquoted words; too many rather than too few.
 
-    What is in quotes is taken apart as well, since another shell may be given it.
+    Quoted text is split as well, because another shell may run it.
     """
     for part in COMMAND_SEPARATOR.split(QUOTE_CHARACTERS.sub("", COMMAND_SUBSTITUTION.sub("$ ;", command))):
         words = part.split()
@@ -163,7 +163,7 @@ def split_commands(command: str) -> Iterator[list[str]]:
 
 
 def could_match_words(inner: str, words: list[str]) -> bool:
-    """Whether the pattern may mean the words, or what they run: any of them may begin another command."""
+    """Return whether the pattern could match the words or a command that they run: any word may start one."""
     if SHELL_EXPANSION.search(words[0].removeprefix("~/")) and words[0] not in TEST_COMMANDS:
         return True
     if basename(words[0]) in COMMAND_RUNNERS and any("$" in word for word in words):
@@ -175,13 +175,13 @@ def could_match_words(inner: str, words: list[str]) -> bool:
 
 
 def command_spellings(words: list[str]) -> Iterator[str]:
-    """As it is, and with the program by its name and the files by their plain paths."""
+    """Yield the command as written, and with the program's base name and normalized paths."""
     yield " ".join(words)
     yield " ".join([basename(words[0]), *(normpath(word) if "/" in word else word for word in words[1:])])
 
 
 def could_match_command(inner: str, text: str) -> bool:
-    """Whether a pattern fits, or would for some value of what only the shell knows."""
+    """Return whether the pattern matches, or would match for some value of a shell expansion."""
     if any(fnmatchcase(text, alternative) for alternative in expand_colon_star(inner)):
         return True
     if not (unknown := SHELL_EXPANSION.search(text)) or not unknown.start():
@@ -191,7 +191,7 @@ def could_match_command(inner: str, text: str) -> bool:
 
 
 def expand_colon_star(inner: str) -> list[str]:
-    """`git:*`, as some write it, is `git` and all that begins with it."""
+    """Expand `git:*`, an alternative spelling, to `git` and `git *`."""
     return [inner[:-2], f"{inner[:-2]} *"] if inner.endswith(":*") else [inner]
 
 
@@ -199,7 +199,7 @@ def expand_colon_star(inner: str) -> list[str]:
 
 
 def allows_file(inner: str, path: str, cwd: str) -> bool:
-    """Where the path leads, links and all, is what counts."""
+    """Return whether the pattern matches the path with all symbolic links resolved."""
     pattern, plain = resolve_tool_path(inner, cwd), resolve_tool_path(path, cwd)
     real = os.path.realpath(plain) if isabs(plain) else plain
     return fnmatchcase(plain, pattern) and (
@@ -220,27 +220,27 @@ def forbids_file(inner: str, path: str, cwd: str) -> bool:
 
 
 def resolve_tool_path(path: str, cwd: str) -> str:
-    """A path from the root on, without `..`, if the folder is known that it is in."""
+    """Return an absolute path without `..`, if the working directory is known."""
     path = path.removeprefix("file://")
     return normpath(join(cwd, os.path.expanduser(path)))
 
 
 def resolve_pattern_root(pattern: str) -> str:
-    """The pattern with the folder before its first `*` where it really is."""
+    """Resolve symbolic links in the pattern's folder before its first `*`."""
     folder, slash, _ = re.split(r"[*?\[]", pattern)[0].rpartition("/")
     return os.path.realpath(folder or "/").rstrip("/") + pattern[len(folder) :] if slash else pattern
 
 
-# -- addresses and the rest ----------------------------------------------------------------------------
+# -- URLs and other inputs -----------------------------------------------------------------------------
 
 
 def allows_url(inner: str, url: str, cwd: str) -> bool:
-    """A name before the host may pass for the host."""
+    """Reject URLs with user info: a user name before the host could look like the host."""
     return "@" not in urlsplit(url).netloc and matches_url(inner, url, cwd)
 
 
 def matches_url(inner: str, url: str, cwd: str) -> bool:
-    """By how the address begins, or as `domain:example.com`, with all that is below it."""
+    """Match the URL against a pattern, or its host against `domain:example.com` including subdomains."""
     if inner.startswith("domain:"):
         host, domain = (urlsplit(url).hostname or "").lower(), inner[7:].lower()
         return fnmatchcase(host, domain) or host.endswith(f".{domain}")
@@ -252,7 +252,7 @@ def matches_text(inner: str, text: str, cwd: str) -> bool:
 
 
 def forbids_url(inner: str, url: str, cwd: str) -> bool:
-    """However it is written: in capitals, or with a name and a port."""
+    """Match regardless of case, user info and port."""
     parts = urlsplit(url)
     plain = f"{parts.scheme.lower()}://{parts.hostname or ''}{parts.path}" + f"?{parts.query}" * bool(
         parts.query

@@ -1,4 +1,4 @@
-"""What an agent says in one turn: told to watchers as it comes, and kept for the result."""
+"""The output of an agent in one turn: emitted to subscribers as it arrives, and kept for the result."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ from nerve.core.usage_ledger import TOKEN_FIELDS
 from nerve.errors import NerveError
 
 MAX_ENTRY_CHARS = 8_000_000
-"""Characters of one message or tool call that the journal keeps; watchers are shown less of it."""
+"""Characters of one message or tool call kept in the journal; subscribers receive fewer."""
 PARTIAL_INTERVAL_S = 0.2
-"""Seconds between two pieces of a message that watchers are shown."""
+"""Seconds between two partial messages to subscribers."""
 MAX_OUTPUT_CHARS = 1_000_000
-"""Characters of the answer that the result keeps."""
+"""Characters of the answer kept in the result."""
 
 
 class AgentEnded(NerveError):
-    """The agent ended without saying that it was done."""
+    """The agent ended without a TurnFinished chunk."""
 
 
 @dataclass(slots=True)
 class TurnOutput:
-    """What an agent has said so far in a turn."""
+    """The output of an agent in a turn so far."""
 
     context: ExecutionContext
     record_thread: Callable[[str], Awaitable[None]]
-    """Puts on disk which conversation it is."""
+    """Records the thread id on disk."""
     redactor: Redactor = NO_REDACTION
-    """What is never to be told."""
+    """Removes secrets from all output."""
     thread: str | None = None
     has_output: bool = False
-    """Whether the agent had anything to say."""
+    """Whether the agent has produced any output."""
     messages: list[str] = field(default_factory=list)
     tool_count: int = 0
     usage: TurnUsage | Mapping[str, Any] | None = None
@@ -56,11 +56,11 @@ class TurnOutput:
     output_chars: int = 0
     dropped_chars: int = 0
     pending_parts: list[str] = field(default_factory=list)
-    """What has come of a message and was not shown yet."""
+    """Partial message text that subscribers have not received yet."""
     last_partial_at: float = 0.0
 
     async def consume(self, chunks: AsyncIterator[Chunk]) -> TurnFinished:
-        """Take in what is said until the turn is over; the iterator is closed in any case."""
+        """Read chunks until the turn ends; the iterator is closed in any case."""
         try:
             async for chunk in chunks:
                 if isinstance(chunk, ThreadStarted):
@@ -72,10 +72,10 @@ class TurnOutput:
         finally:
             if (close := getattr(chunks, "aclose", None)) is not None:
                 await close()
-        raise AgentEnded("the agent ended without saying that it was done; what it said may be incomplete")
+        raise AgentEnded("the agent ended before it finished its turn; its output may be incomplete")
 
     async def on_thread_started(self, thread: str) -> None:
-        """The conversation has a name, and with it it can be gone on with after a crash of either side."""
+        """Record the thread id, so the conversation can be resumed after a crash."""
         if thread != self.thread:
             self.thread = thread
             await self.record_thread(thread)
@@ -106,10 +106,10 @@ class TurnOutput:
                 self.done, self.thread = chunk, chunk.thread
                 self.usage = read_usage(chunk.usage) or self.usage
             case _:
-                raise TypeError(f"a provider gives the chunks of its port, not {chunk!r:.200}")
+                raise TypeError(f"Provider must yield chunks, got {chunk!r:.200}")
 
     def emit_partial(self, content: str) -> None:
-        """Watchers see a message grow a few times a second; its pieces are many, and the whole follows."""
+        """Emit the growing message a few times a second; it has many parts, and the full text follows."""
         self.pending_parts.append(content)
         if (now := time.monotonic()) - self.last_partial_at >= PARTIAL_INTERVAL_S:
             self.last_partial_at = now
@@ -126,7 +126,7 @@ class TurnOutput:
 
     @property
     def was_refused(self) -> bool:
-        """Whether the turn was over before it began, and took nothing."""
+        """Whether the provider refused the turn before it started, so that it used nothing."""
         limited = self.done is not None and self.done.outcome == "limited"
         amounts = known_amounts(self.usage)
         return limited and not any(amounts) and bool(amounts or not self.has_output)
@@ -137,13 +137,13 @@ class TurnOutput:
 
 
 def known_amounts(usage: TurnUsage | Mapping[str, Any] | None) -> list[Any]:
-    """What is known of what a turn took; there may be nothing known, and it may be known to be nothing."""
+    """Return the known amounts of a turn's usage: possibly none, possibly zeros."""
     fields = usage if isinstance(usage, Mapping) else asdict(usage) if usage is not None else {}
     return [value for name in (*TOKEN_FIELDS, "cost") if (value := fields.get(name)) is not None]
 
 
 def bounded_text_data(text: str) -> dict[str, Any]:
-    """A text as the journal keeps it, and how much of it was left out."""
+    """Return the text as the journal stores it, with the number of dropped characters."""
     if len(text) <= MAX_ENTRY_CHARS:
         return {"text": text}
     return {"text": text[:MAX_ENTRY_CHARS], "dropped_characters": len(text) - MAX_ENTRY_CHARS}

@@ -1,4 +1,4 @@
-"""The ledger: what turns took, added up, with what is not known kept apart from nothing."""
+"""Token and cost totals of turns. Missing figures count as unknown, not zero."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from nerve.core.usage_ledger import COST_SOURCES, TOKEN_FIELDS, read_amount
 log = logging.getLogger("nerve")
 
 UNKNOWN_USAGE = {"cost_source": "unknown"}
-"""A turn of which nobody told what it took."""
+"""The usage of a turn that reported none."""
 AMOUNT_FIELDS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cost")
 ENTRY_FIELDS = (*AMOUNT_FIELDS, "model")
 
 
 def read_usage(usage: TurnUsage | Mapping[str, Any] | None) -> TurnUsage | Mapping[str, Any] | None:
-    """Return what a provider reports, with amounts as numbers; what is not an amount counts as unknown."""
+    """Return the reported usage with amounts as numbers; invalid amounts count as unknown."""
     if usage is None:
         return None
     if isinstance(usage, TurnUsage):
@@ -41,16 +41,14 @@ def _read_amounts(raw_amounts: dict[str, Any]) -> dict[str, Any]:
     amounts = {name: read_amount(value) for name, value in raw_amounts.items()}
     for name, value in raw_amounts.items():
         if value is not None and amounts[name] is None:
-            log.warning(
-                "an agent reports %s as %r, which is not an amount; it counts as unknown", name, value
-            )
+            log.warning("agent reported %s=%r, which is not an amount; counting it as unknown", name, value)
     return amounts
 
 
 def usage_entry(
     usage: TurnUsage | Mapping[str, Any] | None, provider: str, model: str | None
 ) -> dict[str, Any]:
-    """One turn: its counts, its model, and whether its cost was told or computed, or is not known."""
+    """Return the usage of one turn: counts, model, and whether its cost is reported, computed or unknown."""
     if usage is None:
         return {}
     if not isinstance(usage, TurnUsage):
@@ -69,7 +67,7 @@ def usage_entry(
 
 
 def add_usage(before: dict[str, Any], current: dict[str, Any]) -> dict[str, Any]:
-    """Two turns together; what each model took, the events of the turns tell."""
+    """Add the usage of two turns; usage by model is in the events of the turns."""
     if not before or not current:
         return {name: value for name, value in (before or current).items() if name != "models"}
     total = {name: value for name, value in {**before, **current}.items() if name != "models"}
@@ -83,5 +81,5 @@ def add_usage(before: dict[str, Any], current: dict[str, Any]) -> dict[str, Any]
 
 
 def combined_cost_source(sources: set[Any]) -> str:
-    """What is to be said of costs of several sources: the least certain of them."""
+    """Return the least certain of several cost sources."""
     return max(sources, key=COST_SOURCES.index) if sources <= set(COST_SOURCES) else "partly unknown"

@@ -1,4 +1,4 @@
-"""Our end of the protocol: what an agent tells and asks, and the lines it comes in."""
+"""The client side of ACP: the calls an agent can make, and the transport of messages as lines."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from nerve.process.line_process import LineProcess
 
 
 class Unasked(NerveError):
-    """The agent did what the permissions do not let it do by itself."""
+    """The agent did something that the permissions do not allow without asking."""
 
 
 class AcpClient:
-    """What the agent can call of us: it tells, and asks for permission; files and terminals are its own."""
+    """Methods that the agent calls: updates and permission requests; it uses its own files and terminals."""
 
     def __init__(self, acp: Any, emit: EmitChunk, options: QueryOptions, cwd: str) -> None:
         self._acp, self._emit, self._options, self._cwd = acp, emit, options, cwd
         self._pending_decisions: set[asyncio.Task[PermissionDecision]] = set()
         self._asked_call_ids: set[str] = set()
-        """Calls that the agent has asked about."""
+        """Ids of calls for which the agent has requested permission."""
         self.update_reader = UpdateReader()
-        self.is_listening = False  # before the prompt, a session that is loaded tells what was
+        self.is_listening = False  # a loaded session replays its history before the prompt
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def session_update(self, session_id: str, update: Any, **_: Any) -> None:
@@ -40,7 +40,7 @@ class AcpClient:
                 self._check_permission(call)
 
     def _check_permission(self, call: ToolCallState) -> None:
-        """The protocol does not make an agent ask: one that did what it may not is stopped, and said so."""
+        """Stop an agent that did something without permission: the protocol does not force it to ask."""
         request = permission_request(call, self._cwd)
         if call.id in self._asked_call_ids or self.failure.done():
             return
@@ -49,8 +49,8 @@ class AcpClient:
             rule = f"{verdict}: {pattern}" if pattern else f"otherwise: {verdict}"
             self.failure.set_exception(
                 Unasked(
-                    f"the agent used {summarize_action(ToolAction(request.tool, request.input))} without "
-                    f"asking ({rule})"
+                    f"Agent used {summarize_action(ToolAction(request.tool, request.input))} without "
+                    f"asking for permission ({rule})"
                 )
             )
 
@@ -72,7 +72,7 @@ class AcpClient:
         return self._permission_response(question.result().allow, options)
 
     def _permission_response(self, allow: bool, options: Any) -> Any:
-        """The option for this once: `always` would allow more than was decided."""
+        """Select the option for one call: `always` would allow more than was decided."""
         option_kinds = ("allow_once",) if allow else ("reject_once", "reject_always")
         for kind in option_kinds:
             for option in options:
@@ -86,7 +86,7 @@ class AcpClient:
             self._emit(chunk)
 
     async def cancel_questions(self) -> None:
-        """Take back all questions that are still open."""
+        """Cancel all open permission requests."""
         for question in self._pending_decisions:
             question.cancel()
         if self._pending_decisions:
@@ -94,7 +94,7 @@ class AcpClient:
 
 
 class JsonLines:
-    """The protocol's messages as lines of a program."""
+    """The protocol's messages as lines of a process."""
 
     def __init__(self, program: LineProcess) -> None:
         self._program = program
@@ -107,16 +107,16 @@ class JsonLines:
             try:
                 message = json.loads(line)
             except ValueError:
-                continue  # a program that prints a banner, or a warning, on its output
+                continue  # not JSON: the program prints a banner or a warning on stdout
             if isinstance(message, dict):
                 return message
         return None
 
     async def close(self) -> None:
-        """The program is ended by whoever started it."""
+        """Do nothing: the caller that started the program ends it."""
 
 
 def model_to_json(model: Any) -> dict[str, Any]:
-    """A message as JSON has it."""
+    """Convert a message to plain JSON data."""
     dumped: dict[str, Any] = model.model_dump(mode="json", by_alias=True, exclude_none=True)
     return dumped

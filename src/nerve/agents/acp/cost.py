@@ -1,4 +1,4 @@
-"""What a turn cost, from the running total that an agent tells."""
+"""Compute the cost of a turn from the running total that an agent reports."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ TOKEN_COST_WEIGHTS = {
     "cache_read_tokens": 0.1,
     "cache_write_tokens": 1.25,
 }
-"""What kinds of tokens cost beside each other, near enough with all vendors."""
+"""Relative cost of token kinds, roughly the same for all vendors."""
 
 
 def turn_cost(
     total: float | None, usage: TurnUsage, before: Mapping[str, Any]
 ) -> tuple[TurnUsage, dict[str, Any]]:
-    """What the turn took, with its cost, and what to hand in with the next.
+    """Return the usage of the turn with its cost, and the totals for the next turn.
 
-    The total is of the whole session, says the protocol; of some agents it is of the process, and every turn
-    has a process of its own. The tokens tell which: beside what they cost before, either the old total is in
-    the new one or it is not. Where that is hard to see, the old total is small beside the new one.
+    The protocol defines the total per session, but some agents report it per process, and every turn has its
+    own process. The tokens show which: judged by what earlier tokens cost, the new total either includes the
+    old one or does not. Where that is ambiguous, the old total is small compared with the new one.
     """
     if total is None:
         return usage, dict(before)

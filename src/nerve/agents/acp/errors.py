@@ -1,4 +1,4 @@
-"""Whether an error of an ACP agent is a limit: the protocol has no word for it, so its text is read."""
+"""Detect rate limits in the error messages of an ACP agent, because the protocol has no code for them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ MAX_ERROR_CHARS = 4_000
 
 
 def outcome_of_error(thread: str, error: Exception, methods: list[str]) -> TurnFinished:
-    """How a turn ended that the agent refused with an error."""
+    """Return the outcome of a turn that the agent ended with an error."""
     code, data = getattr(error, "code", None), getattr(error, "data", None)
     text = acp_error_text(str(error), data)[:MAX_ERROR_CHARS]
     if code == AUTH_REQUIRED_CODE and methods:
-        text += f"; the agent offers to authenticate by: {', '.join(methods)} (the provider's setting 'auth')"
+        text += f"; the agent supports authentication by: {', '.join(methods)} (set 'auth' of the provider)"
     if LIMIT_TEXT.search(text) or QUOTA_TEXT.search(text):
         return TurnFinished(thread, outcome="limited", error=text, resets_at=parse_reset_time(text))
     return TurnFinished(thread, outcome="failed", error=text)

@@ -1,4 +1,4 @@
-"""The provider `acp`: every turn is a process of its own, and the agent keeps what a session knows."""
+"""The provider `acp`: each turn runs in its own process, and the agent stores its sessions."""
 
 from __future__ import annotations
 
@@ -32,44 +32,44 @@ from nerve.errors import NerveError
 from nerve.process.line_process import open_line_process
 
 ASKING_KINDS = ("edit", "delete", "move", "execute", "fetch")
-"""Kinds of tools before which agents ask in the modes they begin with."""
+"""Kinds of tools for which agents request permission in their default mode."""
 TOOL_KINDS = (*ASKING_KINDS, "read", "search", "think", "switch_mode", "other")
 UNENFORCEABLE = (
-    "acp cannot keep to the permissions ({}: {}): the agent is not known to ask before '{}'."
-    " If it does, name that in the provider's setting 'asks'"
+    "Provider 'acp' cannot enforce the permissions ({}: {}): the agent is not known to ask before '{}'."
+    " If it does, add that kind to the provider's setting 'asks'"
 )
 START_TIMEOUT_S = 60.0
-"""Seconds that an agent has for saying hello."""
+"""Seconds that an agent has to complete the handshake."""
 INTERRUPT_TIMEOUT_S = 2.0
-"""Seconds that an interrupted agent has for ending its turn by itself."""
+"""Seconds that an interrupted agent has to end its turn."""
 NOT_FOUND_CODE = -32002
 NO_SESSION_TEXT = re.compile(r"not found|no (such|previous) session|unknown session", re.IGNORECASE)
 OUTCOME_BY_STOP_REASON: Mapping[str, tuple[TurnOutcome, str]] = {
     "end_turn": ("completed", ""),
     "cancelled": ("interrupted", "the turn was cancelled"),
-    "max_tokens": ("failed", "the answer was cut off at the limit of its length"),
-    "max_turn_requests": ("failed", "the agent reached its limit of requests for one turn"),
-    "refusal": ("failed", "the agent refused to go on"),
+    "max_tokens": ("failed", "the answer exceeded the token limit"),
+    "max_turn_requests": ("failed", "the agent reached its request limit for one turn"),
+    "refusal": ("failed", "the agent refused to continue"),
 }
 
 
 class AgentGone(NerveError):
-    """The agent's process ended in the middle of a turn."""
+    """The agent's process ended during a turn."""
 
 
 class UnsupportedAgent(NerveError):
-    """The agent cannot do what was asked of it."""
+    """The agent does not support the requested feature."""
 
 
 class AcpProvider:
-    """An agent that speaks ACP, started by `command`, as in `["gemini", "--acp"]`.
+    """An agent that speaks ACP, started by `command`, like `["gemini", "--acp"]`.
 
-    `env` is added to the few variables that its processes get; `pass_env` names variables of ours that they
-    get too, a key for one. `mode` is the agent's own mode of work: in some of them it never asks. `auth` is
-    the way to authenticate, where the agent must be told. `resume` is False for agents whose sessions do not
-    outlive their process, as those of Gemini. Tools go by the kinds of the protocol (`execute`, `edit` …); in
-    `Options.tools` the agent's own names do as well, where it tells them. `asks` are the kinds of tools
-    before which the agent asks: only these can be denied or asked about by name.
+    `env` is added to the minimal environment of its processes; `pass_env` names variables of the parent
+    environment to pass on, such as an API key. `mode` is the agent's own mode; in some modes it never asks.
+    `auth` is the authentication method, for agents that require one. Set `resume` to False for agents whose
+    sessions end with their process, like Gemini. Tools are named by the kinds of the protocol (`execute`,
+    `edit` …); `QueryOptions.tools` also accepts the agent's own names if it reports them. `asks` lists the
+    kinds of tools for which the agent requests permission: only these can be denied or asked about by name.
     """
 
     name = "acp"
@@ -85,8 +85,8 @@ class AcpProvider:
         asks: Sequence[str] = ASKING_KINDS,
     ) -> None:
         if isinstance(command, str) or not command:
-            raise ValueError(f"a command is a list of a program and its arguments, not {command!r}")
-        self.command = [str(word) for word in command]
+            raise ValueError(f"command must be a list of a program and its arguments, got {command!r}")
+        self.command = [str(argument) for argument in command]
         self.env, self.pass_env = dict(env or {}), tuple(pass_env)
         self.mode, self.auth, self.asks = mode, auth, tuple(asks)
         self.capabilities = Capabilities(resume=resume, permissions=True)
@@ -103,7 +103,7 @@ class AcpProvider:
                     turn.is_thread_announced.set()
 
     def _reject_unenforceable(self, policy: Permissions) -> None:
-        """Refuse a policy that names what the agent does without asking."""
+        """Reject a policy that restricts tools for which the agent does not ask."""
         for verdict, patterns in (("deny", policy.deny), ("ask", policy.ask)):
             for pattern in patterns:
                 name, _ = split_pattern(pattern)
@@ -112,7 +112,7 @@ class AcpProvider:
 
 
 class AcpTurn:
-    """One prompt and what comes of it."""
+    """One prompt and its chunks."""
 
     def __init__(
         self, provider: AcpProvider, prompt: str, cwd: str | None, resume: str | None, options: QueryOptions
@@ -122,7 +122,7 @@ class AcpTurn:
         self.resumed_thread = resume
         self.thread = resume or ""
         self.is_thread_announced = asyncio.Event()
-        """Set when it was heard how the session is called; nothing is asked before."""
+        """Set when the caller has the session id; the prompt is not sent before."""
         self.auth_methods: list[str] = []
 
     async def run(self, emit: EmitChunk) -> None:
@@ -158,7 +158,7 @@ class AcpTurn:
         client.flush_chunks()
         stop = answer["stopReason"]
         outcome, error_message = OUTCOME_BY_STOP_REASON.get(
-            stop, ("failed", f"the agent ended with '{stop}'")
+            stop, ("failed", f"the agent stopped with reason '{stop}'")
         )
         usage, totals = turn_cost(
             client.update_reader.cost, acp_turn_usage(answer, model), self.options.totals
@@ -166,7 +166,7 @@ class AcpTurn:
         return TurnFinished(self.thread, usage, outcome, error_message, totals=totals)
 
     async def _open_session(self, acp: Any, connection: Any) -> str | None:
-        """Say hello and open the session; gives the model, if the agent says which."""
+        """Initialize the connection and open the session; return the model, if the agent reports it."""
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
                 hello = model_to_json(
@@ -174,10 +174,10 @@ class AcpTurn:
                 )
         except TimeoutError:
             raise UnsupportedAgent(
-                f"'{self.provider.command[0]}' did not speak ACP within {START_TIMEOUT_S:.0f} s"
+                f"'{self.provider.command[0]}' did not complete the ACP handshake in {START_TIMEOUT_S:.0f} s"
             ) from None
         if hello["protocolVersion"] != acp.PROTOCOL_VERSION:
-            raise UnsupportedAgent(f"the agent speaks version {hello['protocolVersion']} of ACP, not 1")
+            raise UnsupportedAgent(f"Agent uses ACP version {hello['protocolVersion']}, expected 1")
         self.auth_methods = [method["id"] for method in hello.get("authMethods") or ()]
         if self.provider.auth:
             await connection.authenticate(self.provider.auth)
@@ -188,11 +188,11 @@ class AcpTurn:
         if self.resumed_thread is None:
             return await self._start_session(connection)
         if self.options.fork:
-            raise UnsupportedAgent("sessions of ACP agents are not forked")
+            raise UnsupportedAgent("ACP agents do not support forking a session")
         try:
             return await self._resume_session(connection, agent_capabilities)
         except acp.RequestError as error:
-            # With the thread named as the one to begin as well, one that was lost in a crash begins anew.
+            # The thread to resume is also the one to start: a session lost in a crash starts again.
             if self.options.thread != self.resumed_thread or not is_unknown_session(error):
                 raise
             return await self._start_session(connection)
@@ -208,10 +208,10 @@ class AcpTurn:
             return model_to_json(await connection.resume_session(**session_params))
         if agent_capabilities.get("loadSession"):
             return model_to_json(await connection.load_session(**session_params))
-        raise UnsupportedAgent("the agent can neither resume nor load a session")
+        raise UnsupportedAgent("Agent can neither resume nor load a session")
 
     async def _configure_session(self, connection: Any, session: JsonObject) -> str | None:
-        """Set mode and model; an agent without a choice of models is left as it is."""
+        """Set mode and model; do nothing for an agent that does not offer models."""
         offered = {option.get("category"): option for option in session.get("configOptions") or ()}
         if self.provider.mode is not None:
             await connection.set_session_mode(self.thread, self.provider.mode)
@@ -242,21 +242,21 @@ class AcpTurn:
             await asyncio.gather(prompt, return_exceptions=True)
 
     async def _interrupt(self, connection: Any, client: AcpClient, prompt: asyncio.Task[Any]) -> None:
-        """Let the agent end its turn itself, so that the session is whole; its processes end in any case."""
+        """Let the agent end its turn, so that its session stays consistent; its processes end in any case."""
         await client.cancel_questions()
         try:
             await connection.cancel(self.thread)
         except ConnectionError:
-            return  # it has ended
+            return  # the agent has ended
         await asyncio.wait({prompt}, timeout=INTERRUPT_TIMEOUT_S)
 
 
 async def import_acp() -> Any:
-    """Import it, which takes most of a second, without stopping everything else."""
+    """Import the library in a thread, because it takes most of a second."""
     try:
         return await asyncio.to_thread(importlib.import_module, "acp")
     except ImportError as error:
-        message = f"the provider 'acp' needs a library ({error}): pip install 'nerve[acp]'"
+        message = f"Provider 'acp' needs a library ({error}): pip install 'nerve[acp]'"
         raise Unavailable(message) from error
 
 
@@ -267,7 +267,7 @@ def acp_client_info(acp: Any) -> dict[str, Any]:
 
 
 def is_unknown_session(error: Any) -> bool:
-    """Whether the agent says that there is no such session."""
+    """Return whether the agent reports an unknown session."""
     return error.code == NOT_FOUND_CODE or bool(
         NO_SESSION_TEXT.search(acp_error_text(str(error), error.data))
     )
@@ -275,4 +275,4 @@ def is_unknown_session(error: Any) -> bool:
 
 def agent_exit_message(program: str, stderr: str) -> str:
     error_output = stderr.strip()[-2000:]
-    return f"'{program}' ended in the middle of a turn" + (f": {error_output}" if error_output else "")
+    return f"'{program}' ended during a turn" + (f": {error_output}" if error_output else "")

@@ -1,4 +1,4 @@
-"""What an ACP agent says in a turn, from the messages of the protocol to chunks; knows no process."""
+"""Convert the messages of an ACP agent during a turn to chunks; independent of its process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ JsonObject = Mapping[str, Any]
 
 @dataclass(slots=True)
 class ToolCallState:
-    """A tool call, as far as it is known; agents begin it before they know its input."""
+    """The known state of a tool call; agents start it before they know its input."""
 
     id: str
     kind: str = "other"
@@ -55,11 +55,11 @@ class ToolCallState:
                 self.agent_tool_name = name
 
     def input_or_title(self) -> dict[str, Any]:
-        """The input; of an agent that does not show it, its words for the call."""
+        """Return the input, or the title for an agent that does not report the input."""
         return self.input or {"title": self.title}
 
     def permission_input(self) -> dict[str, Any]:
-        """All that is known of what the call would do: its input, what it changes, and where."""
+        """Return all known details of the call: its input, its changes, and their locations."""
         details = self.input_or_title()
         for key, more in (("changes", self.changes), ("locations", self.locations), ("content", self.texts)):
             if more:
@@ -68,17 +68,17 @@ class ToolCallState:
 
 
 class UpdateReader:
-    """The turn as it was heard so far."""
+    """The state of a turn read so far."""
 
     def __init__(self) -> None:
         self.calls: dict[str, ToolCallState] = {}
         self.cost: float | None = None
-        """In US dollars and over the whole session, as the agent said it last."""
+        """In US dollars, over the whole session, as last reported."""
         self._message_parts: list[str] = []
         self._message_id: str | None = None
 
     def read_update(self, update: JsonObject) -> Iterator[Chunk]:
-        """The chunks of one `session/update`."""
+        """Yield the chunks of one `session/update`."""
         kind = update.get("sessionUpdate")
         if kind == "agent_message_chunk":
             yield from self._read_message_chunk(update)
@@ -99,12 +99,12 @@ class UpdateReader:
     def read_permission_request(
         self, call: JsonObject, cwd: str = ""
     ) -> tuple[list[Chunk], PermissionRequest]:
-        """A permission that is asked for: what to tell before, and the question."""
+        """Return the chunks to emit before a permission request, and the request."""
         state = self._merge_call(call)
         return [*self._flush_message(), *self._emit_call(state)], permission_request(state, cwd)
 
     def finish(self) -> Iterator[Chunk]:
-        """What is still to be told when the turn has ended."""
+        """Yield the remaining chunks at the end of the turn."""
         yield from self._flush_message()
         for call in self.calls.values():
             yield from self._emit_call(call)
@@ -166,7 +166,7 @@ def tool_status(status: str | None) -> Literal["running", "completed", "failed"]
 
 
 def acp_tool_output(update: JsonObject) -> str:
-    """What a tool gave: its content, or else its raw output."""
+    """Return the output of a tool: its content, or its raw output."""
     texts = []
     for part in update.get("content") or ():
         match part:
@@ -190,7 +190,7 @@ def acp_content_text(content: Any) -> str:
 
 
 def acp_turn_usage(answer: JsonObject, model: str | None) -> TurnUsage:
-    """What the answer to a prompt says it took."""
+    """Return the usage that the response to a prompt reports."""
     match answer:
         case {"usage": dict(tokens)}:
             return usage_from_tokens(tokens, model)
@@ -207,7 +207,7 @@ def acp_turn_usage(answer: JsonObject, model: str | None) -> TurnUsage:
 
 
 def gemini_model(quota: Mapping[Any, Any]) -> str | None:
-    """The model of a turn, where it was one."""
+    """Return the model of the turn, if it used exactly one."""
     match quota:
         case {"model_usage": [{"model": str(model)}]}:
             return f"google:{model}"
@@ -215,9 +215,9 @@ def gemini_model(quota: Mapping[Any, Any]) -> str | None:
 
 
 def usage_from_tokens(tokens: JsonObject, model: str | None) -> TurnUsage:
-    """Every token counted once.
+    """Count every token once.
 
-    Some agents count what is read from a cache as input too, some do not; their total tells which.
+    Some agents include cached tokens in the input and some do not; their total shows which.
     """
     input_tokens, output_tokens, total = (
         tokens["inputTokens"],

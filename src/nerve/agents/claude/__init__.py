@@ -1,4 +1,4 @@
-"""The provider `claude`: Claude Code, driven by its own program."""
+"""The provider `claude`: Claude Code, driven through its command-line program."""
 
 from nerve.agents.claude.provider import ClaudeProvider
 

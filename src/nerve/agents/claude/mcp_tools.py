@@ -1,4 +1,4 @@
-"""Tools of ours that the agent may call: an MCP server of few words, spoken over the program's own pipes."""
+"""A minimal MCP server for the tools that Nerve offers to the agent, over the program's own pipes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ MCP_TOOL_PREFIX = f"mcp__{MCP_SERVER_NAME}__"
 
 
 class McpToolServer:
-    """Answers the messages of the agent's MCP client."""
+    """Handles the messages of the agent's MCP client."""
 
     def __init__(self, tools: Mapping[str, HostTool]) -> None:
         self._tools = tools
 
     @property
     def config(self) -> dict[str, Any]:
-        """What the program is told about where its MCP servers are."""
+        """The MCP configuration for the program."""
         return {
             "mcpServers": {MCP_SERVER_NAME: {"type": "sdk", "name": MCP_SERVER_NAME}} if self._tools else {}
         }
@@ -45,7 +45,7 @@ class McpToolServer:
             case {"method": "ping"}:
                 result = {}
             case _:
-                return response | {"error": {"code": -32601, "message": "there is no such method or tool"}}
+                return response | {"error": {"code": -32601, "message": "unknown method or tool"}}
         return response | {"result": result}
 
 

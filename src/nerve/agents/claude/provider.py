@@ -1,4 +1,4 @@
-"""ClaudeProvider: asks Claude Code, each turn in a process of its own."""
+"""ClaudeProvider: queries Claude Code, each turn in its own process."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ PASSED_VARIABLES = (
     "NODE_EXTRA_CA_CERTS",
     "SSL_CERT_FILE",
 )
-"""The variables of ours that are the program's own; it gets no others beside those every child gets."""
+"""Environment variables of the program, passed on in addition to the defaults of child processes."""
 FIXED_VARIABLES = {
     "DISABLE_AUTOUPDATER": "1",
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
 }
-"""A turn is the whole life of the process: nothing may be left to go on after it."""
+"""The process lives for one turn: nothing may keep running after it."""
 UNUSABLE_TOOLS = ("AskUserQuestion", "CronCreate", "Monitor", "ScheduleWakeup")
-"""Tools that need a person at a terminal, or wait for something after the turn."""
+"""Tools that need a terminal user, or wait for something after the turn."""
 STOP_GRACE_S = 5.0
-"""Seconds that the program has to write down its conversation when it is told to end."""
+"""Seconds that the program has to save its conversation when it is terminated."""
 NOT_INSTALLED = "Claude Code is not installed: pip install 'nerve[claude]', or put `claude` on the PATH"
 
 
 class ClaudeProvider:
-    """Drives the program of the package claude-agent-sdk, or else the `claude` on the PATH.
+    """Run the program of the package claude-agent-sdk, or the `claude` on the PATH.
 
-    The configuration of the project and of the user is left out, because it can run code: name the sources
-    to use in `settings`, of "user", "project" and "local". `pass_env` names variables of our environment that
-    the program gets beside its own, `env` gives it more. `retries` is how often the program asks a busy API
-    again before the turn is over as `limited`. A new conversation has the name `Options.thread`, a UUID; if
-    that is also the one to resume, it is begun in case it does not exist.
+    The configuration of the project and the user is not loaded, because it can run code: name the sources to
+    load in `settings`, of "user", "project" and "local". `pass_env` names variables of the parent environment
+    to pass on in addition to the program's own; `env` adds more. `retries` is how often the program retries a
+    busy API before the turn ends as `limited`. `QueryOptions.thread`, a UUID, is the id of a new
+    conversation; if it is also the one to resume, the conversation is started in case it does not exist.
     """
 
     name = "claude"
@@ -95,7 +95,7 @@ class ClaudeProvider:
         resume: str | None,
         emit: EmitChunk,
     ) -> bool:
-        """Whether there was such a conversation; if it may be begun instead, nothing is told of that."""
+        """Return whether the conversation exists; emit nothing if it does not but may be started instead."""
         may_start = resume is not None and resume == options.thread and not options.fork
         reader = StreamJsonReader(options.totals, is_resumed=resume is not None)
         tools = McpToolServer(options.host_tools)
@@ -122,7 +122,7 @@ class ClaudeProvider:
         return not is_missing
 
     def check(self) -> None:
-        """Raise Unavailable if there is no program to start."""
+        """Raise Unavailable if the program is not installed."""
         if self._program is None and find_program() is None:
             raise Unavailable(NOT_INSTALLED)
 
@@ -135,7 +135,7 @@ class ClaudeProvider:
     def _arguments(
         self, options: QueryOptions, thread: str, resume: str | None, tools: McpToolServer
     ) -> list[str]:
-        """Every value stands in one word with its option, so that none is taken for an option."""
+        """Return the arguments, each value joined to its option so that it cannot be read as an option."""
         arguments = [
             "--print",
             "--verbose",
@@ -169,23 +169,23 @@ class ClaudeProvider:
 
 
 def validate_thread_id(thread: str) -> str:
-    """The program takes anything but a UUID as words to search for."""
+    """Return the UUID; the program would use anything else as a search term."""
     try:
         return str(uuid.UUID(thread))
     except ValueError as error:
-        raise ValueError(f"a conversation of claude is named by a UUID, not {thread!r}") from error
+        raise ValueError(f"Thread of provider 'claude' must be a UUID, got {thread!r}") from error
 
 
 def fully_denied_tools(patterns: Sequence[str]) -> list[str]:
-    """The tools that are denied by their names, with whatever they would be used on."""
+    """Return the tools that are denied by name, regardless of their input."""
     return [pattern for pattern in patterns if pattern.isidentifier()]
 
 
 def initialize_request(options: QueryOptions) -> dict[str, Any]:
-    """The first word to the program: what does not belong in the list of processes."""
+    """Return the first request, with the settings that must not be visible in the process list."""
     request: dict[str, Any] = {"subtype": "initialize", "hooks": {"PreToolUse": [PRE_TOOL_USE_HOOK]}}
     if options.system:
-        # Without a snapshot: the conversation may go on with another system prompt than it began with.
+        # No snapshot: a later turn may use another system prompt than the first one.
         request |= {"appendSystemPrompt": options.system, "systemPromptSnapshot": False}
     if options.schema is not None:
         request["jsonSchema"] = dict(options.schema)
@@ -193,7 +193,7 @@ def initialize_request(options: QueryOptions) -> dict[str, Any]:
 
 
 def find_program() -> str | None:
-    """The program that the package brings along, without importing it; or the one on the PATH."""
+    """Return the bundled program of the package, without importing it, or the one on the PATH."""
     spec = importlib.util.find_spec("claude_agent_sdk")
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         bundled = Path(folder, "_bundled", "claude")

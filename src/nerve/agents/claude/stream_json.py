@@ -1,4 +1,4 @@
-"""What the lines that Claude Code prints mean, as chunks of the port."""
+"""Convert the JSON lines that Claude Code prints to chunks."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from nerve.agents.provider import (
 )
 
 LIMIT_STATUS_CODES = (429, 529)
-"""The answers of the API that say: not now."""
+"""HTTP status codes of a rate limit or an overload."""
 LIMIT_TEXT = re.compile(
     r"\b(hit|reached) your .{0,40}limit\b|\b(usage|rate) limit\b|\bresets (at )?\d", re.IGNORECASE
 )
 NO_CONVERSATION_TEXT = "No conversation found"
 ANSWER_TOOL = "StructuredOutput"
-"""The tool by which the program takes an answer that has a schema; it does nothing."""
+"""The tool that the program uses to return a structured answer; it has no effect."""
 USAGE_KEYS = {
     "input_tokens": "input_tokens",
     "output_tokens": "output_tokens",
@@ -43,7 +43,7 @@ MODEL_USAGE_KEYS = {
 
 
 class StreamJsonReader:
-    """One turn as it is read, line by line; `done` is set by the line that ends it."""
+    """Reads one turn, line by line; the last line sets `done`."""
 
     def __init__(self, totals: Mapping[str, Any], is_resumed: bool) -> None:
         self._totals, self._is_resumed = totals, is_resumed
@@ -71,11 +71,11 @@ class StreamJsonReader:
 
     @property
     def is_missing_session(self) -> bool:
-        """Whether the conversation to go on with does not exist."""
+        """Whether the conversation to resume does not exist."""
         return self.done is not None and self._model is None and NO_CONVERSATION_TEXT in self.done.error
 
     def _read_assistant_message(self, message: Mapping[str, Any], is_subagent: bool) -> Iterator[Chunk]:
-        """A message comes in lines of one block each; what an agent of its own says is not its answer."""
+        """Yield the chunks of one content block; the text of a sub-agent is not part of the answer."""
         for block in list_or_empty(message.get("content")):
             match block:
                 case {"type": "text", "text": str(text)} if text and not is_subagent:
@@ -90,7 +90,7 @@ class StreamJsonReader:
                 yield self._usage_so_far()
 
     def _usage_so_far(self) -> TurnUsage:
-        """What the calls of the API took up to now; the figures of the end are better."""
+        """Return the usage of the API calls so far; the final figures are more accurate."""
         counts = {
             name: sum(number_or_zero(used.get(key)) for used in self._usage_by_message.values())
             for name, key in USAGE_KEYS.items()
@@ -111,11 +111,11 @@ class StreamJsonReader:
         )
 
     def _turn_usage(self, line: Mapping[str, Any], totals: Mapping[str, Any]) -> TurnUsage:
-        """What was not counted yet. The program counts over the conversation, also over one that it forks.
+        """Return the usage since the last count. The program counts per conversation, including a forked one.
 
-        So a turn that was cut off is in the next one. But it writes its count down only when it ends by
-        itself: killed before that, it goes on from an older one, and the total grew by less than the turn
-        took. `usage` leaves out what its own agents took.
+        The next turn therefore includes an interrupted turn. But the program saves its count only when it
+        exits by itself: after a kill it continues from an older count, and the total grows by less than the
+        turn used. `usage` excludes the usage of sub-agents.
         """
         reported = dict_or_empty(line.get("usage"))
         reported_counts: dict[str, Any] = {name: reported.get(key) for name, key in USAGE_KEYS.items()}
@@ -133,7 +133,7 @@ class StreamJsonReader:
         )
 
     def _usage_since(self, totals: Mapping[str, Any], before: Mapping[str, Any]) -> TurnUsage:
-        """What came to the totals, of all models together and of each."""
+        """Return the growth of the totals, for all models together and for each."""
         models, models_before = dict_or_empty(totals.get("models")), dict_or_empty(before.get("models"))
         parts = [
             usage_difference(name, counts, dict_or_empty(models_before.get(name)))
@@ -146,7 +146,7 @@ class StreamJsonReader:
 
 
 def model_totals(models: Any) -> dict[str, Any]:
-    """The counts of all models together, and of each; none if there are no models."""
+    """Return the counts of all models together and of each; empty without models."""
     by_model = {
         str(model): {
             name: number_or_zero(dict_or_empty(entry).get(key)) for name, key in MODEL_USAGE_KEYS.items()
@@ -166,7 +166,7 @@ def usage_difference(model: str | None, totals: Mapping[str, Any], before: Mappi
 
 
 def has_grown_by(totals: Mapping[str, Any], before: Mapping[str, Any], by: Mapping[str, Any]) -> bool:
-    """Whether at least that came to the totals."""
+    """Return whether the totals grew by at least that much."""
     return all(
         totals.get(name, 0) - before.get(name, 0) >= number_or_zero(by.get(name)) for name in USAGE_KEYS
     )
@@ -202,11 +202,11 @@ def claude_content_text(content: Any) -> str:
 
 
 def claude_outcome(line: Mapping[str, Any]) -> tuple[TurnOutcome, str]:
-    """How a turn ended, from its last line; neither `subtype` nor the exit code say it."""
+    """Return how a turn ended, from its last line; neither `subtype` nor the exit code shows it."""
     reason = str(line.get("terminal_reason") or ("" if line.get("is_error") else "completed"))
     if not line.get("is_error") and reason == "completed":
         return "completed", ""
-    error = claude_error_text(line) or reason.replace("_", " ") or "it failed and does not say why"
+    error = claude_error_text(line) or reason.replace("_", " ") or "unknown error"
     if reason.startswith("aborted"):
         return "interrupted", error
     if line.get("api_error_status") in LIMIT_STATUS_CODES or (
@@ -222,7 +222,7 @@ def claude_error_text(line: Mapping[str, Any]) -> str:
     return errors or (result.strip() if isinstance(result, str) and line.get("is_error") else "")
 
 
-# A program of another version may say things in another form: what is not understood is left out.
+# Another version of the program may use another format: ignore what does not match.
 
 
 def list_or_empty(value: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""One turn with Claude Code: lines of JSON both ways, with its questions answered on the way."""
+"""One turn with Claude Code: JSON lines in both directions, with requests answered on the way."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from nerve.errors import NerveError
 from nerve.process.line_process import LineProcess
 
 INTERRUPT_TIMEOUT_S = 1.0
-"""Seconds that the program has to stop by itself, before it is made to."""
+"""Seconds that the program has to stop before it is killed."""
 MAX_STDERR_CHARS = 2_000
-"""Characters of the error stream that a crash shows."""
+"""Characters of stderr that a crash message includes."""
 
 PRE_TOOL_USE_HOOK = {"matcher": None, "hookCallbackIds": ["nerve"], "onFailure": "block"}
-"""A hook of ours before every call of a tool, its own agents' too; if it fails, nothing is called."""
+"""A hook before every tool call, including those of sub-agents; if it fails, the call is blocked."""
 HOOKS_UNSUPPORTED = (
-    "this Claude Code cannot keep to the permissions ({}): it has no hooks that block. Update it."
+    "This version of Claude Code cannot enforce the permissions ({}): it has no blocking hooks. Update it."
 )
 
 
 class ClaudeCrashed(NerveError):
-    """Claude Code ended without saying how its turn ended; shows the last it said on the error stream."""
+    """Claude Code ended before its turn did; the message includes the end of stderr."""
 
 
 class ClaudeTurn:
-    """What is said and heard in one turn."""
+    """The exchange of messages in one turn."""
 
     def __init__(
         self,
@@ -45,13 +45,13 @@ class ClaudeTurn:
         self._emit = emit
         self._has_hook = not options.permissions.restrictions
         self._cwd_by_call: dict[str, str] = {}
-        """Where each call is to be made."""
+        """The working directory of each call."""
         self._pending_line: asyncio.Task[bytes] | None = None
         self._pending_answers: dict[str, asyncio.Task[None]] = {}
 
     async def run(self, prompt: str, settings: Mapping[str, Any]) -> None:
         self._send({"type": "control_request", "request_id": "begin", "request": settings})
-        # `client_composed`: the text is meant as it is, and `/word` or `@file` in it are no commands.
+        # `client_composed`: the text is literal, so `/word` or `@file` in it are not commands.
         message = {"role": "user", "content": prompt}
         user_message = {
             "type": "user",
@@ -72,7 +72,7 @@ class ClaudeTurn:
         self._program.send(json.dumps(message).encode())
 
     async def _next_message(self) -> dict[str, Any]:
-        """The next line, while questions are being answered; an answer that fails is our failure."""
+        """Return the next message while requests are answered; an exception in an answer propagates."""
         while (line := await self._read_line()) is None:
             self._collect_answers()
         if not line:
@@ -80,7 +80,7 @@ class ClaudeTurn:
         return parse_stream_line(line)
 
     async def _read_line(self) -> bytes | None:
-        """A line, empty at the end; None when a question is answered before there is one."""
+        """Return a line, empty at the end; None if a request is answered before a line arrives."""
         if self._pending_line is None:
             self._pending_line = asyncio.create_task(self._program.read_line())
         await asyncio.wait(
@@ -100,7 +100,7 @@ class ClaudeTurn:
 
     async def _crash_error(self) -> ClaudeCrashed:
         error_output = (await self._program.wait_for_stderr()).strip()[-MAX_STDERR_CHARS:]
-        return ClaudeCrashed(f"claude ended in the middle of its turn: {error_output or 'it said nothing'}")
+        return ClaudeCrashed(f"claude ended during its turn: {error_output or 'no output on stderr'}")
 
     def _handle_message(self, message: dict[str, Any]) -> None:
         match message:
@@ -109,7 +109,7 @@ class ClaudeTurn:
             case {"type": "control_cancel_request", "request_id": str(id)} if id in self._pending_answers:
                 self._pending_answers[id].cancel()
             case {"type": "control_response", "response": {"subtype": "error", "request_id": "begin"}}:
-                raise ClaudeCrashed(f"claude does not take its settings: {message['response'].get('error')}")
+                raise ClaudeCrashed(f"claude rejected its settings: {message['response'].get('error')}")
             case {"type": "control_response", "response": {"request_id": "begin", **answer}}:
                 self._has_hook = self._has_hook or self._check_hook_support(answer.get("response"))
             case _:
@@ -134,7 +134,7 @@ class ClaudeTurn:
             case {"subtype": "mcp_message", "message": dict(message)}:
                 answer = {"mcp_response": await self._tools.handle_message(message)}
             case _:
-                error = f"not known here: {request.get('subtype')}"
+                error = f"unknown request: {request.get('subtype')}"
                 self._respond({"subtype": "error", "request_id": id, "error": error})
                 return
         self._respond({"subtype": "success", "request_id": id, "response": answer})
@@ -145,7 +145,7 @@ class ClaudeTurn:
     async def _pre_tool_use(
         self, tool: str, tool_input: dict[str, Any], call: dict[str, Any]
     ) -> dict[str, Any]:
-        """What is certain of a call before it is made; whatever is to be asked, the program asks then."""
+        """Return the verdict known before the call; for all others the program sends a permission request."""
         if self._tools.owns_tool(tool) or tool == ANSWER_TOOL:
             return {}
         cwd = self._cwd_by_call[str(call.get("tool_use_id"))] = str(call.get("cwd") or "")
@@ -175,7 +175,7 @@ class ClaudeTurn:
         return {"behavior": "deny", "message": decision.message or "this is not allowed"}
 
     async def _stop(self) -> None:
-        """Let the program stop by itself, so that its conversation is in order when it is gone on with."""
+        """Let the program stop by itself, so that its conversation is consistent when it is resumed."""
         await cancel_tasks(self._pending_answers.values())
         self._pending_answers.clear()
         try:
@@ -191,17 +191,17 @@ class ClaudeTurn:
                 while (line := await self._read_line()) and parse_stream_line(line).get("type") != "result":
                     pass
         except (TimeoutError, OSError):
-            pass  # the end of its process tree follows in any case
+            pass  # the process tree is killed in any case
 
 
 def permission_reason(request: Mapping[str, Any]) -> str:
-    """Why the program asks, unless it is because we made it."""
+    """Return why the program asks, unless the hook made it ask."""
     stated_reason = "" if request.get("decision_reason_type") == "hook" else request.get("decision_reason")
     return str(stated_reason or request.get("description") or "")
 
 
 async def cancel_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel the tasks and wait for their ends."""
+    """Cancel the tasks and wait until they have ended."""
     for task in (tasks := list(tasks)):
         task.cancel()
     if tasks:
@@ -209,7 +209,7 @@ async def cancel_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:
 
 
 def parse_stream_line(line: bytes) -> dict[str, Any]:
-    """A line that is no JSON object is none of the protocol, and says nothing."""
+    """Return the JSON object of a line; empty for a line that is not part of the protocol."""
     try:
         value = json.loads(line)
     except ValueError:

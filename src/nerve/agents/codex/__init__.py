@@ -1,4 +1,4 @@
-"""Codex as an agent: turns of `codex app-server`, spoken with over its pipes."""
+"""The provider `codex`: turns of `codex app-server`, driven over its pipes."""
 
 from nerve.agents.codex.provider import CodexProvider
 

@@ -1,4 +1,4 @@
-"""What Codex asks of a person, put to them as permissions, and their decisions in its words."""
+"""Convert approval requests of Codex to permission requests, and decisions to its responses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ApprovalResponder = Callable[[PermissionDecision], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequest:
-    """A permission to ask for, and how its decision is said to Codex."""
+    """A permission request, and how to send its decision to Codex."""
 
     permission: PermissionRequest
     respond: ApprovalResponder
@@ -23,7 +23,7 @@ class ApprovalRequest:
 def read_approval_request(
     method: str, params: Mapping[str, Any], items: Mapping[str, Mapping[str, Any]]
 ) -> ApprovalRequest | dict[str, Any] | None:
-    """What to ask, or the answer where there is nothing to ask; None for a request that is not known."""
+    """Return the request to decide, or the response if no decision is needed; None if it is unknown."""
     reason = str(params.get("reason") or "")
     match method:
         case "item/commandExecution/requestApproval":
@@ -63,7 +63,7 @@ def grant_response(requested: Any) -> ApprovalResponder:
 
 
 def elicitation_request(params: Mapping[str, Any]) -> ApprovalRequest | dict[str, Any]:
-    """An MCP server that asks yes or no is asked about; a form or a page needs more than a decision."""
+    """Return the request of an MCP server for a yes or no; decline forms and pages, which need more."""
     form = params.get("requestedSchema") or {}
     if params.get("url") or form.get("properties"):
         return {"action": "decline"}

@@ -1,4 +1,4 @@
-"""How a turn of Codex failed: for good, or until a limit ends."""
+"""How a turn of Codex failed: permanently, or until a rate limit ends."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def is_limit_error(error: Mapping[str, Any]) -> bool:
 
 
 def codex_reset_time(windows: Mapping[str, Any], message: str, now: float | None = None) -> float | None:
-    """When the limit ends, by the account's windows that are used up, else by the words of the message."""
+    """Return when the limit ends, from the account's exhausted windows or from the message."""
     now = time.time() if now is None else now
     limit_windows = [windows.get(name) for name in ("primary", "secondary")]
     reset_times = [
@@ -40,7 +40,7 @@ def codex_reset_time(windows: Mapping[str, Any], message: str, now: float | None
 
 
 def _reset_time_in_message(message: str, now: float) -> float | None:
-    message = re.sub(r"\s", " ", message)  # some write a narrow space before AM and PM
+    message = re.sub(r"\s", " ", message)  # some messages have a narrow space before AM and PM
     if clock := CLOCK_TEXT.search(message):
         return _next_time_of_day(clock, now)
     _, marker, rest = message.partition("try again in ")
@@ -51,7 +51,7 @@ def _reset_time_in_message(message: str, now: float) -> float | None:
 
 
 def _next_time_of_day(clock: re.Match[str], now: float) -> float | None:
-    """A time of day is the next one, in the zone that we and the program share; it leaves the seconds out."""
+    """Return the next occurrence of a time of day in local time, plus a minute for the missing seconds."""
     month, day, year, hour = clock.groups()
     local_now = datetime.fromtimestamp(now)
     date = f"{month} {day} {year}" if month else local_now.strftime("%b %d %Y")

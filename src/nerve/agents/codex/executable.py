@@ -1,4 +1,4 @@
-"""The program `codex`: where it is, how it is started, and what of our environment it gets."""
+"""The program `codex`: its path, its command line, and its environment."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from typing import Any
 from nerve.agents.provider import Unavailable
 
 NETWORK_VARIABLES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
-"""How the network is reached, which the commands that Codex runs must know as well."""
+"""Network settings, which the commands that Codex runs need too."""
 CODEX_KEY_VARIABLES = ("CODEX_API_KEY", "OPENAI_API_KEY", "CODEX_CA_CERTIFICATE")
-"""What is for Codex itself."""
+"""Variables for Codex itself."""
 
 
 def find_executable(program: str | None) -> str:
-    """The path: of the one named, of the one that comes with the extra, or of the one on PATH."""
+    """Return the path of the named program, of the bundled one, or of the one on the PATH."""
     if program is not None:
         if path := shutil.which(program):
             return path
-        raise Unavailable(f"there is no program {program}; name the path of codex, or leave it out")
+        raise Unavailable(f"Program not found: {program}. Set 'program' to the path of codex, or omit it")
     if path := bundled_executable() or shutil.which("codex"):
         return path
-    raise Unavailable("codex is not installed: pip install 'nerve[codex]', or put codex on PATH")
+    raise Unavailable("codex is not installed: pip install 'nerve[codex]', or put codex on the PATH")
 
 
 def bundled_executable() -> str | None:
@@ -48,7 +48,7 @@ def app_server_command(program: str, config: Mapping[str, Any]) -> list[str]:
 
 
 def format_toml_value(value: Any) -> str:
-    """A JSON value in TOML, on one line."""
+    """Format a JSON value as TOML on one line."""
     match value:
         case Mapping():
             return (
@@ -62,11 +62,11 @@ def format_toml_value(value: Any) -> str:
             return "[" + ", ".join(format_toml_value(item) for item in value) + "]"
         case bool() | int() | float() | str():
             return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    raise TypeError(f"a setting of codex is a text, a number, a truth, a list or a table, not {value!r}")
+    raise TypeError(f"codex setting must be a string, number, boolean, list or table, got {value!r}")
 
 
 def codex_home_variables(home: str | os.PathLike[str] | None) -> dict[str, str]:
-    """Where Codex keeps its login, settings and threads; the user's own if nothing else is said."""
+    """Return the variables that locate the login, settings and threads of Codex; the user's by default."""
     path = os.fspath(home) if home is not None else os.environ.get("CODEX_HOME")
     return {"CODEX_HOME": path} if path else {}
 

@@ -1,7 +1,7 @@
-"""The hook that Codex runs before every call of a tool: hands the call to the engine, and prints its answer.
+"""The hook that Codex runs before every tool call: sends the call to the engine and prints its response.
 
-A script of its own, which imports nothing of the package: it starts once for each call. If the engine cannot
-be asked, the call is blocked.
+A stand-alone script without imports of the package, because it starts for each call. If the engine does not
+respond, the call is blocked.
 """
 
 import socket
@@ -18,7 +18,7 @@ def main() -> int:
     except OSError as error:
         answer = str(error).encode()
     if not answer.startswith(b"{"):
-        sys.stderr.write("nobody could be asked whether this is allowed\n")
+        sys.stderr.write("the engine did not respond to the permission request\n")
         return 2
     sys.stdout.buffer.write(b"" if answer == b"{}" else answer)
     return 0

@@ -1,4 +1,4 @@
-"""JSON-RPC with a program, one message a line, in the dialect that leaves the version out."""
+"""JSON-RPC with a program, one message per line, without the version field."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ ANSI_COLOR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class CodexEnded(NerveError):
-    """Codex ended, or said what nobody understands, before the turn was over."""
+    """Codex ended, or sent an invalid message, before the turn was over."""
 
 
 class RpcError(NerveError):
-    """Codex answered a request with an error."""
+    """Codex responded to a request with an error."""
 
 
 class LineTransport(Protocol):
-    """What a message is sent and heard through."""
+    """Sends and receives the lines of messages."""
 
     def send(self, line: bytes) -> None: ...
     async def read_line(self) -> bytes: ...
@@ -31,7 +31,7 @@ class LineTransport(Protocol):
 
 
 class JsonRpcPeer:
-    """The other side. Only one task reads, so what comes before an answer is kept for later."""
+    """The remote side. Only one task reads, so messages that arrive before a response are queued."""
 
     def __init__(self, lines: LineTransport) -> None:
         self._lines = lines
@@ -51,7 +51,7 @@ class JsonRpcPeer:
                 return dict(message.get("result") or {})
 
     async def next_message(self) -> RpcMessage:
-        """The next notification or request of the other side."""
+        """Return the next notification or request of the remote side."""
         while True:
             message = (
                 self._pending_messages.popleft() if self._pending_messages else await self._read_message()
@@ -63,22 +63,22 @@ class JsonRpcPeer:
         self._send({"method": method})
 
     def request_without_reply(self, method: str, params: RpcMessage) -> None:
-        """A request whose answer is of no interest."""
+        """Send a request and ignore its response."""
         self._send({"id": next(self._request_ids), "method": method, "params": params})
 
     def respond(self, request_id: Any, result: RpcMessage) -> None:
         self._send({"id": request_id, "result": result})
 
     def reject_unknown_method(self, request_id: Any, method: str) -> None:
-        self._send({"id": request_id, "error": {"code": -32601, "message": f"{method} is not known here"}})
+        self._send({"id": request_id, "error": {"code": -32601, "message": f"Unknown method: {method}"}})
 
     def _send(self, message: RpcMessage) -> None:
-        # ASCII only: a line ends nowhere but at its end, whatever the prompt holds.
+        # ASCII only, so that no character of the prompt is read as a line break.
         self._lines.send(json.dumps(message).encode())
 
     async def _read_message(self) -> RpcMessage:
         line = await self._lines.read_line()
-        if not line.endswith(b"\n"):  # nothing more, or a message that was cut off
+        if not line.endswith(b"\n"):  # end of the stream, or a truncated message
             error_output = ANSI_COLOR.sub("", await self._lines.wait_for_stderr()).strip()[-500:]
             raise CodexEnded(
                 f"codex ended before the turn was over{': ' if error_output else ''}{error_output}"
@@ -86,7 +86,7 @@ class JsonRpcPeer:
         try:
             message = json.loads(line)
         except ValueError as error:
-            raise CodexEnded(f"codex said what is no JSON: {line[:200]!r}") from error
+            raise CodexEnded(f"codex sent invalid JSON: {line[:200]!r}") from error
         if not isinstance(message, dict):
-            raise CodexEnded(f"codex said what is no message: {line[:200]!r}")
+            raise CodexEnded(f"codex sent an invalid message: {line[:200]!r}")
         return message

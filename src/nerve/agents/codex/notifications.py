@@ -1,4 +1,4 @@
-"""What Codex tells during a turn, in the words of the port."""
+"""Convert the notifications of Codex during a turn to chunks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STATUS_NAMES = {"inProgress": "in_progress"}
 
 
 class NotificationReader:
-    """One turn, told message by message; `done` is there when it is over."""
+    """Reads one turn, message by message; `done` is set at its end."""
 
     def __init__(self, thread: str, turn: str, model: str | None = None, has_schema: bool = False) -> None:
         self.thread, self.turn = thread, turn
@@ -42,7 +42,7 @@ class NotificationReader:
         elif method == "account/rateLimits/updated":
             self._limit_windows = {**self._limit_windows, **without_nulls(params["rateLimits"])}
         elif method == "item/started" and params["threadId"] != self.thread:
-            self.items[params["item"]["id"]] = params["item"]  # a sub-agent's, that may be asked about
+            self.items[params["item"]["id"]] = params["item"]  # of a sub-agent, which may request approval
         elif params.get("threadId") == self.thread and turn_id_of(params) == self.turn:
             yield from self._read_turn_event(method, params)
 
@@ -94,7 +94,7 @@ class NotificationReader:
         elif turn["status"] in ("completed", "interrupted"):
             outcome = turn["status"]
         else:
-            message = message or f"the turn ended as {turn['status']}"
+            message = message or f"the turn ended with status {turn['status']}"
         return TurnFinished(
             self.thread,
             self._token_counter.usage(self._model),
@@ -109,10 +109,10 @@ class NotificationReader:
 
 
 class TokenCounter:
-    """The tokens of a turn, its sub-agents' too.
+    """The token usage of a turn, including its sub-agents.
 
-    Codex tells what a whole thread took and what its last call of the model took. A turn has many calls,
-    so it is the difference between the totals at its end and before its first call.
+    Codex reports the totals of the thread and of the last model call. A turn has many calls, so its usage is
+    the difference between the totals at its end and before its first call.
     """
 
     def __init__(self) -> None:
@@ -131,7 +131,7 @@ class TokenCounter:
             sum(total[name] - self._baseline[thread][name] for thread, total in self.totals.items())
             for name in TOKEN_KEYS
         )
-        # Codex counts what came from the cache, and what went into it, as input as well.
+        # Codex includes tokens read from and written to the cache in the input tokens.
         return TurnUsage(
             max(0, input_tokens - cache_read - cache_write),
             output_tokens,
@@ -172,7 +172,7 @@ def parse_structured_answer(text: str) -> Any:
 
 
 def tool_call_of_item(item: Mapping[str, Any]) -> ToolCall | None:
-    """The call that an item is; None for messages and the like."""
+    """Return the tool call of an item; None for messages and other items."""
     name = item["id"]
     match item:
         case {"type": "commandExecution", "command": command, "cwd": cwd}:

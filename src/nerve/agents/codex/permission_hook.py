@@ -1,4 +1,4 @@
-"""Holding Codex to the permissions: a hook of ours before every call of a tool asks us over a socket."""
+"""Enforce the permissions on Codex: a hook before every tool call asks the engine over a socket."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from nerve.agents.provider import PermissionDecision, PermissionRequest, QueryOp
 from nerve.agents.tool_patterns import split_pattern, unwrap_shell_command
 
 TOOL_ALIASES = {"shell": ("Bash",), "apply_patch": ("Edit", "Write")}
-"""What Codex calls its tools in hooks, and other agents call theirs."""
+"""Tool names of Codex in hooks, and the names that other agents use."""
 HOOK_TIMEOUT_S = 31_536_000
 """Seconds that a hook may take: as long as a person needs to answer."""
 PATCH_FILE_LINE = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+)$", re.MULTILINE)
@@ -29,21 +29,22 @@ UNHOOKED_TOOLS: Mapping[str, Mapping[str, Any]] = {
     "web_search": {"web_search": "disabled"},
     "image_generation": {"features.image_generation": False},
 }
-"""Tools that are used by the API itself, unseen by hooks, and the settings that take them away."""
+"""Tools that the API itself runs, invisible to hooks, and the settings that disable them."""
 UNENFORCEABLE = (
-    "codex cannot keep to the permissions ({0}): it does not ask before it uses {1}. Deny all of {1}."
+    "Provider 'codex' cannot enforce the permissions ({0}): it does not ask before it uses {1}."
+    " Deny all of {1}."
 )
-HOOKS_UNSUPPORTED = "this Codex cannot keep to the permissions ({}): it has no hooks. Update it."
+HOOKS_UNSUPPORTED = "This version of Codex cannot enforce the permissions ({}): it has no hooks. Update it."
 
 
 class PermissionHook:
-    """The hook of one turn. Without anything to hold Codex to, there is none."""
+    """The hook of one turn; it is not installed if there are no rules to enforce."""
 
     def __init__(self, options: QueryOptions) -> None:
         self._options, self._policy = options, options.permissions
         self._socket_path = ""
         self._allowed_by_call: dict[str, list[PermissionRequest]] = {}
-        """Calls that a person has allowed, when the hook asked."""
+        """Calls that a person has allowed through the hook."""
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @asynccontextmanager
@@ -62,7 +63,7 @@ class PermissionHook:
                 server.close()
 
     def add_hook_settings(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Settings for the program, with those that are given."""
+        """Return the settings with those of the hook added."""
         if not self._policy.restrictions:
             return dict(settings)
         command = shlex.join([sys.executable, "-I", "-S", hook_script.__file__, self._socket_path])
@@ -71,13 +72,13 @@ class PermissionHook:
             **settings,
             **disabled_tool_settings(self._policy, self._options.tools or ()),
             "features.hooks": True,
-            # A shell that has a terminal could be told more after it was started, unseen by hooks.
+            # A shell with a terminal could receive more input after its start, invisible to hooks.
             "features.unified_exec_tty": False,
             "hooks.PreToolUse": [*settings.get("hooks.PreToolUse", ()), hook_entry],
         }
 
     async def trust_settings(self, peer: JsonRpcPeer) -> RpcMessage:
-        """The settings of a thread in which our hook is trusted, and no other that is not anyway."""
+        """Return the thread settings that trust this hook, and no other hook that is not trusted already."""
         if not self._policy.restrictions:
             return {}
         try:
@@ -98,7 +99,7 @@ class PermissionHook:
         return bool(entry.get("enabled")) and self._socket_path in str(entry.get("command"))
 
     async def _handle_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One call; if we fail, there is no answer, and the hook blocks it."""
+        """Answer one call; without an answer the hook blocks it."""
         try:
             answer = await self._answer_call(json.loads(await reader.read()))
             writer.write(json.dumps(answer).encode())
@@ -123,15 +124,15 @@ class PermissionHook:
         return {}
 
     async def decide(self, id: str, permission: PermissionRequest) -> PermissionDecision:
-        """Decide about what Codex asks itself; what a person has just allowed is not asked again."""
+        """Decide an approval request of Codex; a call that a person has just allowed is not asked again."""
         is_allowed = any(is_same_call(permission, allowed) for allowed in self._allowed_by_call.get(id, ()))
         return PermissionDecision(True) if is_allowed else await self._options.decide(permission)
 
 
 def disabled_tool_settings(policy: Permissions, tools: Sequence[str]) -> dict[str, Any]:
-    """The settings without the tools that hooks do not see, where the policy has something against them.
+    """Return the settings that disable tools invisible to hooks, where the policy restricts them.
 
-    A policy that names such a tool, and would have it asked about or denied in part, is refused.
+    Reject a policy that asks about such a tool, or denies a part of it.
     """
     settings: dict[str, Any] = {}
     for tool, disabling_settings in UNHOOKED_TOOLS.items():
@@ -146,7 +147,7 @@ def disabled_tool_settings(policy: Permissions, tools: Sequence[str]) -> dict[st
 
 
 def parse_hook_call(call: Mapping[str, Any]) -> list[PermissionRequest]:
-    """What a call that the hook tells of does: a command, a patch, or both."""
+    """Return the permission requests for a call: a command, a patch, or both."""
     name, input, cwd = (
         str(call.get("tool_name")),
         dict(call.get("tool_input") or {}),
@@ -168,7 +169,7 @@ def parse_hook_call(call: Mapping[str, Any]) -> list[PermissionRequest]:
 
 
 def is_same_call(request: PermissionRequest, allowed: PermissionRequest) -> bool:
-    """Whether no more is wanted than was allowed: the same command in the same folder, in the sandbox."""
+    """Return whether the request does not exceed the allowed one: same command and folder, in the sandbox."""
     if request.tool != allowed.tool or request.reason:
         return False
     if request.tool == "apply_patch":

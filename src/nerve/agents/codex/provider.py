@@ -1,8 +1,8 @@
-"""The provider `codex`: every query is a process of its own.
+"""The provider `codex`: each query runs in its own process.
 
-A process for each turn, and not one for all: closing a turn may then kill whatever it left running, without
-a word to the others; the environment and folder can differ from turn to turn; and the fourth of a second
-that it takes to start is nothing beside what a model takes. What a thread knows is on disk.
+One process per turn instead of one for all: closing a turn can kill everything it left running without
+affecting other turns, and the environment and working directory can differ from turn to turn. The start
+takes a quarter of a second, which is little compared with a model call. The state of a thread is on disk.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from nerve.agents.provider import Capabilities, Chunk, QueryOptions, ThreadStart
 from nerve.process.line_process import open_line_process
 
 INTERRUPT_TIMEOUT_S = 2.0
-"""Seconds that an interrupted turn gets to end by itself."""
+"""Seconds that an interrupted turn has to end."""
 STOP_GRACE_S = 2.0
-"""Seconds from TERM to KILL for the processes."""
+"""Seconds between SIGTERM and SIGKILL."""
 START_RETRY_PAUSES_S = (0.2, 0.4, 0.8, None)
-"""Seconds before another start: of several that are the first in a home at once, all but one may give up."""
+"""Backoff in seconds between starts: of several concurrent first starts in a home, all but one may fail."""
 THREAD_LOCK_TIMEOUT_S = 10.0
-"""Seconds that a turn waits for another of the same thread."""
+"""Seconds that a turn waits for another turn of the same thread."""
 CLIENT_INFO = {"name": "nerve", "title": "nerve", "version": "0"}
 
 SandboxMode = Literal["read-only", "workspace-write", "danger-full-access"]
@@ -40,14 +40,15 @@ ApprovalPolicy = Literal["untrusted", "on-request", "never"]
 
 
 class CodexProvider:
-    """Codex, by `codex app-server`.
+    """Codex, driven through `codex app-server`.
 
-    `approval` says when it asks (`untrusted`: before every command that does more than read), `sandbox` what
-    it may do without; None leaves either to the user's settings. `home` is its CODEX_HOME, the user's by
-    default. `config` are settings as in its config.toml; they show in the list of processes: no secrets.
-    `env`, and what `pass_env` names of our environment beside its own key, is for Codex itself and kept from
-    the commands it runs; `Options.env` and the proxy of the network are for both. `base_url` and
-    `env_key`, the name of the variable with the key, are those of any server that has the Responses API.
+    `approval` sets when it asks (`untrusted`: before every command that does more than read), `sandbox` what
+    it may do without asking; None leaves either to the user's settings. `home` is its CODEX_HOME, by default
+    the user's. `config` holds settings as in config.toml; they are visible in the process list, so they must
+    not contain secrets. `env`, and the variables of the parent environment that `pass_env` names, are for
+    Codex itself and hidden from the commands it runs; `QueryOptions.env` and the proxy variables are for
+    both. `base_url` and `env_key`, the name of the variable with the API key, select any server with the
+    Responses API.
     """
 
     name = "codex"
@@ -74,7 +75,7 @@ class CodexProvider:
         self._config = {**custom_server_settings(base_url, env_key), **(config or {})}
 
     def check(self) -> None:
-        """Raise Unavailable if there is no program to start."""
+        """Raise Unavailable if the program is not installed."""
         executable.find_executable(self._program)
 
     async def query(
@@ -85,7 +86,7 @@ class CodexProvider:
             async with PermissionHook(options).serve() as hook, self._open_peer(cwd, options, hook) as peer:
                 thread = await self._open_thread(peer, cwd, resume, options, await hook.trust_settings(peer))
                 thread_id = thread["thread"]["id"]
-                yield ThreadStarted(thread_id)  # and nothing is asked before it was heard
+                yield ThreadStarted(thread_id)  # the caller records it before the prompt is sent
                 async with CodexTurn(peer, thread, prompt, options, hook) as turn:
                     while turn.reader.done is None:
                         for chunk in await turn.next_chunks():
@@ -97,7 +98,7 @@ class CodexProvider:
     async def _open_peer(
         self, cwd: str | None, options: QueryOptions, hook: PermissionHook
     ) -> AsyncIterator[JsonRpcPeer]:
-        """A program that is ready to be asked."""
+        """Start the program and complete the handshake."""
         hidden_settings = hidden_variable_settings(
             {*self._env, *self._own_variables} - options.env.keys() - set(NETWORK_VARIABLES)
         )
@@ -145,7 +146,7 @@ class CodexProvider:
         }
         params = {name: value for name, value in settings.items() if value is not None} | hook_settings
         if resume is None:
-            # It was started in its folder. One named here would be trusted for ever, with all its settings.
+            # The process already runs in the folder. Codex would permanently trust a folder named here.
             return await peer.request("thread/start", params)
         resume_params = {
             "threadId": resume,
@@ -156,14 +157,14 @@ class CodexProvider:
         try:
             return await wait_for_thread_lock(lambda: peer.request(method, {**resume_params, **params}))
         except RpcError as error:
-            # With the thread named as the one to begin as well, one that was lost in a crash begins anew.
+            # The thread to resume is also the one to start: a thread lost in a crash starts again.
             if options.thread != resume or "no rollout found" not in str(error):
                 raise
             return await peer.request("thread/start", params)
 
 
 class CodexTurn:
-    """One prompt and what comes of it; leaving it early interrupts it."""
+    """One prompt and its chunks; leaving the context early interrupts the turn."""
 
     def __init__(
         self, peer: JsonRpcPeer, thread: RpcMessage, prompt: str, options: QueryOptions, hook: PermissionHook
@@ -207,10 +208,10 @@ class CodexTurn:
                     message = await self._peer.next_message()
                     list(self.reader.read_notification(message["method"], message.get("params") or {}))
         except (TimeoutError, CodexEnded):
-            pass  # the processes are ended now, in any case
+            pass  # the processes are killed in any case
 
     async def next_chunks(self) -> list[Chunk]:
-        """What the next message says; a question is put to whom it concerns meanwhile."""
+        """Return the chunks of the next message; permission requests are decided concurrently."""
         message = await self._next_message()
         method, params = message["method"], message.get("params") or {}
         if "id" in message:
@@ -258,27 +259,29 @@ class CodexTurn:
     async def _ask_approval(self, number: Any, id: str, approval: ApprovalRequest) -> None:
         decision = await self._hook.decide(id, approval.permission)
         if decision.message and not decision.allow:
-            self._steer(f"This was not allowed: {decision.message}")  # a refusal itself carries no words
+            self._steer(
+                f"This was not allowed: {decision.message}"
+            )  # the response itself has no field for a reason
         self._peer.respond(number, approval.respond(decision))
 
     async def _forward_steering(self) -> None:
         assert self._options.steering is not None
         while True:
             text = await self._options.steering.get()
-            if self.reader.done is not None:  # too late for this turn: whoever asks finds it there
+            if self.reader.done is not None:  # too late for this turn: leave it for the next one
                 self._options.steering.put_nowait(text)
                 return
             self._steer(text)
 
     def _steer(self, text: str) -> None:
-        """Put in a word while the turn goes on."""
+        """Send a user message during the turn."""
         thread, turn = self.reader.thread, self.reader.turn
         params = {"threadId": thread, "expectedTurnId": turn, "input": [{"type": "text", "text": text}]}
         self._peer.request_without_reply("turn/steer", params)
 
 
 async def wait_for_thread_lock(ask: Callable[[], Awaitable[RpcMessage]]) -> RpcMessage:
-    """Wait for a thread that another process has: after a crash, one that is just about to end."""
+    """Retry while another process holds the thread: after a crash, the old one may still be ending."""
     deadline = asyncio.get_running_loop().time() + THREAD_LOCK_TIMEOUT_S
     while True:
         try:
@@ -290,7 +293,7 @@ async def wait_for_thread_lock(ask: Callable[[], Awaitable[RpcMessage]]) -> RpcM
 
 
 def custom_server_settings(base_url: str | None, env_key: str | None) -> dict[str, Any]:
-    """The settings for a server of one's own."""
+    """Return the settings for a custom server."""
     if base_url is None:
         return {}
     server = {"name": "nerve", "base_url": base_url, "wire_api": "responses"}
@@ -301,9 +304,9 @@ def custom_server_settings(base_url: str | None, env_key: str | None) -> dict[st
 
 
 def hidden_variable_settings(names: Set[str]) -> dict[str, Any]:
-    """Keep what is for Codex itself, its key for one, from the commands that it runs."""
+    """Return the settings that hide variables, such as the API key, from the commands that Codex runs."""
     return {"shell_environment_policy.exclude": sorted(names)}
 
 
 def schema_prompt(schema: Mapping[str, Any]) -> str:
-    return "Answer with JSON only, and of this JSON Schema:\n" + json.dumps(schema, ensure_ascii=False)
+    return "Answer with JSON only. It must match this JSON Schema:\n" + json.dumps(schema, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Whether OpenAI takes a JSON Schema for an answer: it wants every object closed and all of it required."""
+"""Whether OpenAI accepts a JSON Schema: every object must be closed, and all its properties required."""
 
 from __future__ import annotations
 
