@@ -80,7 +80,7 @@ class TestSmallAgent(ProviderContract):
     ) -> None:
         judge = Judged({"deny": ["read(secrets/*)"]}).judge
         with pytest.raises(
-            ValueError, match=r"acp cannot keep to the permissions \(deny: read\(secrets/\*\)\)"
+            ValueError, match=r"'acp' cannot enforce the permissions \(deny: read\(secrets/\*\)\)"
         ):
             await ask("[[say hello]]", ask=judge)
         provider.asks = (*provider.asks, "read")

@@ -132,7 +132,7 @@ async def test_an_empty_prompt_is_refused_before_anybody_is_asked(given):
     provider = ScriptedProvider(["never"])
     result, _ = await asked(provider, given)
     assert not result.success
-    assert "'planner' was given no prompt" in result.error
+    assert "'planner' received an empty prompt" in result.error
     assert provider.calls == []
 
 

@@ -181,7 +181,7 @@ async def test_a_folder_that_is_not_there_is_named(place: Path) -> None:
 
 @pytest.mark.parametrize("resume", [None, "a heron"])
 def test_a_conversation_has_the_name_of_a_uuid(resume: str | None) -> None:
-    with pytest.raises(ValueError, match="named by a UUID, not 'a heron'"):
+    with pytest.raises(ValueError, match="must be a UUID, got 'a heron'"):
         ClaudeProvider().query("hello", None, resume, QueryOptions(thread=None if resume else "a heron"))
 
 
@@ -386,7 +386,7 @@ async def test_a_program_that_cannot_keep_to_the_policy_is_asked_nothing(place: 
     script.write_text(f"#!{sys.executable}\n{UNGUARDED}")
     script.chmod(0o700)
     provider = ClaudeProvider(program=str(script))
-    with pytest.raises(Unavailable, match=r"cannot keep to the permissions \(deny: Read\)"):
+    with pytest.raises(Unavailable, match=r"cannot enforce the permissions \(deny: Read\)"):
         await ask(provider, place, "hello", ask=Judged({"deny": ["Read"]}).judge)
     assert not (place / "work" / "asked.txt").exists()
 

@@ -251,7 +251,7 @@ async def test_a_recording_that_is_cut_off_anywhere_is_a_crash(name: str, replay
 
 async def test_what_is_no_message_is_a_crash(replay: Replay) -> None:
     for line in (b"Segmentation fault\n", b"[1]\n", b"\xff\xfe\n"):
-        with pytest.raises(CodexEnded, match="codex said what is no"):
+        with pytest.raises(CodexEnded, match="codex sent (invalid JSON|an invalid message)"):
             await replay([line])
 
 
@@ -351,7 +351,7 @@ def test_the_tokens_of_sub_agents_count() -> None:
 def test_an_outcome_that_is_not_known_is_a_failure() -> None:
     [over] = told("turn/completed", turn={"id": "n", "status": "somethingNew"})
     assert isinstance(over, TurnFinished)
-    assert (over.outcome, over.error) == ("failed", "the turn ended as somethingNew")
+    assert (over.outcome, over.error) == ("failed", "The turn ended with status somethingNew")
 
 
 def test_what_is_asked_and_how_it_is_answered() -> None:

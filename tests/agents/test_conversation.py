@@ -167,7 +167,7 @@ async def test_an_answer_that_is_nested_too_deep_is_asked_for_again() -> None:
 
 
 def test_a_schema_that_is_none_is_refused():
-    with pytest.raises(ValueError, match="output_schema is no JSON Schema"):
+    with pytest.raises(ValueError, match="output_schema is not a valid JSON Schema"):
         AgentNode("judge", provider=ScriptedProvider([]), output_schema={"type": "nonsense"})
 
 
@@ -354,7 +354,7 @@ async def test_a_provider_can_be_named_and_an_unknown_one_is_an_error_that_lists
     node = AgentNode("dev", session, "claude")
     assert (await node.execute(ExecutionContext(session, "x"))).output == "hi"
     result = await AgentNode("other", session, "clod").execute(ExecutionContext(session, "x"))
-    assert "there is no provider 'clod'. There are: acp, claude, codex," in result.error
+    assert 'Unknown provider "clod". Available: acp, claude, codex,' in result.error
 
 
 async def spending(session, times=3):
@@ -550,9 +550,9 @@ async def test_an_agent_that_keeps_no_conversation_is_asked_each_time_anew():
     run = await session.start("body")
     await within(run.wait())
     assert [resume for _, resume, _ in agent.calls] == [None] * 4
-    assert agent.calls[2][0].startswith("Is it good?\n\nYour answer does not fit")
+    assert agent.calls[2][0].startswith("Is it good?\n\nYour answer does not match the schema")
     assert [event.data["message"] for event in run.events if event.event_type == "log"] == [
-        "agent keeps no conversations: it is asked without what was said before"
+        "agent does not store conversations: the agent starts without the earlier conversation"
     ]
 
 

@@ -222,12 +222,12 @@ def test_a_call_that_does_not_say_what_it_is_used_on_is_denied_and_not_allowed()
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"deny": "Bash"}, "deny is a list of patterns, as .*, not 'Bash'"),
-        ({"allow": [1]}, "allow is a list of patterns"),
-        ({"ask": [""]}, "ask is a list of patterns"),
-        ({"otherwise": "perhaps"}, "otherwise is allow, ask or deny, not 'perhaps'"),
-        ({"forbid": ["Bash"]}, "have no 'forbid'; they have allow, ask, deny, otherwise"),
-        (["Bash"], "permissions are a mapping"),
+        ({"deny": "Bash"}, "deny must be a list of patterns, like .*, got 'Bash'"),
+        ({"allow": [1]}, "allow must be a list of patterns"),
+        ({"ask": [""]}, "ask must be a list of patterns"),
+        ({"otherwise": "perhaps"}, "otherwise must be allow, ask or deny, got 'perhaps'"),
+        ({"forbid": ["Bash"]}, 'Unknown permissions key "forbid". Available: allow, ask, deny, otherwise'),
+        (["Bash"], "permissions must be a mapping"),
     ],
 )
 def test_permissions_of_the_wrong_shape_are_an_error(given, message: str) -> None:

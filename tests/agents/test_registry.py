@@ -106,15 +106,15 @@ def test_a_factory_that_takes_anything_is_given_it(package: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("herron", {}, r"there is no provider 'herron'; .*Did you mean 'heron'\?"),
-        ("egret", {"kind": "stok"}, r"no provider 'stok'.*Did you mean 'stork'\?"),
-        ("heron", {"feathers": 1, "color": "red"}, r"has no setting 'color'; .*Did you mean 'colour'\?"),
-        ("heron", {}, "needs the setting 'feathers'"),
-        ("robot", {"kind": "scripted"}, "needs the setting 'answers'"),
-        ("robot", {"kind": "scripted", "answers": "yes"}, "does not take its settings: answers are a list"),
-        ("robot", {"kind": "scripted", "answers": {"(": "yes"}}, r"does not take its settings: '\(' is no"),
-        ("gone", {}, "does not load: No module named 'no_such_module'"),
-        ("wrong", {}, "does not load: .*NoSuchName"),
+        ("herron", {}, r"Unknown provider \"herron\"\. .*Did you mean .heron.\?"),
+        ("egret", {"kind": "stok"}, r"Unknown provider \"stok\".*Did you mean .stork.\?"),
+        ("heron", {"feathers": 1, "color": "red"}, r"Unknown setting \"color\" of .*Did you mean .colour.\?"),
+        ("heron", {}, "requires the setting 'feathers'"),
+        ("robot", {"kind": "scripted"}, "requires the setting 'answers'"),
+        ("robot", {"kind": "scripted", "answers": "yes"}, "Invalid settings for provider 'scripted': answers must be a list"),
+        ("robot", {"kind": "scripted", "answers": {"(": "yes"}}, r"Invalid settings for provider 'scripted': '\(' is not a valid"),
+        ("gone", {}, "Cannot load provider .*: No module named 'no_such_module'"),
+        ("wrong", {}, "Cannot load provider .*NoSuchName"),
     ],
 )
 def test_what_is_wrong_is_said(package: Path, name: str, settings: dict[str, Any], message: str) -> None:

@@ -179,7 +179,7 @@ def test_the_budget_that_a_session_is_given_wins_over_the_configuration(tmp_path
 @pytest.mark.parametrize(
     ("text", "column", "message"),
     [
-        ('{"slots": {"claude": 0}}', 22, "the slots of 'claude' must be a whole number from 1 on"),
+        ('{"slots": {"claude": 0}}', 22, "slots of 'claude' must be an integer of at least 1"),
         ('{"slots": 4}', 11, "'slots' must be an object"),
         ('{"budget": {"cost": "5"}}', 21, "cost of the budget must be a number that is not negative"),
         ('{"budget": {"costs": 5}}', 13, "'budget' has no key 'costs'. Did you mean 'cost'?"),

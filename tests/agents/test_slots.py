@@ -184,5 +184,5 @@ async def test_the_time_of_a_step_stands_still_while_it_waits_for_its_slot_again
 @pytest.mark.parametrize("number", [0, -1, True, 1.5])
 def test_slots_are_a_whole_number_from_1_on(number):
     session = Session(slots={"x": number})
-    with pytest.raises(ValueError, match="the slots of 'x' must be a whole number from 1 on"):
+    with pytest.raises(ValueError, match="slots of 'x' must be an integer of at least 1"):
         _ = session.provider_slots

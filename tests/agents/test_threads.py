@@ -86,7 +86,7 @@ async def test_a_fallback_is_told_the_whole_task_when_the_limit_comes_with_askin
 
     assert await within((await session.start("body")).wait()) == {"ok": True}
     [(prompt, _, _)] = other.calls
-    assert prompt.startswith("Count the frogs.\n\nYour answer does not fit")
+    assert prompt.startswith("Count the frogs.\n\nYour answer does not match the schema")
     assert prompt.count("JSON Schema") == 1
 
 
@@ -204,7 +204,7 @@ async def test_the_fork_of_a_run_pays_for_no_turn_that_the_run_went_on_with():
         assert [(resume, options.fork) for _, resume, options in agent.calls[3 + number :]] == [
             (original, True)
         ]
-        told = "the conversation has gone on in the run before: the fork of it knows that, too"
+        told = "the conversation continued in the previous run; the fork includes those messages"
         assert logs(fork) == [told]
     again = await session.fork(fork.run_id, "/dev[2]")
     await within(again.wait())
@@ -221,7 +221,7 @@ async def test_the_fork_of_a_run_begins_anew_where_the_provider_cannot_fork_and_
     await within(fork.wait())
     assert [(resume, options.fork) for _, resume, options in agent.calls[2:]] == [(None, False)]
     assert costs(fork)[-1] == 1.0
-    told = "agent cannot fork the conversation of the run before: it is asked without what was said before"
+    told = "agent cannot fork the conversation of the previous run: the agent starts without the earlier conversation"
     assert logs(fork) == [told]
 
 

@@ -232,7 +232,7 @@ async def test_a_nonsense_amount_counts_as_unknown_and_gives_nothing_back(form, 
     assert (used.tokens, used.cost, used.turns) == (10, 0.5, 2)
     took = run.view.ledger.by_model()["dear"]
     assert took["turns_without_tokens"] == took["turns_without_cost"] == 1
-    assert f"an agent reports {name} as" in caplog.text
+    assert f"agent reported {name}=" in caplog.text
 
 
 async def test_an_amount_that_is_written_as_text_counts():

@@ -309,7 +309,7 @@ def test_a_provider_that_is_not_installed_is_told_with_how_to_get_it(do, project
 
 def test_a_provider_that_cannot_be_made_says_why(do, project, monkeypatch) -> None:
     def make(name, settings):
-        raise Unavailable("codex is not installed: pip install 'nerve[codex]', or put codex on PATH")
+        raise Unavailable("codex is not installed: pip install 'nerve[codex]', or put codex on the PATH")
 
     monkeypatch.setattr("nerve.agents.registry.installed_provider_names", lambda: ["codex"])
     monkeypatch.setattr("nerve.agents.registry.create_provider", make)

@@ -99,7 +99,7 @@ class AgentConversation:
             await self.record_usage()
             further = retry_prompt(problem, schema)
         return self.finish_result(
-            Result.failed(f"the answer does not match the schema: {problem}", "SchemaMismatch")
+            Result.failed(f"The answer does not match its schema: {problem}", "SchemaMismatch")
         )
 
     @property

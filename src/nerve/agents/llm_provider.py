@@ -82,7 +82,7 @@ class LlmTurn:
             folder = self.provider.thread_files.folder
             return emit(
                 failed_turn(
-                    self.resumed_thread or "", f"thread '{self.resumed_thread}' not found in {folder}"
+                    self.resumed_thread or "", f"Thread '{self.resumed_thread}' not found in {folder}"
                 )
             )
         provider, options = self.provider, self.options
@@ -219,14 +219,14 @@ def truncation_reason(response: ModelResponse) -> str:
     """Return why the answer is incomplete, or an empty string."""
     match response.finish_reason:
         case "stop" | "tool_call":
-            return "" if response.text else "the model ended without an answer"
+            return "" if response.text else "The model ended without an answer"
         case "length":
-            return "the answer exceeded the token limit; raise max_tokens in the settings"
+            return "The answer exceeded the token limit; raise max_tokens in the settings"
         case "content_filter":
-            return "the vendor's content filter stopped the answer"
+            return "The vendor's content filter stopped the answer"
         case None:
-            return "the answer is incomplete"
-    return f"the model ended with '{response.finish_reason}'"
+            return "The answer is incomplete"
+    return f"The model ended with finish reason '{response.finish_reason}'"
 
 
 def failed_turn(thread: str, error: str, usage: TurnUsage | None = None) -> TurnFinished:

@@ -72,7 +72,7 @@ class TurnOutput:
         finally:
             if (close := getattr(chunks, "aclose", None)) is not None:
                 await close()
-        raise AgentEnded("the agent ended before it finished its turn; its output may be incomplete")
+        raise AgentEnded("The agent ended before it finished its turn; its output may be incomplete")
 
     async def on_thread_started(self, thread: str) -> None:
         """Record the thread id, so the conversation can be resumed after a crash."""

@@ -46,10 +46,10 @@ NOT_FOUND_CODE = -32002
 NO_SESSION_TEXT = re.compile(r"not found|no (such|previous) session|unknown session", re.IGNORECASE)
 OUTCOME_BY_STOP_REASON: Mapping[str, tuple[TurnOutcome, str]] = {
     "end_turn": ("completed", ""),
-    "cancelled": ("interrupted", "the turn was cancelled"),
-    "max_tokens": ("failed", "the answer exceeded the token limit"),
-    "max_turn_requests": ("failed", "the agent reached its request limit for one turn"),
-    "refusal": ("failed", "the agent refused to continue"),
+    "cancelled": ("interrupted", "The turn was cancelled"),
+    "max_tokens": ("failed", "The answer exceeded the token limit"),
+    "max_turn_requests": ("failed", "The agent reached its request limit for one turn"),
+    "refusal": ("failed", "The agent refused to continue"),
 }
 
 
@@ -158,7 +158,7 @@ class AcpTurn:
         client.flush_chunks()
         stop = answer["stopReason"]
         outcome, error_message = OUTCOME_BY_STOP_REASON.get(
-            stop, ("failed", f"the agent stopped with reason '{stop}'")
+            stop, ("failed", f"The agent stopped with reason '{stop}'")
         )
         usage, totals = turn_cost(
             client.update_reader.cost, acp_turn_usage(answer, model), self.options.totals

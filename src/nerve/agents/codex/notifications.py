@@ -94,7 +94,7 @@ class NotificationReader:
         elif turn["status"] in ("completed", "interrupted"):
             outcome = turn["status"]
         else:
-            message = message or f"the turn ended with status {turn['status']}"
+            message = message or f"The turn ended with status {turn['status']}"
         return TurnFinished(
             self.thread,
             self._token_counter.usage(self._model),
