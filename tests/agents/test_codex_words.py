@@ -251,7 +251,7 @@ async def test_a_recording_that_is_cut_off_anywhere_is_a_crash(name: str, replay
 
 async def test_what_is_no_message_is_a_crash(replay: Replay) -> None:
     for line in (b"Segmentation fault\n", b"[1]\n", b"\xff\xfe\n"):
-        with pytest.raises(CodexEnded, match="codex sent (invalid JSON|an invalid message)"):
+        with pytest.raises(CodexEnded, match=r"codex sent (invalid JSON|an invalid message)"):
             await replay([line])
 
 

@@ -111,8 +111,16 @@ def test_a_factory_that_takes_anything_is_given_it(package: Path) -> None:
         ("heron", {"feathers": 1, "color": "red"}, r"Unknown setting \"color\" of .*Did you mean .colour.\?"),
         ("heron", {}, "requires the setting 'feathers'"),
         ("robot", {"kind": "scripted"}, "requires the setting 'answers'"),
-        ("robot", {"kind": "scripted", "answers": "yes"}, "Invalid settings for provider 'scripted': answers must be a list"),
-        ("robot", {"kind": "scripted", "answers": {"(": "yes"}}, r"Invalid settings for provider 'scripted': '\(' is not a valid"),
+        (
+            "robot",
+            {"kind": "scripted", "answers": "yes"},
+            "Invalid settings for provider 'scripted': answers must be a list",
+        ),
+        (
+            "robot",
+            {"kind": "scripted", "answers": {"(": "yes"}},
+            r"Invalid settings for provider 'scripted': '\(' is not a valid",
+        ),
         ("gone", {}, "Cannot load provider .*: No module named 'no_such_module'"),
         ("wrong", {}, "Cannot load provider .*NoSuchName"),
     ],

@@ -151,5 +151,7 @@ async def test_what_was_said_before_a_crash_is_said_again_after_it(tmp_path):
         await within(run.wait())
     [prompt] = second.prompts
     assert prompt.startswith("You were interrupted")
-    told = "Build it\n\nWhile you worked on it, you also received these messages:\n\nUse tabs\n\nNo semicolons"
+    told = (
+        "Build it\n\nWhile you worked on it, you also received these messages:\n\nUse tabs\n\nNo semicolons"
+    )
     assert prompt.endswith(told)

@@ -221,7 +221,10 @@ async def test_the_fork_of_a_run_begins_anew_where_the_provider_cannot_fork_and_
     await within(fork.wait())
     assert [(resume, options.fork) for _, resume, options in agent.calls[2:]] == [(None, False)]
     assert costs(fork)[-1] == 1.0
-    told = "agent cannot fork the conversation of the previous run: the agent starts without the earlier conversation"
+    told = (
+        "agent cannot fork the conversation of the previous run: "
+        "the agent starts without the earlier conversation"
+    )
     assert logs(fork) == [told]
 
 

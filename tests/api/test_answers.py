@@ -187,7 +187,7 @@ async def test_a_gate_that_the_run_gave_up_takes_no_answer(api: Api) -> None:
     await settled(api, run.run_id, 1, but=gates["First?"])
     error = await refusal(api.answer(run=run.run_id, gate=gates["First?"], answer="x"))
     assert error.code == "conflict"
-    assert "given up" in error.message
+    assert "abandoned" in error.message
 
 
 async def test_who_won_is_told_although_the_run_has_an_event_that_is_called_like_those_of_gates(
@@ -336,7 +336,7 @@ async def test_a_key_of_another_command_is_none_for_an_answer(api: Api) -> None:
     run = await api.start(workflow="ask", wait=True)
     await api.pause(run=run.run_id, key="k")
     error = await refusal(api.answer(gate=run.gates[0].gate_id, answer="yes", key="k"))
-    assert (error.code, error.message) == ("conflict", "key 'k' was used for another command (pause)")
+    assert (error.code, error.message) == ("conflict", "Key 'k' was used for another command (pause)")
 
 
 @pytest.mark.requirement("D0-15")
@@ -356,7 +356,7 @@ async def test_a_gate_is_named_by_any_beginning_that_only_one_has(api: Api) -> N
         await asyncio.sleep(0.01)
     # What comes late for a gate by its whole name is not taken for another that only begins so.
     assert (
-        "answered already" in (await refusal(api.answer(run=run.run_id, gate="review", answer="b"))).message
+        "already answered" in (await refusal(api.answer(run=run.run_id, gate="review", answer="b"))).message
     )
     several = await refusal(api.answer(run=run.run_id, gate="re", answer="b"))
     assert several.code == "conflict"

@@ -179,7 +179,7 @@ async def test_errors_have_the_words_of_the_seeds_and_a_code(api: Api) -> None:
         ("ANSWER_GATE", {"run_id": ended}, "Missing required parameter: answer", "bad_request"),
         ("WORKFLOW_INPUT", {"run_id": ended}, "Missing required parameter: input", "bad_request"),
         ("EXECUTE_WORKFLOW", {}, "Missing required parameter: workflow_id", "bad_request"),
-        ("LIST_WORKFLOW_RUNS", {"state": "asleep"}, "there is no state 'asleep'", "bad_request"),
+        ("LIST_WORKFLOW_RUNS", {"state": "asleep"}, 'Unknown state "asleep"', "bad_request"),
         ("EXECUTE_WORKFLOW", {"workflow": "x"},
          "EXECUTE_WORKFLOW does not take 'workflow'. Did you mean 'workflow_id'?", "bad_request"),
         ("LIST_WORKFLOWS", {"session_id": "other"}, "Session 'other' not found", "not_found"),

@@ -230,7 +230,7 @@ async def test_a_run_whose_code_is_not_here_is_told_of_and_does_not_go_on(tmp_pa
         assert (gate.run_id, (await api.run(run=begun.run_id)).workflow) == (begun.run_id, "ask")
         assert (await api.events(run=begun.run_id)).events
         error = await refusal(api.answer(run=begun.run_id, answer="yes"))
-        assert (error.code, error.fix) == ("refused", "Name the file that has its code: --with FILE")
+        assert (error.code, error.fix) == ("refused", "Name the file with its code: --with FILE")
         with_workflows(session)
         await api.answer(run=begun.run_id, answer="yes")
         assert (await over(api, begun.run_id)).state == "completed"
@@ -249,7 +249,7 @@ async def test_names_are_taken_by_their_beginnings_if_only_one_fits(api: Api) ->
     assert run.workflow == "hello"
     await api.define(source=ASKS.replace("written", "help"))
     error = await refusal(api.start(workflow="hel"))
-    assert (error.code, error.message) == ("conflict", "'hel' could be hello, help")
+    assert (error.code, error.message) == ("conflict", "'hel' is ambiguous: hello, help")
     assert (await api.run(run=run.run_id[:30])).run_id == run.run_id
     await api.start(workflow="hello", wait=True)
     assert (await refusal(api.run(run="0"))).code == "conflict"

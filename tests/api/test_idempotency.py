@@ -120,7 +120,7 @@ async def test_a_key_is_for_one_command(api: Api) -> None:
     forked = await api.fork(run=run.run_id, key="f")
     assert (await refusal(api.start(workflow="ask", key="f"))).code == "conflict"
     started = await api.start(workflow="ask", key="s")
-    assert (await refusal(api.fork(run=forked.run_id, key="s"))).message.startswith("key 's' is that of run")
+    assert (await refusal(api.fork(run=forked.run_id, key="s"))).message.startswith("Key 's' belongs to run")
     assert (await api.start(workflow="ask", key="s")).run_id == started.run_id
 
 
@@ -278,7 +278,7 @@ async def test_a_key_of_one_command_is_none_for_any_other_also_after_a_restart(
         for name, other in others.items():
             error = await refusal(api.perform(name, other))
             assert (name, error.code) == (name, "conflict")
-            assert "key 'k'" in error.message
+            assert "Key 'k'" in error.message
         assert there(api) == before
         await api.session.close()
         api = with_workflows(Session(store=file))

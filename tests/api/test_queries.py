@@ -354,7 +354,7 @@ async def test_a_label_of_several_runs_means_the_one_that_is_open_and_else_none(
             "conflict",
             [(second.run_id, "waiting"), (first.run_id, "waiting")],
         )
-        assert f"'dup' could be {second.run_id} (waiting, started 20" in error.message
+        assert f"'dup' is ambiguous: {second.run_id} (waiting, started 20" in error.message
     assert len((await api.gates()).gates) == 2
     given = {"run": "dup", "answer": "yes", "key": "k"}
     await api.stop(run=first.run_id)

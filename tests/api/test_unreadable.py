@@ -204,5 +204,5 @@ async def test_asking_for_a_damaged_run_gives_one_error_and_no_traceback(file: P
         api = with_workflows(session)
         error = await refusal(api.run(run=runs["open"]))
     assert "is not what was written" in error.message
-    assert error.fix == "See what is damaged: nerve doctor --deep"
+    assert error.fix == "See the damage: nerve doctor --deep"
     assert [record for record in caplog.records if record.exc_info] == []

@@ -273,7 +273,7 @@ def test_python_is_started_and_what_it_prints_is_no_result(do) -> None:
 def test_a_run_whose_code_is_not_there_says_how_to_name_it_and_stays_as_it_is(verb: list[str], do) -> None:
     run = do("start", "flows.py:greet", "--json").json["run_id"]
     done = do(verb[0], run, *verb[1:])
-    assert (done.code, "Name the file that has its code: --with flows.py" in done.err) == (2, True)
+    assert (done.code, "Name the file with its code: --with flows.py" in done.err) == (2, True)
     assert do("status", run, "--json").json["state"] == "waiting"
 
 
@@ -366,7 +366,7 @@ def test_a_run_that_is_not_there_is_one_clear_error(verb: str, do) -> None:
 def test_a_name_that_no_run_can_have_is_one_clear_error(verb: str, name: str, said: str, do) -> None:
     told = do(verb, name)
     assert (told.code, told.out) == (2, "")
-    assert told.err == f"nerve: the name of a run {said}. See the list: nerve runs [bad_request]\n"
+    assert told.err == f"nerve: The name of the run {said}. See the list: nerve runs [bad_request]\n"
 
 
 def test_a_number_beyond_its_bounds_is_said_without_the_words_of_a_validator(do) -> None:
@@ -595,7 +595,7 @@ def test_gates_and_workflows_are_named_by_a_beginning(do, project: Path) -> None
     do("run", "shout")
     assert [run["workflow"] for run in do("runs", "--workflow", "shi", "--json").json] == ["ship"]
     done = do("runs", "--workflow", "sh")
-    assert (done.code, "'sh' could be ship, shout" in done.err) == (2, True)
+    assert (done.code, "'sh' is ambiguous: ship, shout" in done.err) == (2, True)
     assert do("runs", "--workflow", "sh", "--json").json["error"]["code"] == "conflict"
     assert do("runs", "--workflow", "nothing").out == "No runs.\n"
     assert "is no file" in do("runs", "--store", str(project)).err

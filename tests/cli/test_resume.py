@@ -35,7 +35,7 @@ def test_a_run_that_is_over_says_its_result_again(do) -> None:
 
 @pytest.mark.parametrize(
     ("run", "message"),
-    [("nothing", "Workflow run 'nothing' not found. See the list: nerve runs"), ("", "'' could be ")],
+    [("nothing", "Workflow run 'nothing' not found. See the list: nerve runs"), ("", "'' is ambiguous: ")],
 )
 def test_a_run_must_be_named_so_that_one_is_meant(run, message, do) -> None:
     do("run", "shout")

@@ -89,7 +89,7 @@ async def test_errors_are_the_same_everywhere(client: Client) -> None:
         "message": "Workflow run 'gone/../x y' not found",
         "fix": "See the list: nerve runs",
     }
-    with pytest.raises(ApiError, match="start: 'nme' is not known") as error:
+    with pytest.raises(ApiError, match="start: 'nme' is unknown") as error:
         await client.start(workflow="hello", nme="hello")
     assert error.value.code == "bad_request"
     with pytest.raises(ApiError, match="not found"):
@@ -132,7 +132,7 @@ async def test_what_is_no_json_is_refused_alike_everywhere(client: Client, value
     ):
         with pytest.raises(ApiError, match=said.format(field)) as error:
             await operation(**other, **{field: value})
-        assert (error.value.code, error.value.fix) == ("bad_request", "Give plain data.")
+        assert (error.value.code, error.value.fix) == ("bad_request", "Pass plain data.")
     assert (await client.runs()).runs == []
 
 
@@ -264,7 +264,7 @@ async def test_a_server_that_is_gone_is_one_clear_error(tmp_path: Path) -> None:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
         async with Client(url, patience=0) as client:
             for done in (client.health(), anext(client.watch("x"))):
-                with pytest.raises(ApiError, match="the server cannot be reached") as error:
+                with pytest.raises(ApiError, match="Cannot reach the server") as error:
                     await done
                 assert (error.value.code, error.value.fix) == ("busy", "Start it: nerve serve")
 
@@ -309,7 +309,7 @@ async def test_a_command_whose_connection_was_closed_is_done_once(when: str, ser
 async def test_a_connection_that_is_closed_again_and_again_is_one_clear_error(served: Served) -> None:
     async with serving(served) as url, Client(url, token=TOKEN) as client:
         served.drops = ["before"] * 3
-        with pytest.raises(ApiError, match=r"the server cannot be reached: \w") as error:
+        with pytest.raises(ApiError, match=r"Cannot reach the server: \w") as error:
             await client.health()
         assert error.value.code == "busy"
         assert served.drops == ["before"]

@@ -262,7 +262,7 @@ async def test_an_answer_given_elsewhere_closes_the_gate_here(at: Scene) -> None
     await at.until(lambda: not at.desk.gates)
     assert at.desk.open_gate_id is None
     assert at.desk.blocks[2].value == "no"
-    assert "answered already" in await at.controller.answer_gate(gate, "yes")
+    assert "already answered" in await at.controller.answer_gate(gate, "yes")
 
 
 async def test_the_gate_of_a_child_is_answered_in_the_run_that_called_it(at: Scene) -> None:

@@ -18,7 +18,7 @@ async def test_a_list_is_given_in_turn_and_its_end_is_an_error_that_names_the_pr
     provider = ScriptedProvider(["one", "two"])
     assert await say(provider) == [AssistantText("one"), TurnFinished("thread-1")]
     assert await say(provider) == [AssistantText("two"), TurnFinished("thread-2")]
-    with pytest.raises(LookupError, match="all 2 scripted answers are used up; the prompt was: third"):
+    with pytest.raises(LookupError, match=r"All 2 scripted answers are used up\. The prompt was: third"):
         await say(provider, "third")
     assert len(provider.calls) == 3
 
@@ -31,7 +31,7 @@ async def test_the_first_pattern_that_is_found_in_the_prompt_answers():
 
 
 async def test_a_prompt_that_no_pattern_matches_is_an_error_that_names_both():
-    with pytest.raises(LookupError, match=r"'Plan', 'Review'; the prompt was: Implement"):
+    with pytest.raises(LookupError, match=r"'Plan', 'Review'\. The prompt was: Implement"):
         await say(ScriptedProvider({"Plan": "a", "Review": "b"}), "Implement")
 
 
@@ -89,13 +89,13 @@ async def test_an_exception_is_raised_in_its_place(answer):
 
 @pytest.mark.parametrize("answer", [None, 3, {"verdict": "ok"}, {"text": "a", "tool": "b"}, [["nested"]]])
 async def test_an_answer_of_another_shape_is_refused_with_what_to_do(answer):
-    with pytest.raises(TypeError, match="answers with JSON, give its text"):
+    with pytest.raises(TypeError, match="answers with JSON, pass the JSON text"):
         await say(ScriptedProvider([answer]))
 
 
 @pytest.mark.parametrize("answers", ["text", 3, None])
 def test_answers_of_another_shape_are_refused_at_once(answers):
-    with pytest.raises(TypeError, match="answers are a list"):
+    with pytest.raises(TypeError, match="answers must be a list"):
         ScriptedProvider(answers)
 
 

@@ -1,4 +1,4 @@
-"""The api: every command and every query, the one door for all screens, servers and clients."""
+"""The API: every command and query, shared by all user interfaces, servers and clients."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ __all__ = ["OPERATIONS", "Api", "ApiError", "Operation"]
 
 
 def __getattr__(name: str) -> Any:
-    """The door itself is opened by those who have a session; a client has none."""
+    """Import Api on first use: it needs a session, which a client does not have."""
     if name != "Api":
         raise AttributeError(f"module 'nerve.api' has no attribute '{name}'")
     from nerve.api.service import Api

@@ -1,4 +1,4 @@
-"""Answering: each gate takes one answer; who gave it is told the same each time, the others who won."""
+"""Answer gates. Each gate takes one answer; a repeated answer gets the same reply, others a conflict."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ if TYPE_CHECKING:
     from nerve.session import Session
 
 MAX_ANSWER_BYTES = 1_000_000
-"""Bytes of an answer."""
+"""Maximum size of an answer in bytes."""
 
 MAX_SEARCHED_RUNS = 1000
-"""How many runs are looked through for a gate that is not open any more."""
+"""How many runs to search for a gate that has closed."""
 
 GATE_EVENT_TYPES = ("gate_waiting", "gate_answered", "gate_timeout", "gate_cancelled")
-"""What the engine writes of gates; a workflow may emit events that are called much the same."""
+"""Gate events of the engine; a workflow may emit custom events with similar names."""
 
 _pending_answers: WeakKeyDictionary[Session, set[asyncio.Future[None]]] = WeakKeyDictionary()
-"""The answers that are being written."""
+"""Answers that are being written to the store, by session."""
 
 
 class GateEvent(NamedTuple):
-    """What happened to a gate: opened, answered, too late, given up."""
+    """An event of a gate: opened, answered, timed out or abandoned."""
 
     run_id: str
     display_path: str
-    """The path of the gate, as the run that was asked about shows it."""
+    """The path of the gate as shown by the requested run."""
     path: str
     type: str
     data: dict[str, Any]
@@ -62,11 +62,9 @@ class GateEvent(NamedTuple):
 
 
 async def answer(session: Session, request: models.AnswerRequest) -> models.AnswerResponse:
-    """Answer a gate once; the same key gives the same reply, also after a restart."""
+    """Answer a gate once; a repeated key returns the same reply, even after a restart."""
     if len(encode_json(request.answer).encode()) > MAX_ANSWER_BYTES:
-        raise ApiError(
-            "too_large", f"an answer has at most {MAX_ANSWER_BYTES:,} bytes", "Put it into a file."
-        )
+        raise ApiError("too_large", f"Answer exceeds {MAX_ANSWER_BYTES:,} bytes", "Put it into a file.")
     if request.key is None:
         return await submit_answer(session, request)
 
@@ -91,7 +89,7 @@ async def answer(session: Session, request: models.AnswerRequest) -> models.Answ
 
 
 async def submit_answer(session: Session, request: models.AnswerRequest) -> models.AnswerResponse:
-    """Give the answer, and return when it is written."""
+    """Submit the answer, and return after it is written."""
     run = (
         find_run(session, request.run) if request.run is not None else find_run_of_gate(session, request.gate)
     )
@@ -118,7 +116,7 @@ async def submit_answer(session: Session, request: models.AnswerRequest) -> mode
 
 
 async def track_pending_answer(session: Session, pending_answer: Awaitable[None]) -> None:
-    """Let others wait until this is written; whoever asked may go away meanwhile."""
+    """Let other commands wait for this write; it completes even if the caller disconnects."""
     task = asyncio.ensure_future(pending_answer)
     _pending_answers.setdefault(session, set()).add(task)
     task.add_done_callback(_pending_answers[session].discard)
@@ -126,7 +124,7 @@ async def track_pending_answer(session: Session, pending_answer: Awaitable[None]
 
 
 async def wait_for_pending_answers(session: Session) -> None:
-    """Return when the answers that are on their way are written."""
+    """Wait until all pending answers are written."""
     if pending := list(_pending_answers.get(session, ())):
         await asyncio.wait(pending)
 
@@ -150,7 +148,7 @@ def answer_response(
 def replay_answer_in_run(
     session: Session, name: str, stored_response: models.AnswerResponse | None, request: models.AnswerRequest
 ) -> models.AnswerResponse | None:
-    """The reply to an answer that was given before in a run, or in one that it started."""
+    """Return the reply to an earlier answer in a run or its child runs."""
     assert request.key is not None
     run = (
         find_run(session, name)
@@ -168,7 +166,7 @@ def replay_answer_in_run(
 def find_answered_run(
     session: Session, name: str, stored_response: models.AnswerResponse
 ) -> WorkflowRun | None:
-    """The run with an answer, or one around it, that goes by a name, whatever else does so by now."""
+    """Return the answered run, or an enclosing run, that the name matches, even if others match it too."""
     engine = session.engine
     row = engine.store.run(stored_response.run_id)
     while row is not None and not matches_run_name(row, name):
@@ -179,7 +177,7 @@ def find_answered_run(
 def replay_answer(
     stored_response: models.AnswerResponse, names: Collection[str | None], request: models.AnswerRequest
 ) -> models.AnswerResponse:
-    """The reply to an answer that was given before; a key is for one answer only."""
+    """Return the reply to an earlier answer; a key is valid for one answer only."""
     is_same_gate = request.gate is None or request.gate in names
     if not is_same_gate and request.gate is not None:
         is_same_gate = is_gate_name_prefix(request.gate, stored_response.gate_id, stored_response.node_id)
@@ -191,7 +189,7 @@ def replay_answer(
 def answer_key_conflict(stored_response: models.AnswerResponse, request: models.AnswerRequest) -> ApiError:
     return ApiError(
         "conflict",
-        f"key '{request.key}' was used for the answer {encode_json(stored_response.answer, max_depth=None)}"
+        f"Key '{request.key}' was used for the answer {encode_json(stored_response.answer, max_depth=None)}"
         f" in run '{stored_response.run_id}'",
         "Use a new key for a new answer.",
         {"winner": stored_response.model_dump()},
@@ -199,7 +197,7 @@ def answer_key_conflict(stored_response: models.AnswerResponse, request: models.
 
 
 def is_same_answer(recorded: Any, submitted: Any) -> bool:
-    """Whether it is the same answer, which a form may have been given as text."""
+    """Return whether the answers are equal; a form may be submitted as JSON text."""
     if isinstance(submitted, str) and not isinstance(recorded, str):
         try:
             submitted = decode_json(submitted)
@@ -209,14 +207,14 @@ def is_same_answer(recorded: Any, submitted: Any) -> bool:
 
 
 def is_gate_name_prefix(name: str, gate_id: str, node_id: str | None) -> bool:
-    """Whether it is the beginning of what a gate is called."""
+    """Return whether the name is a prefix of the gate's node name or id."""
     return (node_id or "").startswith(name) or (
         len(name) >= MIN_GATE_ID_PREFIX_CHARS and gate_id.startswith(name)
     )
 
 
 def complete_gate_name(session: Session, run: WorkflowRun, name: str | None) -> str | None:
-    """The id of the one open gate that begins so, unless a gate is, or was, called just that."""
+    """Return the id of the only open gate with that prefix, unless a gate has or had exactly that name."""
     gates = list(run._owned_gates())
     if name is None or any(name in (gate.gate_id, gate.node_id, path) for _, gate, path in gates):
         return name
@@ -230,9 +228,9 @@ def complete_gate_name(session: Session, run: WorkflowRun, name: str | None) -> 
 
 
 def find_run_of_gate(session: Session, gate: str | None) -> WorkflowRun:
-    """The run in which a gate is, or was, open."""
+    """Return the run in which the gate is or was open."""
     if gate is None:
-        raise ApiError("bad_request", "answer: neither a run nor a gate is named", "Give one of them.")
+        raise ApiError("bad_request", "answer: 'run' or 'gate' is required", "Name one of them.")
     engine = session.engine
     for run in list(engine.run_handles.values()):
         if any(gate == info.gate_id for info in (run._open_gates or {}).values()):
@@ -245,7 +243,7 @@ def find_run_of_gate(session: Session, gate: str | None) -> WorkflowRun:
         matches = [row for row, info in gate_rows if info.gate_id.startswith(gate)]
     if len(matches) > 1:
         ids = ", ".join(row.run for row in matches[:5])
-        raise ApiError("conflict", f"several runs have a gate '{gate}' open: {ids}", "Name the run, too.")
+        raise ApiError("conflict", f"Several runs have an open gate '{gate}': {ids}", "Name the run, too.")
     return engine.run_handle(matches[0]) if matches else find_run_of_closed_gate(session, gate)
 
 
@@ -258,11 +256,11 @@ def find_run_of_closed_gate(session: Session, gate_id: str) -> WorkflowRun:
         )
         if any(decode_json(event.data)["gate_id"] == gate_id for event in opening_events):
             return session.engine.run_handle(row, journal)
-    raise ApiError("not_found", f"there is no gate '{gate_id}'", "See the list: nerve gates")
+    raise ApiError("not_found", f"Gate '{gate_id}' not found", "See the list: nerve gates")
 
 
 def gate_events(session: Session, run_id: str, path_prefix: str = "") -> Iterator[GateEvent]:
-    """What happened to the gates of a run, and of the runs it started."""
+    """Yield the gate events of a run and its child runs."""
     for row in session.engine.store.events(run_id):
         if row.type in GATE_EVENT_TYPES:
             yield GateEvent(run_id, path_prefix + row.path, row.path, row.type, decode_json(row.data))
@@ -275,7 +273,7 @@ def gate_events(session: Session, run_id: str, path_prefix: str = "") -> Iterato
 
 
 def find_answer_by_key(session: Session, run: WorkflowRun, key: str) -> GateEvent | None:
-    """The answer that was given with a key."""
+    """Return the answer with that key."""
     events = gate_events(session, run.run_id)
     return next(
         (event for event in events if event.type == "gate_answered" and event.data.get("key") == key), None
@@ -285,7 +283,7 @@ def find_answer_by_key(session: Session, run: WorkflowRun, key: str) -> GateEven
 def answer_refused_error(
     session: Session, run: WorkflowRun, request: models.AnswerRequest, error: RuntimeError
 ) -> ApiError:
-    """Why no gate took an answer: another one won, it is over, it never was, or there are several."""
+    """Explain why no gate took the answer: it was answered, it ended, it never existed, or several match."""
     if request.gate is None and run.pending_gates:
         return ApiError("conflict", str(error), "Name the gate.")
     events = list(gate_events(session, run.run_id))
@@ -293,20 +291,20 @@ def answer_refused_error(
         paths = {event.display_path for event in events if event.has_name(request.gate)}
         events = [event for event in events if event.display_path in paths]
         if not events:
-            message = f"run '{run.run_id}' has no gate '{request.gate}'"
+            message = f"Gate '{request.gate}' not found in run '{run.run_id}'"
             return ApiError("not_found", message, "See the list: nerve gates")
     state = f"Run is not waiting for input (state: {run.state.value})"
     match events[-1] if events else None:
         case GateEvent(type="gate_answered") as winner:
             message = (
-                f"{state}: the gate was answered already: "
+                f"{state}: the gate was already answered: "
                 f"{encode_json(winner.data['answer'], max_depth=None)}"
             )
             return ApiError("conflict", message, details={"winner": winner.to_answer_response().model_dump()})
         case GateEvent(type="gate_timeout"):
-            return ApiError("gone", f"{state}: nobody answered the gate in time")
+            return ApiError("gone", f"{state}: the gate timed out")
     if request.gate is not None and run.state not in FINAL_STATES:
-        return ApiError("conflict", f"run '{run.run_id}' has given up its gate '{request.gate}'")
+        return ApiError("conflict", f"Run '{run.run_id}' abandoned its gate '{request.gate}'")
     if run.state in FINAL_STATES and run.state is not WorkflowState.CANCELLED:
         return ApiError("gone", state)
     return ApiError("conflict", state)

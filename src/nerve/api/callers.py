@@ -1,4 +1,4 @@
-"""Callers: who asks, and from where, known from the door they came through and never from what they say."""
+"""Callers: who sends a request and from where, taken from the connection, never from the request."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, what the token is for that was shown, and the process, if it is one of this machine.
+    """The identity of the caller, the scope of its token, and its process, if that is local.
 
-    `via` is the door, or the screen that a process of our own user says it is.
+    `via` is the transport, or the user interface that a process of the same user claims to be.
     """
 
     identity: str
@@ -21,7 +21,7 @@ class Caller:
     pid: int | None = None
 
     def audit_fields(self) -> dict[str, Any]:
-        """What is recorded beside who it was."""
+        """Return the fields to record next to the identity."""
         fields = {"via": self.via, "scope": self.scope, "pid": self.pid}
         return {name: value for name, value in fields.items() if value is not None}
 
@@ -31,13 +31,13 @@ LOCAL_CALLER = Caller("api", "api")
 
 
 def person_caller(via: str) -> Caller:
-    """Whoever sits before a screen of this process."""
+    """Return the caller for the user of an interface in this process."""
     return Caller(f"unix:{current_user_name()}", via, pid=os.getpid())
 
 
 def current_user_name() -> str:
-    """The name of the user whose process this is, whatever its environment says."""
+    """Return the name of the user that owns this process, regardless of its environment."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:  # a user without a name
+    except KeyError:  # the uid has no user name
         return str(os.getuid())

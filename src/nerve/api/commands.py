@@ -1,4 +1,4 @@
-"""Commands: what changes something. Each returns when that is on disk."""
+"""Commands: operations that change something. Each returns after the change is on disk."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ IDLE_STATES = (WorkflowState.PAUSED, WorkflowState.HELD)
 
 
 async def define(session: Session, request: models.DefineRequest) -> models.WorkflowResponse:
-    """A text is never taken for the name of a file."""
+    """Define a workflow from source text, which is never read as a file name."""
     definition = loader.read_checked_definition(
         session, request.source, request.notation, request.file, request.prompts
     )
@@ -65,7 +65,7 @@ async def define(session: Session, request: models.DefineRequest) -> models.Work
 
 
 async def store_definition(session: Session, workflow: Workflow) -> None:
-    """Keep what runs can be started from, under no name."""
+    """Store a definition to start runs from, without a name."""
     store, part = session.engine.store, Append("", 0, (), definition=session.engine.definition_of(workflow))
     if store.durable:
         await asyncio.to_thread(store.append, [part])
@@ -106,7 +106,7 @@ async def start(session: Session, request: models.StartRequest) -> models.RunRes
 
 
 class StartArguments(NamedTuple):
-    """What a run is started with."""
+    """The arguments of a start."""
 
     workflow: str
     input: Any
@@ -117,10 +117,10 @@ class StartArguments(NamedTuple):
 
 
 def check_start_key(session: Session, key: str, arguments: StartArguments) -> None:
-    """A key is for one start: what comes with it again is the same, and what is left out its default."""
+    """Check that a repeated key comes with the same arguments; omitted ones count as their defaults."""
     row = session.engine.store.run_by_key(session.name, key)
     if row is not None and (difference_name := find_start_difference(session, row, arguments)):
-        message = f"key '{key}' is that of run '{row.run}', which was started with another {difference_name}"
+        message = f"Key '{key}' belongs to run '{row.run}', which was started with another {difference_name}"
         raise ApiError("conflict", message, "Use a new key for a new run.", {"run_id": row.run})
 
 
@@ -149,7 +149,7 @@ def is_same_json(one: Any, other: Any) -> bool:
 
 
 def resolve_startable(session: Session, name: str) -> str:
-    """The name of a workflow, a node or a graph, of which the beginning may be given."""
+    """Return the name of a workflow, node or graph, which may be given by a unique prefix."""
     name = complete_unique_name(name, [*session.workflows, *session.graphs, *session.nodes]) or name
     if session.find_startable(name) is None:
         raise ApiError("not_found", f"Workflow '{name}' not found", "See the list: nerve workflow list")
@@ -157,23 +157,23 @@ def resolve_startable(session: Session, name: str) -> str:
 
 
 def resolve_definition(session: Session, request: models.StartRequest) -> str:
-    """The name of a workflow that was once defined so."""
+    """Return the name of the workflow with that definition."""
     definition = session.engine.store.definition(str(request.definition))
     if definition is None or definition.workflow != request.workflow:
-        message = f"workflow '{request.workflow}' was not defined as '{request.definition}'"
-        raise ApiError("not_found", message, "Define it, and start it with the hash that you are told.")
+        message = f"Workflow '{request.workflow}' has no definition '{request.definition}'"
+        raise ApiError("not_found", message, "Define it, and start it with the hash in the reply.")
     return definition.workflow
 
 
 async def wait_until_run_idle(session: Session, run: WorkflowRun) -> None:
-    """Return when the run has ended, or somebody must do something before it goes on."""
+    """Wait until the run has ended, or needs a user's action to continue."""
     while not (run.is_complete or is_paused_or_held(run) or session.engine.waits_for_person_or_fact(run)):
         await run._wait_for_change()
     await session.engine.wait_durable(run)
 
 
 def is_paused_or_held(run: WorkflowRun) -> bool:
-    """Whether a run, or a child of it, goes on only when somebody lets it."""
+    """Return whether the run or a child of it needs a user's action to continue."""
     return run.state in IDLE_STATES or any(map(is_paused_or_held, run._children.values()))
 
 
@@ -192,11 +192,11 @@ async def assert_fact(session: Session, request: models.FactRequest) -> models.F
         None if reply is None else lambda changes: reply.completed_row(fact_response(changes[0].fact))
     )
     change = await session.dataspace.assert_fact(record, request._caller.identity, make_reply_row)
-    # What was there already may be told with more: a definition has its id.
+    # An existing fact may have more fields in the reply: a definition has its id.
     existing = [] if change is not None else [*find_facts(record), *find_facts(record.to_json())]
     fact = change.fact if change is not None else next(iter(existing), None)
     if fact is None:
-        raise ApiError("conflict", f"{record} was retracted at once")
+        raise ApiError("conflict", f"{record} was retracted immediately")
     return fact_response(fact)
 
 
@@ -255,11 +255,11 @@ async def fork(session: Session, request: models.ForkRequest) -> models.RunRespo
 
 
 def check_fork_key(session: Session, run: WorkflowRun, request: models.CommandRequest) -> None:
-    """Refuse a key that is of another run than a fork of this one."""
+    """Reject a key that belongs to a run other than a fork of this one."""
     key, store = request.key, session.engine.store
     existing = None if key is None else store.run_by_key(session.name, key)
     if existing is not None and fork_source_of(session.engine, existing.run) != run.run_id:
-        message = f"key '{key}' is that of run '{existing.run}', which is no fork of '{run.run_id}'"
+        message = f"Key '{key}' belongs to run '{existing.run}', which is not a fork of '{run.run_id}'"
         raise ApiError("conflict", message, "Use a new key for a new run.", {"run_id": existing.run})
 
 
@@ -274,7 +274,7 @@ async def retry(session: Session, request: models.SkipRequest) -> models.RunResp
             await session.fork(run.run_id, request.path, key=request.key, reply=started_reply_row(request))
         )
     if run.state is not WorkflowState.FAILED and not find_failures(session.engine.store.events(run.run_id)):
-        raise ApiError("conflict", f"nothing has failed in run '{run.run_id}'", "Start it again, or fork it.")
+        raise ApiError("conflict", f"Run '{run.run_id}' has no failed step", "Start it again, or fork it.")
     return run_response(await session.retry(run.run_id, request.key, reply=started_reply_row(request)))
 
 
@@ -285,7 +285,7 @@ async def skip(session: Session, request: models.SkipRequest) -> models.RunRespo
 
 
 def started_reply_row(request: models.ApiRequest) -> ReplyRow | None:
-    """What a store keeps together with what a command does, if it has a key."""
+    """Return the reply row to store atomically with the effect of a command, if it has a key."""
     return None if request._reply is None else request._reply.started_row()
 
 
@@ -320,7 +320,7 @@ async def route(session: Session, request: models.RouteRequest) -> models.RouteR
 
 
 async def list_waiting_gates(session: Session, conversation: str | None = None) -> list[WaitingGate]:
-    """Return the open gates of all runs, or of those of a conversation, with the run that no other called."""
+    """Return the open gates of all runs, or of those of a conversation, with their root run."""
     from nerve.api.queries import gates
     from nerve.router.open_gates import WaitingGate
 
@@ -330,7 +330,7 @@ async def list_waiting_gates(session: Session, conversation: str | None = None) 
         while (row := store.run(run_id)) is not None and row.parent is not None:
             run_id = row.parent
         if conversation is not None and (row is None or row.conversation != conversation):
-            continue  # other people write there
+            continue  # a conversation may belong to other users
         answers = tuple(gate.choices or gate.options or ())
         workflow = row.workflow if row is not None else gate.workflow or ""
         waiting.append(WaitingGate(gate.gate_id, gate.prompt, answers, run_id, workflow))

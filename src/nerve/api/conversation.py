@@ -1,4 +1,4 @@
-"""Conversations: a text comes in, a run or an answer comes of it, and runs are read as messages."""
+"""Conversations: a message starts a run or answers a gate, and runs are read as messages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ANSWER_USAGE = "/answer [GATE] TEXT"
 
 
 class ConversationMessage(NamedTuple):
-    """What was said, by whom, when, and because of which run."""
+    """A message with its author, time and run."""
 
     at: float
     role: str
@@ -38,14 +38,14 @@ class ConversationMessage(NamedTuple):
 
 
 class SendMessageRequest(models.CommandRequest):
-    """What a user writes."""
+    """A message of the user."""
 
     conversation: models.Name
     text: models.Text
 
 
 class SendMessageResponse(models.ApiResponse):
-    """What is said in a conversation."""
+    """The new messages of the conversation."""
 
     messages: list[dict[str, Any]]
 
@@ -57,12 +57,12 @@ MESSAGE_OPERATION = Operation(
     "run",
     "POST",
     "/test/message",
-    "Hear what a user writes.",
+    "Process a message of the user.",
 )
 
 
 async def handle_message(api: Api, conversation: str, text: str, key: str | None) -> SendMessageResponse:
-    """Take in what a user writes, once if there is a key, and say what is answered at once."""
+    """Process a message, once per key, and return it with the immediate replies."""
     request = parse_request(MESSAGE_OPERATION, {"text": text, "conversation": conversation, "key": key})
     derived_key = None if key is None else sha256(f"message {key}".encode()).hexdigest()
 
@@ -81,7 +81,7 @@ async def handle_message(api: Api, conversation: str, text: str, key: str | None
 async def receive_message(
     api: Api, conversation: str, text: str, key: str | None = None
 ) -> list[ConversationMessage]:
-    """Take in what a user writes; gives that, and what is answered at once."""
+    """Process a message, and return it with the immediate replies."""
     parse_request(MESSAGE_OPERATION, {"text": text, "conversation": conversation})
     previous_count = len(stored_messages(api, conversation))
     if (reply := await run_chat_command(api, conversation, text, key)) is not None:
@@ -91,14 +91,14 @@ async def receive_message(
     try:
         await api.route(text=text, conversation=conversation, start=True, key=key)
     except ApiError:
-        # The conversation says why a run could not be started.
+        # The conversation already contains the reason why the run was not started.
         if len(stored_messages(api, conversation)) == previous_count:
             raise
     return stored_messages(api, conversation)[previous_count:]
 
 
 async def run_chat_command(api: Api, conversation: str, text: str, key: str | None = None) -> str | None:
-    """What is said to a command about workflows and runs; None for any other text."""
+    """Run a chat command about workflows and runs, and return its reply; None for any other text."""
     words = text.split()
     if words[:1] == ["/help"]:
         return f"{HELP_TEXT}\n\nRuns:\n  {ANSWER_USAGE} - Answer what a run of this conversation waits for"
@@ -119,13 +119,13 @@ async def run_chat_command(api: Api, conversation: str, text: str, key: str | No
 async def answer_conversation_gate(
     api: Api, conversation: str, arguments: list[str], key: str | None = None
 ) -> str:
-    """Answer a gate of the runs of a conversation, and say what came of it."""
+    """Answer a gate of the runs of a conversation, and return the reply."""
     gates = conversation_gates(api, conversation)
     name, _, rest = arguments[0].strip().partition(" ") if arguments else ("", "", "")
     named_gates = [gate for gate in gates if rest.strip() and name in (gate.gate_id, gate.node_id, gate.path)]
     candidates = named_gates or gates
     if not gates:
-        return "No run of this conversation waits for an answer."
+        return "No run of this conversation is waiting for an answer."
     if not name or len(candidates) > 1:
         waiting = "\n".join(
             f"  {gate.gate_id} ({gate.node_id or gate.path}): {gate.prompt}" for gate in candidates
@@ -147,7 +147,7 @@ def conversation_gates(api: Api, conversation: str) -> list[GateInfo]:
 
 
 def missing_project_message(api: Api) -> str:
-    """What there must be before workflows can be told of."""
+    """Return what is missing before workflows can be listed."""
     project = api.session.project
     if not project.is_dir():
         return "Codebase not found."
@@ -161,9 +161,9 @@ def missing_project_message(api: Api) -> str:
 def conversation_messages(
     api: Api, conversation: str, mode: MessageMode = "batch"
 ) -> list[ConversationMessage]:
-    """Everything that was said, what its runs have said included, in the order of time.
+    """Return all messages in chronological order, including those of its runs.
 
-    What runs say is read from their journals, so that none of it is lost when a server stops.
+    Messages of runs are read from their journals, so that none is lost when a server stops.
     """
     engine = api.session.engine
     rows = engine.store.runs(session=api.session.name, conversation=conversation)
@@ -180,7 +180,7 @@ def stored_messages(api: Api, conversation: str) -> list[ConversationMessage]:
 
 
 def run_messages(api: Api, row: RunRow, mode: MessageMode) -> Iterator[ConversationMessage]:
-    """The messages of a run, its start included."""
+    """Yield the messages of a run, including its start."""
     run = api.session.engine.run_handle(row)
     if run.held is not None and run.held["reason"] == UNREADABLE_REASON:
         yield ConversationMessage(row.started, "assistant", run.held["message"], row.run)

@@ -1,4 +1,4 @@
-"""Collecting: runs that ended long ago are deleted, with their logs and artifacts."""
+"""Delete runs that ended long ago, with their logs and artifacts."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 DAY_S = 86_400.0
 MAX_LISTED_RUNS = 100
-"""How many of the runs are named."""
+"""How many runs the reply lists."""
 RUN_ID_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{7,127}")
-"""What may be the name of a file that is deleted."""
+"""Matches the file names that may be deleted."""
 
 
 async def collect(session: Session, request: models.DeleteRunsRequest) -> models.DeleteRunsResponse:
-    """Runs that are open, or belong to one that is, stay."""
+    """Delete old runs; keep open runs and the runs that belong to them."""
     engine, now = session.engine, time.time()
     store, before = engine.store, now - request.older_than * DAY_S
 
@@ -49,7 +49,7 @@ async def collect(session: Session, request: models.DeleteRunsRequest) -> models
         chunks_older_than=None if output is None else now - output * DAY_S,
         session=session.name,
         expired=rows,
-        on_delete=remove_files,  # what is cut off between the two is found again by the run
+        on_delete=remove_files,  # first, so that a crash leaves the run to find them by
     )
     replies = 0
     if not request.dry_run:
@@ -73,7 +73,7 @@ async def collect(session: Session, request: models.DeleteRunsRequest) -> models
 
 
 def find_run_files(project: Path, runs: Iterable[str]) -> dict[str, list[Path]]:
-    """The logs and artifacts of runs in the folders of a project, and never what a link leads to."""
+    """Return the logs and artifacts of runs in the folders of a project; symbolic links are not followed."""
     root = os.path.realpath(project)
     listings = [
         (directory, names)

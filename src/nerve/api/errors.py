@@ -1,4 +1,4 @@
-"""Errors of the api: one family with a code, a sentence and a fix, the same over every transport."""
+"""Errors of the API: a code, a message and a fix, the same over every transport."""
 
 from __future__ import annotations
 
@@ -36,31 +36,31 @@ STATUS_BY_CODE = {
     "busy": 503,
     "storage_full": 507,
 }
-"""Every code, and the HTTP status that says the same."""
+"""HTTP status by error code."""
 
 DEFAULT_FIXES = {
-    "bad_request": "See what is taken: nerve schema openapi",
+    "bad_request": "See the accepted fields: nerve schema openapi",
     "unauthorized": "Send the token as: Authorization: Bearer TOKEN",
     "forbidden": "Use a token that may do it.",
-    "not_found": "See what there is: nerve runs, nerve workflow list",
-    "not_allowed": "See what is taken: nerve schema openapi",
+    "not_found": "See the lists: nerve runs, nerve workflow list",
+    "not_allowed": "See the accepted methods: nerve schema openapi",
     "timeout": "Send it again.",
-    "conflict": "See how it stands: nerve status RUN",
-    "gone": "See how it ended: nerve status RUN",
+    "conflict": "See its state: nerve status RUN",
+    "gone": "See its outcome: nerve status RUN",
     "too_large": "Send less, or put it into a file.",
     "unsupported": "Send JSON, with Content-Type: application/json",
     "misdirected": "Use the address that the server printed.",
     "refused": "Correct it and try again.",
     "too_many": "Try again in a second.",
-    "internal": "See what the log says.",
+    "internal": "See the log.",
     "busy": "Try again in a moment.",
     "storage_full": "Free some space, then try again.",
 }
-"""What to do, where nothing better is known."""
+"""The fix for each code if the error has none of its own."""
 
 
 class ApiError(NerveError):
-    """Why a command or a query was not done. `details` are for programs."""
+    """Why a command or query failed. `details` are for programs."""
 
     def __init__(self, code: str, message: str, fix: str = "", details: dict[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -77,13 +77,13 @@ class ApiError(NerveError):
         return STATUS_BY_CODE[self.code]
 
     def to_dict(self) -> dict[str, Any]:
-        """The error as it is sent: `code`, `message` and `fix`, with what else belongs to it."""
+        """Return the error as sent: `code`, `message`, `fix`, and `details` if there are any."""
         fields: dict[str, Any] = {"code": self.code, "message": self.message, "fix": self.fix}
         return fields | ({"details": self.details} if self.details else {})
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> ApiError:
-        """The error that another process told."""
+        """Return the error that another process sent."""
         code = data.get("code", "internal")
         return cls(
             code if code in STATUS_BY_CODE else "internal",
@@ -94,21 +94,21 @@ class ApiError(NerveError):
 
 
 class InvalidRequest(ApiError):
-    """What was asked for is not as it is taken; the fix names what is."""
+    """The request is invalid; the fix lists the accepted fields."""
 
     def __init__(self, code: str, message: str, accepted_names: Iterable[str]) -> None:
-        super().__init__(code, message, f"It takes: {', '.join(accepted_names) or 'nothing'}.")
+        super().__init__(code, message, f"Accepted fields: {', '.join(accepted_names) or 'none'}.")
 
 
 class RunNotFound(ApiError):
-    """No run goes by that name."""
+    """No run has that name."""
 
     def __init__(self, name: str) -> None:
         super().__init__("not_found", f"Workflow run '{name}' not found", "See the list: nerve runs")
 
 
 def to_api_error(error: Exception) -> ApiError:
-    """Any error as the api tells it; what nobody foresaw is internal, and says only its type."""
+    """Convert any error to an ApiError; an unexpected one is internal and shows only its type."""
     from nerve.agents.provider import Unavailable
     from nerve.dataspace import Lagged, NotAPattern, NotARecord
     from nerve.text.source import InvalidDefinition
@@ -122,7 +122,7 @@ def to_api_error(error: Exception) -> ApiError:
             )
         case WorkflowAbsent():
             files = " ".join(f"--with {file}" for file in error.modules or ["FILE"])
-            return ApiError("refused", str(error), f"Name the file that has its code: {files}")
+            return ApiError("refused", str(error), f"Name the file with its code: {files}")
         case StoreFull():
             return ApiError("storage_full", str(error), "Free some space, then try again.")
         case StoreBusy() | StoreInUse():
@@ -130,7 +130,7 @@ def to_api_error(error: Exception) -> ApiError:
         case Conflict() | RunHeld() | Lagged():
             return ApiError("conflict", str(error))
         case JournalBroken():
-            return ApiError("internal", str(error), "See what is damaged: nerve doctor --deep")
+            return ApiError("internal", str(error), "See the damage: nerve doctor --deep")
         case StoreError():
             return ApiError("internal", str(error))
         case NotARecord() | NotAPattern() | NotJson() | Unavailable():
@@ -141,4 +141,4 @@ def to_api_error(error: Exception) -> ApiError:
             return ApiError("refused", str(error))
         case NerveError():
             return ApiError("refused", str(error))
-    return ApiError("internal", f"something went wrong inside ({type(error).__name__}); the log says more")
+    return ApiError("internal", f"Internal error ({type(error).__name__}); see the log for details")

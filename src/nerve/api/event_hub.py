@@ -1,4 +1,4 @@
-"""The hub: what happens in all runs, handed to whoever watches, who is cut off rather than waited for."""
+"""The event hub: sends the events of all runs to subscribers, and drops slow ones instead of waiting."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from nerve.session import Session
 
 MAX_QUEUED_EVENTS = 1000
-"""How many events a watcher may be behind."""
+"""Maximum number of events in the queue of a subscriber."""
 MAX_QUEUED_BYTES = 1024 * 1024
-"""How many bytes these may have, unless it is one event alone."""
+"""Maximum size of that queue in bytes, unless it holds a single event."""
 HISTORY_PAGE_SIZE = 200
-"""Events of the past that are read at a time."""
+"""Events to read from the history at a time."""
 MAX_REPLAYABLE_EVENTS = 10_000
-"""How many events of all runs can be told again to a watcher who comes back."""
+"""How many recent events of all runs a reconnecting subscriber can get."""
 
 
 class EventSubscription:
-    """One who watches: a run, or all of them."""
+    """A subscriber to one run or to all runs."""
 
     def __init__(self, run_id: str | None) -> None:
         self.run_id = run_id
@@ -66,7 +66,7 @@ class EventSubscription:
 
 
 class EventHub:
-    """The watchers of one session."""
+    """The subscribers of one session."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -74,7 +74,7 @@ class EventHub:
         self._hub_id = secrets.token_hex(4)
         self._last_number = 0
         self._recent: deque[tuple[int, str, int]] = deque(maxlen=MAX_REPLAYABLE_EVENTS)
-        """What was told last: its number here, its run, and its number there."""
+        """Recent events: the number in this hub, the run, and the number in the run."""
 
     def _attach(self) -> None:
         engine = self._session.engine
@@ -103,7 +103,7 @@ class EventHub:
     def _enclosing_subscriptions(
         self, run: WorkflowRun, rows: Sequence[JournalRow]
     ) -> list[tuple[EventSubscription, str]]:
-        """Those who watch a run around one that tells of its gates, and the path at which that called it."""
+        """Return subscribers to runs that enclose one with new gate events, with the path of the call."""
         if all(subscription.run_id is None for subscription in self._subscriptions) or not any(
             r.type in GATE_EVENTS for r in rows
         ):
@@ -116,10 +116,10 @@ class EventHub:
         ]
 
     async def watch(self, run_id: str | None = None, after: int = 0) -> AsyncGenerator[EventResponse, None]:
-        """The events of a run behind a number, and then as they come; without a run, of all from now on.
+        """Yield the events of a run after a number, then new ones; without a run, new events of all runs.
 
-        Those of gates in child runs are among them, with the ids, paths and numbers that they have there:
-        of those that were open before, and as they come.
+        Gate events of child runs are included, with their own ids, paths and numbers: first those of gates
+        that are already open, then new ones as they occur.
         """
         if run_id is None:
             async with contextlib.aclosing(self.watch_all()) as everything:
@@ -133,7 +133,7 @@ class EventHub:
         try:
             last, caught_up = after, False
             while not caught_up:
-                # What is long past is read as it is told. Only then is kept what comes meanwhile.
+                # Subscribe only with the last page of the history, so that the queue stays short.
                 was_complete, history_page = run.is_complete, await run.history(last, HISTORY_PAGE_SIZE)
                 caught_up = len(history_page) < HISTORY_PAGE_SIZE
                 if caught_up:
@@ -161,9 +161,9 @@ class EventHub:
             self._subscriptions.discard(subscription)
 
     async def watch_all(self, after: str = "") -> AsyncGenerator[tuple[str, EventResponse | None], None]:
-        """The events of all runs as they come, each with a mark behind which one can begin again.
+        """Yield the events of all runs as they occur, each with a cursor to continue from.
 
-        First comes a mark with None, unless everything behind `after` is still known.
+        The first item is a cursor with None, unless all events after the cursor `after` are still known.
         """
         self._attach()
         subscription = EventSubscription(None)
@@ -184,7 +184,7 @@ class EventHub:
         return f"{self._hub_id}-{number}"
 
     def _missed_since(self, cursor: str) -> list[tuple[int, str, int]] | None:
-        """What was told behind a mark; None if that cannot be said any more."""
+        """Return the events after a cursor; None if the hub has dropped some of them."""
         name, _, text = cursor.partition("-")
         number = int(text) if text.isdecimal() and len(text) < 20 else -1
         oldest = self._recent[0][0] if self._recent else 1
@@ -206,7 +206,7 @@ class EventHub:
 
 
 def iter_child_gate_events(run: WorkflowRun, root_run_id: str, path: str = "") -> Iterator[WorkflowEvent]:
-    """The events with which the gates were opened that wait in the child runs of a run."""
+    """Yield the opening events of gates that are open in the child runs of a run."""
     for child_path, child in run._engine.children_of(run).items():
         for event in child.events if child._gates else ():
             if event.event_type == "gate_waiting" and event.path in child._gates:
@@ -215,7 +215,7 @@ def iter_child_gate_events(run: WorkflowRun, root_run_id: str, path: str = "") -
 
 
 def event_size(event: WorkflowEvent) -> int:
-    """About how many bytes an event has."""
+    """Return the approximate size of an event in bytes."""
     return len(encode_json(event.data, max_depth=None)) + len(event.path) + len(event.event_type)
 
 

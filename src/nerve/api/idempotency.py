@@ -1,4 +1,4 @@
-"""Once: a command with a key is done once, and whoever repeats it is told the same."""
+"""Idempotency: a repeated key returns the stored reply instead of running the command again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OperationFunction = Callable[["Session", Any], Awaitable[ApiResponse]]
 NEW_KEY_FIX = "Use a new key for a new command."
 
 SELF_KEYED_OPERATIONS = ("start", "answer")
-"""What keeps its keys itself: with the run, and with the answer."""
+"""Operations that store their keys themselves: with the run, and with the answer."""
 
 _commands_in_progress: WeakKeyDictionary[Session, dict[str, asyncio.Task[Any]]] = WeakKeyDictionary()
 
@@ -33,9 +33,9 @@ _commands_in_progress: WeakKeyDictionary[Session, dict[str, asyncio.Task[Any]]] 
 async def execute_once(
     session: Session, operation: Operation, request: ApiRequest, do: OperationFunction
 ) -> ApiResponse:
-    """Do a command, unless it was done under its key before; then say what was said then.
+    """Run a command, or return the stored reply if its key was used before.
 
-    A command that was refused has done nothing, and may be repeated.
+    A command that was refused has changed nothing and may be repeated.
     """
     key = request.request_key
     if key is None or operation.name in SELF_KEYED_OPERATIONS:
@@ -54,9 +54,9 @@ async def execute_once(
 async def with_key_lock(
     session: Session, name: str, key: str, do: Callable[[ReplyRow | None], Coroutine[Any, Any, T]]
 ) -> T:
-    """Do something when nobody else does anything with that key, which must not be another command's.
+    """Call `do` while no other command uses the key; raise ApiError if the key belongs to another command.
 
-    It is given what was said to the same command before, if that is kept.
+    `do` receives the stored reply to the same command, if there is one.
     """
     in_progress = _commands_in_progress.setdefault(session, {})
     while (current_task := in_progress.get(key)) is not None:
@@ -68,21 +68,21 @@ async def with_key_lock(
         return await do(before)
     task = in_progress[key] = asyncio.ensure_future(do(None))
     task.add_done_callback(lambda _: in_progress.pop(key))
-    return await asyncio.shield(task)  # whoever asked may go away meanwhile
+    return await asyncio.shield(task)  # it completes even if the caller disconnects
 
 
 def check_key_owner(
     session: Session, name: str, key: str, before: ReplyRow | None, run: RunRow | None
 ) -> None:
-    """A key belongs to one command: that which was replied to, or that which made a run with it."""
+    """Check that the key belongs to this command: by its stored reply, or by the run created with it."""
     if before is not None:
         used = before.asked.partition(" ")[0]
         if used != name:
-            raise ApiError("conflict", f"key '{key}' was used for another command ({used})", NEW_KEY_FIX)
+            raise ApiError("conflict", f"Key '{key}' was used for another command ({used})", NEW_KEY_FIX)
     elif run is not None:
         makers = ("fork", "retry") if fork_source_of(session.engine, run.run) else ("start", "route")
         if name not in makers:
-            message = f"key '{key}' is that of run '{run.run}' of workflow '{run.workflow}'"
+            message = f"Key '{key}' belongs to run '{run.run}' of workflow '{run.workflow}'"
             raise ApiError("conflict", message, NEW_KEY_FIX, {"run_id": run.run})
 
 
@@ -104,7 +104,7 @@ async def store_reply(session: Session, row: ReplyRow) -> None:
 
 
 def command_fingerprint(operation: Operation, request: ApiRequest) -> str:
-    """What a command is, without its key."""
+    """Return the identity of a command without its key."""
     fields = request.model_dump(mode="json", exclude={request.key_field})
     return f"{operation.name} {sha256(encode_json(fields, canonical=True).encode()).hexdigest()}"
 
@@ -113,9 +113,11 @@ def replay_stored_reply(
     session: Session, operation: Operation, request: ApiRequest, reply: PendingReply, before: ReplyRow
 ) -> ApiResponse:
     if before.asked != reply.fingerprint:
-        message = f"key '{reply.key}' was used for another command ({operation.name})"
+        message = f"Key '{reply.key}' was used for another command ({operation.name})"
         raise ApiError("conflict", message, NEW_KEY_FIX)
-    if not before.reply and isinstance(request, RunRequest):  # it was done, and then the process died
+    if not before.reply and isinstance(
+        request, RunRequest
+    ):  # a crash came after the effect, before the reply
         created_run = session.engine.store.run_by_key(session.name, reply.key)
         return run_response(find_run(session, request.run if created_run is None else created_run.run))
     return operation.response_model.model_validate_json(before.reply)

@@ -1,4 +1,4 @@
-"""What goes in and comes out of the api."""
+"""Request and response models of the API."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ Key = Annotated[str, Field(min_length=1, max_length=256)]
 
 
 class ApiRequest(BaseModel):
-    """What is asked for; what nobody knows is refused. Who asks is not among what can be said."""
+    """A request; unknown fields are rejected. The caller is not part of it."""
 
     model_config = ConfigDict(extra="forbid")
     key_field: ClassVar[str] = ""
-    """The field with the key under which it counts once."""
+    """The field with the idempotency key."""
 
     _caller: Caller = PrivateAttr(default=LOCAL_CALLER)
     _reply: PendingReply | None = PrivateAttr(default=None)
 
     @property
     def request_key(self) -> str | None:
-        """The key under which it counts once, if it has one."""
+        """The idempotency key, if there is one."""
         return getattr(self, self.key_field) if self.key_field else None
 
 
 class ApiResponse(BaseModel):
-    """What is told; more may be told later."""
+    """A response; later versions may add fields."""
 
     model_config = ConfigDict(extra="allow")
 
 
-# -- what is asked for ---------------------------------------------------------------------------------
+# -- requests ------------------------------------------------------------------------------------------
 
 
 class EmptyRequest(ApiRequest):
@@ -48,47 +48,47 @@ class EmptyRequest(ApiRequest):
 
 class ListWorkflowsRequest(ApiRequest):
     all: bool = False
-    """Also those that the project's configuration switches off."""
+    """Include workflows that the project's configuration disables."""
 
 
 class CommandRequest(ApiRequest):
     key_field: ClassVar[str] = "key"
 
     key: Key | None = None
-    """The same command with the same key is done once, and told the same each time."""
+    """Idempotency key: a repeated command with the same key returns the first reply."""
 
 
 class DefineRequest(CommandRequest):
     source: Text
     notation: NotationName | None = None
     file: Text | None = None
-    """What problems call it; the file is not read."""
+    """The name to show in problems; the file is not read."""
     prompts: dict[str, Text] = {}
-    """The texts of prompts that it names, which are kept with it; others are looked for in the project."""
+    """Prompt texts that it references, stored with it; others are read from the project."""
     keep: bool = True
-    """Whether its name means it from now on; if not, it is for runs that are started with its `hash`."""
+    """Whether its name refers to it from now on; if not, runs can start it by its `hash`."""
 
 
 class StartRequest(CommandRequest):
     workflow: Name
-    """A workflow, a graph or a node by its name, or any unique beginning of it."""
+    """A workflow, graph or node by its name or a unique prefix of it."""
     input: Any = None
     params: dict[str, Any] = {}
     definition: Name | None = None
-    """The `hash` of what the workflow was defined as; without it, what its name means now."""
+    """The `hash` of a definition of the workflow; by default the current one."""
     key: Key | None = None
-    """The same key gives the same run."""
+    """Idempotency key: a repeated start with the same key returns the same run."""
     label: Name | None = None
     branch: Name | None = None
     conversation: Name | None = None
     limits: dict[str, float] | None = None
     wait: bool = False
-    """Return when the run has ended, or waits for somebody."""
+    """Return when the run has ended, or waits for a user."""
 
 
 class RunRequest(ApiRequest):
     run: Name
-    """Its id, the beginning of it, or its label; of several that go by it, the one that is open."""
+    """Its id, a prefix of the id, or its label; if several runs match, the one that is open."""
 
 
 class WorkflowRequest(ApiRequest):
@@ -102,12 +102,12 @@ class PauseRequest(RunRequest, CommandRequest):
 class AnswerRequest(CommandRequest):
     run: Name | None = None
     gate: Name | None = None
-    """The gate's id, path or node, or a beginning that no other has; not needed where only one is open."""
+    """The gate's id, path or node, or a unique prefix; not needed if only one is open."""
     answer: Any = None
     key: Key | None = None
-    """The same answer with the same key counts once, and is told the same each time."""
+    """Idempotency key: a repeated answer with the same key returns the first reply."""
     reason: Text = ""
-    """Why; it is kept with the answer."""
+    """The reason, stored with the answer."""
 
 
 class SignalRequest(ApiRequest):
@@ -115,15 +115,15 @@ class SignalRequest(ApiRequest):
 
     label: Name
     key: Name | None = None
-    """Whose signal it is, such as the label of a run."""
+    """The key of the signal, such as the label of a run."""
     value: Any = None
     idempotency_key: Key | None = None
-    """The same signal with the same key is sent once."""
+    """Idempotency key: a repeated signal with the same key is sent once."""
 
 
 class FactRequest(CommandRequest):
     fact: Any
-    """A record or a pattern: its text, or its JSON form."""
+    """A record or a pattern, as text or as JSON."""
 
 
 class ListFactsRequest(ApiRequest):
@@ -132,14 +132,14 @@ class ListFactsRequest(ApiRequest):
 
 class ResumeRequest(RunRequest, CommandRequest):
     limits: dict[str, float | dict[str, float]] = {}
-    """What is raised: limits of the run by their names, or those of a step under its path."""
+    """Limits to raise: those of the run by name, or those of a step under its path."""
     with_changes: bool = False
 
 
 class SteerRequest(RunRequest, CommandRequest):
     text: Text
     path: str | None = None
-    """The step; may be left out where only one agent listens."""
+    """The step; optional if only one agent accepts messages."""
 
 
 class StopRequest(RunRequest, CommandRequest):
@@ -149,11 +149,11 @@ class StopRequest(RunRequest, CommandRequest):
 class ForkRequest(RunRequest, CommandRequest):
     at: str | None = None
     input: Any = None
-    """A new input; without it, the same as before."""
+    """A new input; by default the previous one."""
     overrides: dict[str, dict[str, Any]] = {}
-    """Settings of steps under their paths; those steps are run again."""
+    """Settings of steps by path; those steps run again."""
     limits: dict[str, float | dict[str, float]] = {}
-    """What is raised: limits of the run by their names, or those of a step under its path."""
+    """Limits to raise: those of the run by name, or those of a step under its path."""
 
 
 class SkipRequest(RunRequest, CommandRequest):
@@ -170,16 +170,16 @@ class RouteRequest(CommandRequest):
     conversation: Name | None = None
     start: bool = False
     watching: Name | None = None
-    """The run that the user watches: while it waits for an answer, no text starts another run."""
+    """The run that the user watches: while it waits for an answer, no message starts another run."""
 
 
 class DeleteRunsRequest(CommandRequest):
     older_than: Annotated[float, Field(ge=1, le=36_500)] = 30
-    """Days since the end of a run; keys are good for a day at least."""
+    """Days since the end of a run; at least one, because keys stay valid for a day."""
     output_older_than: Annotated[float, Field(ge=0, le=36_500)] | None = None
-    """Days; what agents said before is emptied in the runs that stay."""
+    """Days; older agent output is removed from the runs that stay."""
     dry_run: bool = True
-    """Only say what would be deleted."""
+    """Only report what would be deleted."""
 
 
 class ListRunsRequest(ApiRequest):
@@ -191,17 +191,17 @@ class ListRunsRequest(ApiRequest):
     before: Name | None = None
     """Only runs that started before this one."""
     largest: Annotated[int, Field(ge=0, le=2**53)] | None = None
-    """Characters of a result, or of an error; larger ones are left out, and `left_out` of the run says so."""
+    """Maximum characters of a result or error; larger ones are omitted and listed in the run's `left_out`."""
 
 
 class ListEventsRequest(RunRequest):
     after: Annotated[int, Field(ge=0, le=2**53)] = 0
     limit: Annotated[int, Field(ge=1, le=10_000)] = 1000
     whole: bool = False
-    """Tell what agents said at great length as a whole, too."""
+    """Return long agent output in full."""
 
 
-# -- what is told --------------------------------------------------------------------------------------
+# -- responses -----------------------------------------------------------------------------------------
 
 
 class GateResponse(ApiResponse):
@@ -215,12 +215,12 @@ class GateResponse(ApiResponse):
     node_id: str | None = None
     note: str | None = None
     input_preview: str | None = None
-    """The beginning of what is to be judged."""
+    """The beginning of the content to review."""
     created_at: datetime | None = None
     deadline: float | None = None
     action: dict[str, Any] | None = None
     form: dict[str, Any] | None = None
-    """A JSON Schema that the answer fits."""
+    """The JSON Schema of the answer."""
 
 
 class RunResponse(ApiResponse):
@@ -249,7 +249,7 @@ class NodeResponse(ApiResponse):
     attempts: int = 1
     error: str | None = None
     held: str | None = None
-    """Why it stands although it runs: `held: claude limit until 14:30`."""
+    """Why it is blocked although it runs: `held: claude limit until 14:30`."""
     usage: dict[str, float] = {}
     parts: list[NodeResponse] = []
 
@@ -260,12 +260,12 @@ class RunDetailResponse(RunResponse):
     tree: list[NodeResponse] = []
     usage: dict[str, float] = {}
     models: dict[str, dict[str, float]] = {}
-    """What was taken by each model; what nobody told is left out, and the turns without it are counted."""
+    """Usage by model; unknown figures are omitted, and the turns without them are counted."""
     last_seq: int = 0
 
 
 class AnswerResponse(ApiResponse):
-    """An answer as it was recorded: the same each time it is told."""
+    """A recorded answer; repeated requests return the same."""
 
     run_id: str
     gate_id: str
@@ -273,13 +273,13 @@ class AnswerResponse(ApiResponse):
     node_id: str | None = None
     answer: Any = None
     by: str = ""
-    """Who, as far as that is known for sure: `token:SCOPE`, `browser:SCOPE`, `unix:USER`, or `api`."""
+    """The verified identity: `token:SCOPE`, `browser:SCOPE`, `unix:USER`, or `api`."""
     via: str = ""
-    """From where: `http`, `ws`, `api`; and `unix socket`, or `cli` or `commander`, if it calls itself so."""
+    """The transport: `http`, `ws`, `api`, `unix socket`; or `cli` or `commander`, if the client says so."""
     scope: str | None = None
-    """What the token was for."""
+    """The scope of the token."""
     pid: int | None = None
-    """The process that asked, if it is one of this machine."""
+    """The process of the caller, if it is local."""
     reason: str = ""
     key: str | None = None
 
@@ -295,7 +295,7 @@ class EventResponse(ApiResponse):
 
     @property
     def is_of_child(self) -> bool:
-        """Whether it is an event of a child run, in the stream of a run around it."""
+        """Whether it is an event of a child run in the stream of an enclosing run."""
         return self.event_type in GATE_EVENTS and SHOWN_IN_KEY in self.data
 
 
@@ -318,9 +318,9 @@ class WorkflowResponse(ApiResponse):
     created_at: datetime | None = None
     source: str | None = None
     prompts: dict[str, str] = {}
-    """The texts of the prompts that the source names."""
+    """The texts of the prompts that the source references."""
     enabled: bool = True
-    """Whether the project's configuration lets it be started."""
+    """Whether the project's configuration allows it to be started."""
 
 
 class FactResponse(ApiResponse):
@@ -334,7 +334,7 @@ class FactResponse(ApiResponse):
 class UsageResponse(ApiResponse):
     today: dict[str, float] = {}
     models: dict[str, dict[str, float]] = {}
-    """What was taken today, by model: the counts of tokens, and the cost by where it comes from."""
+    """Usage of today by model: token counts, and cost by its source."""
     budget: dict[str, float] | None = None
     runs: dict[str, dict[str, float]] = {}
     limited: dict[str, float] = {}
@@ -370,9 +370,9 @@ class DoneResponse(ApiResponse):
 class ReloadResponse(DoneResponse):
     workflows: int = 0
     removed: list[str] = []
-    """The workflows whose files are gone."""
+    """The workflows whose files were removed."""
     python_files: list[str] = []
-    """Python files that are not read again: their code is the one that the process started with."""
+    """Python files that are not reloaded: the process keeps the code it started with."""
     problems: list[dict[str, Any]] = []
 
 
@@ -384,37 +384,37 @@ class DeletedRun(ApiResponse):
 
 
 class DeleteRunsResponse(ApiResponse):
-    """What was deleted; of a dry run, what would be."""
+    """What was deleted, or would be in a dry run."""
 
     dry_run: bool = True
     runs: int = 0
     events: int = 0
     bytes: int = 0
     files: int = 0
-    """Logs and folders of artifacts, which go with their runs."""
+    """Logs and artifact folders, deleted with their runs."""
     chunks: int = 0
-    """Pieces of output that are emptied in the runs that stay."""
+    """Output chunks that are emptied in the runs that stay."""
     chunk_bytes: int = 0
     replies: int = 0
-    """Replies to commands with keys, which are not repeated any more."""
+    """Stored replies to commands with keys; repeating these commands runs them again."""
     oldest: list[DeletedRun] = []
     """The first of the runs."""
 
 
 class DefinitionResponse(ApiResponse):
-    """A workflow as runs were started from it."""
+    """A definition that runs were started from."""
 
     hash: str
     workflow: str
     notation: str
     source: str
     current: bool
-    """Whether a run that is started now is started from it."""
+    """Whether a run that starts now uses it."""
     runs: int
 
 
 class SessionResponse(ApiResponse):
-    """The names of one project in the store, and how many runs there are of them."""
+    """A session in the store, and its number of runs."""
 
     name: str
     current: bool
@@ -428,19 +428,19 @@ class HealthResponse(ApiResponse):
     runs: dict[str, int] = {}
     held: dict[str, str] = {}
     loss: str | None = None
-    """What the store has lost since the process before, although it was acknowledged."""
+    """Acknowledged data that the store has lost since the previous process."""
     waits: float = 0.0
-    """Seconds for which the disk has not taken what is being written."""
+    """Seconds for which the disk has not completed the current write."""
     limited: dict[str, float] = {}
     queue: dict[str, int] = {}
-    """Runs that are driven, and journals that wait for the disk."""
+    """Active runs, and journals that wait for the disk."""
     providers: dict[str, dict[str, float]] = {}
-    """Of each: how many agents it may have at once (slots), how many it has (busy), and `limited_until`."""
+    """By provider: its limit of concurrent agents (slots), the current number (busy), and `limited_until`."""
     version: str = ""
 
 
 class PageResponse(ApiResponse):
-    """A list, and whether there is more."""
+    """A page of a list, and whether there is more."""
 
     more: bool = False
 
@@ -448,7 +448,7 @@ class PageResponse(ApiResponse):
 class WorkflowPage(PageResponse):
     workflows: list[WorkflowResponse] = []
     nodes: list[str] = []
-    """The nodes that can be started by their names, too."""
+    """The nodes that can be started by name."""
     graphs: list[str] = []
 
 

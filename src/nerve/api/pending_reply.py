@@ -1,4 +1,4 @@
-"""What is said to a command with a key, kept so that it can be said again."""
+"""The reply to a command with an idempotency key, stored so that it can be repeated."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 class PendingReply:
-    """The reply that a command will have; one that is written with what the command does is `kept`."""
+    """The future reply to a command; `is_stored` if it is written together with the command's effect."""
 
     def __init__(self, session: str, key: str, fingerprint: str) -> None:
         self.session, self.key, self.fingerprint = session, key, fingerprint
         self.is_stored = False
 
     def started_row(self) -> ReplyRow:
-        """That it is done, written with what it does; what is said of it is written later."""
+        """Return a row without the reply, to write atomically with the effect; the reply follows later."""
         return ReplyRow(self.session, self.key, time.time(), self.fingerprint, "")
 
     def completed_row(self, response: ApiResponse) -> ReplyRow:

@@ -1,4 +1,4 @@
-"""Queries: what changes nothing."""
+"""Queries: operations that only read."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from nerve.session import Session
 
 RUNS_PER_LOOP_TURN = 50
-"""Runs that are looked at in one turn of the loop; their journals may have to be read."""
+"""Runs to process per iteration of the event loop; their journals may have to be read."""
 MAX_LOOP_TURN_S = 0.01
-"""Seconds that such a turn may take: what came of a run may be large."""
+"""Seconds that such an iteration may take, because results may be large."""
 SLOW_DISK_S = 1.0
-"""Seconds that the disk may take for what is written."""
+"""Seconds that a disk write may take before it is reported."""
 T = TypeVar("T")
 OPEN_STATES = [state.value for state in WorkflowState if state not in FINAL_STATES]
 
 
 async def workflows(session: Session, request: models.ListWorkflowsRequest) -> models.WorkflowPage:
-    """The workflows that may be started; with `all` also those that the configuration switches off."""
+    """Return the workflows that may be started; with `all` also those that the configuration disables."""
     registered = [
         entry for name in session.list_workflows() if (entry := session.get_workflow(name)) is not None
     ]
@@ -106,7 +106,7 @@ async def runs(session: Session, request: models.ListRunsRequest) -> models.RunP
 
 
 def newest_run_rows(session: Session, request: models.ListRunsRequest, number: int) -> list[RunRow]:
-    """So many of the runs that are asked for, newest first."""
+    """Return that many of the matching runs, newest first."""
     store = session.engine.store
     rows = store.runs(
         session=session.name,
@@ -121,7 +121,7 @@ def newest_run_rows(session: Session, request: models.ListRunsRequest, number: i
 
 
 def complete_workflow_name(session: Session, name: str) -> str:
-    """What runs are runs of, by the beginning of its name; it may be gone by now."""
+    """Return the workflow name for a prefix, from runs and definitions; the workflow may no longer exist."""
     known = [*session.workflows, *session.graphs, *session.nodes]
     if name in known:
         return name
@@ -140,7 +140,7 @@ def parse_run_state(name: str) -> str:
         return WorkflowState(name).value
     except ValueError:
         known = ", ".join(state.value for state in WorkflowState)
-        raise ApiError("bad_request", f"there is no state '{name}'", f"There are: {known}.") from None
+        raise ApiError("bad_request", f'Unknown state "{name}"', f"Available: {known}.") from None
 
 
 async def run(session: Session, request: models.RunRequest) -> models.RunDetailResponse:
@@ -169,7 +169,7 @@ async def gates(session: Session, request: models.EmptyRequest) -> models.GatePa
 
 
 async def iterate_cooperatively(items: Iterable[T]) -> AsyncIterator[T]:
-    """Each of many, with turns of the loop in between: nobody waits until all have been looked at."""
+    """Yield the items, and give other tasks a turn in between, so that a long list blocks no one."""
     began = time.monotonic()
     for number, item in enumerate(items, 1):
         yield item
@@ -197,7 +197,7 @@ async def usage(session: Session, request: models.EmptyRequest) -> models.UsageR
 
 
 def run_usage(session: Session, run_id: str) -> dict[str, float]:
-    """What a run has taken; of one that cannot be read, or is gone, nothing is told."""
+    """Return the usage of a run; empty for one that is unreadable or deleted."""
     row = session.engine.store.run(run_id)
     try:
         return session.engine.run_handle(row).view.usage.to_dict() if row is not None else {}

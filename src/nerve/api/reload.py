@@ -1,4 +1,4 @@
-"""Reloading: the definitions of a project are read again, and those whose files are gone are dropped."""
+"""Reload the definitions of a project, and drop those whose files were removed."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 
 class LoadedWorkflow(NamedTuple):
-    """A workflow, and the file that it was read from."""
+    """A workflow and the file it was read from."""
 
     path: Path
     workflow: ref[DefinedWorkflow]
 
 
 _loaded_by_session: WeakKeyDictionary[Session, dict[str, LoadedWorkflow]] = WeakKeyDictionary()
-"""What was read the last time."""
+"""The workflows of the last reload, by session."""
 
 
 async def reload(session: Session, request: models.ReloadRequest) -> models.ReloadResponse:
-    """Read all definitions; runs that are open keep what they were started from."""
+    """Reload all definitions; open runs keep theirs."""
     from nerve.notations.workflow_files import discover
 
     extra = session.config.workflows_dir
@@ -52,7 +52,7 @@ async def reload(session: Session, request: models.ReloadRequest) -> models.Relo
 
 
 def unload_removed(session: Session, loaded: dict[str, LoadedWorkflow], unread: Iterable[str]) -> list[str]:
-    """Forget the workflows whose files are gone; one whose file cannot be read stays as it was."""
+    """Unload workflows whose files were removed; one whose file is unreadable stays."""
     before, unread_files = _loaded_by_session.get(session, {}), set(unread)
     unreadable = {
         name: entry
@@ -66,6 +66,6 @@ def unload_removed(session: Session, loaded: dict[str, LoadedWorkflow], unread: 
         session.delete_workflow(name)
         session.engine.on_workflow_removed(name)
     if removed:
-        session.dataspace.define_all()  # what a fact defines was behind what the file had
+        session.dataspace.define_all()  # the file's definition had overridden that of a fact
     _loaded_by_session[session] = unreadable | loaded
     return removed

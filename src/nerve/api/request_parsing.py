@@ -1,4 +1,4 @@
-"""Reading what is asked for, on either side of a wire."""
+"""Parse and validate requests, on both sides of a connection."""
 
 from __future__ import annotations
 
@@ -15,47 +15,47 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 MAX_NESTING_DEPTH = 64
-"""How deep what is asked for may be nested."""
+"""Maximum nesting depth of a request."""
 MAX_NAME_CHARS = 256
-"""Characters of a text that is more than a name."""
+"""Maximum characters of a text that is not a name."""
 TABLE_FIELDS = ("limits", "overrides")
 MAX_TABLE_ENTRIES = 1000
-"""Entries that these may have."""
+"""Maximum number of entries in these fields."""
 LENGTH_PHRASES = {"string_too_short": "is empty", "string_too_long": "has more than {max_length} characters"}
 ERROR_PHRASES = LENGTH_PHRASES | {
     "missing": "is missing",
-    "extra_forbidden": "is not known",
+    "extra_forbidden": "is unknown",
     "greater_than_equal": "is less than {ge}",
     "less_than_equal": "is more than {le}",
 }
-"""What the validator calls its findings, and how they are told."""
+"""Problem descriptions by error type of the validator."""
 LIST_COMMANDS = {"run": "nerve runs", "workflow": "nerve workflow list"}
-"""Where the names of these are found."""
+"""The commands that list these names."""
 
 
 def parse_request(operation: Operation, arguments: dict[str, Any]) -> ApiRequest:
-    """What was asked for, or one clear error about it."""
+    """Return the validated request; raise one ApiError for the first problem."""
     check_request_size(operation, arguments)
     check_request_text(operation, arguments)
     try:
-        # What a query asks for may be written as text, in an address.
+        # A query comes from a URL, so its values may be strings.
         return operation.request_model.model_validate(arguments, strict=operation.is_command)
     except ValidationError as error:
         raise to_bad_request(operation, error.errors(include_url=False)[0]) from None
 
 
 def to_bad_request(operation: Operation, details: ErrorDetails) -> ApiError:
-    """What a validator found, as a person says it."""
+    """Convert a validation error to a readable ApiError."""
     field = ".".join(map(str, details["loc"])) or operation.name
     kind, bounds = details["type"], details.get("ctx", {})
     problem = (
         ERROR_PHRASES[kind].format(**bounds)
         if kind in ERROR_PHRASES
-        else f"is not right: {details['msg'].lower()}"
+        else f"is invalid: {details['msg'].lower()}"
     )
     if kind in LENGTH_PHRASES and field in LIST_COMMANDS:
         return ApiError(
-            "bad_request", f"the name of a {field} {problem}", f"See the list: {LIST_COMMANDS[field]}"
+            "bad_request", f"The name of the {field} {problem}", f"See the list: {LIST_COMMANDS[field]}"
         )
     code = (
         "too_large" if kind == "string_too_long" and bounds["max_length"] > MAX_NAME_CHARS else "bad_request"
@@ -66,12 +66,12 @@ def to_bad_request(operation: Operation, details: ErrorDetails) -> ApiError:
 
 
 def check_request_size(operation: Operation, arguments: dict[str, Any]) -> None:
-    """Refuse what would be found wrong at thousands of places: the validator looks for all of them."""
+    """Reject requests with thousands of errors early, because the validator would collect all of them."""
     known = operation.request_model.model_fields
     if len(arguments) > len(known):
         unknown = next(name for name in arguments if name not in known)
         raise InvalidRequest(
-            "bad_request", f"{operation.name}: '{unknown[:MAX_NAME_CHARS]}' is not known", known
+            "bad_request", f"{operation.name}: '{unknown[:MAX_NAME_CHARS]}' is unknown", known
         )
     for name in TABLE_FIELDS:
         if isinstance(table := arguments.get(name), dict):
@@ -83,11 +83,11 @@ def check_request_size(operation: Operation, arguments: dict[str, Any]) -> None:
 
 
 def check_request_text(operation: Operation, arguments: dict[str, Any]) -> None:
-    """Half a character pair is no text; everything else is looked at where it is used."""
+    """Reject strings with an unpaired surrogate; everything else is validated where it is used."""
     try:
         json.dumps(arguments, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise ApiError("refused", f"{operation.name}: a text in it is not valid Unicode") from None
+        raise ApiError("refused", f"{operation.name}: a string is not valid Unicode") from None
     except (TypeError, ValueError, RecursionError):
         pass
 

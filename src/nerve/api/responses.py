@@ -1,4 +1,4 @@
-"""How runs, gates, workflows and facts are told."""
+"""Build the responses for runs, gates, workflows and facts."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 
 
 MAX_PREVIEWED_CHARS = 20_000
-"""Characters of a first event from which a list takes the first words of the input."""
+"""Maximum characters of a first event from which a list extracts the input."""
 MAX_LISTED_MATCHES = 5
-"""Names that are told where one could mean several."""
+"""How many candidates an ambiguity message lists."""
 
 
 def find_run(session: Session, name: str) -> WorkflowRun:
-    """The one run that a name means; ApiError if there is none, or if it could be several."""
+    """Return the run with that name; raise ApiError if none or several match."""
     return session.engine.run_handle(find_run_row(session, name))
 
 
 def find_run_row(session: Session, name: str) -> RunRow:
-    """A run by its id, by its label or the beginning of its id, or by the beginning of its label.
+    """Return a run by its id, its label, a prefix of its id, or a prefix of its label.
 
-    Where several go by a name, it means the one that is open, if the others have ended.
+    If several match and only one of them is open, return that one.
     """
     store = session.engine.store
     exact = store.run(name)
@@ -55,7 +55,7 @@ def find_run_row(session: Session, name: str) -> RunRow:
 
 
 def match_run_rows(session: Session, names: list[dict[str, Any]]) -> list[RunRow]:
-    """The open runs that go by one of the names, or else the others that do; the newest, newest first."""
+    """Return the newest open runs that match one of the names, or else the newest others, newest first."""
     for states in (OPEN_STATES, None):
         queries = [
             {"session": session.name, "states": states, "newest": MAX_LISTED_MATCHES + 1, **criteria}
@@ -68,7 +68,7 @@ def match_run_rows(session: Session, names: list[dict[str, Any]]) -> list[RunRow
 
 
 def find_unique_label(session: Session, prefix: str) -> Iterator[str]:
-    """The only label that begins like that, if there is one."""
+    """Yield the only label with that prefix, if there is one."""
     matches = session.engine.store.labels(session.name, prefix, MAX_LISTED_MATCHES + 1)
     if len(matches) > 1:
         raise ApiError("conflict", ambiguity_message(prefix, matches), "Write more of the label.")
@@ -96,19 +96,19 @@ def format_utc_time(at: float) -> str:
 
 
 def matches_run_name(row: RunRow, name: str) -> bool:
-    """Whether a name could mean this run."""
+    """Return whether a name could refer to this run."""
     return row.run.startswith(name) or (row.label or "").startswith(name)
 
 
 def ambiguity_message(name: str, candidates: list[str]) -> str:
     return (
-        f"'{name}' could be {', '.join(candidates[:MAX_LISTED_MATCHES])}"
+        f"'{name}' is ambiguous: {', '.join(candidates[:MAX_LISTED_MATCHES])}"
         f"{', …' if len(candidates) > MAX_LISTED_MATCHES else ''}"
     )
 
 
 def complete_unique_name(name: str, names: Iterable[str]) -> str | None:
-    """The name that is meant by itself or by a beginning that no other has; None if there is none."""
+    """Return the name that matches exactly or by a unique prefix; None if none does."""
     matches = sorted({candidate for candidate in names if candidate.startswith(name)})
     if name in matches:
         return name
@@ -137,7 +137,7 @@ def gate_response(run_id: str, workflow: str, gate: GateInfo) -> models.GateResp
 
 
 def limit_depth(value: Any) -> Any:
-    """A value as it is told; in place of one that no reader can take stands a sentence."""
+    """Return the value, or a placeholder for one that is nested too deeply for readers."""
     return f"(a value nested more than {MAX_JSON_DEPTH} deep)" if is_too_deep(value) else value
 
 
@@ -163,7 +163,7 @@ def run_response(run: WorkflowRun) -> models.RunResponse:
 
 
 def run_response_from_row(session: Session, row: RunRow) -> models.RunResponse:
-    """A run of a list. One that is over costs its last event; an unreadable one is shown as held."""
+    """Return a run of a list: a finished one reads only its last event, an unreadable one shows as held."""
     engine = session.engine
     outcome, first_rows = None, []
     if row.ended is not None and row.run not in engine.run_handles:
@@ -186,12 +186,12 @@ def run_response_from_row(session: Session, row: RunRow) -> models.RunResponse:
 
 
 def recorded_input(first_row: EventRow) -> Any:
-    """The input that the first event of a run has; None for one that is too large for a list."""
+    """Return the input in the first event of a run; None if it is too large for a list."""
     return decode_json(first_row.data).get("input") if len(first_row.data) <= MAX_PREVIEWED_CHARS else None
 
 
 def omit_large_fields(response: models.RunResponse, max_chars: int | None) -> models.RunResponse:
-    """A run without what is larger; whoever needs it asks for the run."""
+    """Return the run without larger fields, which a query for the run returns."""
     if max_chars is None:
         return response
     names = ("result", "error", "held")
@@ -202,7 +202,7 @@ def omit_large_fields(response: models.RunResponse, max_chars: int | None) -> mo
 
 
 def exceeds_size(value: Any, remaining: int) -> bool:
-    """Whether a value has more than so many characters, about; no more of it is looked at than that."""
+    """Return whether a value has more than about that many characters, without reading more of it."""
     stack = [value]
     while stack and remaining >= 0:
         match stack.pop():
@@ -227,7 +227,7 @@ def run_detail_response(run: WorkflowRun) -> models.RunDetailResponse:
     view: RunView = run.view
     steps = view.ledger.by_step()
     fields = run_fields(run)
-    if view.ended_at is not None:  # who has seen its end must be told so, although the run is just ending
+    if view.ended_at is not None:  # a client that saw the end event must get the final state
         ended_fields = {
             "state": view.state,
             "ended_at": view.ended_at,

@@ -1,4 +1,4 @@
-"""What an operation needs that its name does not tell: a fact can define a workflow, too."""
+"""Required scopes that depend on the arguments: a fact can also define a workflow."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from nerve.errors import NerveError
 
 
 def required_scope(operation: Operation, arguments: Mapping[str, Any]) -> Scope:
-    """Who may ask for this: whoever defines a workflow by a fact must be one who may define workflows."""
+    """Return the required scope; asserting a fact that defines a workflow needs the scope of `define`."""
     if operation.name in ("assert_fact", "retract") and can_define_workflow(arguments.get("fact")):
         return "admin"
     return operation.scope
 
 
 def can_define_workflow(fact: Any) -> bool:
-    """Whether definitions are among what a record or a pattern means."""
+    """Return whether a record or a pattern can match definitions."""
     try:
         return Pattern.of(fact).label.matches(DEFINITION_LABEL, {})
     except (NerveError, ValueError, TypeError):
-        return False  # what is neither is refused when it is looked at
+        return False  # the operation itself rejects an invalid value

@@ -1,4 +1,4 @@
-"""The door: a session behind every command and query."""
+"""The API: executes every command and query on a session."""
 
 from __future__ import annotations
 
@@ -22,23 +22,21 @@ log = logging.getLogger("nerve")
 
 
 class Api:
-    """Every operation as a method of its name: `await api.start(workflow="hello", input="you")`."""
+    """Every operation as a method with its name: `await api.start(workflow="hello", input="you")`."""
 
     def __init__(self, session: Session, caller: Caller = LOCAL_CALLER, hub: EventHub | None = None) -> None:
         self.session, self.caller = session, caller
         self.hub = hub or EventHub(session)
 
     def as_caller(self, caller: Caller) -> Api:
-        """The same api for somebody else."""
+        """Return the same API for another caller."""
         return Api(self.session, caller, self.hub)
 
     async def perform(self, name: str, arguments: dict[str, Any]) -> ApiResponse:
-        """Do one operation; ApiError says why not."""
+        """Execute one operation; raise ApiError if it fails."""
         operation = OPERATIONS.get(name)
         if operation is None:
-            raise ApiError(
-                "not_found", f"there is no operation '{name}'", f"There are: {', '.join(OPERATIONS)}."
-            )
+            raise ApiError("not_found", f'Unknown operation "{name}"', f"Available: {', '.join(OPERATIONS)}.")
         request = parse_request(operation, arguments)
         request._caller = self.caller
         function = getattr(commands if operation.is_command else queries, name)
@@ -53,7 +51,7 @@ class Api:
 
     def __getattr__(self, name: str) -> Any:
         if name not in OPERATIONS:
-            raise AttributeError(f"the api has no operation '{name}'")
+            raise AttributeError(f"Api has no operation '{name}'")
 
         async def operation(**arguments: Any) -> ApiResponse:
             return await self.perform(name, arguments)

@@ -1,4 +1,4 @@
-"""The client: every operation of the api, in this process or over HTTP and a Unix socket, by one class."""
+"""The client: every operation of the API, in this process or over HTTP on TCP or a Unix socket."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from nerve.api import Api
 
 SERVER_FILE = Path(".nerve/server.json")
-"""Where the server of a project says that it is there, and its address for browsers."""
+"""The files in which a project's server publishes its process and its address for browsers."""
 STREAM_SILENCE_S = 60.0
-"""Seconds without a heartbeat after which a stream is opened again."""
+"""Seconds without a heartbeat after which a stream reconnects."""
 RECONNECT_DELAYS_S = (0.1, 0.2, 0.5, 1.0, 2.0)
-"""Seconds between the attempts to reach a server that is gone; the last again and again."""
+"""Backoff in seconds between attempts to reconnect; the last one repeats."""
 MAX_EVENT_BYTES = 64 * 2**20
 
 T = TypeVar("T", bound=models.ApiResponse)
@@ -45,7 +45,7 @@ T = TypeVar("T", bound=models.ApiResponse)
 
 @dataclass(frozen=True, slots=True)
 class ServerAddress:
-    """How a server is reached."""
+    """The address of a server."""
 
     url: str
     token: str | None = None
@@ -54,7 +54,7 @@ class ServerAddress:
 
 @dataclass(frozen=True, slots=True)
 class CommandReply:
-    """What came of a command: `data` of one that was done, `error` of one that was not."""
+    """The reply to a command: `data` if it succeeded, `error` if it did not."""
 
     success: bool
     data: dict[str, Any]
@@ -62,26 +62,26 @@ class CommandReply:
 
 
 class Transport(Protocol):
-    """What is between a client and its api."""
+    """The connection between a client and its API."""
 
     async def perform(self, operation: Operation, arguments: dict[str, Any]) -> models.ApiResponse:
-        """Do one operation and return its reply; ApiError says why not."""
+        """Execute one operation and return its reply; raise ApiError if it fails."""
 
     def watch(self, run: str | None, after: int) -> AsyncGenerator[models.EventResponse]:
         """Yield the events of a run, or of all runs, after the one numbered `after`."""
 
     def all_events(self) -> AsyncGenerator[models.EventResponse | None]:
-        """Yield the events of all runs as they happen; None when some may have been missed."""
+        """Yield the events of all runs as they occur; None if some may have been missed."""
 
     async def send_command(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Do `{"type": …, "params": {…}}` and return the reply."""
+        """Execute `{"type": …, "params": {…}}` and return the reply."""
 
     async def close(self) -> None:
         """Release the connection."""
 
 
 class OperationMethod(Generic[T]):
-    """A method of the client: the operation of its name."""
+    """A method of the client: the operation with its name."""
 
     def __init__(self, response_model: type[T]) -> None:
         self.response_model = response_model
@@ -102,11 +102,11 @@ class OperationMethod(Generic[T]):
 class Client:
     """`Client(api)`, `Client("http://127.0.0.1:1234", token=…)` or `Client.of_project(".")`.
 
-    Each operation is a method that takes what its request model has and gives its reply model:
-    `await client.start(workflow="hello", input="you")`. What is not done raises ApiError.
+    Each operation is a method that takes the fields of its request model and returns its response model:
+    `await client.start(workflow="hello", input="you")`. A failed operation raises ApiError.
 
-    Over a wire every command has a key, if need be one of its own: where a connection breaks before the
-    answer has come, the same is asked once more over a new one, and done once.
+    Over HTTP every command has an idempotency key, generated if none is given: if a connection breaks before
+    the reply, the client repeats the request once over a new one, and the server executes it once.
     """
 
     define = OperationMethod(models.WorkflowResponse)
@@ -148,9 +148,9 @@ class Client:
         patience: float = 60.0,
         via: str | None = None,
     ) -> None:
-        """`timeout` is for one request; `patience` for how long a stream looks for a server that is gone.
+        """Set `timeout` for one request, and `patience` for how long a stream tries to reconnect.
 
-        `via` is the screen that a person sits before, `cli` or `commander`; answers are recorded with it.
+        `via` is the user interface, `cli` or `commander`; answers are recorded with it.
         """
         self._transport: Transport
         if isinstance(to, str):
@@ -163,25 +163,25 @@ class Client:
 
     @classmethod
     def of_project(cls, folder: str | os.PathLike[str] = ".", **options: Any) -> Client | None:
-        """A client of the server that runs for a project; None if there is none.
+        """Return a client of the project's running server; None if there is none.
 
-        A server that is started again elsewhere is found again.
+        The client finds a server again that restarts at another address.
         """
         root = Path(folder)
         return cls(lambda: find_server(root), **options) if find_server(root) is not None else None
 
     async def perform(self, name: str, arguments: dict[str, Any]) -> models.ApiResponse:
-        """Do one operation by its name."""
+        """Execute one operation by name."""
         operation = OPERATIONS.get(name)
         if operation is None:
-            raise ApiError("not_found", f"there is no operation '{name}'")
+            raise ApiError("not_found", f'Unknown operation "{name}"')
         check_sendable(arguments)
         return await self._transport.perform(operation, arguments)
 
     async def send_command(self, command: Any) -> CommandReply:
-        """Send a command by its name: a `nerve.server.protocol.Command`, or a dict with `type` and `params`.
+        """Send a command by name: a `nerve.server.protocol.Command`, or a dict with `type` and `params`.
 
-        The names are those of `CommandType`. A command that is refused is a reply without `success`.
+        The names are those of `CommandType`. A refused command returns a reply without `success`.
         """
         fields = command if isinstance(command, Mapping) else {"type": command.type, "params": command.params}
         payload = {"type": str(fields.get("type")), "params": dict(fields.get("params") or {})}
@@ -190,23 +190,23 @@ class Client:
         return CommandReply(bool(reply.get("success")), reply.get("data") or {}, reply.get("error"))
 
     def watch(self, run: str | None = None, after: int = 0) -> AsyncGenerator[models.EventResponse]:
-        """The events of a run behind a number and as they come, until it ends; without a run, of all.
+        """Yield the events of a run after a number, then new ones until it ends; without a run, of all runs.
 
-        A stream that breaks is opened again where it was. Of one run nothing is left out. What came of all
-        while a server was started again is told of by an event `gap`, whose data are the snapshot from which
-        it goes on; it is not filled: what a run did meanwhile is in `events(run=…, after=seq)`.
+        A broken stream reconnects where it was. For one run, no event is missed. For all runs, an event `gap`
+        reports that events may have been missed while the server restarted; its data are the snapshot to
+        continue from, and `events(run=…, after=seq)` returns the missed events of a run.
         """
         return self._transport.watch(run, after)
 
     def all_events(self) -> AsyncGenerator[models.EventResponse | None]:
-        """The events of all runs from now on, behind a None: what was before is to be asked for after it.
+        """Yield None, and then the events of all runs from now on; query the earlier state after the None.
 
-        It ends when the stream breaks, by an ApiError, and is not opened again by itself.
+        The stream ends with an ApiError when the connection breaks, and does not reconnect.
         """
         return self._transport.all_events()
 
     async def close(self) -> None:
-        """Release the connection; a session that was given stays open."""
+        """Release the connection; a session of the caller stays open."""
         await self._transport.close()
 
     async def __aenter__(self) -> Client:
@@ -217,9 +217,9 @@ class Client:
 
 
 def find_server(folder: Path) -> ServerAddress | None:
-    """How the server of a project is reached, if its process is there.
+    """Return the address of a project's server, if its process is running.
 
-    A project may come from anywhere: what is believed is where a server of ours puts its socket and token.
+    A project may come from an untrusted source: only a socket and token in the server's own place count.
     """
     places = ProjectPaths.of(folder)
     try:
@@ -228,13 +228,13 @@ def find_server(folder: Path) -> ServerAddress | None:
         token = read_private_file(places.token).strip()
     except (OSError, ValueError):
         return None
-    if find_server_pid(folder) is None:  # another process may have its number by now
+    if find_server_pid(folder) is None:  # its process id may have been reused
         return None
     return ServerAddress("http://localhost", token, str(places.socket))
 
 
 def find_server_pid(folder: Path) -> int | None:
-    """The process that listens on the socket of a project, if it is one of this user; the kernel says so."""
+    """Return the process that listens on the project's socket, if the kernel says it belongs to this user."""
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(os.fspath(ProjectPaths.of(folder).socket))
@@ -246,11 +246,11 @@ def find_server_pid(folder: Path) -> int | None:
     return pid if user == os.getuid() else None
 
 
-def read_server_info(places: ProjectPaths) -> dict[str, Any] | None:
-    """What the server of a project says of itself, if it is ours and its process is there."""
+def read_server_info(paths: ProjectPaths) -> dict[str, Any] | None:
+    """Return the published data of a project's server, if it belongs to this user and its process runs."""
     try:
-        info = json.loads(read_private_file(places.server))
-        if places.symlinks or info["pid"] <= 0 or not is_own_server(places.server, info):
+        info = json.loads(read_private_file(paths.server))
+        if paths.symlinks or info["pid"] <= 0 or not is_own_server(paths.server, info):
             return None
         os.kill(info["pid"], 0)
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
@@ -259,17 +259,17 @@ def read_server_info(places: ProjectPaths) -> dict[str, Any] | None:
 
 
 class InProcessTransport:
-    """An api in this process."""
+    """An API in this process."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
 
     async def perform(self, operation: Operation, arguments: dict[str, Any]) -> models.ApiResponse:
-        """Do one operation in this process."""
+        """Execute one operation in this process."""
         return await self._api.perform(operation.name, arguments)
 
     async def send_command(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Do a command in this process."""
+        """Execute a command in this process."""
         from nerve.api.command_protocol import handle_command
 
         return await handle_command(self._api, command)
@@ -289,7 +289,7 @@ class InProcessTransport:
                 lagged = True
 
     async def all_events(self) -> AsyncGenerator[models.EventResponse | None]:
-        """Yield the events of all runs as they happen."""
+        """Yield the events of all runs as they occur."""
         async with contextlib.aclosing(self._api.hub.watch_all()) as everything:
             async for _, event in everything:
                 yield event
@@ -299,11 +299,11 @@ class InProcessTransport:
 
 
 class StreamFinished(Exception):
-    """A stream has nothing more to come back for."""
+    """A stream has ended for good."""
 
 
 class HttpTransport:
-    """An api behind HTTP, on TCP or on a Unix socket."""
+    """An API over HTTP, on TCP or on a Unix socket."""
 
     def __init__(
         self,
@@ -317,7 +317,7 @@ class HttpTransport:
         self._http: httpx2.AsyncClient | None = None
 
     async def _connect(self) -> httpx2.AsyncClient:
-        """The connections to where the server is now."""
+        """Return the connections to the server's current address."""
         address = self._find_address() or self._address
         if address is None:
             raise unreachable_error("it is not running")
@@ -327,7 +327,7 @@ class HttpTransport:
         return self._http
 
     async def perform(self, operation: Operation, arguments: dict[str, Any]) -> models.ApiResponse:
-        """Do one operation at the server."""
+        """Execute one operation on the server."""
         import httpx2
 
         fields = parse_request(operation, arguments).model_dump(exclude_unset=True)
@@ -340,7 +340,7 @@ class HttpTransport:
         options: dict[str, Any] = (
             {"json": rest} if operation.is_command else {"params": query_parameters(rest)}
         )
-        if fields.get("wait") or operation.name == "route":  # which may be an agent's to decide
+        if fields.get("wait") or operation.name == "route":  # an agent may decide the route
             options["timeout"] = httpx2.Timeout(self._timeout, read=None)
         response = await self._request(operation.method, path, options)
         if response.status_code >= 400:
@@ -348,16 +348,14 @@ class HttpTransport:
         try:
             return operation.response_model.model_validate_json(response.content)
         except ValueError:
-            raise ApiError(
-                "internal", f"{operation.name}: what the server said is no reply to that"
-            ) from None
+            raise ApiError("internal", f"{operation.name}: unexpected response from the server") from None
 
     async def send_command(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Do a command at the server."""
+        """Execute a command on the server."""
         import httpx2
 
         timeout = httpx2.Timeout(self._timeout, read=None if command["params"].get("wait") else self._timeout)
-        key_header = {"Idempotency-Key": secrets.token_hex(16)}  # a connection that breaks is asked again
+        key_header = {"Idempotency-Key": secrets.token_hex(16)}  # a broken connection is retried
         body = {"json": command, "timeout": timeout, "headers": key_header}
         response = await self._request("POST", "/api/command", body)
         try:
@@ -369,7 +367,7 @@ class HttpTransport:
         return reply
 
     async def _request(self, method: str, path: str, body: dict[str, Any]) -> httpx2.Response:
-        """Ask; ApiError where no answer comes."""
+        """Send a request; raise ApiError if no response arrives."""
         import httpx2
 
         try:
@@ -380,9 +378,9 @@ class HttpTransport:
             raise unreachable_error(str(error) or type(error).__name__) from error
 
     async def _send_with_retry(self, method: str, path: str, body: dict[str, Any]) -> httpx2.Response:
-        """Ask, and once more over a new connection if the old one breaks.
+        """Send a request, and once more over a new connection if the old one breaks.
 
-        A server closes connections that nobody uses, and may do so just as one is used again.
+        A server closes idle connections, possibly at the moment one is used again.
         """
         import httpx2
 
@@ -431,7 +429,7 @@ class HttpTransport:
             failures += 1
 
     async def all_events(self) -> AsyncGenerator[models.EventResponse | None]:
-        """Yield the events of all runs as they happen; None after a new connection."""
+        """Yield the events of all runs as they occur, after a None for the new connection."""
         import httpx2
 
         try:
@@ -481,20 +479,20 @@ def make_http_client(address: ServerAddress, timeout: float, via: str | None = N
 
 
 def check_sendable(value: dict[str, Any]) -> None:
-    """Refuse what no server would take, so that the same is taken whatever is between."""
+    """Reject values that cannot be sent as JSON, so that every transport accepts the same."""
     try:
         parse_strict_json(encode_json(value, max_depth=None), MAX_NESTING_DEPTH)
     except (NotJson, ValueError) as error:
-        raise ApiError("bad_request", f"that is no JSON: {error}", "Give plain data.") from None
+        raise ApiError("bad_request", f"Arguments are not valid JSON: {error}", "Pass plain data.") from None
 
 
 def quote_path_segment(name: str) -> str:
-    """A name as one part of a path; clients and servers take dots alone for another path."""
+    """Quote a name as one path segment; clients and servers would resolve dots as another path."""
     return quote(name, safe="") if name.strip(".") else name.replace(".", "%2E")
 
 
 def query_parameters(fields: dict[str, Any]) -> dict[str, str]:
-    """What is asked for as the parameters of a query, which are texts."""
+    """Return the fields as query parameters, which are strings."""
     return {
         name: fact_pattern_text(value) if name == "pattern" else str(value)
         for name, value in fields.items()
@@ -503,7 +501,7 @@ def query_parameters(fields: dict[str, Any]) -> dict[str, str]:
 
 
 def fact_pattern_text(value: Any) -> str:
-    """A pattern as text; ApiError if it is none."""
+    """Return a pattern as text; raise ApiError if it is invalid."""
     from nerve.dataspace import Pattern
 
     try:
@@ -513,7 +511,7 @@ def fact_pattern_text(value: Any) -> str:
 
 
 def parse_event(message: httpx2.ServerSentEvent) -> models.EventResponse | None:
-    """The event of a run in what a stream sent; None for anything else."""
+    """Return the event in a message of a stream; None for other messages."""
     try:
         return models.EventResponse.model_validate_json(message.data)
     except ValueError:
@@ -521,7 +519,7 @@ def parse_event(message: httpx2.ServerSentEvent) -> models.EventResponse | None:
 
 
 def gap_event(snapshot: httpx2.ServerSentEvent) -> models.EventResponse:
-    """That events were missed, and how it stands now, in their place."""
+    """Return an event that reports missed events, with the current snapshot."""
     data = json.loads(snapshot.data)
     return models.EventResponse(
         seq=data.get("last_seq", 0),
@@ -535,7 +533,7 @@ def gap_event(snapshot: httpx2.ServerSentEvent) -> models.EventResponse:
 
 
 def parse_error_response(response: httpx2.Response) -> ApiError:
-    """Why a server did not do something."""
+    """Return the error in a server's response."""
     try:
         payload = response.json()
         return ApiError.from_dict(payload.get("error", payload))
@@ -543,11 +541,11 @@ def parse_error_response(response: httpx2.Response) -> ApiError:
         code = next(
             (code for code, status in STATUS_BY_CODE.items() if status == response.status_code), "internal"
         )
-        return ApiError(code, f"the server said {response.status_code}: {response.text[:200]}")
+        return ApiError(code, f"Server responded with {response.status_code}: {response.text[:200]}")
 
 
 def unreachable_error(reason: str) -> ApiError:
-    return ApiError("busy", f"the server cannot be reached: {reason}", "Start it: nerve serve")
+    return ApiError("busy", f"Cannot reach the server: {reason}", "Start it: nerve serve")
 
 
 def loop_time() -> float:

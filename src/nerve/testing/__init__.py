@@ -1,4 +1,4 @@
-"""What tests of workflows and of stores can use."""
+"""Helpers for tests of workflows and stores."""
 
 from nerve.testing.scripted import RecordedQuery, ScriptedProvider
 

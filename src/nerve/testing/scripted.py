@@ -1,4 +1,4 @@
-"""ScriptedProvider: an agent with canned answers, which costs nothing and forgets nothing."""
+"""ScriptedProvider: an agent with scripted answers, free of cost and with a memory of its calls."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Answer = Any
 """A text; a chunk or a list of chunks; or an exception to raise.
 
 A chunk is a text, `{"text": …}`, `{"tool": name, "input": {…}}`, `{"usage": {…}}`, `{"delay": seconds}`, or
-one of the port's own.
+a `nerve.agents.Chunk`.
 """
 Answers = Sequence[Answer] | Mapping[str, Answer] | Callable[["RecordedQuery"], Answer | Awaitable[Answer]]
 
@@ -41,22 +41,23 @@ class RecordedQuery:
     resume: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     thread: str = ""
-    """The conversation it belongs to: the one that is resumed, or a new one, as a fork is."""
+    """The conversation it belongs to: the resumed one, or a new one, also for a fork."""
 
 
 class ScriptedProvider:
-    """Answers from a list in turn, by the first pattern found in the prompt, or by a sync or async function.
+    """Answer from a list in order, by the first pattern that matches the prompt, or by a function.
 
-    Patterns are regular expressions, tried in their order. A prompt that nothing answers is an error that
-    shows it. `calls` has every call, noted before it is answered. New conversations, and forks, are
-    `thread-1`, `thread-2` and so on. One that is to be gone on with after a crash says `Begun(call.thread)`.
+    The function may be async. Patterns are regular expressions, tried in order. A prompt without an answer
+    raises an error that contains it. `calls` holds every call, recorded before it is answered. New
+    conversations and forks are named `thread-1`, `thread-2` and so on. To resume one after a crash, answer
+    with `ThreadStarted(call.thread)`.
     """
 
     capabilities = Capabilities(resume=True, fork=True)
 
     def __init__(self, answers: Answers, name: str = "scripted") -> None:
         if isinstance(answers, str) or not (callable(answers) or isinstance(answers, Mapping | Sequence)):
-            raise TypeError(f"answers are a list, a dict of patterns or a function, not {answers!r}")
+            raise TypeError(f"answers must be a list, a dict of patterns or a function, got {answers!r}")
         self.name = name
         self.calls: list[RecordedQuery] = []
         self._thread_count = 0
@@ -71,7 +72,7 @@ class ScriptedProvider:
     def query(
         self, prompt: str, cwd: str | None, resume: str | None, options: QueryOptions
     ) -> AsyncIterator[Chunk]:
-        """Yield what the script says in reply to a prompt, in the thread `resume` or in a new one."""
+        """Yield the scripted answer to a prompt, in the thread `resume` or in a new one."""
         thread = resume
         if thread is None or options.fork:
             self._thread_count += 1
@@ -92,7 +93,7 @@ class ScriptedProvider:
 
 
 class ScriptedTurns:
-    """One answer after the other."""
+    """Gives the answers in order."""
 
     def __init__(self, answers: Iterable[Answer]) -> None:
         self._answers = list(answers)
@@ -101,14 +102,14 @@ class ScriptedTurns:
     def __call__(self, call: RecordedQuery) -> Answer:
         if self._used_count == len(self._answers):
             raise LookupError(
-                f"all {self._used_count} scripted answers are used up; the prompt was: {call.prompt}"
+                f"All {self._used_count} scripted answers are used up. The prompt was: {call.prompt}"
             )
         self._used_count += 1
         return self._answers[self._used_count - 1]
 
 
 class ScriptedPatterns:
-    """The answer of the first pattern that is found in the prompt."""
+    """Gives the answer of the first pattern that matches the prompt."""
 
     def __init__(self, answers: Mapping[str, Answer]) -> None:
         self._answers = [(compile_prompt_pattern(pattern), answer) for pattern, answer in answers.items()]
@@ -119,7 +120,7 @@ class ScriptedPatterns:
                 return answer
         known = ", ".join(repr(pattern.pattern) for pattern, _ in self._answers)
         raise LookupError(
-            f"no scripted answer matches; the patterns are {known}; the prompt was: {call.prompt}"
+            f"No scripted answer matches, the patterns are {known}. The prompt was: {call.prompt}"
         )
 
 
@@ -127,11 +128,11 @@ def compile_prompt_pattern(pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
     except re.error as error:
-        raise ValueError(f"'{pattern}' is no pattern: {error}") from None
+        raise ValueError(f"'{pattern}' is not a valid regular expression: {error}") from None
 
 
 def scripted_chunks(answer: Answer, thread: str) -> Iterator[Chunk | float]:
-    """What a provider says for an answer, and seconds between; without a `Done` of its own one is added."""
+    """Yield the chunks of an answer, and the seconds between them; a missing `TurnFinished` is added."""
     usage: Mapping[str, Any] | None = None
     for part in answer if isinstance(answer, list | tuple) else [answer]:
         if isinstance(part, dict) and part.keys() == {"usage"}:
@@ -171,6 +172,6 @@ def to_scripted_chunk(part: Any) -> Chunk:
         case {"tool": str(name), **rest} if not rest:
             return ToolCall(name)
     raise TypeError(
-        f"a scripted answer is a text, a chunk, a list of chunks or an exception, not {part!r};"
-        " for an agent that answers with JSON, give its text"
+        f"Scripted answer must be a text, a chunk, a list of chunks or an exception, got {part!r}."
+        " For an agent that answers with JSON, pass the JSON text"
     )

@@ -1,4 +1,4 @@
-"""The tests every store must pass; subclass `StoreContract` and give it a `store` fixture."""
+"""The tests that every store must pass; subclass `StoreContract` and override its `store` fixture."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def event(seq: int, settles: str | None = None, data: str = "{}") -> EventRow:
 
 
 def output(seq: int, data: str = "{}") -> EventRow:
-    """An event whose data may be forgotten."""
+    """Return an event whose data may be deleted."""
     return event(seq, data=data)._replace(type=EMPTIABLE_TYPE)
 
 
@@ -44,8 +44,8 @@ def run_row(run: str, state: str = "running", key: str | None = None, started: f
 
 
 def fact_row(id: str, version: int, *record: object, session: str = "default") -> FactRow:
-    """A fact that is asserted; `gone` retracts it."""
-    return FactRow(session, id, version, 1763199999.5 + version, "somebody", json.dumps(record or ["note"]))
+    """Return an asserted fact; `retracted_fact_row` retracts it."""
+    return FactRow(session, id, version, 1763199999.5 + version, "user", json.dumps(record or ["note"]))
 
 
 def retracted_fact_row(id: str, version: int, session: str = "default") -> FactRow:
@@ -59,9 +59,9 @@ def append_facts(*rows: FactRow) -> Append:
 class StoreContract:
     @pytest.fixture
     def store(self) -> Store:
-        raise NotImplementedError("override the fixture `store` with one that gives an empty store")
+        raise NotImplementedError("Override the fixture `store` with one that returns an empty store")
 
-    def test_a_journal_nobody_wrote_is_empty(self, store: Store) -> None:
+    def test_a_journal_without_events_is_empty(self, store: Store) -> None:
         assert store.events("r") == []
         assert store.run("r") is None
         assert store.runs() == []
@@ -84,7 +84,7 @@ class StoreContract:
         assert store.events("r") == rows
         assert all(isinstance(row, EventRow) for row in store.events("r"))
 
-    def test_events_are_read_from_behind_a_number(self, store: Store) -> None:
+    def test_events_are_read_after_a_number(self, store: Store) -> None:
         store.append([append("r", 0, 5)])
         assert [row.seq for row in store.events("r", 3)] == [4, 5]
         assert store.events("r", 5) == []
@@ -103,17 +103,17 @@ class StoreContract:
         assert "2 events" in str(outcome)
         assert store.events("r") == append("r", 0, 2).rows
 
-    def test_a_conflict_leaves_the_other_parts_alone(self, store: Store) -> None:
+    def test_a_conflict_does_not_affect_the_other_parts(self, store: Store) -> None:
         store.append([append("b", 0)])
         outcomes = store.append([append("a", 0), append("b", 0), append("c", 0)])
         assert [type(outcome) for outcome in outcomes] == [type(None), Conflict, type(None)]
         assert [len(store.events(run)) for run in "abc"] == [1, 1, 1]
 
-    def test_one_batch_may_hold_several_parts_of_one_journal(self, store: Store) -> None:
+    def test_one_batch_may_contain_several_parts_of_one_journal(self, store: Store) -> None:
         assert store.append([append("r", 0, 2), append("r", 2, 1), append("r", 3, 2)]) == [None] * 3
         assert [row.seq for row in store.events("r")] == [1, 2, 3, 4, 5]
 
-    def test_of_two_parts_for_one_place_the_first_wins(self, store: Store) -> None:
+    def test_the_first_of_two_parts_for_the_same_position_wins(self, store: Store) -> None:
         first, second = store.append([append("r", 0, 2), append("r", 0, 1)])
         assert first is None
         assert isinstance(second, Conflict)
@@ -143,20 +143,20 @@ class StoreContract:
         assert "by event 1" in str(outcome)
         assert store.events("r") == []
 
-    def test_after_a_conflict_the_journal_goes_on(self, store: Store) -> None:
+    def test_a_journal_accepts_events_after_a_conflict(self, store: Store) -> None:
         store.append([Append("r", 0, [event(1, "/gate")])])
         store.append([Append("r", 1, [event(2, "/gate")])])
         assert store.append([append("r", 1, 2)]) == [None]
         assert len(store.events("r")) == 3
 
-    def test_nothing_of_a_refused_part_is_kept(self, store: Store) -> None:
+    def test_a_refused_part_leaves_no_trace(self, store: Store) -> None:
         store.append([append("r", 0, 1, run_row("r"))])
         definition = Definition("h", "review", "yaml", "a", "b")
         store.append([Append("r", 0, [event(1)], run_row("r", "failed"), definition)])
         assert store.run("r") == run_row("r")
         assert store.definition("h") is None
 
-    def test_the_row_of_a_run_is_the_last_one_given(self, store: Store) -> None:
+    def test_the_last_row_of_a_run_wins(self, store: Store) -> None:
         last = RunRow("r", "default", "review", "completed", 1.5, 2.5, "k", "parent", 3.5, "h", "c", "l")
         store.append([append("r", 0, 1, run_row("r", key="k"))])
         assert store.append([append("r", 1, 1, run_row("r", "waiting", "k")), append("r", 2, 1, last)]) == [
@@ -166,13 +166,13 @@ class StoreContract:
         assert store.run("r") == last
         assert isinstance(store.run("r"), RunRow)
 
-    def test_a_row_may_come_without_events(self, store: Store) -> None:
+    def test_a_row_may_be_appended_without_events(self, store: Store) -> None:
         store.append([append("r", 0, 1, run_row("r"))])
         assert store.append([Append("r", 1, [], run_row("r", "held"))]) == [None]
         assert store.run("r") == run_row("r", "held")
         assert store.append([append("r", 1)]) == [None]
 
-    def test_a_key_starts_one_run_of_a_session(self, store: Store) -> None:
+    def test_a_key_starts_one_run_per_session(self, store: Store) -> None:
         other = run_row("c", key="k")._replace(session="other")
         outcomes = store.append(
             [
@@ -194,7 +194,7 @@ class StoreContract:
         store.append([append(row.run, 0, 1, row) for row in rows])
         assert [row.run for row in store.runs()] == ["b", "c", "a"]
 
-    def test_the_newest_runs_are_found_without_the_others(self, store: Store) -> None:
+    def test_the_newest_runs_are_found_without_reading_the_others(self, store: Store) -> None:
         rows = [run_row(run, started=started) for run, started in (("a", 1.0), ("b", 1.0), ("c", 2.0))]
         store.append([append(row.run, 0, 1, row) for row in rows])
         assert store.runs(newest=2) == rows[1:]
@@ -204,7 +204,7 @@ class StoreContract:
         assert store.runs(before=rows[1]) == rows[:1]
         assert store.runs(before=rows[2], newest=1, session=rows[0].session) == rows[1:2]
         assert store.count_runs(rows[0].session) == {rows[0].state: 3}
-        assert store.count_runs("nobody") == {}
+        assert store.count_runs("unknown") == {}
 
     def test_the_newest_runs_of_a_session_are_found_by_state_and_workflow(self, store: Store) -> None:
         rows = [
@@ -219,24 +219,24 @@ class StoreContract:
         ]
         store.append([append(row.run, 0, 1, row) for row in rows])
 
-        def found(newest: int = 2, **filters: object) -> str:
+        def find_runs(newest: int = 2, **filters: object) -> str:
             return "".join(row.run for row in store.runs(session="s", newest=newest, **filters))  # type: ignore[arg-type]
 
-        assert found() == "ca"
-        assert found(9) == "ebca"
-        assert found(0) == ""
-        assert found(before=rows[2]) == "eb"
-        assert found(workflow="review") == "ba"
-        assert found(states=["completed"]) == "ca"
-        assert found(states=["completed"], before=rows[2]) == "e"
-        assert found(states=["completed"], workflow="review") == "ea"
-        assert found(states=["held", "completed"], before=rows[0]) == "bc"
-        assert found(states=[]) == ""
-        assert found(prefix="e") == "e"
+        assert find_runs() == "ca"
+        assert find_runs(9) == "ebca"
+        assert find_runs(0) == ""
+        assert find_runs(before=rows[2]) == "eb"
+        assert find_runs(workflow="review") == "ba"
+        assert find_runs(states=["completed"]) == "ca"
+        assert find_runs(states=["completed"], before=rows[2]) == "e"
+        assert find_runs(states=["completed"], workflow="review") == "ea"
+        assert find_runs(states=["held", "completed"], before=rows[0]) == "bc"
+        assert find_runs(states=[]) == ""
+        assert find_runs(prefix="e") == "e"
         store.append([append("a", 1, 1, rows[0]._replace(state="held", started=0.5))])
-        assert (found(), found(states=["completed"])) == ("bc", "ec")
+        assert (find_runs(), find_runs(states=["completed"])) == ("bc", "ec")
 
-    def test_sessions_definitions_and_labels_are_known_without_the_runs(self, store: Store) -> None:
+    def test_sessions_definitions_and_labels_are_listed_without_reading_the_runs(self, store: Store) -> None:
         rows = [
             RunRow("a", "t", "review", "running", 2.0, definition="h", label="feature-42"),
             RunRow("b", "s", "review", "running", 1.0, definition="h", label="feature-43"),
@@ -249,13 +249,13 @@ class StoreContract:
         store.append([append(row.run, 0, 1, row) for row in rows])
         assert store.sessions() == ["s", "t"]
         assert list(store.count_definitions("t").items()) == [("h", 2), ("g", 1)]
-        assert store.count_definitions("nobody") == {}
+        assert store.count_definitions("unknown") == {}
         assert store.labels("t", "f", 9) == ["f%", "feature-42", "fix"]
         assert store.labels("t", "f", 2) == ["f%", "feature-42"]
         assert store.labels("t", "feature-4", 9) == ["feature-42"]
         assert store.labels("t", "f_", 9) == []
 
-    def test_the_last_event_of_a_journal_is_found_without_the_others(self, store: Store) -> None:
+    def test_the_last_event_of_a_journal_is_found_without_reading_the_others(self, store: Store) -> None:
         large = output(3, "x" * (MAX_INLINE_BYTES + 1))
         rows = [event(1)._replace(type="held"), event(2)._replace(type="held", data='"b"'), large]
         store.append([Append("r", 0, rows, run_row("r")), append("s", 0, 1)])
@@ -269,7 +269,7 @@ class StoreContract:
         store.delete_runs(["r"])
         assert store.last_event("r") is None
 
-    def test_runs_are_found_by_what_they_are(self, store: Store) -> None:
+    def test_runs_are_found_by_their_fields(self, store: Store) -> None:
         rows = [
             RunRow("ab1", "s", "review", "running", 1.0),
             RunRow("ab2", "s", "deploy", "waiting", 2.0),
@@ -279,33 +279,33 @@ class StoreContract:
         ]
         store.append([append(row.run, 0, 1, row) for row in rows])
 
-        def found(**filters: object) -> list[int]:
+        def find_runs(**filters: object) -> list[int]:
             return [rows.index(row) for row in store.runs(**filters)]  # type: ignore[arg-type]
 
-        assert found(session="s") == [0, 1]
-        assert found(workflow="review") == [0, 2, 3]
-        assert found(states={"running", "completed"}) == [0, 2, 3, 4]
-        assert found(states=[]) == []
-        assert found(states=("waiting",), session="t") == []
-        assert found(states=["running", "waiting"], session="s", workflow="deploy", prefix="ab") == [1]
-        assert found(prefix="ab") == [0, 1]
-        assert found(prefix="a%") == [2]
-        assert found(prefix="ab2") == [1]
-        assert found(prefix="b") == []
-        assert found(conversation="c") == [2, 3]
-        assert found(conversation="c", states=["running"], session="t") == [3]
-        assert found(conversation="c", states=[]) == []
-        assert found(label="feature-42") == [2, 4]
-        assert found(label="feature-42", conversation="d", workflow="deploy", prefix="a") == [4]
-        assert found(label="feature-42", states=["waiting"]) == []
-        assert found(conversation="none", label="feature-42") == []
+        assert find_runs(session="s") == [0, 1]
+        assert find_runs(workflow="review") == [0, 2, 3]
+        assert find_runs(states={"running", "completed"}) == [0, 2, 3, 4]
+        assert find_runs(states=[]) == []
+        assert find_runs(states=("waiting",), session="t") == []
+        assert find_runs(states=["running", "waiting"], session="s", workflow="deploy", prefix="ab") == [1]
+        assert find_runs(prefix="ab") == [0, 1]
+        assert find_runs(prefix="a%") == [2]
+        assert find_runs(prefix="ab2") == [1]
+        assert find_runs(prefix="b") == []
+        assert find_runs(conversation="c") == [2, 3]
+        assert find_runs(conversation="c", states=["running"], session="t") == [3]
+        assert find_runs(conversation="c", states=[]) == []
+        assert find_runs(label="feature-42") == [2, 4]
+        assert find_runs(label="feature-42", conversation="d", workflow="deploy", prefix="a") == [4]
+        assert find_runs(label="feature-42", states=["waiting"]) == []
+        assert find_runs(conversation="none", label="feature-42") == []
 
-    def test_a_definition_is_kept_by_its_hash(self, store: Store) -> None:
+    def test_a_definition_is_stored_by_its_hash(self, store: Store) -> None:
         definition = Definition("h", "review", "yaml", "source: 1\n", '{"source":1}')
         store.append([Append(run, 0, [event(1)], run_row(run), definition) for run in "abc"])
         assert store.definition("h") == definition
 
-    def test_events_out_of_order_are_refused_with_the_whole_batch(self, store: Store) -> None:
+    def test_events_out_of_order_are_refused_with_the_complete_batch(self, store: Store) -> None:
         with pytest.raises(ValueError, match="event 2 must come next, found event 3"):
             store.append([append("a", 0), Append("r", 0, [event(1), event(3)])])
         assert store.events("a") == []
@@ -313,7 +313,7 @@ class StoreContract:
         assert store.append([append("a", 0), append("r", 0)]) == [None, None]
 
     @pytest.mark.parametrize("size", [MAX_INLINE_BYTES, MAX_INLINE_BYTES + 1, 300 * 1024, 10 * 1024 * 1024])
-    def test_large_data_comes_back_whole(self, store: Store, size: int) -> None:
+    def test_large_data_is_read_back_completely(self, store: Store, size: int) -> None:
         rows = [event(1, data="é" * (size // 2) + "x" * (size % 2)), event(2)]
         assert store.append([Append("r", 0, rows), Append("q", 0, rows)]) == [None, None]
         assert store.events("r") == rows
@@ -326,14 +326,14 @@ class StoreContract:
         assert store.events("a") == []
         assert store.events("r") == []
 
-    def test_a_large_group_is_appended_whole(self, store: Store) -> None:
+    def test_a_large_group_is_appended_completely(self, store: Store) -> None:
         for turn in range(3):
             batch = [append(f"run-{n}", turn * 2, 2, run_row(f"run-{n}", str(turn))) for n in range(333)]
             assert store.append(batch) == [None] * 333
         assert all(len(store.events(f"run-{n}")) == 6 for n in range(333))
         assert len(store.runs(states=["2"])) == 333
 
-    def test_an_empty_batch_is_no_trouble(self, store: Store) -> None:
+    def test_an_empty_batch_is_accepted(self, store: Store) -> None:
         assert store.append([]) == []
 
     def test_a_conflict_is_a_store_error(self, store: Store) -> None:
@@ -371,7 +371,7 @@ class StoreContract:
         ]
         assert store.facts("default", "old") == []
 
-    def test_a_fact_is_gone_when_it_is_retracted(self, store: Store) -> None:
+    def test_a_retracted_fact_is_not_listed(self, store: Store) -> None:
         store.append([append_facts(fact_row("a", 1), fact_row("b", 2), fact_row("c", 3))])
         store.append([append_facts(retracted_fact_row("a", 4), retracted_fact_row("none", 5))])
         assert store.facts("default") == [fact_row("b", 2), fact_row("c", 3)]
@@ -385,7 +385,7 @@ class StoreContract:
         )
         assert store.facts("default") == [fact_row("c", 3), fact_row("b", 7)]
 
-    def test_the_version_of_a_fact_that_is_gone_is_remembered(self, store: Store) -> None:
+    def test_the_version_of_a_retracted_fact_is_remembered(self, store: Store) -> None:
         store.append(
             [
                 append_facts(fact_row("a", 1), fact_row("b", 2)),
@@ -426,7 +426,7 @@ class StoreContract:
         assert [row.id for row in store.facts("default")] == ["a", "b", "e", "f"]
         assert store.fact_version("default") == 6
 
-    def test_facts_of_a_batch_that_is_refused_whole_are_not_written(self, store: Store) -> None:
+    def test_facts_of_a_refused_batch_are_not_written(self, store: Store) -> None:
         with pytest.raises(ValueError, match="must come next"):
             store.append([append_facts(fact_row("a", 1)), Append("r", 0, [event(2)])])
         assert store.facts("default") == []
@@ -456,15 +456,15 @@ class StoreContract:
         assert store.messages("c", 2) == []
         assert [row.text for row in store.messages("d")] == ["another"]
 
-    def test_a_message_has_the_time_at_which_it_was_said(self, store: Store) -> None:
+    def test_a_message_has_the_time_at_which_it_was_sent(self, store: Store) -> None:
         assert store.add_message("c", "user", "now").at > 1.7e9
 
-    def test_messages_may_be_said_by_several_threads_while_events_are_appended(self, store: Store) -> None:
-        def say() -> None:
+    def test_messages_may_be_added_by_several_threads_while_events_are_appended(self, store: Store) -> None:
+        def add_messages() -> None:
             for _ in range(20):
                 store.add_message("c", "user", "hello")
 
-        threads = [threading.Thread(target=say) for _ in range(3)]
+        threads = [threading.Thread(target=add_messages) for _ in range(3)]
         for thread in threads:
             thread.start()
         for n in range(20):
@@ -479,7 +479,7 @@ class StoreContract:
         assert store.journal_size("r") == (2, 20 + MAX_INLINE_BYTES + 1)
         assert store.journal_size("none") == (0, 0)
 
-    def test_runs_are_deleted_with_all_that_is_theirs_alone(self, store: Store) -> None:
+    def test_runs_are_deleted_with_all_their_own_data(self, store: Store) -> None:
         shared, own = "s" * (MAX_INLINE_BYTES + 1), "o" * (MAX_INLINE_BYTES + 1)
         store.append(
             [
@@ -504,7 +504,7 @@ class StoreContract:
         store.delete_runs(["a", "b"])
         assert store.runs() == []
 
-    def test_what_was_said_to_a_command_is_kept_with_what_it_did(self, store: Store) -> None:
+    def test_the_reply_to_a_command_is_stored_with_its_effect(self, store: Store) -> None:
         first = ReplyRow("default", "k", 5.0, "signal", "{}")
         other = first._replace(session="other", at=7.0)
         assert store.append([Append("", 0, (), facts=[fact_row("a", 1)], replies=[first])]) == [None]
@@ -519,7 +519,7 @@ class StoreContract:
         assert store.stored_reply("default", "k") is None
         assert store.stored_reply("other", "k") == other
 
-    def test_a_reply_may_follow_what_a_command_has_done_but_once(self, store: Store) -> None:
+    def test_a_reply_may_be_added_once_after_the_effect_of_a_command(self, store: Store) -> None:
         done = ReplyRow("default", "k", 5.0, "resume a", "")
         for reply in (done, done._replace(asked="stop a", reply="{}"), done._replace(at=6.0, reply="1")):
             store.append([Append("", 0, (), replies=[reply])])
@@ -538,7 +538,7 @@ class StoreContract:
         store.empty_events("r", [1])
         assert store.old_events("r", EMPTIABLE_TYPE, math.inf) == [(2, MAX_INLINE_BYTES + 1), (4, 2)]
 
-    def test_a_long_run_is_deleted_with_all_that_is_its_own(self, store: Store) -> None:
+    def test_a_long_run_is_deleted_with_all_its_data(self, store: Store) -> None:
         large = "x" * (MAX_INLINE_BYTES + 1)
         rows = [event(n, data=large if n % 1500 == 0 else "{}") for n in range(1, 5001)]
         store.append([Append("long", 0, rows, run_row("long")), Append("q", 0, [event(1, data=large)])])
@@ -547,7 +547,7 @@ class StoreContract:
         assert store.events("long") == []
         assert store.events("q") == [event(1, data=large)]
 
-    def test_events_are_emptied_and_their_journal_goes_on(self, store: Store) -> None:
+    def test_events_are_emptied_and_their_journal_accepts_more(self, store: Store) -> None:
         large = "x" * (MAX_INLINE_BYTES + 1)
         rows = [output(1, '"one"'), output(2, large), event(3, "/x", '"three"'), output(4, large)]
         store.append([Append("r", 0, rows, run_row("r")), Append("q", 0, rows)])
@@ -570,10 +570,10 @@ class StoreContract:
             store.empty_events("r", [1, 2])
         assert store.events("r") == rows
 
-    def test_a_store_that_lacks_nothing_reports_no_loss(self, store: Store) -> None:
+    def test_a_complete_store_reports_no_loss(self, store: Store) -> None:
         assert store.loss is None
 
-    def test_it_is_counted_how_often_runs_were_about_to_be_taken_up(self, store: Store) -> None:
+    def test_recovery_attempts_of_runs_are_counted(self, store: Store) -> None:
         assert store.resume_counts() == {}
         store.mark_resuming(["a", "b"])
         store.mark_resuming(["a"])

@@ -1,4 +1,4 @@
-"""Traces: what a run did, as the ordered list of its leaf calls, its gates and their answers."""
+"""Traces: the leaf calls, gates and answers of a run, as an ordered list."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from nerve.core.events import WorkflowEvent
 START_EVENTS = ("node_started", "step_started")
 END_EVENTS = ("node_completed", "node_error", "node_timeout", "step_completed", "step_failed")
 REQUEST_KEYS = frozenset({"prompt", "resume", "model", "cwd", "artifacts"})
-"""The keys of what an agent is asked; only the prompt is the workflow's own affair."""
+"""The keys of an agent request; of these, only the prompt comes from the workflow."""
 
 TraceEntry = dict[str, Any]
 ChildEvents = Callable[[str], Iterable[WorkflowEvent]]
 
 
 def trace(events: Iterable[WorkflowEvent], children: ChildEvents | None = None) -> list[TraceEntry]:
-    """The calls of leaves and the gates of a run, in the order in which they were begun.
+    """Return the leaf calls and gates of a run, in the order in which they started.
 
     A call is `{"call": name, "input": …, "success": True, "output": …}`, or with `success` false and an
-    `error`. A gate is `{"gate": prompt, "answer": …}`. What is still open has no outcome. There are no paths,
-    no control nodes, and none of the leaves that a notation needs for itself. With `children`, which gives
-    the events of a run by its id, the calls of child runs stand where the child was called.
+    `error`. A gate is `{"gate": prompt, "answer": …}`. An open entry has no outcome. The trace omits paths,
+    control nodes, and the leaves that a notation uses internally. With `children`, which returns the events
+    of a run by its id, it includes the calls of child runs in place of the call.
     """
     return TraceBuilder(children).build(events)
 
 
 class TraceBuilder:
-    """One trace; entries are added when something begins, and filled in when it ends."""
+    """One trace; an entry is added when it starts, and completed when it ends."""
 
     def __init__(self, children: ChildEvents | None) -> None:
         self._children = children
@@ -57,12 +57,12 @@ class TraceBuilder:
 
 
 def is_internal_leaf(name: str) -> bool:
-    """Whether a leaf is the notation's own affair and not the author's."""
+    """Return whether a leaf belongs to the notation and not to the author's workflow."""
     return name.startswith("_") or name == "expect"
 
 
 def leaf_input(input: Any) -> Any:
-    """What a leaf was given; of a request to an agent, its prompt."""
+    """Return the input of a leaf; for an agent request, its prompt."""
     return (
         input["prompt"]
         if isinstance(input, dict) and "prompt" in input and input.keys() <= REQUEST_KEYS

@@ -38,7 +38,7 @@ HOOKS_UNSUPPORTED = "This version of Codex cannot enforce the permissions ({}): 
 
 
 class PermissionHook:
-    """The hook of one turn; it is not installed if there are no rules to enforce."""
+    """The hook of one turn; it is installed only if there are rules to enforce."""
 
     def __init__(self, options: QueryOptions) -> None:
         self._options, self._policy = options, options.permissions
