@@ -296,5 +296,5 @@ async def test_what_an_agent_used_is_counted(session):
 
 
 def test_an_agent_without_a_provider_is_refused():
-    with pytest.raises(ValueError, match="needs a provider"):
+    with pytest.raises(ValueError, match="provider must have a query"):
         AgentNode("a")

@@ -176,7 +176,7 @@ async def test_a_tool_that_is_refused_with_a_reason(replay: Replay) -> None:
     assert update.status == "failed"
     assert replay.answers() == [{"decision": "decline"}]
     said = next(message for message in replay.recorded.sent if message["method"] == "turn/steer")
-    assert "nobody is there" in said["params"]["input"][0]["text"]
+    assert "no one is available" in said["params"]["input"][0]["text"]
 
 
 async def test_a_tool_on_the_list_is_not_asked_about(replay: Replay) -> None:
@@ -455,7 +455,7 @@ def test_a_program_that_is_not_there_says_how_to_get_it(monkeypatch: pytest.Monk
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(Unavailable, match=r"pip install 'nerve\[codex\]'"):
         executable.find_executable(None)
-    with pytest.raises(Unavailable, match="no program /nowhere/codex"):
+    with pytest.raises(Unavailable, match="Program not found: /nowhere/codex"):
         executable.find_executable("/nowhere/codex")
 
 

@@ -110,7 +110,7 @@ async def test_it_runs_in_the_folder_and_with_the_variables_it_was_given(
 
 
 def test_there_is_nothing_to_go_on_with() -> None:
-    with pytest.raises(ValueError, match="keeps no conversation"):
+    with pytest.raises(ValueError, match="does not support resuming"):
         CommandProvider(["cat"]).query("hello", None, "thread-1", QueryOptions())
 
 
