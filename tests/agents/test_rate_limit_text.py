@@ -136,11 +136,11 @@ async def test_a_limit_is_over_for_everybody_when_the_provider_answers_again(tmp
         await until(lambda: len(agent.calls) == 1)
         second = await session.start("body")
         await until(lambda: second.view.limited_steps)
-        assert session.engine.limited().keys() == {"agent"}
+        assert session.engine.provider_limits().keys() == {"agent"}
         go.set()
         for run in (first, second):
             assert await within(run.wait()) == "fine"
-        assert session.provider_slots.limited == session.engine.limited() == {}
+        assert session.provider_slots.limited == session.engine.provider_limits() == {}
     async with opened(Agent(says)) as session:
         assert session.provider_slots.limited == {}
         assert await within((await session.start("body")).wait()) == "fine"
