@@ -354,7 +354,7 @@ async def test_a_provider_can_be_named_and_an_unknown_one_is_an_error_that_lists
     node = AgentNode("dev", session, "claude")
     assert (await node.execute(ExecutionContext(session, "x"))).output == "hi"
     result = await AgentNode("other", session, "clod").execute(ExecutionContext(session, "x"))
-    assert 'Unknown provider "clod". Available: acp, claude, codex,' in result.error
+    assert "Unknown provider 'clod'. Available: acp, claude, codex," in result.error
 
 
 async def spending(session, times=3):

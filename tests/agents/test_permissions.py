@@ -226,7 +226,7 @@ def test_a_call_that_does_not_say_what_it_is_used_on_is_denied_and_not_allowed()
         ({"allow": [1]}, "allow must be a list of patterns"),
         ({"ask": [""]}, "ask must be a list of patterns"),
         ({"otherwise": "perhaps"}, "otherwise must be allow, ask or deny, got 'perhaps'"),
-        ({"forbid": ["Bash"]}, 'Unknown permissions key "forbid". Available: allow, ask, deny, otherwise'),
+        ({"forbid": ["Bash"]}, "Unknown permissions key 'forbid'. Available: allow, ask, deny, otherwise"),
         (["Bash"], "permissions must be a mapping"),
     ],
 )

@@ -179,7 +179,7 @@ async def test_errors_have_the_words_of_the_seeds_and_a_code(api: Api) -> None:
         ("ANSWER_GATE", {"run_id": ended}, "Missing required parameter: answer", "bad_request"),
         ("WORKFLOW_INPUT", {"run_id": ended}, "Missing required parameter: input", "bad_request"),
         ("EXECUTE_WORKFLOW", {}, "Missing required parameter: workflow_id", "bad_request"),
-        ("LIST_WORKFLOW_RUNS", {"state": "asleep"}, 'Unknown state "asleep"', "bad_request"),
+        ("LIST_WORKFLOW_RUNS", {"state": "asleep"}, "Unknown state 'asleep'", "bad_request"),
         ("EXECUTE_WORKFLOW", {"workflow": "x"},
          "EXECUTE_WORKFLOW does not take 'workflow'. Did you mean 'workflow_id'?", "bad_request"),
         ("LIST_WORKFLOWS", {"session_id": "other"}, "Session 'other' not found", "not_found"),
@@ -252,7 +252,7 @@ async def test_what_a_command_is_given_is_read_as_the_operation_does(
 ) -> None:
     reply = await handle_command(api, {"type": type, "params": params})
     assert reply["code"] == "bad_request"
-    assert reply["fix"] == f"It takes: {', '.join(COMMAND_RULES[CommandType(type)].parameter_names)}."
+    assert reply["fix"] == f"Accepted fields: {', '.join(COMMAND_RULES[CommandType(type)].parameter_names)}."
     assert api.session.list_workflow_runs() == []
 
 

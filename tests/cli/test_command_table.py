@@ -515,7 +515,7 @@ def test_the_doctor_says_what_is_missing_and_what_is_wrong(do, project: Path) ->
     (project / ".nerve/config.json").write_text('{"providers": {"me": {"kind": "claud"}}}')
     done = do("doctor", "--quiet")
     assert done.code == 1
-    assert "✗ provider me: there is no provider 'claud'" in done.out
+    assert "✗ provider me: Unknown provider 'claud'" in done.out
     (project / ".nerve/config.json").write_text("{")
     assert "✗ configuration: .nerve/config.json:1" in do("doctor").out
 

@@ -136,7 +136,7 @@ def resolve_provider(provider: Provider | str | None, context: ExecutionContext)
     if resolved is None:
         session_providers = getattr(context.session, "providers", {})
         names = sorted({*session_providers, *registry.installed_provider_names()})
-        raise ValueError(f'Unknown provider "{provider}". Available: {", ".join(names)}')
+        raise ValueError(f"Unknown provider '{provider}'. Available: {', '.join(names)}")
     return resolved
 
 

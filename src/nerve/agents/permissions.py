@@ -42,7 +42,7 @@ class Permissions:
             raise ValueError(f"permissions must be a mapping with {', '.join(cls.__slots__)}, got {value!r}")
         unknown = [name for name in value if name not in cls.__slots__]
         if unknown:
-            raise ValueError(f'Unknown permissions key "{unknown[0]}". Available: {", ".join(cls.__slots__)}')
+            raise ValueError(f"Unknown permissions key '{unknown[0]}'. Available: {', '.join(cls.__slots__)}")
         return cls(**value)
 
     def verdict(self, tool: str, input: Mapping[str, Any], cwd: str = "") -> Verdict:

@@ -45,7 +45,9 @@ def _find_factory(kind: str) -> Callable[..., Provider]:
     points = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
     if kind not in points:
         names = ", ".join(sorted(points)) or "none"
-        raise UnknownProvider(f'Unknown provider "{kind}". Available: {names}{_suggest_name(kind, points)}')
+        raise UnknownProvider(
+            f"Unknown provider '{kind}'{_suggest_name(kind, points) or '.'} Available: {names}"
+        )
     return _load_factory(points[kind])
 
 
@@ -69,8 +71,8 @@ def _check_provider_settings(
         if name not in known:
             setting_names = ", ".join(known) or "none"
             raise UnknownProvider(
-                f"Unknown setting \"{name}\" of provider '{kind}'. "
-                f"Available: {setting_names}{_suggest_name(name, known)}"
+                f"Unknown setting '{name}' of provider '{kind}'{_suggest_name(name, known) or '.'} "
+                f"Available: {setting_names}"
             )
     for name, parameter in known.items():
         if parameter.default is parameter.empty and name not in arguments:

@@ -140,7 +140,7 @@ def parse_run_state(name: str) -> str:
         return WorkflowState(name).value
     except ValueError:
         known = ", ".join(state.value for state in WorkflowState)
-        raise ApiError("bad_request", f'Unknown state "{name}"', f"Available: {known}.") from None
+        raise ApiError("bad_request", f"Unknown state '{name}'", f"Available: {known}.") from None
 
 
 async def run(session: Session, request: models.RunRequest) -> models.RunDetailResponse:

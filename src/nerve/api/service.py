@@ -36,7 +36,7 @@ class Api:
         """Execute one operation; raise ApiError if it fails."""
         operation = OPERATIONS.get(name)
         if operation is None:
-            raise ApiError("not_found", f'Unknown operation "{name}"', f"Available: {', '.join(OPERATIONS)}.")
+            raise ApiError("not_found", f"Unknown operation '{name}'", f"Available: {', '.join(OPERATIONS)}.")
         request = parse_request(operation, arguments)
         request._caller = self.caller
         function = getattr(commands if operation.is_command else queries, name)

@@ -174,7 +174,7 @@ class Client:
         """Execute one operation by name."""
         operation = OPERATIONS.get(name)
         if operation is None:
-            raise ApiError("not_found", f'Unknown operation "{name}"')
+            raise ApiError("not_found", f"Unknown operation '{name}'")
         check_sendable(arguments)
         return await self._transport.perform(operation, arguments)
 
