@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from docs.pages import ROOT, page
+from docs.pages import ROOT, page, section
 from nerve.core.notation_table import NOTATION_NAMES, TABLE, NotationName
 
 TEXT = page("CONTRIBUTING.md")
@@ -27,6 +27,11 @@ TEXT = page("CONTRIBUTING.md")
         ("COMMANDS", "nerve.commander.core.command_table"),
         ("CommanderInputError", "nerve.commander.core.name_resolution"),
         ("KEYS", "nerve.commander.tui.keymap"),
+        ("LocatedMap", "nerve.text.source"),
+        ("LocatedList", "nerve.text.source"),
+        ("InvalidDefinition", "nerve.text.source"),
+        ("run_with_api", "nerve.cli.context"),
+        ("TurnFinished", "nerve.agents"),
     ],
 )
 def test_a_table_is_where_it_is_said_to_be(name: str, module: str) -> None:
@@ -34,6 +39,28 @@ def test_a_table_is_where_it_is_said_to_be(name: str, module: str) -> None:
     found = import_module(module)
     for part in name.split("."):
         found = getattr(found, part)
+
+
+NOUNS = [
+    "node",
+    "workflow",
+    "definition",
+    "run",
+    "journal",
+    "event",
+    "path",
+    "step",
+    "gate",
+    "session",
+    "provider",
+    "thread",
+    "fact",
+    "signal",
+]
+
+
+def test_the_glossary_has_every_noun() -> None:
+    assert re.findall(r"^\| (\w+) \|", section(TEXT, "Glossary"), re.MULTILINE) == ["noun", *NOUNS]
 
 
 def test_everything_that_can_be_added_has_a_paragraph() -> None:

@@ -2,11 +2,15 @@
 
 import re
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 
 from docs.pages import FENCE, PAGES, ROOT, Block, blocks, page, section
 from nerve.core.workflow import WorkflowEventType
+
+FILE_SUFFIXES = {"db", "js", "providers", "token"}
+"""What follows a dot in `nerve.db`, `nerve.js`, the entry point group and the subprotocol."""
 
 
 @pytest.mark.requirement("S0-68")
@@ -100,3 +104,13 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
 def test_every_event_is_in_the_table_of_events() -> None:
     table = set(re.findall(r"`([a-z_]+)`", page("docs/reference/events.md")))
     assert {event.value for event in WorkflowEventType} <= table
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_every_python_name_on_a_page_exists(path: Path) -> None:
+    if path.name == "decisions.md":  # it lists names that do not exist
+        return
+    text = path.read_text(encoding="utf-8")
+    for name in set(re.findall(r"`(nerve(?:\.[A-Za-z_]\w*)+)\b(?!\.\w)", text)):
+        if name.split(".")[1] not in FILE_SUFFIXES:
+            resolve_name(name)

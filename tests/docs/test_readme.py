@@ -3,6 +3,7 @@
 import asyncio
 import io
 import re
+import shutil
 import sys
 from pathlib import Path
 from runpy import run_path
@@ -10,35 +11,41 @@ from typing import Any
 
 import pytest
 
-from docs.pages import commands, page, steady, write_files
+from docs.pages import FENCE, ROOT, commands, page, steady
 from nerve import Session
 from nerve.cli import execute_command_line as nerve
 from nerve.testing.trace import trace
 
 README = page("README.md")
+EXAMPLES = "examples/notations"
 NOTATIONS = ["function.py", "graph.py", "steps.json", "prompts.yaml", "states.lisp"]
 
 
 @pytest.fixture
-def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The files of the README, in the current folder."""
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The examples, below the current folder."""
+    shutil.copytree(ROOT / EXAMPLES, tmp_path / EXAMPLES)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", io.StringIO())
-    return write_files(README, tmp_path)
+    return tmp_path / EXAMPLES
 
 
-def test_it_shows_every_notation(files: list[str]) -> None:
-    assert files == ["agents.py", *NOTATIONS[:4], "steps/draft.md", NOTATIONS[4]]
+def test_it_names_every_notation_and_shows_the_files_as_they_are() -> None:
+    linked = re.findall(rf"\]\({EXAMPLES}/([\w.]+)\)", README)
+    assert linked == NOTATIONS
+    shown = [fence[2] for fence in FENCE.finditer(README)]
+    for name in ("function.py", "prompts.yaml"):
+        assert (ROOT / EXAMPLES / name).read_text(encoding="utf-8") in shown
 
 
-async def played(file: str) -> tuple[Any, list[Any]]:
+async def played(file: Path) -> tuple[Any, list[Any]]:
     """The result, and who was asked, in order."""
     session = Session()
-    run_path("agents.py")["register"](session)
-    if file.endswith(".py"):
-        run_path(file)["register"](session)
+    run_path(str(file.with_name("agents.py")))["register"](session)
+    if file.suffix == ".py":
+        run_path(str(file))["register"](session)
     else:
-        session.load(Path(file))
+        session.load(file)
     run = await session.start("page", "tea")
     assert await run.next_gate() is not None
     await run.answer("approve")
@@ -49,8 +56,8 @@ async def played(file: str) -> tuple[Any, list[Any]]:
 
 
 @pytest.mark.parametrize("file", NOTATIONS)
-def test_the_workflow_does_the_same_in_every_notation(file: str, files: list[str]) -> None:
-    assert asyncio.run(played(file)) == (
+def test_the_workflow_does_the_same_in_every_notation(file: str, files: Path) -> None:
+    assert asyncio.run(played(files / file)) == (
         "Tea: hot, and good for you.",
         [
             ("writer", None, "Tea is a drink."),
@@ -60,9 +67,7 @@ def test_the_workflow_does_the_same_in_every_notation(file: str, files: list[str
     )
 
 
-def test_every_command_says_what_the_readme_shows(
-    files: list[str], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_every_command_says_what_the_readme_shows(files: Path, capfd: pytest.CaptureFixture[str]) -> None:
     told, id = commands(README), ""
     assert len(told) == 3
     for line, shown in told:
