@@ -45,7 +45,7 @@ from nerve.agents.provider import ThreadStarted, QueryOptions
 async def main(given):
     provider = CodexProvider(**given["provider"])
     async for chunk in provider.query(given["prompt"], given["cwd"], None, QueryOptions(env=given["env"])):
-        if isinstance(chunk, Begun):
+        if isinstance(chunk, ThreadStarted):
             print(chunk.thread, flush=True)
 
 asyncio.run(main(json.loads(sys.argv[1])))

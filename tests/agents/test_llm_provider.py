@@ -55,10 +55,10 @@ class LlmContract(ProviderContract):
 
     async def test_the_conversation_is_in_the_file_before_done(self, provider: Any, cwd: Path) -> None:
         thread = str(uuid.uuid4())
-        path = provider.history.path(thread)
+        path = provider.thread_files.path(thread)
         turn = provider.query("[[say a heron]]", str(cwd), None, QueryOptions(thread=thread))
         seen = [(type(chunk).__name__, path.read_text()) async for chunk in turn]
-        assert "[[say a heron]]" in dict(seen)["Begun"]
+        assert "[[say a heron]]" in dict(seen)["ThreadStarted"]
         assert "a heron" in json.loads(seen[-1][1])[-1]["parts"][-1]["content"]
         assert path.stat().st_mode & 0o777 == 0o600
 
@@ -66,7 +66,7 @@ class LlmContract(ProviderContract):
         self, ask: Any, provider: Any, stub: Any, cwd: Path
     ) -> None:
         first = done(await ask("[[say noted]] the bird is a heron"))
-        again = LlmProvider(self.model, stub.url + self.path, "STUB_KEY", provider.history.folder)
+        again = LlmProvider(self.model, stub.url + self.path, "STUB_KEY", provider.thread_files.folder)
         said = [chunk async for chunk in again.query("which?", str(cwd), first.thread, QueryOptions())]
         assert "the bird is a heron" in text(said)
 
@@ -81,7 +81,7 @@ class LlmContract(ProviderContract):
         again = done(await ask("[[limit 1]]", resume=first.thread))
         assert (first.outcome, again.outcome) == ("limited", "limited")
         assert json.dumps(stub.heard[-1].body).count("[[limit 1]]") == 1
-        assert provider.history.path(first.thread).read_text().count("[[limit 1]]") == 1
+        assert provider.thread_files.path(first.thread).read_text().count("[[limit 1]]") == 1
 
     async def test_an_api_is_asked_once_and_not_again_behind_our_back(self, ask: Any, stub: Any) -> None:
         assert done(await ask("[[error 503]]")).outcome == "failed"
@@ -91,7 +91,7 @@ class LlmContract(ProviderContract):
     async def test_the_key_stands_in_no_file_and_no_error(self, ask: Any, provider: Any, stub: Any) -> None:
         await ask("[[say yes]]")
         assert KEY not in done(await ask("[[error 401]]", thread="other")).error
-        assert not [file for file in provider.history.folder.iterdir() if KEY in file.read_text()]
+        assert not [file for file in provider.thread_files.folder.iterdir() if KEY in file.read_text()]
         assert any(KEY in value for value in stub.heard[0].headers.values())
 
     async def test_tokens_of_the_cache_are_apart_from_the_others(self, ask: Any) -> None:
