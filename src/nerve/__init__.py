@@ -1,4 +1,4 @@
-"""Nerve runs workflows of agents, shell commands and Python functions, durably."""
+"""Nerve: durable workflows of agents, shell commands and Python functions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
+_MODULES = {
     "BashNode": "nerve.core.nodes",
     "BranchNode": "nerve.core.nodes",
     "ExecutionContext": "nerve.core.nodes",
@@ -81,12 +81,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used, so that `import nerve` costs next to nothing."""
-    if name not in _HOMES:
+    """Import a public name on first use, so that `import nerve` is fast."""
+    if name not in _MODULES:
         raise AttributeError(f"module 'nerve' has no attribute '{name}'")
-    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    return sorted([*globals(), *_MODULES])

@@ -1,4 +1,4 @@
-"""The `nerve` command, which `python -m nerve` is, too."""
+"""Entry point of `nerve` and `python -m nerve`."""
 
 from typing import NoReturn
 
@@ -6,7 +6,7 @@ from nerve.early_interrupt import install_early_interrupt
 
 
 def main() -> NoReturn:
-    """Import the command line and do what it is asked."""
+    """Run the command line; its imports take time, so Ctrl-C is handled before."""
     install_early_interrupt()
     from nerve.cli import main
 

@@ -1,25 +1,25 @@
-"""What can go wrong, as one tree.
+"""The exceptions of Nerve, as one tree.
 
 NerveError
-├── NodeFailed            a node raised; names the path, the type and the text of its error
+├── NodeFailed            a node raised; has the path, the error type and the message
 ├── WorkflowFailed        a run failed in another process, or a child run failed
-├── Rejected              a person said no, and the run ends as cancelled
-├── RunHeld               a run needs a decision before it can go on
-├── WorkflowAbsent        the code of a run is not in the session (a ValueError, too)
+├── Rejected              a person rejected a gate, and the run ends as cancelled
+├── RunHeld               a run needs a decision before it can resume
+├── WorkflowAbsent        the workflow of a run is not in the session (also a ValueError)
 ├── LimitReached          a run reached one of its limits
-├── NotJson               a value that JSON cannot carry
-├── Unreadable            a text that is no workflow; its problems have places      (nerve.text.source)
-├── ExprError, EvalError  an expression that cannot be compiled, or evaluated       (nerve.expr)
-├── NotARecord, Lagged …  what is wrong with a fact, a pattern or an observer       (nerve.dataspace)
+├── NotJson               a value cannot be encoded as JSON
+├── InvalidDefinition     a workflow definition has errors, with positions       (nerve.text.source)
+├── ExprError, EvalError  an expression cannot be compiled or evaluated          (nerve.expr)
+├── NotARecord, Lagged …  errors of facts, patterns and observers                (nerve.dataspace)
 └── StoreError
-    ├── StoreLocked       another process owns the file
+    ├── StoreInUse        another process uses the file
     ├── StoreBusy         another connection holds the write lock
     ├── StoreFull         the disk is full
     ├── StoreFailed       the disk or the file failed
-    ├── Conflict          somebody else appended first, or the path is settled already
-    └── JournalBroken     a record of the journal is not what was written
+    ├── Conflict          another writer appended first, or the path is already settled
+    └── JournalBroken     a record of the journal fails its integrity check
 
-Suspended (BaseException) the body leaves memory; passes through a user's `except Exception`
+Suspended (BaseException) the body is unloaded; `except Exception` of users does not catch it
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from collections.abc import Sequence
 
 
 class NerveError(Exception):
-    """Anything Nerve itself reports."""
+    """Base class of all exceptions of Nerve."""
 
 
 class NodeFailed(NerveError):
@@ -53,12 +53,12 @@ class WorkflowFailed(NerveError):
     """A run failed."""
 
     def __init__(self, run_id: str, error: str, error_type: str = "") -> None:
-        super().__init__(f"run {run_id} failed: {error}" if run_id else error)
+        super().__init__(f"Run {run_id} failed: {error}" if run_id else error)
         self.run_id, self.error, self.error_type = run_id, error, error_type
 
 
 class Rejected(NerveError):
-    """A person rejected what was asked for; the run ends as cancelled, with this reason."""
+    """A person rejected a gate; the run ends as cancelled, with this reason."""
 
     def __init__(self, run_id: str, reason: str) -> None:
         super().__init__(reason)
@@ -66,15 +66,15 @@ class Rejected(NerveError):
 
 
 class RunHeld(NerveError):
-    """A run waits for a decision; `reason` says which kind, the message what to do."""
+    """A run waits for a decision; `reason` is its kind, and the message says what to do."""
 
     def __init__(self, run_id: str, reason: str, message: str) -> None:
-        super().__init__(f"run {run_id} is held ({reason}): {message}")
+        super().__init__(f"Run {run_id} is held ({reason}): {message}")
         self.run_id, self.reason, self.message = run_id, reason, message
 
 
 class LimitReached(NerveError):
-    """A run reached a limit; the message names it and where to raise it."""
+    """A run reached a limit; the message names it and how to raise it."""
 
     def __init__(self, limit: str, message: str) -> None:
         super().__init__(message)
@@ -82,19 +82,21 @@ class LimitReached(NerveError):
 
 
 class NotJson(NerveError, TypeError):
-    """A value that JSON cannot carry; names its type and where it stands."""
+    """A value cannot be encoded as JSON; the message names its type and location."""
 
 
 class StoreError(NerveError):
-    """The store could not do what was asked."""
+    """Base class of the errors of the store."""
 
 
 class StoreInUse(StoreError):
-    """Another process owns the file."""
+    """Another process uses the file."""
 
     def __init__(self, file: str, pid: int | None) -> None:
         if pid == os.getpid():
-            message = f"{file} is in use by this process: close the session that has it, or use another file."
+            message = (
+                f"{file} is in use by this process. Close the session that opened it, or use another file."
+            )
         else:
             owner = f"process {pid}" if pid else "another process"
             message = f"{file} is in use by {owner}. Stop it, or use another file."
@@ -111,24 +113,24 @@ class StoreFull(StoreError):
 
 
 class StoreFailed(StoreError):
-    """The disk or the file failed; nothing of the last write counts."""
+    """The disk or the file failed; the last write had no effect."""
 
 
 class Conflict(StoreError):
-    """Somebody else appended first, or the path is settled already."""
+    """Another writer appended first, or the path is already settled."""
 
     def __init__(self, run: str, message: str) -> None:
-        super().__init__(f"run {run}: {message}")
+        super().__init__(f"Run {run}: {message}")
         self.run = run
 
 
 class JournalBroken(StoreError):
-    """A record of the journal is not what was written."""
+    """A record of the journal fails its integrity check."""
 
     def __init__(self, run: str, seq: int) -> None:
-        super().__init__(f"run {run}: event {seq} is not what was written. Restore the file from a backup.")
+        super().__init__(f"Run {run}: event {seq} is damaged. Restore the file from a backup.")
         self.run, self.seq = run, seq
 
 
 class Suspended(BaseException):
-    """The body leaves memory and is rebuilt from the journal later."""
+    """The body is unloaded and later rebuilt from the journal."""

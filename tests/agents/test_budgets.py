@@ -154,10 +154,10 @@ async def test_the_time_of_a_step_goes_on_after_it_was_held():
 @pytest.mark.parametrize(
     ("limits", "message"),
     [
-        ({"tokenz": 1}, "there is no limit 'tokenz'"),
-        ({"/dev": 5}, "the limits of step /dev are an object such as"),
-        ({"/dev": {"agents": 1}}, "a step has no limit 'agents'. It has: tokens, cost, turns"),
-        ({"/dev": {"depth": 3}}, "a step has no limit 'depth'. It has: tokens, cost, turns"),
+        ({"tokenz": 1}, "Unknown limit 'tokenz'"),
+        ({"/dev": 5}, "The limits of step /dev must be an object such as"),
+        ({"/dev": {"agents": 1}}, "A step cannot have the limit 'agents'. It can have: tokens, cost, turns"),
+        ({"/dev": {"depth": 3}}, "A step cannot have the limit 'depth'. It can have: tokens, cost, turns"),
     ],
 )
 async def test_a_limit_that_there_is_not_is_refused_when_it_is_raised(tmp_path, limits, message):
@@ -180,7 +180,9 @@ async def test_the_api_raises_the_budget_of_a_step():
 
 
 def test_limits_that_a_step_cannot_have_are_refused():
-    with pytest.raises(ValueError, match=r"a step has no limit 'wall_time'\. It has: tokens, cost, turns"):
+    with pytest.raises(
+        ValueError, match=r"A step cannot have the limit 'wall_time'\. It can have: tokens, cost, turns"
+    ):
         AgentNode("dev", provider=answers(), limits={"wall_time": 5})
-    with pytest.raises(ValueError, match="'g' is no step that spends anything itself"):
+    with pytest.raises(ValueError, match="'g' is a control node and cannot have limits"):
         Graph("g", Session(), limits={"turns": 1})

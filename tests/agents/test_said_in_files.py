@@ -138,9 +138,9 @@ async def test_an_agent_file_says_what_its_agent_may_use_and_spend(tmp_path):
         ("limits: 5", "'limits' must be a mapping"),
         (
             "limits: {agents: 5}",
-            "'limits' is wrong: a step has no limit 'agents'. It has: tokens, cost, turns",
+            "'limits' is wrong: A step cannot have the limit 'agents'. It can have: tokens, cost, turns",
         ),
-        ("limits: {tokens: -5}", "'limits' is wrong: the limit tokens must be a number that is not negative"),
+        ("limits: {tokens: -5}", "'limits' is wrong: The limit tokens must be a non-negative number"),
     ],
 )
 def test_what_is_wrong_in_an_agent_file_is_said_with_its_place(tmp_path, front, message):

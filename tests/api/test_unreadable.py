@@ -110,10 +110,10 @@ async def test_an_open_run_with_a_damaged_journal_is_listed_as_held_and_unreadab
         await session.recover()
         told = {run.run_id: run for run in (await api.runs()).runs}[runs["open"]]
         assert (told.state, told.label, told.held["reason"]) == ("held", "open", "unreadable")
-        assert "event 2 is not what was written" in told.held["message"]
+        assert "event 2 is damaged" in told.held["message"]
         health = await api.health()
         assert health.status == "degraded"
-        assert "event 2 is not what was written" in health.held[runs["open"]]
+        assert "event 2 is damaged" in health.held[runs["open"]]
         run = session.get_workflow_run(runs["open"])
         assert run is not None
         with pytest.raises(RunHeld, match="unreadable"):
@@ -174,7 +174,7 @@ def test_the_command_line_lists_a_damaged_run_as_held(tmp_path: Path, monkeypatc
     assert execute_command_line(["runs", "--json"]) == 0
     told = {run["run_id"]: run for run in json.loads(capsys.readouterr().out)}
     assert told[runs["open"]]["state"] == "held"
-    assert "event 2 is not what was written" in told[runs["open"]]["held"]["message"]
+    assert "event 2 is damaged" in told[runs["open"]]["held"]["message"]
     assert told[runs["whole"]]["state"] == "waiting"
     assert execute_command_line(["runs"]) == 0
     assert "unreadable" in capsys.readouterr().out
@@ -203,6 +203,6 @@ async def test_asking_for_a_damaged_run_gives_one_error_and_no_traceback(file: P
     async with Session(store=file) as session:
         api = with_workflows(session)
         error = await refusal(api.run(run=runs["open"]))
-    assert "is not what was written" in error.message
+    assert "is damaged" in error.message
     assert error.fix == "See the damage: nerve doctor --deep"
     assert [record for record in caplog.records if record.exc_info] == []

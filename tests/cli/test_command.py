@@ -110,7 +110,7 @@ def test_ctrl_c_while_it_is_imported_ends_it_quietly(at: str, tmp_path: Path) ->
         ),
         (
             ["run", "x", "--limit", "foo=3"],
-            "nerve: --limit: there is no limit 'foo'. There are: steps, iterations, errors, "
+            "nerve: --limit: Unknown limit 'foo'. Known limits: steps, iterations, errors, "
             "wall_time, depth, tokens, cost, turns, agents. See: ",
         ),
         (["demo", "--resume", "nowhere"], "nerve: nowhere has no journal.db"),

@@ -106,7 +106,7 @@ def test_a_clone_that_is_trusted_at_the_terminal_goes_on_and_asks_no_more(clone:
 def refusal(*arguments: str) -> str | None:
     """Why a command without a terminal was refused, for lack of trust."""
     ended = done(*arguments)
-    if "did not make on this machine" not in ended.stderr:
+    if "did not create on this machine" not in ended.stderr:
         return None
     assert ended.returncode == 2
     assert "nerve trust" in ended.stderr
@@ -184,7 +184,7 @@ def test_looking_at_a_clone_works_and_executes_nothing(clone: Path, canary: Path
 
 
 def test_the_doctor_says_what_is_not_trusted(clone: Path) -> None:
-    assert "○ trust: this folder brings its own runs" in done("doctor").stdout
+    assert "○ trust: This directory contains runs" in done("doctor").stdout
     done("trust")
     assert "trust:" not in done("doctor").stdout
 
@@ -207,7 +207,7 @@ def test_a_place_for_temporary_files_that_belongs_to_others_is_not_used(
 
 def test_the_error_of_a_refusal_is_json_for_programs(clone: Path) -> None:
     error = json.loads(done("serve", "--json").stdout)["error"]
-    assert (error["code"], error["fix"]) == ("refused", "If you trust it: nerve trust")
+    assert (error["code"], error["fix"]) == ("refused", "If you trust it, run: nerve trust")
 
 
 @pytest.mark.parametrize("words", [[], ["--store", ".nerve/nerve.db"]])

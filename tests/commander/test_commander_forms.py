@@ -45,7 +45,7 @@ async def test_a_form_is_answered_by_json_and_a_wrong_answer_says_why(at: Scene)
     await at.enter("/gates 1", "3")
     assert "3 is not of type 'object'" in at.errors[-1]
     await at.enter("the third")
-    assert "it must be a JSON object with version, dry (may be left out)" in at.errors[-1]
+    assert "it must be a JSON object with version, dry (optional)" in at.errors[-1]
     await at.enter('/answer {"dry": true}')
     assert "'version' is a required property" in at.errors[-1]
     await at.enter('{"version": "3"}')

@@ -67,7 +67,7 @@ def test_a_form_takes_what_fits_it_as_a_value_or_as_text() -> None:
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        ("three", "Invalid answer: it must be a JSON object with version, count (may be left out)"),
+        ("three", "Invalid answer: it must be a JSON object with version, count (optional)"),
         ("{}", "Invalid answer: 'version' is a required property"),
         ({"version": 3}, "Invalid answer: 3 is not of type 'string' at ['version']"),
         ({"version": "3", "count": 2**60}, f"Invalid answer: {unsafe_integer_message(2**60)}"),
@@ -83,7 +83,7 @@ def test_a_form_says_why_it_does_not_take_an_answer(answer: object, why: str) ->
 def test_a_gate_has_choices_or_a_form_that_is_a_schema() -> None:
     with pytest.raises(ValueError, match="not both"):
         check_choices(["yes"], FORM)
-    with pytest.raises(ValueError, match="form must be a JSON Schema: 'nothing' is not valid"):
+    with pytest.raises(ValueError, match="form must be a valid JSON Schema: 'nothing' is not valid"):
         check_choices(None, {"type": "nothing"})
 
 

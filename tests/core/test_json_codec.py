@@ -56,7 +56,7 @@ def test_a_text_is_kept_as_it_is_or_refused(value: Any) -> None:
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        with pytest.raises(NotJson, match="half of a surrogate pair") as caught:
+        with pytest.raises(NotJson, match="an unpaired surrogate") as caught:
             encode_json(value)
         assert str(caught.value).encode()
     else:
@@ -72,7 +72,7 @@ def test_no_key_takes_the_place_of_another(value: dict[Any, Any], canonical: boo
     if len(shown) == len(value):
         assert decode_json(encode_json(value, canonical)) == shown
         return
-    with pytest.raises(NotJson, match=r"an object with two keys that become '.*' at "):
+    with pytest.raises(NotJson, match=r"an object with two keys that both become '.*' at "):
         encode_json([[value]], canonical)
 
 
@@ -113,7 +113,7 @@ def test_what_json_cannot_carry_is_named_with_its_type_and_place(place: Place) -
         encode_json(value)
     at = f" at {expected}" if expected else ""
     assert str(caught.value) == (
-        f"a value of type object{at} cannot be written as JSON; use plain data instead"
+        f"a value of type object{at} cannot be encoded as JSON; use plain data instead"
     )
 
 
@@ -141,9 +141,9 @@ for _ in range(200):
         ({1, 2}, "a value of type set"),
         (b"raw", "a value of type bytes"),
         (circle, r"a value that contains itself at \[0\].again"),
-        (deep, "a value nested more than 100 deep"),
-        (nested(101), "a value nested more than 100 deep"),
-        ([10**5000], "value cannot be written as JSON: Exceeds the limit"),
+        (deep, "a value with more than 100 levels of nesting"),
+        (nested(101), "a value with more than 100 levels of nesting"),
+        ([10**5000], "value cannot be encoded as JSON: Exceeds the limit"),
     ],
 )
 @pytest.mark.parametrize("canonical", [True, False])
@@ -164,7 +164,7 @@ def test_a_text_that_somebody_gives_is_read_as_the_value_that_it_is(value: Any) 
     if find_unsafe_integer(value) is None:
         assert parse_strict_json(encode_json(value)) == value
     else:
-        with pytest.raises(ValueError, match="not every reader is exact"):
+        with pytest.raises(ValueError, match="JSON readers are not exact"):
             parse_strict_json(encode_json(value))
 
 
@@ -178,13 +178,13 @@ def test_a_whole_number_that_not_every_reader_takes_for_the_same_is_found_anywhe
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[" * 101 + "]" * 101, "it is nested more than 100 deep"),
-        ("[" * 100_000, "it is nested more than 100 deep"),
+        ("[" * 101 + "]" * 101, "it has more than 100 levels of nesting"),
+        ("[" * 100_000, "it has more than 100 levels of nesting"),
         ("NaN", "NaN is not a number in JSON"),
         ("1e999", "1e999 is too large for a number"),
         ("1" + "0" * 400, "too large for a number"),
-        ("[9007199254740993]", r"the number 9007199254740993 is beyond ±2\^53"),
-        ('{"a": 1, "a": 2}', "a key is given twice"),
+        ("[9007199254740993]", r"the integer 9007199254740993 is beyond ±2\^53"),
+        ('{"a": 1, "a": 2}', "duplicate key"),
         ("{", "Expecting property name"),
     ],
 )

@@ -51,7 +51,7 @@ def test_patterns_mean_what_they_mean_in_json_schema(schema, value, fits):
 @pytest.mark.parametrize("pattern", ["(?=a)b", "(?<!a)b", r"(a)\1", "a{1,2000}", "["])
 def test_a_pattern_that_needs_more_than_linear_time_is_refused_by_name(pattern):
     for schema in ({"prefixItems": [{"pattern": pattern}]}, {"patternProperties": {pattern: {}}}):
-        assert find_schema_error(schema).startswith(f"pattern {pattern!r} cannot be used: ")
+        assert find_schema_error(schema).startswith(f"pattern {pattern!r} is not supported: ")
     with pytest.raises(ValueError, match="without look-around and back-references"):
         check_choices(None, {"pattern": pattern})
 

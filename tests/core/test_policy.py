@@ -55,16 +55,16 @@ def test_a_success_is_not_tried_again() -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: Retry(0), "Retry.attempts, the number of tries, must be at least 1, got 0"),
-        (lambda: Retry(on="TimeoutError"), "Retry.on is a tuple of names"),  # type: ignore[arg-type]
-        (lambda: Retry(on=TimeoutError), "Retry.on is a tuple of names"),  # type: ignore[arg-type]
-        (lambda: MockNode(timeout=-1), "timeout is a number of seconds and must not be negative, got -1"),
+        (lambda: Retry(0), "Retry.attempts must be at least 1, got 0"),
+        (lambda: Retry(on="TimeoutError"), "Retry.on must be a tuple of names"),  # type: ignore[arg-type]
+        (lambda: Retry(on=TimeoutError), "Retry.on must be a tuple of names"),  # type: ignore[arg-type]
+        (lambda: MockNode(timeout=-1), "timeout must be a non-negative number of seconds, got -1"),
         (
             lambda: MockNode(idle_timeout=-1),
-            "idle_timeout is a number of seconds and must not be negative, got -1",
+            "idle_timeout must be a non-negative number of seconds, got -1",
         ),
-        (lambda: MockNode(on_error="ignore"), "on_error is 'fail', 'skip' or a node, not 'ignore'"),
-        (lambda: MockNode(effect="twice"), "effect is 'repeat' or 'once', not 'twice'"),
+        (lambda: MockNode(on_error="ignore"), "on_error must be 'fail', 'skip' or a node, got 'ignore'"),
+        (lambda: MockNode(effect="twice"), "effect must be 'repeat' or 'once', got 'twice'"),
     ],
 )
 def test_a_policy_that_means_nothing_is_refused(make: Any, said: str) -> None:

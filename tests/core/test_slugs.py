@@ -46,9 +46,7 @@ def test_every_name_makes_an_id_that_stays_as_it_is(name: str) -> None:
 def test_two_names_with_the_same_id_are_not_loaded_both() -> None:
     session = Session()
     session.load(text("Feat X"))
-    with pytest.raises(
-        InvalidDefinition, match="'feat-x' and 'Feat X', which is loaded, have the same id 'feat-x'"
-    ):
+    with pytest.raises(InvalidDefinition, match="'feat-x' and the loaded 'Feat X' have the same id 'feat-x'"):
         session.load(text("feat-x"))
     assert session.load(text("Feat X", "2")).title == "Feat X"
 

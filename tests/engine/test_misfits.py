@@ -21,8 +21,8 @@ LARGE = "é" * (MAX_VALUE_BYTES // 2)
 misfits = pytest.mark.parametrize(
     ("value", "said"),
     [
-        (HALF, "a text with half of a surrogate pair at {}"),
-        (TWICE, "an object with two keys that become '1' at {}"),
+        (HALF, "a string with an unpaired surrogate at {}"),
+        (TWICE, "an object with two keys that both become '1' at {}"),
         (LARGE, "a value of type str at {} has 66,060,290 bytes"),
     ],
     ids=["half", "twice", "large"],
@@ -58,7 +58,7 @@ async def test_a_step_that_gives_one_fails(session: Session, value: Any, said: s
 async def test_a_step_that_gives_half_a_character_says_where(session: Session) -> None:
     session.register_workflow(Graph("g", session).add_step(MockNode("n", session, [HALF])))
     run = await session.start("g")
-    with pytest.raises(WorkflowFailed, match="a text with half of a surrogate pair at output"):
+    with pytest.raises(WorkflowFailed, match="a string with an unpaired surrogate at output"):
         await within(run.wait())
 
 
@@ -174,15 +174,15 @@ async def test_a_name_with_half_a_character_is_refused_where_it_is_given(
 ) -> None:
     @session.workflow
     async def w(ctx: WorkflowContext) -> str:
-        with pytest.raises(ValueError, match=r"name 'a\\ud800b' of .* has half of a surrogate pair"):
+        with pytest.raises(ValueError, match=r"name 'a\\ud800b' of .* contains an unpaired surrogate"):
             await use(ctx)
         return "refused"
 
     assert await within((await session.start("w")).wait()) == "refused"
     for about in ("label", "key", "branch", "conversation"):
-        with pytest.raises(ValueError, match="half of a surrogate pair"):
+        with pytest.raises(ValueError, match="an unpaired surrogate"):
             await session.start("w", **{about: HALF})
-    with pytest.raises(ValueError, match="half of a surrogate pair"):
+    with pytest.raises(ValueError, match="an unpaired surrogate"):
         Graph("g", session).add_step(MockNode("n", session), HALF)
     assert session.get_workflow_run(HALF) is None
 

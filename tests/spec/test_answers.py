@@ -73,7 +73,7 @@ async def test_an_object_that_says_no_success_fails_a_node_whatever_else_it_says
 
 
 def test_the_object_stays_the_output_of_a_failure() -> None:
-    assert Result.of(RED) == Result.failed("the answer says success: false", output=RED)
+    assert Result.of(RED) == Result.failed("the output has success: false", output=RED)
     assert Result.of({**RED, "error": "7 red"}).error == "7 red"
     assert Result.of({"success": True, "x": 1}) == Result.ok({"success": True, "x": 1})
     assert Result.of(Result.ok(RED)).success
@@ -216,7 +216,7 @@ async def test_results_of_a_failure_have_its_error(session: Session) -> None:
         agent("red", on_error="t"),
         transform("t", "[results.bad, results.red, context.bad.error]"),
     )
-    said = "the answer says success: false"
+    said = "the output has success: false"
     assert await value(session, text) == [{"error": "boom", "output": "half"}, {"error": said, **RED}, "boom"]
 
 

@@ -1,1 +1,1 @@
-"""Decides what is executed next; only the leaf modules touch the world."""
+"""The core: nodes, workflows and values. It decides what is executed; only leaves have side effects."""

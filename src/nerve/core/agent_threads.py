@@ -1,4 +1,4 @@
-"""Threads: the conversations with agents that a run has had, read from its results."""
+"""Agent threads of a run: its conversations with agents, read from its results."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from nerve.core.result import Result
 
 @dataclass(frozen=True, slots=True)
 class InheritedThread:
-    """A conversation of another run, as it is there by now."""
+    """The current state of a conversation that belongs to another run."""
 
     totals: Mapping[str, Any]
-    """What its provider has counted in it."""
+    """The usage totals that its provider reported."""
     has_grown: bool
-    """Whether it has gone on since it was taken over."""
+    """Whether it has continued since this run inherited it."""
 
 
 def no_inherited_thread(thread: str) -> InheritedThread | None:
-    """All conversations are the run's own."""
+    """Return None: the run inherits no conversations."""
     return None
 
 
 @dataclass(slots=True)
 class AgentThreads:
-    """Which conversation each agent was last in with each provider, and what that has counted there."""
+    """The last conversation of each agent with each provider, and the usage totals of each conversation."""
 
     find_inherited: Callable[[str], InheritedThread | None] = no_inherited_thread
-    """Says of a conversation whether it is that of the run that this was forked from."""
+    """Return the conversation if the run inherited it from the run it was forked from."""
     last: dict[tuple[str, str], str] = field(default_factory=dict)
     totals: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def record_result(self, agent: str, result: Result) -> None:
-        """Take in how a call ended; most calls have nothing to do with agents."""
+        """Record the conversation of a call, if an agent executed it."""
         attributes = result["attributes"]
         thread = attributes.get("thread")
         if thread is not None:

@@ -1,4 +1,4 @@
-"""Events: one numbered fact about a run, and the one table of their names."""
+"""Events of runs, and the table of their names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger("nerve")
 
 
 class WorkflowEventType(StrEnum):
-    """The vocabulary; any other string may be emitted too."""
+    """Names of events; users can emit events of any other name."""
 
     STARTED = "workflow_started"
     COMPLETED = "workflow_completed"
@@ -93,19 +93,19 @@ EVENT_ALIASES = {
     "step_complete": "step_completed",
     "step_error": "step_failed",
 }
-"""Other names that people use for an event, and the name that is written."""
+"""Accepted aliases, and the name that is recorded for each."""
 
 RUN_END_EVENTS = ("workflow_completed", "workflow_failed", "workflow_cancelled")
-"""The events with which a run ends."""
+"""The events that end a run."""
 
 GATE_EVENTS = frozenset({"gate_waiting", "gate_answered", "gate_timeout", "gate_cancelled"})
-"""The events of child runs that are shown with those of the runs around them, too."""
+"""The events of child runs that are also delivered with the events of their parent runs."""
 
 SHOWN_IN_KEY = "shown_in"
-"""What the data of such an event has there: the run that it is shown in, and the path of the gate in that."""
+"""The key for the parent run of such an event, and the path of the gate in that run."""
 
 USER_EVENT_PREFIX = "user:"
-"""Before the name of an event that a user emitted under a name of the engine's."""
+"""Prefix for an event that a user emitted under a name reserved for the engine."""
 
 _ENGINE_EVENT_PREFIXES = (
     "workflow_",
@@ -125,17 +125,17 @@ def canonical_event_name(name: str) -> str:
 
 
 def is_reserved_event(name: str) -> bool:
-    """Whether only the engine may write events of this name."""
+    """Return whether only the engine may record events of this name."""
     return name.startswith(_ENGINE_EVENT_PREFIXES) and name in _EVENT_NAMES
 
 
 def emitted_event_name(name: str) -> str:
-    """The name under which an emitted event is written: one that only the engine writes gets a prefix."""
+    """Return the name under which an emitted event is recorded; reserved names get a prefix."""
     return f"{USER_EVENT_PREFIX}{name}" if is_reserved_event(name) else name
 
 
 def times_to_iso(value: Any) -> Any:
-    """The data of an event with dates and times as ISO 8601 text."""
+    """Return event data with dates and times as ISO 8601 strings."""
     if isinstance(value, date | time):
         return value.isoformat()
     if isinstance(value, dict):
@@ -148,7 +148,7 @@ def times_to_iso(value: Any) -> Any:
 _EVENT_NAMES = frozenset(member.value for member in WorkflowEventType)
 
 RUN_LEVEL_EVENTS = frozenset(name for name in _EVENT_NAMES if name.startswith("workflow_"))
-"""The events that tell of a run itself, and not of anything its body does."""
+"""The events about the run itself, not about steps of its body."""
 
 _ALIASES_BY_NAME: dict[str, tuple[str, ...]] = {
     name: tuple(alias for alias, target in EVENT_ALIASES.items() if target == name)
@@ -158,7 +158,7 @@ _ALIASES_BY_NAME: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class WorkflowEvent:
-    """One fact about a run; `seq` orders the events of a run, 0 where there is no journal."""
+    """One fact about a run. `seq` orders the events of a run; it is 0 without a journal."""
 
     run_id: str
     workflow_id: str
@@ -169,20 +169,20 @@ class WorkflowEvent:
     path: str = field(default="", kw_only=True)
 
     def with_shown_in(self, run_id: str, path: str) -> WorkflowEvent:
-        """The event as a run shows it that called the event's run at a path."""
+        """Return the event as the parent run shows it; `path` is where the parent called the child run."""
         return replace(self, data={**self.data, SHOWN_IN_KEY: {"run_id": run_id, "path": path + self.path}})
 
     @property
     def aliases(self) -> tuple[str, ...]:
-        """The other names of this kind of event."""
+        """Aliases of the event type."""
         return _ALIASES_BY_NAME.get(self.event_type, ())
 
     def is_a(self, name: str) -> bool:
-        """Whether this is an event of that name or alias."""
+        """Return whether the event has this name or alias."""
         return self.event_type in (name, canonical_event_name(name))
 
     def to_dict(self) -> dict[str, Any]:
-        """The event as plain data, its timestamp as ISO 8601 text."""
+        """Return the event as plain data, with the timestamp as an ISO 8601 string."""
         return {
             "run_id": self.run_id,
             "workflow_id": self.workflow_id,
@@ -195,13 +195,13 @@ class WorkflowEvent:
 
 
 MAX_SHOWN_CHARS = 100_000
-"""Characters of what a leaf says that an event shows; the journal keeps all of it."""
+"""Characters of a leaf's output that an event shows; the journal keeps all of it."""
 LONG_TEXT_EVENTS = ("output_chunk", "tool_call")
-"""Events whose texts may be long."""
+"""Events that can contain long strings."""
 
 
 def truncate_event_data(data: dict[str, Any]) -> dict[str, Any]:
-    """An event's data as watchers see it, with the number of characters that are left out."""
+    """Return event data for subscribers with long strings cut; `cut_characters` counts the rest."""
     room = MAX_SHOWN_CHARS
     left_out = 0
 
@@ -223,24 +223,24 @@ def truncate_event_data(data: dict[str, Any]) -> dict[str, Any]:
 
 
 class EventSink(Protocol):
-    """Anything with an `emit`, sync or async; a plain callable is taken too."""
+    """An object with an `emit` method, sync or async. A callable is accepted, too."""
 
     def emit(self, event: WorkflowEvent) -> Any:
-        """Take one event; what it returns is awaited if it can be."""
+        """Receive one event; an awaitable return value is awaited."""
 
 
 Sink = EventSink | Callable[[WorkflowEvent], Any]
 
 
 def validate_sink(sink: Sink) -> Sink:
-    """A sink as it may be given; ValueError for what cannot be told anything."""
+    """Return the sink; ValueError for an object that cannot receive events."""
     if not callable(sink) and not callable(getattr(sink, "emit", None)):
-        raise ValueError(f"event_sink is a function of an event, or has an emit, not {describe_value(sink)}")
+        raise ValueError(f"event_sink must be callable or have an emit method, got {describe_value(sink)}")
     return sink
 
 
 def deliver_event(sink: Sink, event: WorkflowEvent) -> Any:
-    """Hand an event to a sink; what comes back may have to be awaited. A failing sink is logged."""
+    """Pass an event to a sink and return what the caller must await, or None. Log a failing sink."""
     try:
         answer = sink(event) if callable(sink) and not hasattr(sink, "emit") else sink.emit(event)
     except (KeyboardInterrupt, GeneratorExit):

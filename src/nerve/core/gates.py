@@ -1,4 +1,4 @@
-"""Gates: their identity, what is shown of them, and which answers they take."""
+"""Gates: their ids, their event data, and the validation of answers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from nerve.core.validation import describe_value, require_mapping, require_secon
 
 
 def gate_id(run_id: str, path: str, length: int = 8) -> str:
-    """The same for the same place of the same run, also after recovery."""
+    """Return the id of a gate. It depends only on run and path, so it is stable across recovery."""
     return sha256(f"{run_id}{path}".encode()).hexdigest()[:length]
 
 
 def gate_waiting_data(gate: GateWait, identity: str, deadline: float | None) -> dict[str, Any]:
-    """The data of `gate_waiting`."""
+    """Return the data of a `gate_waiting` event."""
     data: dict[str, Any] = {
         "gate_id": identity,
         "prompt": gate.prompt,
@@ -39,11 +39,11 @@ def gate_waiting_data(gate: GateWait, identity: str, deadline: float | None) -> 
 
 
 def check_gate_settings(of: str, timeout: Any, options: Any, choices: Any, form: Any) -> None:
-    """Raise ValueError for what a gate cannot have, and say what is wrong `of` which."""
+    """Raise ValueError for invalid settings of a gate; `of` names the gate in the message."""
     if timeout is not None:
         require_seconds(f"timeout of {of}", timeout)
     for name, setting in (("options", options), ("choices", choices)):
-        if setting is not None and setting not in ([], ""):  # that there are none is said of choices below
+        if setting is not None and setting not in ([], ""):  # check_choices reports empty choices
             require_str_list(f"{name} of {of}", setting)
     if form is not None:
         require_mapping(f"form of {of}", form)
@@ -51,26 +51,25 @@ def check_gate_settings(of: str, timeout: Any, options: Any, choices: Any, form:
 
 
 def check_choices(choices: object, form: Mapping[str, Any] | None = None) -> None:
-    """Raise ValueError for choices that are not a list of answers, and for a form that is none."""
+    """Raise ValueError for choices that are not a list of answers, and for an invalid form."""
     if choices is not None and (isinstance(choices, str) or not choices):
-        raise ValueError(f"choices must be a list of at least one answer, not {choices!r}")
+        raise ValueError(f"choices must be a list of at least one answer, got {choices!r}")
     if form is None:
         return
     if choices is not None:
-        raise ValueError("a gate has choices or a form, not both")
+        raise ValueError("A gate can have choices or a form, not both")
     if flaw := find_schema_error(form):
-        raise ValueError(f"form must be a JSON Schema: {flaw}")
+        raise ValueError(f"form must be a valid JSON Schema: {flaw}")
 
 
 def validate_answer(answer: Any, choices: list[str] | None, form: Mapping[str, Any] | None = None) -> Any:
-    """The answer as a gate takes it; ValueError says why it does not. A form takes JSON as text, too."""
+    """Return the accepted answer; ValueError says why it is invalid. A form accepts a JSON string, too."""
     if choices and answer not in choices:
         raise ValueError(f"Invalid choice '{answer}'. Must be one of: {choices}")
     if form is None and not isinstance(answer, str):
         raise ValueError(
-            f"Invalid answer: a gate without a form takes text, not {describe_value(answer)}. Answer with "
-            "a text, or"
-            " give the gate a form"
+            f"Invalid answer: a gate without a form needs a string, got {describe_value(answer)}."
+            " Answer with a string, or give the gate a form"
         )
     if (number := find_unsafe_integer(answer)) is not None:
         raise ValueError(f"Invalid answer: {unsafe_integer_message(number)}")
@@ -90,10 +89,10 @@ def validate_answer(answer: Any, choices: list[str] | None, form: Mapping[str, A
 
 
 def describe_expected(form: Mapping[str, Any]) -> str:
-    """What a form wants, in a sentence."""
+    """Return what a form expects, as the end of a sentence."""
     fields = form.get("properties")
     if not isinstance(fields, Mapping) or not fields:
-        return "it must be JSON that fits the gate's form"
+        return "it must be JSON that matches the form of the gate"
     needed = set(form.get("required") or ())
-    names = (name if name in needed else f"{name} (may be left out)" for name in fields)
+    names = (name if name in needed else f"{name} (optional)" for name in fields)
     return f"it must be a JSON object with {', '.join(names)}"

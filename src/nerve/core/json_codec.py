@@ -1,4 +1,4 @@
-"""Values as the journal keeps them: JSON text, read back the same way every time."""
+"""JSON encoding of journal values. Decoding always restores the same value."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from nerve.core.json_diagnostics import MAX_JSON_DEPTH as MAX_JSON_DEPTH
 from nerve.errors import NotJson
 
 MAX_SCANNED_CHARS = 1_000_000
-"""Characters of a text that is looked into for an object."""
+"""Characters of the longest text that is searched for a JSON object."""
 FENCED_BLOCK = re.compile(r"```(?:json)?[ \t]*\n((?:(?!```).)*)```", re.DOTALL)
-"""A fenced block that is alone."""
+"""A text that consists of one fenced block."""
 
 
 def _make_encoder(sort_keys: bool) -> Callable[[Any, int], Iterable[str]]:
-    """JSONEncoder makes its C encoder anew for every value, which costs more than most values."""
+    """Return a cached C encoder. JSONEncoder creates one per value, which costs more than most values."""
     plain = json.JSONEncoder(
         ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":"), sort_keys=sort_keys
     )
@@ -43,19 +43,19 @@ _raw_decode = json.JSONDecoder().raw_decode
 _JSON_WORDS: dict[type, dict[Any, str]] = {bool: {True: "true", False: "false"}, type(None): {None: "null"}}
 _EXACT_TYPES = frozenset({str, int, bool, type(None)})
 MAX_EXACT_INT = 2**53
-"""Up to here every reader takes a whole number for the same one."""
+"""The largest integer that every JSON reader represents exactly."""
 MAX_EVENT_DEPTH = MAX_JSON_DEPTH + 8
-"""How deep something that is told of a value may be."""
+"""The maximum nesting of event data, which contains a value."""
 PREVIEW_CHARS = 80
-"""Characters of a value that a list shows."""
+"""Characters of a preview in a list."""
 MAX_VALUE_BYTES = 63 * 1024 * 1024
-"""Bytes of JSON that a value may have: so much, with what is told around it, every store takes."""
+"""The maximum size of a value as JSON. With the event around it, it still fits into every store."""
 
 
 def preview_value(value: Any) -> str:
-    """The beginning of a value on one line, by which a person knows it again; "" for nothing.
+    """Return the beginning of a value on one line; "" for None.
 
-    No more of a large value is written than that.
+    Only as much of a large value is encoded as the preview needs.
     """
     text = value if isinstance(value, str) else ""
     if value is not None and not isinstance(value, str):
@@ -72,10 +72,10 @@ def encode_json(
     max_depth: int | None = MAX_JSON_DEPTH,
     max_bytes: int = MAX_VALUE_BYTES,
 ) -> str:
-    """JSON text of a value, nested at most `deep`; with `canonical`, the keys of objects are sorted.
+    """Return a value as JSON; with `canonical`, the keys of objects are sorted.
 
-    A value that would not be read back as it is raises NotJson. With `deep=None`, for what is only shown,
-    it is written as well as it can be.
+    NotJson is raised for a value that decoding would not restore, and for one that is nested deeper than
+    `max_depth`. With `max_depth=None`, for display only, such values are encoded approximately.
     """
     kind = type(value)
     if kind is int and -MAX_EXACT_INT <= value <= MAX_EXACT_INT:
@@ -90,9 +90,11 @@ def encode_json(
         return replace_surrogates(text)
     objects = text.count("{")
     if objects + text.count("[") > max_depth and is_too_deep(value, max_depth):
-        raise NotJson(f"a value nested more than {max_depth} deep cannot be written as JSON; make it flatter")
+        raise NotJson(
+            f"a value with more than {max_depth} levels of nesting cannot be encoded as JSON; flatten it"
+        )
     if objects and not canonical and has_colliding_keys(value):
-        raise NotJson(explain_unserializable(value, "two keys of an object become one"))
+        raise NotJson(explain_unserializable(value, "two keys of an object become equal"))
     size = len(text) if text.isascii() else _utf8_size(text, value)
     if size > max_bytes:
         raise NotJson(describe_oversized(value, size, max_bytes))
@@ -100,12 +102,12 @@ def encode_json(
 
 
 def replace_invalid_text(value: Any) -> Any:
-    """A value from outside with marks in the place of half characters."""
+    """Return a JSON value with replacement characters in place of unpaired surrogates."""
     return decode_json(encode_json(value, max_depth=None))
 
 
 def is_too_deep(value: Any, max_depth: int = MAX_JSON_DEPTH) -> bool:
-    """Whether a value is nested deeper than can be told of it."""
+    """Return whether a value has more than `max_depth` levels of nesting."""
     level = [value] if isinstance(value, CONTAINER_TYPES) else []
     for _ in range(max_depth):
         if not level:
@@ -120,7 +122,7 @@ def is_too_deep(value: Any, max_depth: int = MAX_JSON_DEPTH) -> bool:
 
 
 def parse_strict_json(text: str | bytes, max_depth: int = MAX_JSON_DEPTH) -> Any:
-    """The value of a JSON text that somebody gave; ValueError says why it is none that can be kept."""
+    """Decode JSON from outside; ValueError says why it is invalid or cannot be stored."""
     try:
         value = json.loads(
             text,
@@ -134,11 +136,11 @@ def parse_strict_json(text: str | bytes, max_depth: int = MAX_JSON_DEPTH) -> Any
     else:
         if not is_too_deep(value, max_depth):
             return value
-    raise ValueError(f"it is nested more than {max_depth} deep")
+    raise ValueError(f"it has more than {max_depth} levels of nesting")
 
 
 def find_json_object(text: str) -> dict[str, Any]:
-    """The object of a text that is JSON, alone or as one fenced block; empty for every other text."""
+    """Return the JSON object that a text consists of, plain or in one fenced block; {} for any other text."""
     if len(text) > MAX_SCANNED_CHARS:
         return {}
     text = text.strip()
@@ -156,7 +158,7 @@ def find_json_object(text: str) -> dict[str, Any]:
 def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     mapping = dict(pairs)
     if len(mapping) < len(pairs):
-        raise ValueError("a key is given twice")
+        raise ValueError("duplicate key")
     return mapping
 
 
@@ -178,7 +180,7 @@ def _parse_exact_int(text: str) -> int:
 
 
 def find_unsafe_integer(value: Any) -> int | None:
-    """A whole number somewhere in a value that not every reader takes for the same one."""
+    """Return an integer in a value that is beyond ±2^53, where not every JSON reader is exact; or None."""
     parts, visited = [value], set[int]()
     while parts:
         part = parts.pop()
@@ -191,40 +193,40 @@ def find_unsafe_integer(value: Any) -> int | None:
 
 
 def unsafe_integer_message(value: int) -> str:
-    """Why a whole number is refused."""
-    number = str(value) if abs(value) < 10**40 else "a whole number"
-    return f"the number {number} is beyond ±2^53, where not every reader is exact; write it as text"
+    """Return the message for an integer beyond ±2^53."""
+    number = str(value) if abs(value) < 10**40 else "of more than 40 digits"
+    return f"the integer {number} is beyond ±2^53, where JSON readers are not exact; pass it as a string"
 
 
 def check_safe_integers(value: Any) -> None:
-    """Raise NotJson for a value from outside with a whole number that not every reader takes for the same."""
+    """Raise NotJson for a value that contains an integer beyond ±2^53."""
     if (number := find_unsafe_integer(value)) is not None:
         raise NotJson(unsafe_integer_message(number))
 
 
 def is_scalar_json(value: Any) -> bool:
-    """Whether decoding its text would give nothing but the value again."""
+    """Return whether a value is a scalar that JSON restores exactly, so that it needs no copy."""
     return type(value) in _EXACT_TYPES
 
 
 def decode_json(text: str) -> Any:
-    """The value of a text that `encode` made."""
+    """Decode JSON that `encode_json` produced."""
     return _raw_decode(text)[0]
 
 
 def short_sha256(text: str) -> str:
-    """A short hash of a canonical text, for comparing inputs."""
+    """Return a short hash of canonical JSON, for comparing inputs."""
     return sha256(text.encode()).hexdigest()[:32]
 
 
 def _encode_with_text_keys(value: Any, max_depth: int | None) -> str:
-    """Keys of several types can be sorted only as the text they become."""
+    """Encode a value with keys of several types, which can be sorted only as strings."""
     try:
         text = "".join(_encode_sorted(json.loads("".join(_encode_plain(value, 0))), 0))
     except (TypeError, ValueError, RecursionError) as error:
         raise NotJson(explain_unserializable(value, error)) from None
     if max_depth is not None and has_colliding_keys(value):
-        raise NotJson(explain_unserializable(value, "two keys of an object become one"))
+        raise NotJson(explain_unserializable(value, "two keys of an object become equal"))
     return text
 
 

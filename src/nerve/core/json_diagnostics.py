@@ -1,4 +1,4 @@
-"""Misfits: what of a value JSON cannot carry, where it stands, and how to say so."""
+"""Diagnostics for values that cannot be encoded as JSON: the offending part and its location."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from collections.abc import Iterable
 from typing import Any
 
 MAX_JSON_DEPTH = 100
-"""How deep a value may be nested: so much, with what is told around it, every reader can take."""
+"""The maximum nesting of a value. With the event around it, every JSON reader can still decode it."""
 MAX_ERROR_CHARS = 1_000_000
-"""Characters of an error that are kept."""
+"""Characters of an error message that are stored."""
 
 _STR_ONLY = frozenset({str})
 _SCALAR_TYPES = frozenset({str, int, float, bool, type(None)})
 CONTAINER_TYPES = (dict, list, tuple)
-"""The types of values that have values in them."""
+"""Types of values that contain values."""
 
 
 def replace_surrogates(text: str) -> str:
-    """The text, with a mark in the place of every half of a surrogate pair, which no file can carry."""
+    """Return the text with "?" in place of every unpaired surrogate, which UTF-8 cannot encode."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def is_valid_unicode(text: str) -> bool:
-    """Whether every file can carry a text."""
+    """Return whether a text has no unpaired surrogates."""
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def truncate_error_text(error: str) -> str:
-    """The text of an error, which is told whatever is in it."""
+    """Return an error message that can be stored: shortened, without unpaired surrogates."""
     more = len(error) - MAX_ERROR_CHARS
     return replace_surrogates(
         error if more <= 0 else f"{error[:MAX_ERROR_CHARS]}… ({more:,} more characters)"
@@ -36,7 +36,7 @@ def truncate_error_text(error: str) -> str:
 
 
 def has_colliding_keys(value: Any) -> bool:
-    """Whether two keys of an object in a value become one, such as 1 and "1"."""
+    """Return whether two keys of an object in a value become equal as JSON, such as 1 and "1"."""
     parts: list[Any] = [value] if isinstance(value, CONTAINER_TYPES) else []
     while parts:
         part = parts.pop()
@@ -50,19 +50,19 @@ def has_colliding_keys(value: Any) -> bool:
 
 
 def find_colliding_key(value: dict[Any, Any]) -> str | None:
-    """The text that a second key of an object becomes, if there is one."""
+    """Return the JSON key that two keys of a dict share, or None."""
     texts = {key for key in value if isinstance(key, str)}
     others = (json_key_text(key) for key in value if not isinstance(key, str)) if texts else ()
     return next((text for text in others if text in texts), None)
 
 
 def json_key_text(key: Any) -> str:
-    """What becomes of the key of an object."""
+    """Return the JSON key for the key of a dict."""
     return key if isinstance(key, str) else str(next(iter(json.loads(json.dumps({key: None})))))
 
 
 def describe_oversized(value: Any, size: int, max_bytes: int) -> str:
-    """Which part of a value is too large: the innermost that is so by itself."""
+    """Return the message for a value that is too large; it names the innermost part that is."""
     location, part, descended = "", value, True
     while descended and isinstance(part, CONTAINER_TYPES):
         descended = False
@@ -73,7 +73,7 @@ def describe_oversized(value: Any, size: int, max_bytes: int) -> str:
     at = f" at {location}" if location else ""
     return truncate_error_text(
         f"a value of type {type(part).__name__}{at} has {size:,} bytes as JSON, more than the limit of"
-        f" {max_bytes:,}; keep it in a file and give its name instead"
+        f" {max_bytes:,}; store it in a file and pass the file name instead"
     )
 
 
@@ -84,20 +84,20 @@ def json_size(value: Any) -> int:
 def explain_unserializable(value: Any, error: Exception | str) -> str:
     offender = _find_offender(value, "", ())
     if offender is None:
-        return f"value cannot be written as JSON: {error}"
+        return f"the value cannot be encoded as JSON: {error}"
     location, kind = offender
     return truncate_error_text(
-        f"{kind}{' at ' + location if location else ''} cannot be written as JSON; use plain data instead"
+        f"{kind}{' at ' + location if location else ''} cannot be encoded as JSON; use plain data instead"
     )
 
 
 def _find_offender(value: Any, location: str, above: tuple[int, ...]) -> tuple[str, str] | None:
-    """Where the first thing stands that JSON cannot carry, and what it is."""
+    """Return the location and description of the first part that cannot be encoded as JSON."""
     if isinstance(value, CONTAINER_TYPES):
         if id(value) in above:
             return location, "a value that contains itself"
         if len(above) > MAX_JSON_DEPTH:
-            return location, f"a value nested more than {MAX_JSON_DEPTH} deep"
+            return location, f"a value with more than {MAX_JSON_DEPTH} levels of nesting"
         if isinstance(value, dict) and (wrong := _describe_invalid_key(value)) is not None:
             return location, wrong
         for where, item in _located_items(value, location):
@@ -107,7 +107,7 @@ def _find_offender(value: Any, location: str, above: tuple[int, ...]) -> tuple[s
     if isinstance(value, float) and value - value != 0:
         return location, f"the number {value}"
     if isinstance(value, str) and not is_valid_unicode(value):
-        return location, "a text with half of a surrogate pair"
+        return location, "a string with an unpaired surrogate"
     if value is None or isinstance(value, str | int | float):
         return None
     return location, f"a value of type {type(value).__name__}"
@@ -120,9 +120,9 @@ def _describe_invalid_key(value: dict[Any, Any]) -> str | None:
         if isinstance(key, float) and key - key != 0:
             return f"the key {key}"
         if isinstance(key, str) and not is_valid_unicode(key):
-            return f"the key {key!r} with half of a surrogate pair"
+            return f"the key {key!r} with an unpaired surrogate"
     if (text := find_colliding_key(value)) is not None:
-        return f"an object with two keys that become {text!r}"
+        return f"an object with two keys that both become {text!r}"
     return None
 
 

@@ -1,4 +1,4 @@
-"""JSON Schemas: whether a value fits one, and whether it is one."""
+"""Validation of values by JSON Schemas, and of JSON Schemas themselves."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Any
 from nerve.core.json_codec import parse_strict_json
 
 NAME_KEYED_KEYWORDS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-"""Parts of a schema whose keys are names that the author chose."""
+"""Keywords whose keys are names chosen by the author of the schema."""
 VALUE_KEYWORDS = ("const", "enum", "default", "examples")
-"""Parts of a schema that are values."""
+"""Keywords that contain plain values, not schemas."""
 UNICODE_ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
-"""A character as JSON and JavaScript write it, and RE2 does not."""
+"""A Unicode escape of JSON and JavaScript, which RE2 does not support."""
 
 FENCE = "```"
 MAX_SCHEMA_MESSAGE_CHARS = 300
-"""Characters of a message that are told."""
+"""The maximum length of a message."""
 
 
 def find_validation_error(value: Any, schema: Mapping[str, Any]) -> str:
-    """What is wrong with a value, or nothing. Nothing is fetched: a schema is complete in itself."""
+    """Return why a value does not match a schema, or "". References to other documents are not fetched."""
     from referencing import Registry
     from referencing.exceptions import Unresolvable
 
@@ -33,7 +33,7 @@ def find_validation_error(value: Any, schema: Mapping[str, Any]) -> str:
     except PatternError as error:
         return str(error)[:MAX_SCHEMA_MESSAGE_CHARS]
     except Unresolvable as error:
-        return f"the schema refers to something that is not in it: {error}"[:MAX_SCHEMA_MESSAGE_CHARS]
+        return f"the schema contains an unresolvable reference: {error}"[:MAX_SCHEMA_MESSAGE_CHARS]
     if not errors:
         return ""
     first = errors[0]
@@ -42,14 +42,14 @@ def find_validation_error(value: Any, schema: Mapping[str, Any]) -> str:
 
 
 class PatternError(ValueError):
-    """A regular expression that cannot be matched in linear time."""
+    """A regular expression that RE2 cannot match in linear time."""
 
 
 @lru_cache(maxsize=256)
 def compile_pattern(pattern: str) -> Any:
-    """Compile a regular expression of a schema; its time grows only with the length of the text.
+    """Compile a regular expression of a schema for matching in linear time.
 
-    RE2 has no look-around and no back-references, which is why it never takes long.
+    RE2 supports neither look-around nor back-references, so a pattern cannot cause exponential time.
     """
     import re2
 
@@ -61,7 +61,8 @@ def compile_pattern(pattern: str) -> Any:
         reason = error.args[0]
         reason = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
         raise PatternError(
-            f"pattern {pattern!r} cannot be used: {reason}. Write it without look-around and back-references"
+            f"pattern {pattern!r} is not supported: {reason}."
+            " Use RE2 syntax, without look-around and back-references"
         ) from None
 
 
@@ -70,7 +71,7 @@ def match_pattern(pattern: str, text: str) -> bool:
 
 
 def as_hashable(value: Any) -> Any:
-    """Something with a hash, equal where JSON Schema calls two values equal: 1 is 1.0, and is not true."""
+    """Return a hashable key with the equality of JSON Schema: 1 equals 1.0, but not true."""
     if isinstance(value, Mapping):
         return dict, frozenset((key, as_hashable(item)) for key, item in value.items())
     if isinstance(value, list | tuple):
@@ -80,7 +81,7 @@ def as_hashable(value: Any) -> Any:
 
 @cache
 def validator_class() -> Any:
-    """The validator of JSON Schema 2020-12 whose regular expressions and comparisons take linear time."""
+    """Return a JSON Schema 2020-12 validator whose patterns and comparisons take linear time."""
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import ValidationError
     from jsonschema.validators import extend
@@ -130,7 +131,7 @@ def validator_class() -> Any:
 
 
 def find_patterns(schema: Any) -> Iterator[str]:
-    """The regular expressions of a schema."""
+    """Yield the regular expressions of a schema."""
     if isinstance(schema, list | tuple):
         for part in schema:
             yield from find_patterns(part)
@@ -146,7 +147,7 @@ def find_patterns(schema: Any) -> Iterator[str]:
 
 
 def find_schema_error(schema: Mapping[str, Any]) -> str:
-    """Why something is not a JSON Schema that can be used, or nothing."""
+    """Return why a value is not a supported JSON Schema, or ""."""
     from jsonschema import Draft202012Validator, FormatChecker
     from jsonschema.exceptions import SchemaError
 
@@ -164,7 +165,7 @@ def find_schema_error(schema: Mapping[str, Any]) -> str:
 
 
 def find_fenced_blocks(text: str) -> list[str]:
-    """The fenced blocks of a text that are marked as JSON or not marked, in linear time."""
+    """Return the fenced blocks of a text that are tagged as JSON or untagged, in linear time."""
     blocks, lines, first = [], text.split("\n"), 0
     for number, line in enumerate(lines, 1):
         if not first:
@@ -176,7 +177,7 @@ def find_fenced_blocks(text: str) -> list[str]:
 
 
 def parse_json_answer(text: str) -> tuple[Any, str]:
-    """The JSON in an answer, alone or in a fenced block, and what is wrong if there is none."""
+    """Return the JSON value of an answer, plain or in a fenced block, and the problem if there is none."""
     candidates = [text.strip(), *(block.strip() for block in reversed(find_fenced_blocks(text)))]
     problem = "the answer is not JSON"
     for candidate in candidates:
@@ -185,5 +186,5 @@ def parse_json_answer(text: str) -> tuple[Any, str]:
         except json.JSONDecodeError:
             continue
         except ValueError as error:
-            problem = f"the answer cannot be kept: {error}"
+            problem = f"the answer is not usable JSON: {error}"
     return None, problem

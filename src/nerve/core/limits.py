@@ -13,32 +13,35 @@ from nerve.core.validation import describe_value
 
 DEFAULT_MAX_DEPTH = 16
 BUDGET_FIELDS = ("tokens", "cost", "turns", "agents")
-"""What is spent: a run whose budget is used up is held, and goes on when it is raised."""
+"""Limits that are budgets: an exhausted budget holds the run until it is raised."""
 STEP_BUDGET_FIELDS = ("tokens", "cost", "turns")
-"""The budgets that a single step can have."""
+"""The budgets that a step can have."""
 FRACTIONAL_LIMITS = ("wall_time", "cost")
-"""The limits that need not be whole numbers."""
+"""The limits that can be fractional."""
 _UNBOUNDED = (None,) * 7
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """None is no limit. Reaching one of the last four, the budgets, holds the run; any other fails it."""
+    """Limits of a run; None means unlimited.
+
+    An exhausted budget (`tokens`, `cost`, `turns`, `agents`) holds the run; any other limit fails it.
+    """
 
     steps: int | None = None
     iterations: int | None = None
     errors: int | None = None
     wall_time: float | None = None
-    """Seconds, without the time the run waits or is not driven by anybody."""
+    """Seconds of execution, without waits and without the time in which no process drives the run."""
     depth: int = DEFAULT_MAX_DEPTH
-    """How deep workflows may call workflows."""
+    """The maximum nesting of workflows that call workflows."""
     tokens: int | None = None
     cost: float | None = None
     """In US dollars."""
     turns: int | None = None
-    """How often agents are asked."""
+    """The number of agent turns."""
     agents: int | None = None
-    """How many steps are done by agents."""
+    """The number of steps executed by agents."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -46,86 +49,87 @@ class Limits:
             if value is None and name != "depth":
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-                none = "" if name == "depth" else "; None is no limit"
+                none = "" if name == "depth" else ", or None for unlimited"
                 raise ValueError(
-                    f"the limit {name} must be a number that is not negative, not "
-                    f"{describe_value(value)}{none}"
+                    f"The limit {name} must be a non-negative number{none}, got {describe_value(value)}"
                 )
             if name not in FRACTIONAL_LIMITS and value != int(value):
-                raise ValueError(f"the limit {name} must be a whole number, not {describe_value(value)}")
+                raise ValueError(f"The limit {name} must be an integer, got {describe_value(value)}")
 
     @classmethod
     def of(cls, limits: Limits | Mapping[str, Any] | None) -> Limits:
-        """Limits as people give them: as they are, as a mapping, or none."""
+        """Return limits from Limits, a mapping, or None."""
         if limits is None or isinstance(limits, Limits):
             return limits or cls()
         require_limits(limits)
         if unknown := [name for name in limits if name not in cls.__slots__]:
-            raise ValueError(f"there is no limit '{unknown[0]}'. There are: {', '.join(cls.__slots__)}")
+            raise ValueError(f"Unknown limit '{unknown[0]}'. Known limits: {', '.join(cls.__slots__)}")
         return cls(**limits)
 
     @classmethod
     def from_recorded(cls, data: Mapping[str, Any] | None) -> Limits:
-        """Limits from recorded data; names that are unknown here are left out."""
+        """Return limits from recorded data; unknown names are ignored."""
         known = {field.name for field in fields(cls)}
         return cls(**{name: value for name, value in (data or {}).items() if name in known})
 
     @property
     def has_counted_limits(self) -> bool:
-        """Whether anything that calls are counted against is bounded."""
+        """Whether any limit that counts calls or usage is set."""
         bounds = self.steps, self.iterations, self.errors, self.tokens, self.cost, self.turns, self.agents
         return bounds != _UNBOUNDED
 
     @property
     def has_budgets(self) -> bool:
-        """Whether anything that is spent is bounded."""
+        """Whether any budget is set."""
         return (self.tokens, self.cost, self.turns, self.agents) != _UNBOUNDED[:4]
 
     def with_raised(self, by: Limits | Mapping[str, Any]) -> Limits:
-        """These limits with those of `by` where they are set."""
+        """Return these limits, replaced by those of `by` where they are set."""
         changes = by.to_dict() if isinstance(by, Limits) else by
         Limits.of(changes)
         return replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
-        """The limits that are set, as plain data."""
+        """Return the limits that are set, as plain data."""
         return {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
 
 
 def require_limits(limits: Any) -> None:
-    """Raise ValueError for what has no limits by their names."""
+    """Raise ValueError for a value that is not a mapping of limits."""
     if not isinstance(limits, Mapping):
         raise ValueError(
-            f"limits are Limits(…) or a dict such as {{'steps': 100}}, not {describe_value(limits)}"
+            f"limits must be Limits(…) or a dict such as {{'steps': 100}}, got {describe_value(limits)}"
         )
 
 
 def parse_step_limits(raw: Limits | Mapping[str, Any] | None) -> Limits | None:
-    """The budget of one step as people give it; ValueError for what a step cannot have."""
+    """Return the budget of one step; ValueError for limits that a step cannot have."""
     if raw is None:
         return None
     limits = Limits.of(raw)
     names = [name for name in limits.to_dict() if name != "depth"] if isinstance(raw, Limits) else raw
     if wrong := [name for name in names if name not in STEP_BUDGET_FIELDS]:
-        raise ValueError(f"a step has no limit '{wrong[0]}'. It has: {', '.join(STEP_BUDGET_FIELDS)}")
+        raise ValueError(
+            f"A step cannot have the limit '{wrong[0]}'. It can have: {', '.join(STEP_BUDGET_FIELDS)}"
+        )
     return limits
 
 
 def validate_raise(raw: Limits | Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Limits that are to be raised as people give them, of a run or by the paths of steps, checked."""
+    """Return the checked limits to raise: those of a run by name, those of steps by path."""
     limits = raw.to_dict() if isinstance(raw, Limits) else {} if raw is None else raw
     split_step_limits(limits)
     return limits
 
 
 def split_step_limits(limits: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """What is to be raised, checked: the limits of a run, and those of its steps by their paths."""
+    """Return the checked limits to raise: those of the run, and those of its steps by path."""
     require_limits(limits)
     steps = {name: value for name, value in limits.items() if str(name).startswith("/")}
     for path, value in steps.items():
         if not isinstance(value, Mapping):
             raise ValueError(
-                f"the limits of step {path} are an object such as {{'tokens': 5000}}, not {value!r}"
+                f"The limits of step {path} must be an object such as {{'tokens': 5000}}, got {value!r}"
             )
         parse_step_limits(value)
     run = {name: value for name, value in limits.items() if name not in steps}
@@ -135,7 +139,7 @@ def split_step_limits(limits: Mapping[str, Any]) -> tuple[dict[str, Any], dict[s
 
 @dataclass(slots=True)
 class RunUsage:
-    """What a run has used so far, counted from its results."""
+    """The usage of a run so far, counted from its results."""
 
     steps: int = 0
     iterations: int = 0
@@ -158,12 +162,12 @@ class RunUsage:
         self.agents += int(read_amount(usage.get("agents")) or 0)
 
     def add(self, other: RunUsage) -> None:
-        """Add what somebody else has spent."""
+        """Add the budget usage of another run."""
         for name in BUDGET_FIELDS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def exceeded_limit(self, limits: Limits) -> str | None:
-        """The name of the counting limit that the next step would go beyond."""
+        """Return the name of the counting limit that the next step would exceed."""
         if limits.steps is not None and self.steps > limits.steps:
             return "steps"
         if limits.iterations is not None and self.iterations > limits.iterations:
@@ -173,7 +177,7 @@ class RunUsage:
         return None
 
     def exhausted_budget(self, limits: Limits) -> str | None:
-        """The name of the budget that is used up."""
+        """Return the name of the first exhausted budget."""
         for name in BUDGET_FIELDS:
             bound = getattr(limits, name)
             if bound is not None and getattr(self, name) >= bound:
@@ -181,7 +185,7 @@ class RunUsage:
         return None
 
     def to_dict(self) -> dict[str, float]:
-        """What counts against budgets."""
+        """Return the usage that counts against budgets."""
         return {name: value for name in BUDGET_FIELDS if (value := getattr(self, name))}
 
 
@@ -194,15 +198,15 @@ LIMIT_MESSAGES = {
     "wall_time": "Workflow exceeded max duration: {}ms. Elapsed: {}ms."
     " Consider breaking into smaller workflows.",
 }
-"""What it means to reach a limit."""
+"""Messages by limit."""
 FILE_LIMIT_NAMES = {"iterations": "max_iterations", "wall_time": "max_duration_ms"}
-"""What a limit is called in a file of steps."""
+"""Names of limits in a JSON step file."""
 
 
 def limit_message(name: str, limits: Limits, path: str, elapsed: float = 0.0, kind: str = "") -> str:
-    """The message for a limit that is reached; `elapsed` are the seconds of running, without waits.
+    """Return the message for a reached limit; `elapsed` is the execution time in seconds, without waits.
 
-    `kind` is that of the workflow, by which its file calls the limit.
+    `kind` is the kind of the workflow, which decides how its file writes the limit.
     """
     value = getattr(limits, name)
     display_value = value * 1000 if name == "wall_time" else value

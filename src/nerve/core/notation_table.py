@@ -1,4 +1,4 @@
-"""How workflows are written down: the one table of the notations, which every layer reads."""
+"""The table of workflow notations that every layer reads."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ NotationName = Literal["json", "yaml", "lisp"]
 
 @dataclass(frozen=True, slots=True)
 class NotationInfo:
-    """A notation: its name, the endings of its files, how its texts begin, and what reads and writes them."""
+    """A notation: its name, its file suffixes, its first characters, and its module."""
 
     name: NotationName
     suffixes: tuple[str, ...]
     first_characters: str
-    """Characters by which a text without a file is known to be in it; in none of these it is YAML."""
+    """Characters that identify the notation of a source without a file name; any other means YAML."""
     module: str
     limit: str = ""
-    """How a file in it sets a limit of a run, where its name is not that of Python."""
+    """How a file sets a limit of a run, where that differs from the Python name."""
 
 
 TABLE = (
@@ -26,7 +26,9 @@ TABLE = (
     NotationInfo("yaml", (".yaml", ".yml"), "", "nerve.notations.yaml_prompts"),
     NotationInfo("lisp", (".lisp",), "(;", "nerve.notations.lisp", "(limits :{} …)"),
 )
-NOTATION_NAMES = tuple(each.name for each in TABLE)
-LIMIT_FORMS: dict[str, str] = {each.name: each.limit for each in TABLE if each.limit}
-NOTATION_BY_SUFFIX = {suffix: each.name for each in TABLE for suffix in each.suffixes}
-NOTATION_BY_FIRST_CHARACTER = {character: each.name for each in TABLE for character in each.first_characters}
+NOTATION_NAMES = tuple(notation.name for notation in TABLE)
+LIMIT_FORMS: dict[str, str] = {notation.name: notation.limit for notation in TABLE if notation.limit}
+NOTATION_BY_SUFFIX = {suffix: notation.name for notation in TABLE for suffix in notation.suffixes}
+NOTATION_BY_FIRST_CHARACTER = {
+    character: notation.name for notation in TABLE for character in notation.first_characters
+}

@@ -1,4 +1,4 @@
-"""Outputs as the functions of control nodes see them: plain values that answer as their Result, too."""
+"""Views of outputs for the functions of control nodes: plain values with the interface of their Result."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from nerve.core.result import Result, result_output
 
 
 class _ResultKeys:
-    """The keys and attributes of the Result that an output belongs to."""
+    """The interface of the Result that an output belongs to."""
 
     _result: Result
     _source: Any
 
     def get(self, key: str, default: Any = None) -> Any:
-        """What the Result has under a key: `success`, `output`, `attributes`, `error`, `error_type`."""
+        """Return a value of the Result: `success`, `output`, `attributes`, `error`, `error_type`."""
         return self._result.get(key, default)
 
     @property
@@ -30,17 +30,17 @@ class _ResultKeys:
 
     @property
     def error(self) -> str:
-        """Why the step failed, or an empty text."""
+        """Why the step failed, or ""."""
         return self._result.error
 
     @property
     def error_type(self) -> str:
-        """The kind of the failure, or an empty text."""
+        """The kind of the failure, or ""."""
         return self._result.error_type
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """What the step says beside its output."""
+        """Further data of the step, such as `iterations` or `exit_code`."""
         return self._result.attributes
 
 
@@ -55,7 +55,7 @@ class ListOutput(_ResultKeys, list[Any]):
 
 
 class DictOutput(_ResultKeys, dict[str, Any]):
-    """Its own keys come first: an output with a key `success` or `output` means its own."""
+    """A dict whose own keys take precedence over those of the Result, such as `success` or `output`."""
 
     def get(self, key: str, default: Any = None) -> Any:
         return self[key] if key in self else self._result.get(key, default)
@@ -65,7 +65,7 @@ class DictOutput(_ResultKeys, dict[str, Any]):
 
 
 class _NumberOutput(_ResultKeys):
-    __iter__ = None  # it has keys, and is nothing to go through
+    __iter__ = None  # __getitem__ alone would make Python treat it as iterable
 
     def __getitem__(self, key: str) -> Any:
         return self._result[key]
@@ -89,9 +89,9 @@ _VIEWS: dict[type, Callable[[Any], Any]] = {
 
 
 def view_output(value: Any) -> Any:
-    """A value or a Result as a function of a control node sees it: the output, which answers as its Result.
+    """Return the output of a value or Result as a view with the interface of the Result.
 
-    None, true and false are only themselves: nothing can be added to them.
+    None, True and False are returned as they are, because their types cannot be subclassed.
     """
     output = result_output(value)
     make = _VIEWS.get(type(output))
@@ -103,37 +103,37 @@ def view_output(value: Any) -> Any:
 
 
 def unwrap_view(value: Any) -> Any:
-    """What a view was made of; anything else is itself."""
+    """Return the source of a view; return any other value unchanged."""
     return value._source if isinstance(value, _ResultKeys) else value
 
 
 def as_result(value: Any) -> Result:
-    """A Result; a plain value is the output of one."""
+    """Return a Result unchanged, and any other value as the output of a successful Result."""
     return value if isinstance(value, Result) else Result.ok(value)
 
 
 def wrap_output_function(
     fn: Callable[[Any], Any], make_argument: Callable[[Any], Any] | None = None
 ) -> Callable[[Any], Any]:
-    """A user's function of an output, as a function of the value or Result that a control node was given.
+    """Return a function of a value or Result that calls a user function with the view of its output.
 
-    `put` makes the argument of what is seen. None, true and false cannot answer as a Result does, so a
-    function that asks one of them as if it were a Result is given the Result.
+    `make_argument` builds the argument from the view. None, True and False have no view, so a user function
+    that accesses one of them like a Result is called again with the Result.
     """
 
-    def ask(argument: Any) -> Any:
+    def call(argument: Any) -> Any:
         return fn(argument if make_argument is None else make_argument(argument))
 
-    def asked(value: Any) -> Any:
+    def call_with_view(value: Any) -> Any:
         argument = view_output(value)
         try:
-            return ask(argument)
+            return call(argument)
         except (AttributeError, TypeError) as error:
             if argument is not None and not isinstance(argument, bool):
                 raise
             try:
-                return ask(as_result(value))
+                return call(as_result(value))
             except (AttributeError, TypeError, KeyError):
                 raise error from None
 
-    return asked
+    return call_with_view

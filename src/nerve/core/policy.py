@@ -1,4 +1,4 @@
-"""Policies: how a step is retried, bounded and recovered from."""
+"""Policies: retries, timeouts, fallbacks and budgets of a step."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ Effect = Literal["repeat", "once"]
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Try up to `attempts` times; wait `delay`, times `factor` each time, at most `cap` seconds.
+    """Retry up to `attempts` attempts in all, with exponential backoff.
 
-    `jitter` adds up to that fraction of the delay. `on` names the error types that are worth another
-    attempt, or is a function of the failed result; empty means all of them. If that function raises, there
-    is no other attempt, and the step has failed with what it failed with and a word about the function.
+    The first backoff is `delay` seconds; each further one is multiplied by `factor`, up to `cap` seconds.
+    `jitter` adds up to that fraction of the backoff. `on` lists the error types to retry, or is a function
+    of the failed result; empty means all. If that function raises, the step is not retried, and its error
+    mentions the exception.
     """
 
     attempts: int = 3
@@ -44,7 +45,7 @@ class Retry:
     on: tuple[str, ...] | Callable[[Result], bool] = ()
 
     def __post_init__(self) -> None:
-        require_int("Retry.attempts, the number of tries,", self.attempts, 1)
+        require_int("Retry.attempts", self.attempts, 1)
         require_non_negative("Retry.cap", self.cap)
         for name in ("delay", "factor", "jitter"):
             if require_non_negative(f"Retry.{name}", getattr(self, name)) == math.inf:
@@ -52,14 +53,14 @@ class Retry:
         has_only_names = isinstance(self.on, Collection) and all(isinstance(name, str) for name in self.on)
         if isinstance(self.on, str | type) or not (callable(self.on) or has_only_names):
             raise ValueError(
-                f"Retry.on is a tuple of names such as ('TimeoutError',), or a function of the failed result,"
-                f" not {self.on!r}"
+                f"Retry.on must be a tuple of names such as ('TimeoutError',), or a function of the failed"
+                f" result, got {self.on!r}"
             )
         if callable(self.on):
             require_sync_callable("Retry.on", self.on)
 
     def should_retry(self, result: Result, attempt: int) -> bool:
-        """Whether a failed `attempt` (counted from 1) is followed by another."""
+        """Return whether a failed `attempt` (counted from 1) is followed by another."""
         if result.success or attempt >= self.attempts or is_rejected(result):
             return False
         if callable(self.on):
@@ -67,7 +68,7 @@ class Retry:
         return not self.on or result.error_type in self.on
 
     def decide(self, result: Result, attempt: int) -> tuple[Result, bool]:
-        """How an `attempt` ended, and whether another follows it; what `on` raises ends the step, too."""
+        """Return the result of an `attempt` and whether to retry; an exception in `on` ends the step."""
         try:
             return result, self.should_retry(result, attempt)
         except KeyboardInterrupt:
@@ -80,7 +81,7 @@ class Retry:
             return Result({**result, "error": truncate_error_text(why)}).with_settlement(result), False
 
     def backoff_seconds(self, attempt: int, chance: float) -> float:
-        """Seconds between `attempt` and the next; `chance` is a number from 0 to 1."""
+        """Return the seconds between `attempt` and the next; `chance` is a random number from 0 to 1."""
         try:
             grown = self.delay * self.factor ** (attempt - 1)
         except OverflowError:
@@ -89,11 +90,11 @@ class Retry:
 
 
 NO_RETRY = Retry(attempts=1)
-"""What holds where nothing is said."""
+"""The default: a single attempt."""
 
 
 def function_location(function: Any) -> str:
-    """The name of a function, and where it stands."""
+    """Return the name of a function, with its file and line."""
     code = getattr(function, "__code__", None)
     where = f" ({os.path.basename(code.co_filename)}:{code.co_firstlineno})" if code is not None else ""
     return f"{getattr(function, '__qualname__', None) or repr(function)}{where}"
@@ -101,7 +102,7 @@ def function_location(function: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What a step may be given beside its input; unset fields are taken from the node, then the default."""
+    """Settings of a step beside its input; unset fields fall back to those of the node, then to defaults."""
 
     retry: Retry | None = None
     timeout: float | None = None
@@ -109,9 +110,9 @@ class Policy:
     on_error: OnError | Node | None = None
     effect: Effect | None = None
     limits: Limits | None = None
-    """What the step may spend: tokens, cost, turns."""
+    """The budget of the step: tokens, cost, turns."""
     on_timeout: OnError | Node | None = None
-    """What counts instead of `on_error` when the `timeout` of the step itself ran out; files only."""
+    """Replaces `on_error` when the `timeout` of the step itself expires; set only by workflow files."""
 
     @classmethod
     def of(
@@ -123,7 +124,7 @@ class Policy:
         effect: Effect | None = None,
         limits: Limits | Mapping[str, Any] | None = None,
     ) -> Policy:
-        """The settings that are given, checked."""
+        """Return a policy of these settings; ValueError for an invalid one."""
         if (retry, timeout, idle_timeout, on_error, effect, limits, None) == _UNSET:
             return NO_POLICY
         policy = cls(retry, timeout, idle_timeout, on_error, effect, parse_step_limits(limits))
@@ -132,22 +133,22 @@ class Policy:
 
     def _check(self) -> None:
         if self.retry is not None and not isinstance(self.retry, Retry):
-            raise ValueError(f"retry is a Retry, such as Retry(attempts=3), not {self.retry!r}")
+            raise ValueError(f"retry must be a Retry, such as Retry(attempts=3), got {self.retry!r}")
         for name in ("timeout", "idle_timeout"):
             if (value := getattr(self, name)) is not None:
                 require_seconds(name, value)
         if self.on_error not in (None, "fail", "skip") and not is_node(self.on_error):
-            raise ValueError(f"on_error is 'fail', 'skip' or a node, not {self.on_error!r}")
+            raise ValueError(f"on_error must be 'fail', 'skip' or a node, got {self.on_error!r}")
         if self.effect not in (None, "repeat", "once"):
-            raise ValueError(f"effect is 'repeat' or 'once', not {self.effect!r}")
+            raise ValueError(f"effect must be 'repeat' or 'once', got {self.effect!r}")
 
     def fallback_for(self, failure: Result) -> OnError | Node | None:
-        """What is to be taken instead of a failure; None and 'fail' leave it as it is."""
+        """Return the fallback for a failure; None and 'fail' leave the failure as it is."""
         is_late = failure.settlement == "timeout" and self.on_timeout is not None
         return self.on_timeout if is_late else self.on_error
 
     def with_defaults(self, defaults: Policy) -> Policy:
-        """These settings, with those of `default` where nothing is set here."""
+        """Return these settings, completed by those of `defaults`."""
         if defaults is NO_POLICY or self is defaults:
             return self
         if self is NO_POLICY:

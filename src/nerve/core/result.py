@@ -1,4 +1,4 @@
-"""Result: what executing a node gives, a dict with one shape."""
+"""Result: the outcome of executing a node, a dict of a fixed shape."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nerve.errors import Rejected
 
 RESULT_KEYS = frozenset({"success", "output", "error", "error_type", "attributes"})
 
-REPORTED_FAILURE_MESSAGE = "the answer says success: false"
+REPORTED_FAILURE_MESSAGE = "the output has success: false"
 
 REQUIRED_RESULT_KEYS = frozenset({"success", "output", "attributes"})
 
@@ -20,27 +20,27 @@ Settlement = Literal["completed", "error", "timeout", "skipped"]
 ResultOutcome = Literal["ok", "failed", "skipped", "timed_out", "cancelled"]
 OUTCOMES: tuple[ResultOutcome, ...] = get_args(ResultOutcome)
 REJECTED_ERROR_TYPE = "Rejected"
-"""The error type of a gate whose answer was a no: it ends the run, and no handler of errors sees it."""
+"""The error type of a rejected gate: it ends the run, and no error handler receives it."""
 CHILD_REJECTED_ERROR_TYPE = "ChildRejected"
-"""The error type of a called workflow that ended so: `on_error` of the caller handles it."""
+"""The error type of a called workflow that ended by a rejection: `on_error` of the caller handles it."""
 IMMUTABLE_TYPES = frozenset({str, int, float, bool, type(None)})
-"""The types of values that can be shared as they are."""
+"""Types of values that can be shared without a copy."""
 
 
 class Result(dict[str, Any]):
-    """`success`, `output`, `attributes`, and when it failed `error` and `error_type`."""
+    """The outcome of a node: `success`, `output`, `attributes`; for failures `error` and `error_type`."""
 
     settlement: Settlement = "completed"
-    """How the call ended: the node returned, raised, ran out of time, or was never executed."""
+    """How the call ended: the node returned, raised, timed out, or was never executed."""
     cause: BaseException | None = None
-    """The exception itself, in the process where it was raised."""
+    """The exception, in the process that raised it."""
     timeout_seconds: float | None = None
-    """The seconds that it ran out of, if it did."""
+    """The timeout that expired, in seconds."""
     _parsed_output: tuple[str, dict[str, Any]] = ("", {})
-    """The text that was looked into last, and the object in it."""
+    """Cache of `data`: the last output that was parsed, and the object in it."""
 
     def with_settlement(self, other: Result) -> Result:
-        """This result, said to have come about as another one did."""
+        """Copy settlement, cause and timeout of another result to this one, and return this one."""
         self.settlement, self.cause, self.timeout_seconds = (
             other.settlement,
             other.cause,
@@ -50,7 +50,7 @@ class Result(dict[str, Any]):
 
     @classmethod
     def ok(cls, output: Any = None, attributes: Mapping[str, Any] | None = None) -> Result:
-        """A successful result with this output."""
+        """Return a successful result with this output."""
         return cls(success=True, output=output, attributes=dict(attributes or {}))
 
     @classmethod
@@ -61,7 +61,7 @@ class Result(dict[str, Any]):
         output: Any = None,
         attributes: Mapping[str, Any] | None = None,
     ) -> Result:
-        """A failed result with this error; `error_type` is a short name of its kind."""
+        """Return a failed result with this error; `error_type` is a short name of its kind."""
         return cls(
             success=False,
             output=output,
@@ -72,9 +72,10 @@ class Result(dict[str, Any]):
 
     @classmethod
     def of(cls, value: Any) -> Result:
-        """What a function returned, as a result: a result-shaped dict is one, anything else is the output.
+        """Return the result for the return value of a function.
 
-        An object that says `success: false` is a failure, whatever else is in it.
+        A dict of the shape of a result becomes the result; any other value becomes its output. An object
+        with `success: false` is a failure, whatever else it contains.
         """
         if type(value) is cls and value.keys() >= REQUIRED_RESULT_KEYS and is_valid_result(value):
             return value
@@ -101,16 +102,16 @@ class Result(dict[str, Any]):
 
     @classmethod
     def from_exception(cls, error: BaseException) -> Result:
-        """A failed result for an exception, which `cause` keeps."""
+        """Return a failed result for an exception, which `cause` keeps."""
         name = type(error).__name__
         if name in (REJECTED_ERROR_TYPE, CHILD_REJECTED_ERROR_TYPE) and not isinstance(error, Rejected):
-            name = f"{type(error).__module__}.{name}"  # an error of the same name is not a person's no
+            name = f"{type(error).__module__}.{name}"  # a user exception of the same name is not a rejection
         result = cls.failed(error_text(error), name)
         result.cause = error
         return result
 
     def with_reported_failure(self) -> Result:
-        """The same, or a failure with the same output if that is an object that says `success: false`."""
+        """Return this result, or a failure with the same output if the output has `success: false`."""
         output = self["output"]
         if not self["success"] or not isinstance(output, dict) or output.get("success") is not False:
             return self
@@ -124,7 +125,7 @@ class Result(dict[str, Any]):
 
     @property
     def data(self) -> dict[str, Any]:
-        """The object that it gave, also where it gave it as JSON text; empty if it gave something else."""
+        """The output if it is an object or JSON of one; {} for any other output."""
         output = self["output"]
         if isinstance(output, str):
             if self._parsed_output[0] != output:
@@ -139,40 +140,40 @@ class Result(dict[str, Any]):
 
     @property
     def output(self) -> Any:
-        """What the node returned; of a failed one often None."""
+        """The value that the node returned; often None for a failure."""
         return self["output"]
 
     @property
     def error(self) -> str:
-        """Why it failed, or an empty text."""
+        """Why it failed, or ""."""
         return str(self.get("error", ""))
 
     @property
     def error_type(self) -> str:
-        """The kind of the failure, such as the name of an exception, or an empty text."""
+        """The kind of the failure, such as the name of an exception, or ""."""
         return str(self.get("error_type", ""))
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """What the node says beside its output, such as `iterations` or `exit_code`."""
+        """Further data of the node, such as `iterations` or `exit_code`."""
         attributes: dict[str, Any] = self["attributes"]
         return attributes
 
 
 def error_text(error: BaseException) -> str:
-    """What an error says; of those that `except Exception` does not take also what they are."""
+    """Return the message of an exception; with its type, if it is not an Exception."""
     name = type(error).__name__
     try:
         text = str(error)
-    except Exception as unsaid:
-        text = f"{name}, whose text could not be made: {type(unsaid).__name__}"
+    except Exception as str_error:
+        text = f"{name}, whose __str__ raised {type(str_error).__name__}"
     if not text:
         return name
     return text if isinstance(error, Exception) else f"{name}: {text}"
 
 
 def is_valid_result(result: Result) -> bool:
-    """Whether what a Result says has the types that all readers of it rely on."""
+    """Return whether the values of a Result have the types that its readers rely on."""
     if type(result["attributes"]) is not dict:
         return False
     if result["success"] is True:
@@ -181,19 +182,19 @@ def is_valid_result(result: Result) -> bool:
 
 
 def is_result_shaped(value: Any) -> bool:
-    """Whether a value is a dict that says what a result says, and nothing else."""
+    """Return whether a value is a dict with keys of a result only."""
     if not isinstance(value, dict) or not RESULT_KEYS.issuperset(value):
         return False
     return "output" in value or "success" in value
 
 
 def result_output(value: Any) -> Any:
-    """The output of a Result; anything else is itself."""
+    """Return the output of a Result; return any other value unchanged."""
     return value.output if isinstance(value, Result) else value
 
 
 def restore_results(value: Any) -> Any:
-    """What was read as JSON, with Results again where it has the dicts that they were written as."""
+    """Return decoded JSON, with dicts of the shape of a Result turned back into Results."""
     if type(value) is list:
         return [restore_results(part) for part in value]
     if type(value) is not dict:
@@ -203,7 +204,7 @@ def restore_results(value: Any) -> Any:
 
 
 def deep_copy_json(value: Any) -> Any:
-    """The value as JSON gives it back, sharing nothing that can change; Results in it stay Results."""
+    """Return a deep copy as JSON would restore it; Results in it stay Results."""
     if type(value) in IMMUTABLE_TYPES:
         return value
     if isinstance(value, list | tuple):
@@ -222,7 +223,7 @@ def deep_copy_json(value: Any) -> Any:
 
 
 def census(results: Mapping[str, Result] | Sequence[Result]) -> dict[str, Any]:
-    """Who of many parts did what: counts, and the names of those that did not succeed."""
+    """Return how many parts had each outcome, and the names of those that did not succeed."""
     named_results = (
         results.items() if isinstance(results, Mapping) else ((str(i), r) for i, r in enumerate(results))
     )
@@ -235,14 +236,14 @@ def census(results: Mapping[str, Result] | Sequence[Result]) -> dict[str, Any]:
 
 
 def was_skipped(result: Result) -> bool:
-    """Whether a step, or its failure, was passed over; attributes alone make no failure a skipped one."""
+    """Return whether a step, or its failure, was skipped; attributes do not turn a failure into a skip."""
     if result.settlement == "skipped":
         return True
     return result.success and isinstance(result.attributes.get("skipped"), str)
 
 
 def is_rejected(result: Result) -> bool:
-    """Whether a person said no, here or in a child run: it is not tried again, and unhandled it cancels."""
+    """Return whether a person rejected a gate, in this run or a child run. A rejection is never retried."""
     return not result["success"] and result.get("error_type") in (
         REJECTED_ERROR_TYPE,
         CHILD_REJECTED_ERROR_TYPE,
@@ -250,12 +251,12 @@ def is_rejected(result: Result) -> bool:
 
 
 def is_final_rejection(result: Result) -> bool:
-    """Whether a person said no to this run: nothing that handles errors takes it for one."""
+    """Return whether a person rejected a gate of this run; error handlers do not handle that."""
     return not result["success"] and result.get("error_type") == REJECTED_ERROR_TYPE
 
 
 def first_rejection(results: Iterable[Result]) -> Result | None:
-    """The first that a person said no to; one to this run before one to a child."""
+    """Return the first rejection; one of this run takes precedence over one of a child run."""
     rejected = [result for result in results if is_rejected(result)]
     return next(filter(is_final_rejection, rejected), rejected[0] if rejected else None)
 

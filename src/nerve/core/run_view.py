@@ -1,4 +1,4 @@
-"""The view: what every screen shows of a run, read from its events."""
+"""RunView: the state of a run for display, folded from its events."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from nerve.core.usage_ledger import UsageLedger
 
 ACTIVE_RUN_STATES = frozenset({"running", "waiting", "pausing", "paused"})
 BUSY_NODE_STATES = ("running", "waiting", "retrying")
-"""States of steps that have begun and not ended."""
+"""States of steps that have started and not ended."""
 
 
 @dataclass(slots=True)
 class NodeView:
-    """One line of the progress tree."""
+    """A node of the progress tree."""
 
     path: str
     name: str
@@ -28,7 +28,7 @@ class NodeView:
     """pending, running, waiting, retrying, completed, failed, skipped or cancelled."""
     is_control: bool = False
     has_own_events: bool = False
-    """Whether events tell of it; what is only part of the body is known by its parts."""
+    """Whether the journal has events of this node; otherwise its state is derived from its children."""
     started_at: datetime | None = None
     ended_at: datetime | None = None
     iteration: int | None = None
@@ -36,9 +36,9 @@ class NodeView:
     attempts: int = 1
     error: str | None = None
     held: str | None = None
-    """Why it stands although it runs: its provider is at a limit, and until when."""
+    """Why the running step waits: its provider is rate-limited, and until when."""
     thread_running: bool = False
-    """Whether a sync function goes on in its thread although its step has ended."""
+    """Whether a sync function still runs in its thread although its step has ended."""
     children: list[NodeView] = field(default_factory=list)
 
     @property
@@ -50,7 +50,7 @@ class NodeView:
 
 @dataclass(slots=True)
 class RunView:
-    """State, tree, open gates and usage of a run after some of its events; any prefix gives a valid view."""
+    """State, tree, open gates and usage of a run; any prefix of its events gives a valid view."""
 
     run_id: str = ""
     workflow_id: str = ""
@@ -65,31 +65,31 @@ class RunView:
     gates: dict[str, dict[str, Any]] = field(default_factory=dict)
     usage: RunUsage = field(default_factory=RunUsage)
     ledger: UsageLedger = field(default_factory=UsageLedger)
-    """What agents took, by step and by model."""
+    """Usage of agents by step and model."""
     last_seq: int = 0
     _open_waits: set[str] = field(default_factory=set)
     _running_leaves: set[str] = field(default_factory=set)
     _resting_leaves: set[str] = field(default_factory=set)
-    """Leaves at which no further attempt begins while the run is paused."""
+    """Leaves that start no further attempt while the run is paused."""
     _is_paused: bool = False
     _visit_counts: dict[str, dict[str, int]] = field(default_factory=dict)
-    """How often each machine has entered each of its states."""
+    """How often each state machine has entered each of its states."""
     _current_states: dict[str, str] = field(default_factory=dict)
-    """The path of the state that each machine is in."""
+    """The path of the current state of each state machine."""
     _states_before_end: dict[str, str] = field(default_factory=dict)
-    """The states of steps without events of their own as they were when the run ended."""
+    """The states of steps without own events at the end of the run, to restore if it resumes."""
     _copied_events: int = -1
-    """How many events it has from the run that it was forked from, which has spent what they tell."""
+    """The number of events copied from the forked run; their usage counts there, not here."""
 
     @property
     def limited_steps(self) -> dict[str, str]:
-        """The steps that stand because their providers are at a limit, and until when, by their paths."""
+        """The steps that wait for a rate-limited provider, and until when, by path."""
         if self.state not in ACTIVE_RUN_STATES:
             return {}
         return {path: node.held for path, node in self.nodes.items() if node.held}
 
     def apply(self, event: WorkflowEvent) -> RunView:
-        """Take in the next event."""
+        """Update the view with the next event and return it."""
         self.last_seq = event.seq
         family, _, what = (
             event.event_type.partition("_") if is_reserved_event(event.event_type) else ("", "", "")
@@ -130,7 +130,7 @@ class RunView:
         return self
 
     def _apply_skip(self, event: WorkflowEvent) -> None:
-        """A step of what tells so, or that itself, is passed over."""
+        """Mark the step that emitted the event, or a step below it, as skipped."""
         path = event.data.get("path")
         if isinstance(path, str) and path.startswith("/") and f"{path}/".startswith(f"{event.path}/"):
             self._get_or_add_node(
@@ -163,7 +163,7 @@ class RunView:
             self._states_before_end.clear()
 
     def _end_all(self, at: datetime, what: str) -> None:
-        """What was going on when the run ended goes on no more, and what was to come does not come."""
+        """Settle all nodes at the end of the run: busy ones are cancelled, pending ones skipped."""
         current = set(self._current_states.values())
         last = max((n for n, node in enumerate(self.tree) if node.state != "pending"), default=-1)
         passed = {id(node) for n, node in enumerate(self.tree) if n < last or what == "completed"}
@@ -177,14 +177,15 @@ class RunView:
                 )
                 node.ended_at, node.held = at, None
             elif node.state == "pending":
-                # Without a machine, steps follow each other: one that only computes a value has no event.
+                # Without a state machine, steps run in order. A step that only computes a value has no
+                # events, so it is complete if a later step has started.
                 computed = id(node) in passed and "" not in self._current_states
                 node.state = "completed" if computed else "skipped"
 
-    # -- what records nothing itself -----------------------------------------------------------
+    # -- nodes without own events --------------------------------------------------------------
 
     def _enter_state(self, event: WorkflowEvent) -> None:
-        """A machine goes on to a state: the one before is over, and this one has begun."""
+        """Settle the previous state of a state machine and start the next one."""
         name, machine = str_or_none(event.data.get("state")), event.path
         if not name or self._is_leaf(machine):
             return
@@ -209,7 +210,7 @@ class RunView:
             node.ended_at = event.timestamp
 
     def _apply_branch(self, event: WorkflowEvent) -> None:
-        """A way was taken, which may have nothing in it that is recorded."""
+        """Mark a branch as decided; it may contain no steps with events."""
         name = str_or_none(event.data.get("branch"))
         if self._is_leaf(event.path):
             return
@@ -220,7 +221,7 @@ class RunView:
             self._mark_decided(self._get_or_add_node(path, path.rsplit("/", 1)[-1]), event)
 
     def _mark_decided(self, node: NodeView, event: WorkflowEvent) -> None:
-        """What only decides is over when it has; what is done in it is known by its own events."""
+        """Complete a node that only decides; the steps in it have their own events."""
         if not node.has_own_events and node.state == "pending":
             node.state, node.started_at, node.ended_at = "completed", event.timestamp, event.timestamp
             self._update_ancestors(replace(event, path=node.path))
@@ -252,7 +253,7 @@ class RunView:
         self._update_ancestors(event)
 
     def _update_ancestors(self, event: WorkflowEvent) -> None:
-        """What is around a part is as its parts are, where no event tells of it."""
+        """Derive the states of the ancestors without own events from their children."""
         path = event.path
         while path := path.rpartition("/")[0]:
             node = self.nodes[path]
@@ -298,12 +299,12 @@ class RunView:
             self.gates.pop(event.path, None)
 
     def _waiting_path(self, event: WorkflowEvent) -> str:
-        """The place of what waits; a gate that is the whole run has that of its own name."""
+        """Return the path of the waiting node; a gate that is the whole run is at its own name."""
         node_id = event.data.get("node_id") or self.gates.get(event.path, {}).get("node_id")
         return event.path.rpartition("/")[0] or (f"/{node_id}" if node_id else "")
 
     def _update_waiting(self, node: NodeView, event: WorkflowEvent, opened: bool) -> None:
-        """What only waits is known by its wait."""
+        """Update a node without own events and children from its wait."""
         if node.has_own_events or node.children:
             return
         node.started_at = node.started_at or event.timestamp
@@ -312,7 +313,7 @@ class RunView:
         else:
             kind = event.event_type.rpartition("_")[2]
             if kind == "timeout" and event.data.get("timeout") == 0:
-                kind = "received"  # a test waits for no time, and has its answer
+                kind = "received"  # a timeout of 0 polls, so its expiry is the answer
             node.state = {"timeout": "failed", "cancelled": "cancelled"}.get(kind, "completed")
             node.ended_at = event.timestamp
         self._update_ancestors(replace(event, path=node.path))
@@ -346,7 +347,7 @@ class RunView:
 
 
 def int_or_none(value: Any) -> int | None:
-    """A number of an event that anybody may emit, with anything in it."""
+    """Return an integer of event data; None for any other value. Users can emit any data."""
     return value if isinstance(value, int) else None
 
 
@@ -355,7 +356,7 @@ def str_or_none(value: Any) -> str | None:
 
 
 def fold_events(events: Iterable[WorkflowEvent]) -> RunView:
-    """The view after these events."""
+    """Return the view after these events."""
     view = RunView()
     for event in events:
         view.apply(event)

@@ -1,4 +1,4 @@
-"""The runtime port: everything that leaves a workflow's body goes through these few methods."""
+"""The runtime port: every effect of a workflow body goes through these methods."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class NodeCall:
-    """A node to be executed at a path."""
+    """A node to execute at a path."""
 
     path: str
     node: Node
@@ -28,10 +28,10 @@ class NodeCall:
     input: Any
     policy: Policy = NO_POLICY
     is_graph_step: bool = False
-    """Whether this is a step of a graph; its events are then named for steps."""
+    """Whether this is a step of a graph, which emits `step_…` instead of `node_…` events."""
     context: ExecutionContext | None = None
     params: dict[str, Any] = field(default_factory=dict)
-    """For a workflow: the parameters of the child run."""
+    """The parameters of the child run, if the node is a workflow."""
 
 
 @dataclass(slots=True)
@@ -46,38 +46,38 @@ class GateWait:
     node_id: str | None = None
     input_preview: str | None = None
     note: str | None = None
-    """Why the last answer was not good enough, when the gate asks again."""
+    """Why the last answer was not accepted, when the gate asks again."""
     auto_answer: str | None = None
-    """The answer the gate gives itself at once."""
+    """The answer to use at once, without asking."""
     receivers: list[Any] | None = None
-    """Where a context without a run leaves the future that `receive_input` settles."""
+    """Receives the future that `receive_input` settles, in a context without a run."""
     action: Mapping[str, Any] | None = None
-    """Exactly what is to be allowed, with its hash; the answer counts for nothing else."""
+    """The exact action to approve, with its hash; the answer applies to no other action."""
     form: Mapping[str, Any] | None = None
-    """A JSON Schema that the answer fits."""
+    """A JSON Schema that the answer must match."""
 
 
 @dataclass(slots=True)
 class TimerWait:
-    """A wait that the clock settles; a `guard` only bounds other work and keeps nobody waiting."""
+    """A wait that the clock settles; a `guard` is a timeout of other work, not a wait of the run."""
 
     path: str
     seconds: float
     guard: bool = False
     around: str | None = None
-    """For a guard, the place whose time it bounds: it stands still while that waits for somebody else."""
+    """For a guard, the path that it bounds; it is paused while that path waits for input or a budget."""
 
 
 @dataclass(slots=True)
 class SignalWait:
-    """A wait that a fact settles: a signal with this label and key, or the first that fits a pattern."""
+    """A wait that a fact settles: a signal with this label and key, or a fact that matches a pattern."""
 
     path: str
     label: str
     key: str | None = None
     timeout: float | None = None
     patterns: Mapping[str, Sequence[Any]] | None = None
-    """By the names under which the outcome says which it was; the label does not count then."""
+    """Patterns by the names that the outcome reports; the label is ignored then."""
 
 
 Wait = GateWait | TimerWait | SignalWait
@@ -86,19 +86,19 @@ SteeringQueue = asyncio.Queue[str]
 
 
 class Runtime(Protocol):
-    """What a context needs of the engine that drives its run."""
+    """The services of the engine that a context uses."""
 
     def call(self, call: NodeCall) -> Awaitable[Result]:
-        """Execute a node; settled once, the journal answers from then on."""
+        """Execute a node and return its result; on replay, the journal provides the recorded result."""
 
     def wait(self, wait: Wait) -> Awaitable[Any]:
-        """The value the wait was settled with; `TimeoutError` when its time ran out."""
+        """Return the value that settled the wait; raise TimeoutError when it times out."""
 
     def interrupted_step(self, path: str) -> str | None:
-        """The path of a step at a place or in there that must happen once, was begun, and was given up."""
+        """Return the path of an interrupted step with effect="once" at or below a path, or None."""
 
     def emit(self, path: str, type: str, data: dict[str, Any]) -> None:
-        """A fact for watchers."""
+        """Emit an event to subscribers."""
 
     def now(self, path: str) -> datetime: ...
 
@@ -108,37 +108,37 @@ class Runtime(Protocol):
 
 
 class LeafServices(Protocol):
-    """What a leaf may ask of the engine while it is executed."""
+    """The services of the engine for a leaf that is being executed."""
 
     is_restarted: bool
-    """Whether it had begun in an earlier process, and did not end."""
+    """Whether it was started in an earlier process and did not end there."""
 
     steering: SteeringQueue | None
-    """What people say to it meanwhile, while it listens."""
+    """Messages of users to the running leaf, while it accepts them."""
 
     @property
     def threads(self) -> AgentThreads: ...
 
     async def record(self, path: str, type: str, data: dict[str, Any]) -> None:
-        """Tell watchers something, and wait until it is on disk."""
+        """Emit an event and return when it is on disk."""
 
     def last_recorded(self, type: str) -> dict[str, Any] | None:
-        """What it told last under that name, also in an earlier process."""
+        """Return the data of its last event of this type, also from an earlier process."""
 
     def steering_so_far(self) -> list[str]:
-        """What people said to it so far, also in an earlier process."""
+        """Return the messages of users so far, also from an earlier process."""
 
     async def ask(self, gate: GateWait) -> Any:
-        """Ask a person, in the middle of what it does."""
+        """Open a gate from inside the leaf and return the answer."""
 
     async def wait_for_budget(self, used: Mapping[str, Any]) -> None:
-        """Return when there is room for a turn; `used` is what the step has taken so far."""
+        """Return when the budget has room for a turn; `used` is the usage of the step so far."""
 
     def begin_turn(self, used: Mapping[str, Any]) -> bool:
-        """Whether there is still room for a turn; if so, it is taken."""
+        """Reserve a turn in the budget and return whether there was room for it."""
 
     def end_turn(self, used: Mapping[str, Any]) -> None:
-        """The turn is over; `used` is what the step has taken with it."""
+        """Release the reserved turn; `used` is the usage of the step including it."""
 
     def timers_paused(self, path: str) -> AbstractContextManager[None]:
-        """Time that does not count for the step: it waits for a person, a budget, or a limit to end."""
+        """Pause the timeouts of the step while it waits for a person, a budget, or a rate limit."""

@@ -1,4 +1,4 @@
-"""The ledger: what turns took, by step and by model; what nobody told is unknown, and not nothing."""
+"""Token and cost totals by step and model. Missing figures count as unknown, not zero."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 TOKEN_FIELDS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "tokens")
-"""`tokens` are those of which nobody told what kind they are."""
+"""`tokens` counts tokens whose kind the provider did not report."""
 COST_SOURCES = ("reported", "inferred", "computed")
-"""Where a cost comes from: the provider said it, it follows from its totals, or from the list prices."""
+"""Sources of a cost: reported by the provider, inferred from its totals, or computed from list prices."""
 UNKNOWN_MODEL = "unknown"
-"""The name of a model that nobody told."""
+"""Stands for a model that the provider did not name."""
 
 
 @dataclass(slots=True)
 class UsageEntry:
-    """What some turns took; None where nobody told anything."""
+    """Totals of some turns; None for a figure that was never reported."""
 
     turns: int = 0
     input_tokens: int | None = None
@@ -32,7 +32,7 @@ class UsageEntry:
     turns_without_cost: int = 0
 
     def add_turn(self, usage: Mapping[str, Any]) -> None:
-        """One turn, as its event tells of it."""
+        """Add one turn from the data of its `usage` event."""
         self.turns += 1
         self.add_usage(usage)
         self.turns_without_tokens += not any(name in usage for name in TOKEN_FIELDS)
@@ -44,17 +44,17 @@ class UsageEntry:
         self.add({**{name: usage.get(name) for name in TOKEN_FIELDS}, cost_field: usage.get("cost")})
 
     def add_unknown_turns(self, turns: int) -> None:
-        """Turns of which nobody told anything."""
+        """Add turns without any reported figures."""
         self.add(dict.fromkeys(("turns", "turns_without_tokens", "turns_without_cost"), turns))
 
     def add(self, amounts: Mapping[str, Any]) -> None:
-        """Add what is a number; anybody may emit an event of that name, with anything in it."""
+        """Add the values that are valid amounts. Users can emit events of the same name with any data."""
         for name in ENTRY_FIELDS & amounts.keys():
             if (amount := read_amount(amounts[name])) is not None:
                 setattr(self, name, (getattr(self, name) or 0) + amount)
 
     def to_dict(self) -> dict[str, float]:
-        """What is known, and how many turns there are of which it is not."""
+        """Return the known figures, and the numbers of turns without them."""
         return {
             entry_field.name: value
             for entry_field in fields(self)
@@ -63,10 +63,9 @@ class UsageEntry:
 
 
 def read_amount(value: Any) -> int | float | None:
-    """Return an amount that was used, also one that is written as text; None for anything else.
+    """Return a used amount, a number or a numeric string; None for anything else.
 
-    A negative number would give budget back, and one that is not finite would use up or void every budget:
-    neither is an amount.
+    A negative number would refund the budget, and an infinite one would exhaust it: neither is an amount.
     """
     if isinstance(value, str):
         try:
@@ -83,19 +82,19 @@ def mapping_or_empty(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-ENTRY_FIELDS = frozenset(each.name for each in fields(UsageEntry))
+ENTRY_FIELDS = frozenset(entry_field.name for entry_field in fields(UsageEntry))
 
 
 @dataclass(slots=True)
 class UsageLedger:
-    """Entries by the paths of steps and the names of models."""
+    """Usage entries by step path and model name."""
 
     entries: dict[tuple[str, str], UsageEntry] = field(default_factory=dict)
     _reported_turns: dict[str, int] = field(default_factory=dict)
-    """Turns that events told of, of steps that are not over."""
+    """Turns reported by events so far, for each step that has not ended."""
 
     def add_turn(self, path: str, usage: Mapping[str, Any]) -> None:
-        """A turn of an agent, as its `usage` event tells of it."""
+        """Add one turn of an agent from the data of its `usage` event."""
         self._reported_turns[path] = self._reported_turns.get(path, 0) + 1
         models = usage.get("models")
         parts = [part for part in models if isinstance(part, Mapping)] if isinstance(models, list) else []
@@ -105,7 +104,7 @@ class UsageLedger:
             self.entry(path, other.get("model")).add_usage(other)
 
     def settle_step(self, path: str, attributes: Mapping[str, Any]) -> None:
-        """A step is over: what it used and no event told of, and what its own runs used."""
+        """Add the usage of an ended step that its events did not report, including that of its child runs."""
         reported_turns = self._reported_turns.pop(path, 0)
         usage = attributes.get("usage")
         if not isinstance(usage, Mapping):

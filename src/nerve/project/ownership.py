@@ -1,8 +1,8 @@
-"""What this user made on this machine: files signed with a secret of the user, and folders that are trusted.
+"""Ownership: files signed with a secret key of the user, and directories that the user trusts.
 
-A project may come from anywhere, with everything that is in its folder. The secret and the list of trusted
-folders are in the user's own state folder, which no project can write to: what carries no signature came from
-elsewhere.
+A project directory can come from anywhere, with all its contents. The key and the list of trusted
+directories are in the state directory of the user, which a project cannot write to. A file without a valid
+signature therefore comes from elsewhere.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ KEY_BYTES = 32
 SIGNATURE_SUFFIX = ".signature"
 FS_IOC_GETVERSION = 0x80087601
 PROGRAM_SETTINGS = ("providers", "router")
-"""What in a configuration can name a program to execute."""
+"""Settings of a configuration that can name programs to execute."""
 MAX_CONFIG_BYTES = 1 << 20
 NONCE_BYTES, CODE_BYTES = 16, 16
-"""Bytes of a token that are random, and that are the signature of these."""
+"""Random bytes of a token, and bytes of their signature."""
 
 
-# -- the secret --------------------------------------------------------------------------------
+# -- the secret key ----------------------------------------------------------------------------
 
 
 def state_folder() -> Path:
-    """The folder with the secret of this user, which is made if need be; OSError if there can be none.
+    """Return the directory with the secret key of the user, created if needed; OSError if that fails.
 
-    It is `nerve` in $XDG_STATE_HOME or in ~/.local/state. Where neither can be written, as in containers
-    without a home, it is a private folder for temporary files: projects are asked about again when that is
-    emptied.
+    It is `nerve` in $XDG_STATE_HOME or in ~/.local/state. If neither is writable, as in containers without a
+    home directory, it is a private temporary directory; the user must trust projects again after it is
+    deleted.
     """
     problem: OSError | None = None
     for folder in _state_homes():
@@ -65,7 +65,7 @@ def _state_homes() -> Iterator[Path]:
     if state_home.is_absolute():
         yield state_home / "nerve"
     else:
-        with contextlib.suppress(RuntimeError):  # there is no home, and no entry of the user either
+        with contextlib.suppress(RuntimeError):  # no $HOME, and no passwd entry of the user
             yield Path.home() / ".local" / "state" / "nerve"
     yield temporary_folder() / f"nerve-{os.getuid()}-state"
 
@@ -73,11 +73,11 @@ def _state_homes() -> Iterator[Path]:
 def _check_folder(folder: Path) -> None:
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
-        raise PermissionError(errno.EPERM, "others can change it", str(folder))
+        raise PermissionError(errno.EPERM, "Other users can write to it", str(folder))
 
 
 def _make_key(folder: Path) -> None:
-    """Make the secret in one step: of two processes that do so at once, both use the same."""
+    """Create the key atomically, so that two concurrent processes use the same one."""
     new = folder / f"{KEY_FILE_NAME}.{os.getpid()}.{os.urandom(4).hex()}"
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(os.urandom(KEY_BYTES).hex())
@@ -89,7 +89,7 @@ def _make_key(folder: Path) -> None:
 
 
 def signature_of(*parts: object) -> bytes:
-    """The signature of this user under some values; OSError if the user can have no secret."""
+    """Return the signature of some values; OSError if the secret key cannot be read or created."""
     key = bytes.fromhex(read_private_file(state_folder() / KEY_FILE_NAME).strip())
     text = json.dumps([str(part) for part in parts])
     return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), key=key, digest_size=KEY_BYTES).digest()
@@ -110,9 +110,9 @@ def signature_file(store: Path) -> Path:
 
 
 def identity_of(path: Path) -> str:
-    """What tells a file or folder from another that is put in its place later.
+    """Return an id that changes when a file or directory is replaced by another one.
 
-    Closing a file gives up the locks of SQLite on it in this process: not for a store that is open here.
+    Do not use it for a store that is open in this process: closing the file releases the locks of SQLite.
     """
     with _open_file(path) as descriptor:
         return _descriptor_identity(descriptor)
@@ -128,7 +128,7 @@ def _open_file(path: Path) -> Iterator[int]:
 
 
 def _descriptor_identity(descriptor: int) -> str:
-    """The number of an inode is used again; its generation says that it was. Some file systems have none."""
+    """Return inode and generation. Inode numbers are reused; the generation, if supported, is not."""
     generation = 0
     with contextlib.suppress(OSError):
         generation = struct.unpack("l", fcntl.ioctl(descriptor, FS_IOC_GETVERSION, bytes(8)))[0]
@@ -136,7 +136,7 @@ def _descriptor_identity(descriptor: int) -> str:
 
 
 def sign_store(store: Path) -> None:
-    """Say that a store is this user's, with what is in its logs; OSError if that cannot be written."""
+    """Sign a store and its logs; OSError if the signatures cannot be written."""
     store = store.resolve()
     for file in (store, *_logs_of(store)):
         if file.exists():
@@ -144,14 +144,14 @@ def sign_store(store: Path) -> None:
 
 
 def sign_log(store: Path) -> None:
-    """Say that the write-ahead log of a store is this user's, while it is empty or after it was used."""
+    """Sign the write-ahead log of a store, while it is empty or after it was used."""
     _sign_file(_logs_of(store.resolve())[0])
 
 
 def disown_changed(store: Path) -> None:
-    """Withdraw the signature of a store beside which there is a log that this user did not sign.
+    """Remove the signature of a store that has a log which this user did not sign.
 
-    SQLite takes the log into the store when it is opened, also by a command that only looks at it.
+    SQLite merges the log into the store when any command opens it, even one that only reads.
     """
     store = store.resolve()
     if not all(_is_own_file(log) for log in _logs_of(store)):
@@ -159,7 +159,7 @@ def disown_changed(store: Path) -> None:
 
 
 def forget_log(store: Path) -> None:
-    """Remove the signature of a write-ahead log that is gone."""
+    """Remove the signature of a write-ahead log that no longer exists."""
     log = _logs_of(store.resolve())[0]
     if not log.exists():
         with contextlib.suppress(OSError):
@@ -172,11 +172,11 @@ def _sign_file(file: Path) -> None:
 
 
 def is_own_store(store: Path) -> bool:
-    """Whether a store was made, or trusted, by this user at this place; an empty one counts as such."""
+    """Return whether this user created or trusted the store at this path; an empty one counts, too."""
     try:
         status, store = store.stat(), store.resolve()
         if not stat.S_ISREG(status.st_mode):
-            return True  # and is opened by no command
+            return True  # no command opens it
         return _is_own_file(store) and all(_is_own_file(log) for log in _logs_of(store))
     except OSError:
         return not store.exists()
@@ -188,7 +188,7 @@ def _logs_of(store: Path) -> list[Path]:
 
 
 def _is_own_file(file: Path) -> bool:
-    """Whether this user signed the file that is there; one that says nothing counts as such."""
+    """Return whether this user signed the file; a missing or empty file counts, too."""
     try:
         with _open_file(file) as descriptor:
             identity = _descriptor_identity(descriptor)
@@ -206,7 +206,7 @@ def _is_own_file(file: Path) -> bool:
 
 
 def _is_empty_file(file: Path, descriptor: int) -> bool:
-    """Whether a file is empty, or is the journal of a store that was empty: it is emptied with that."""
+    """Return whether a file is empty, or is the rollback journal of a store that was empty."""
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         return False
@@ -217,18 +217,18 @@ def _is_empty_file(file: Path, descriptor: int) -> bool:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner reads, in one step, and in place of a link that is there."""
+    """Write a file atomically with mode 0600; a symbolic link at the path is replaced, not followed."""
     new = path.with_name(f"{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)
     new.replace(path)
 
 
-# -- tokens, and what a server says of itself --------------------------------------------------
+# -- tokens and server files -------------------------------------------------------------------
 
 
 def make_token(path: Path) -> str:
-    """A token for a file: half of it is random, half is the signature of that and of the file's path."""
+    """Return a token for a file: random bytes, and a signature of them and of the path."""
     import base64
 
     nonce = os.urandom(NONCE_BYTES)
@@ -237,7 +237,7 @@ def make_token(path: Path) -> str:
 
 
 def is_own_token(path: Path, token: str) -> bool:
-    """Whether a token was made by this user for this file."""
+    """Return whether this user created the token for this file."""
     import base64
 
     try:
@@ -249,12 +249,12 @@ def is_own_token(path: Path, token: str) -> bool:
 
 
 def sign_server(path: Path, about: dict[str, object]) -> dict[str, object]:
-    """What a server says of itself in a file, with a signature."""
+    """Return the content of a server file with a signature."""
     return {**about, "signature": signature_of("server", path.absolute(), json.dumps(about)).hex()}
 
 
 def is_own_server(path: Path, about: dict[str, object]) -> bool:
-    """Whether what a file says of a server was written by this user's."""
+    """Return whether a server of this user wrote the content of a server file."""
     try:
         signature = bytes.fromhex(str(about.get("signature", "")))
     except ValueError:
@@ -263,12 +263,12 @@ def is_own_server(path: Path, about: dict[str, object]) -> bool:
     return is_signed(signature, "server", path.absolute(), json.dumps(unsigned))
 
 
-# -- folders -----------------------------------------------------------------------------------
+# -- directories -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class TrustedFolder:
-    """A folder that the user made a project of, or trusted."""
+    """A directory in which the user created a project, or that the user trusts."""
 
     path: Path
     at: float
@@ -288,7 +288,7 @@ def _entry_of(folder: Path) -> Path:
 
 
 def add_trusted(folder: Path) -> None:
-    """Remember a folder as trusted; OSError if that cannot be written."""
+    """Record a directory as trusted; OSError if the record cannot be written."""
     folder = folder.resolve()
     entry = _entry_of(folder)
     entry.parent.mkdir(mode=0o700, exist_ok=True)
@@ -297,7 +297,7 @@ def add_trusted(folder: Path) -> None:
 
 
 def is_trusted(folder: Path) -> bool:
-    """Whether the user trusts a folder: this one, not another that was put in its place."""
+    """Return whether the user trusts this directory, and not one that it has replaced."""
     try:
         entry = _read_entry(_entry_of(folder))
     except OSError:
@@ -306,7 +306,7 @@ def is_trusted(folder: Path) -> bool:
 
 
 def list_trusted() -> list[TrustedFolder]:
-    """The folders that were trusted, also those that are gone."""
+    """Return the trusted directories, including deleted ones."""
     entries = [_read_entry(file) for file in (state_folder() / TRUSTED_DIRECTORY_NAME).glob("*.json")]
     return sorted((entry for entry in entries if entry is not None), key=lambda entry: entry.path)
 
@@ -320,7 +320,7 @@ def _read_entry(file: Path) -> TrustedFolder | None:
 
 
 def foreign_state(folder: Path) -> dict[str, Path]:
-    """What a project brings that this user did not make: what it is called, and where it is."""
+    """Return the state of a project that this user did not create, by description, with its paths."""
     paths = ProjectPaths.of(folder)
     foreign: dict[str, Path] = {}
     if not is_own_store(paths.store):
@@ -333,7 +333,7 @@ def foreign_state(folder: Path) -> dict[str, Path]:
 
 
 def foreign_tokens(paths: ProjectPaths) -> list[Path]:
-    """The files of tokens that were not made here."""
+    """Return the token files that this user did not create."""
     try:
         token_files = [file for file in paths.private.iterdir() if file.suffix == ".token"]
     except OSError:
@@ -359,7 +359,7 @@ def _is_foreign_server(file: Path) -> bool:
 
 
 def config_names_programs(folder: Path) -> bool:
-    """Whether the configuration of a project can name programs to execute; an unclear one counts as such."""
+    """Return whether the configuration of a project can name programs; an unreadable one counts, too."""
     file = ProjectPaths.of(folder).folder / "config.json"
     try:
         text = file.read_text(encoding="utf-8")[:MAX_CONFIG_BYTES]
@@ -376,15 +376,15 @@ def config_names_programs(folder: Path) -> bool:
     )
 
 
-def refusal_of(brought: list[str], store: Path | None = None) -> tuple[str, str]:
-    """Why something is not used that is not this user's, and what to do about it."""
+def refusal_of(foreign: list[str], store: Path | None = None) -> tuple[str, str]:
+    """Return why foreign state is not used, and how to trust it."""
     from shlex import quote
 
-    subject = f"this folder brings its own {join_words(brought)}" if store is None else f"{store} has runs"
+    subject = f"This directory contains {join_words(foreign)}" if store is None else f"{store} contains runs"
     target = "" if store is None else f" {quote(str(store))}"
     return (
-        f"{subject}, which this user did not make on this machine",
-        f"If you trust it: nerve trust{target}",
+        f"{subject} that this user did not create on this machine",
+        f"If you trust it, run: nerve trust{target}",
     )
 
 
@@ -393,9 +393,10 @@ def join_words(words: list[str]) -> str:
 
 
 def trust_folder(folder: Path) -> list[str]:
-    """Take over what a project brings, and remember the folder; what was done. OSError if it cannot be.
+    """Trust a directory and return what was foreign in it; OSError if that fails.
 
-    Its runs become this user's. Its tokens, which others may know, are removed: a server makes new ones.
+    Its runs are signed by this user. Its tokens, which others may know, are deleted; a server creates new
+    ones.
     """
     paths = ProjectPaths.of(folder)
     foreign = foreign_state(folder)
@@ -410,7 +411,7 @@ def trust_folder(folder: Path) -> list[str]:
 
 
 def revoke_folder_trust(folder: Path) -> bool:
-    """Forget a folder, and that its runs are this user's; whether it was trusted."""
+    """Revoke the trust in a directory and its runs, and return whether it was trusted."""
     paths = ProjectPaths.of(folder)
     entry, signature = _entry_of(folder), signature_file(paths.store)
     was_trusted = entry.exists() or signature.exists()

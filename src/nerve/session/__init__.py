@@ -1,4 +1,4 @@
-"""The names of one project, and the door to its runs."""
+"""Session: the names and the runs of one project."""
 
 from nerve.session.session import Session
 

@@ -1,4 +1,4 @@
-"""The dataspace as people use it: facts go in and out, and some of them make workflows and runs."""
+"""The dataspace of a session. Some facts define workflows or start runs."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("nerve")
 
 READ_ONLY_LABELS = (STATE_LABEL, LOG_LABEL)
-"""What can be seen of runs and is said by nobody but them."""
+"""Labels of facts that are projected from journals and cannot be asserted."""
 
 
 class SessionDataspace:
-    """The facts of one session. Every method takes a record or pattern as text, as JSON, or as an object."""
+    """The facts of one session. Methods accept a record or pattern as a string, as JSON, or as an object."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -42,22 +42,22 @@ class SessionDataspace:
     def assert_fact(
         self, fact: Any, by: str = "", saying: ChangeReplyFactory | None = None
     ) -> asyncio.Task[Change | None]:
-        """Assert a fact; what comes back can be awaited until it is on disk, and is None if it was there.
+        """Assert a fact; the returned task ends when it is on disk, with None if the fact existed.
 
-        A `workflow-definition` defines the workflow, a `workflow-instance` starts its run, once.
+        A `workflow-definition` defines a workflow; a `workflow-instance` starts its run, once.
         """
         return start_background(self._assert(Record.of(fact), by, saying))
 
     def retract(
         self, pattern: Any, by: str = "", saying: ChangeReplyFactory | None = None
     ) -> asyncio.Task[list[Fact]]:
-        """Retract the facts that fit; gives them. Retracting a `workflow-instance` stops its run."""
+        """Retract and return the facts that match. Retracting a `workflow-instance` stops its run."""
         return start_background(self._retract(Pattern.of(pattern), by, saying))
 
     def define(
         self, workflow: DefinedWorkflow, by: str = "", saying: ChangeReplyFactory | None = None
     ) -> asyncio.Task[Change | None]:
-        """Register a workflow that was made, for as long as the fact stays that says so."""
+        """Register a workflow by asserting its definition; retracting that fact removes the workflow."""
         assert workflow.document is not None
         from nerve.notations.yaml_prompts import prompt_texts
 
@@ -67,16 +67,18 @@ class SessionDataspace:
         return start_background(self._store_definition(record, workflow, by, saying))
 
     def facts(self, pattern: Any = None) -> list[Fact]:
-        """The facts that fit, in the order in which they were asserted; without a pattern, all."""
+        """Return the facts that match, or all facts, in the order of their assertion."""
         return self._session.engine.dataspace.find_facts(pattern)
 
     def observe(self, pattern: Any) -> Observation:
-        """The changes that concern a pattern, as an async iterator; first what is there."""
+        """Return an async iterator over the matching facts, then over their changes."""
         return self._session.engine.dataspace.observe(pattern)
 
     async def _assert(self, record: Record, by: str, saying: ChangeReplyFactory | None) -> Change | None:
         if record.label in READ_ONLY_LABELS:
-            raise ValueError(f"'{record.label}' is read from the journals of runs; nobody can assert it")
+            raise ValueError(
+                f"'{record.label}' facts are read from the journals of runs and cannot be asserted"
+            )
         if record.label == DEFINITION_LABEL:
             return await self._define(record, by, saying)
         if record.label == INSTANCE_LABEL:
@@ -85,7 +87,7 @@ class SessionDataspace:
         return changes[0] if changes else None
 
     async def _define(self, record: Record, by: str, saying: ChangeReplyFactory | None) -> Change | None:
-        """Define a workflow; what cannot be read, or is not what it says it is, is not asserted."""
+        """Define a workflow; an unreadable or inconsistent definition is not asserted."""
         workflow = loader.make_defined_workflow(self._session, self._read_definition(record))
         record_with_id = Record(DEFINITION_LABEL, record.fields, {**record.named, "id": workflow.name})
         return await self._store_definition(record_with_id, workflow, by, saying)
@@ -95,8 +97,8 @@ class SessionDataspace:
     ) -> Change | None:
         if (file := loader.workflow_file(self._session, workflow.name)) is not None:
             raise ValueError(
-                f"workflow '{workflow.name}' is defined by the file {file}, which counts more:"
-                " change that, or take another name"
+                f"Workflow '{workflow.name}' is defined by the file {file}, which takes precedence."
+                " Change the file, or use another name"
             )
         changes = await self._facts.change(asserted=[record], by=by, saying=saying)
         loader.install_workflow(self._session, workflow)
@@ -105,31 +107,31 @@ class SessionDataspace:
     def _read_definition(self, record: Record) -> loader.CheckedDefinition:
         source, notation = record.get("source"), record.get("notation")
         if not isinstance(source, str) or not source.strip():
-            raise ValueError("a workflow-definition needs a :source, the text of the workflow")
+            raise ValueError("A workflow-definition needs a :source, the text of the workflow")
         if notation is not None and not isinstance(notation, str):
-            raise ValueError(f"the :notation of a workflow-definition is a name, not {notation!r}")
+            raise ValueError(f":notation of a workflow-definition must be a string, got {notation!r}")
         id, prompts = record.get("id"), record.get("prompts")
         if prompts is not None and not (
             isinstance(prompts, Mapping) and all(isinstance(text, str) for text in prompts.values())
         ):
-            raise ValueError("the :prompts of a workflow-definition are texts by their names")
+            raise ValueError(":prompts of a workflow-definition must be an object of strings")
         file = f"{id}" if isinstance(id, str) else None
         definition = loader.read_checked_definition(self._session, source, notation, file, prompts)
         if id is not None and id not in (definition.name, definition.spec.name):
-            raise ValueError(f"the workflow-definition '{id}' has the source of '{definition.spec.name}'")
+            raise ValueError(f"The workflow-definition '{id}' has the source of '{definition.spec.name}'")
         return definition
 
     async def _start_instance(
         self, record: Record, by: str, saying: ChangeReplyFactory | None
     ) -> Change | None:
-        """Start a run; one that could not start is not asserted."""
+        """Start a run; an instance that cannot start is not asserted."""
         workflow, _, params = self._parse_instance(record)
         loader.check_start_params(self._session, workflow, params)
         existing = self._facts.find_asserted(record.id)
         if existing is not None and existing.record != record:
             raise ValueError(
-                f"the instance '{record.get('label')}' of '{workflow.name}' is there already,"
-                f" as {existing.record}. Retract it first, or take another label."
+                f"The instance '{record.get('label')}' of '{workflow.name}' already exists"
+                f" as {existing.record}. Retract it first, or use another label."
             )
         change = self._facts.change
         changes = await change(asserted=[record], by=by, saying=saying) if existing is None else []
@@ -139,22 +141,22 @@ class SessionDataspace:
         return changes[0] if changes else None
 
     def _parse_instance(self, record: Record) -> tuple[Workflow, Any, dict[str, Any]]:
-        """The workflow, the input and the parameters of an instance."""
+        """Return the workflow, the input and the parameters of an instance."""
         definition, context = record.get("definition"), record.get("context")
         workflow = self._session.get_workflow(str(definition))
         if workflow is None:
             known = did_you_mean_hint(str(definition), self._session.workflows)
-            raise ValueError(f"there is no workflow '{definition}' to start{known}")
+            raise ValueError(f"Workflow '{definition}' not found{known}")
         if not isinstance(context, Mapping | None):
-            raise ValueError(f"the :context of a workflow-instance is an object, not {context!r}")
+            raise ValueError(f":context of a workflow-instance must be an object, got {context!r}")
         for name in ("label", "branch"):
             if not isinstance(record.get(name), str | None):
-                raise ValueError(f"the :{name} of a workflow-instance is a text, not {record.get(name)!r}")
+                raise ValueError(f":{name} of a workflow-instance must be a string, got {record.get(name)!r}")
         params: dict[str, Any] = dict(context or {})
         return workflow, params.pop("input", None), params
 
     async def _retract(self, pattern: Pattern, by: str, saying: ChangeReplyFactory | None) -> list[Fact]:
-        """What is only read from journals stays, but for an instance: taking that back stops its run."""
+        """Retract facts. Facts projected from journals stay, except for instances, whose runs are stopped."""
         facts = self._facts
         only_instances = pattern.json[0] == INSTANCE_LABEL
         matches = [
@@ -162,27 +164,26 @@ class SessionDataspace:
             for fact in (facts.find_facts(pattern) if only_instances else facts.space.facts(pattern))
             if fact.record.label == INSTANCE_LABEL or not facts.is_projected(fact)
         ]
-        readings = {fact.id for fact in matches if facts.is_projected(fact)}
+        projected_ids = {fact.id for fact in matches if facts.is_projected(fact)}
         patterns = [exactly(fact.record) for fact in matches]
         changes = await facts.change(retracted=patterns, by=by, saying=saying)
         for change in changes:
-            await self._on_retracted(change.fact, change.fact.id in readings)
+            await self._on_retracted(change.fact, change.fact.id in projected_ids)
         return [change.fact for change in changes]
 
-    async def _on_retracted(self, fact: Fact, is_reading: bool) -> None:
+    async def _on_retracted(self, fact: Fact, is_projected: bool) -> None:
         if fact.record.label == DEFINITION_LABEL:
-            from nerve.spec.defined_workflow import (
-                DefinedWorkflow,
-            )  # half a second, which other facts need not pay
+            # Imported late: it takes half a second, which other facts do not need.
+            from nerve.spec.defined_workflow import DefinedWorkflow
 
             known = self._session.workflows.get(str(fact.record.get("id")))
             if isinstance(known, DefinedWorkflow) and known.definition()[1] == fact.record.get("source"):
                 self._session.delete_workflow(known.name)
         elif fact.record.label == INSTANCE_LABEL:
-            await self._stop_run(fact, is_reading)
+            await self._stop_run(fact, is_projected)
 
     async def start(self, fact: Fact) -> WorkflowRun:
-        """Start the run of an instance, if it has none yet; the fact is the key."""
+        """Start the run of an instance, or return the existing one; the fact is the idempotency key."""
         workflow, input, params = self._parse_instance(fact.record)
         label: Any = fact.record.get("label")
         branch: Any = fact.record.get("branch")
@@ -190,32 +191,32 @@ class SessionDataspace:
             workflow.name, input, params, key=instance_key(fact), label=label, branch=branch
         )
 
-    async def _stop_run(self, fact: Fact, is_reading: bool) -> None:
+    async def _stop_run(self, fact: Fact, is_projected: bool) -> None:
         row = self._session.engine.store.run_by_key(self._session.name, instance_key(fact))
-        id = fact.record.get("run") if is_reading else row.run if row is not None else None
+        id = fact.record.get("run") if is_projected else row.run if row is not None else None
         run = self._session.get_workflow_run(str(id)) if id is not None else None
         if run is not None and not run.is_complete:
             await run.stop("its workflow-instance was retracted")
 
     def define_all(self) -> None:
-        """Define again what facts define, after a restart; what the process has loaded itself counts more."""
+        """Restore the workflows defined by facts after a restart; already loaded ones take precedence."""
         for fact in self._facts.asserted_facts(DEFINITION_LABEL):
             try:
                 definition = self._read_definition(fact.record)
                 if definition.name not in self._session.workflows:
                     loader.define_workflow(self._session, definition)
             except (ValueError, NerveError) as error:
-                log.warning("the workflow-definition '%s' is left alone: %s", fact.record.get("id"), error)
+                log.warning("skipped workflow-definition '%s': %s", fact.record.get("id"), error)
 
     async def start_all(self) -> list[WorkflowRun]:
-        """Start the instances that were asserted and not started before a crash."""
+        """Start the instances that were asserted but not started before a crash."""
         engine, runs = self._session.engine, []
         for fact in self._facts.asserted_facts(INSTANCE_LABEL):
             if engine.store.run_by_key(self._session.name, instance_key(fact)) is None:
                 try:
                     runs.append(await self.start(fact))
                 except (ValueError, NerveError) as error:
-                    log.warning("the %s is left alone: %s", fact.record, error)
+                    log.warning("skipped %s: %s", fact.record, error)
         return runs
 
     @property
@@ -224,12 +225,12 @@ class SessionDataspace:
 
 
 def instance_key(fact: Fact) -> str:
-    """One run for each time that an instance was asserted anew."""
+    """Return the idempotency key of an instance; asserting it again after a retraction changes the key."""
     return f"instance:{fact.id}:{fact.version}"
 
 
 def start_background(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-    """Begin at once, so that it is done whether or not anybody waits for it."""
+    """Start a task that completes even if the caller does not await it."""
     task = asyncio.ensure_future(work)
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
     return task

@@ -1,4 +1,4 @@
-"""Loading: workflows that were written down, and the agents they name."""
+"""Loading of workflow files, and lookup of the agents and providers that they name."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from nerve.text.source import Document, Problem
 
 PROVIDER_ALIASES = {"claude-code": "claude"}
-"""Other names that people use for a provider."""
+"""Accepted aliases of providers."""
 DEFAULT_PROVIDER = "claude"
-"""The provider of an agent file that names none."""
+"""The provider of an agent file without `provider`."""
 EXTRA_PROVIDERS = ("acp", "claude", "codex", "llm")
-"""The providers that come with an extra of the package."""
+"""The providers that an extra of the package installs."""
 
 
 class CheckedDefinition(NamedTuple):
-    """A workflow that was read and found right."""
+    """A workflow definition without errors."""
 
     name: str
     spec: WorkflowSpec
@@ -41,7 +41,7 @@ class CheckedDefinition(NamedTuple):
 def load_workflow(
     session: Session, source: str | os.PathLike[str], notation: str | None = None
 ) -> DefinedWorkflow:
-    """Read a workflow from a file or a text, check it, and register it."""
+    """Read a workflow from a file or a string, check it, and register it."""
     from nerve.notations import open_document
 
     return define_workflow(
@@ -57,9 +57,9 @@ def read_checked_definition(
     file: str | None = None,
     prompts: Mapping[str, str] | None = None,
 ) -> CheckedDefinition:
-    """Read a workflow from a text, which is never taken for the name of a file, and check it.
+    """Read a workflow from a string, which is never interpreted as a file name, and check it.
 
-    Problems call it by its `file`, which is not read; `prompts` are the texts of those that it names.
+    `file` names it in problems and is not read; `prompts` has the contents of the prompts that it names.
     """
     from nerve.notations import read_source
     from nerve.notations.yaml_prompts import attach_prompts
@@ -83,25 +83,23 @@ def definition_from_document(document: Document, folder: str) -> CheckedDefiniti
 
 
 def check_id_free(session: Session, definition: CheckedDefinition) -> CheckedDefinition:
-    """A workflow whose id no other has that is called otherwise; Unreadable if one does."""
+    """Return the definition; InvalidDefinition if a workflow of another name has the same id."""
     from nerve.text.source import InvalidDefinition
 
-    there = getattr(session.workflows.get(definition.name), "title", definition.spec.name)
-    if there != definition.spec.name:
-        message = (
-            f"'{definition.spec.name}' and '{there}', which is loaded, have the same id '{definition.name}'"
-        )
+    existing = getattr(session.workflows.get(definition.name), "title", definition.spec.name)
+    if existing != definition.spec.name:
+        message = f"'{definition.spec.name}' and the loaded '{existing}' have the same id '{definition.name}'"
         raise InvalidDefinition([definition.document.problem(("name",), message, "Rename one of them.")])
     return definition
 
 
 def define_workflow(session: Session, definition: CheckedDefinition) -> DefinedWorkflow:
-    """Register a workflow, in place of an older one; runs that are open keep what they were started from."""
+    """Register a workflow, replacing an older one; open runs keep the definition they were started from."""
     return install_workflow(session, make_defined_workflow(session, definition))
 
 
 def make_defined_workflow(session: Session, definition: CheckedDefinition) -> DefinedWorkflow:
-    """A workflow that can be registered; ValueError if its id belongs to code."""
+    """Return a workflow to register; ValueError if its id is used by a node, graph or Python workflow."""
     from nerve.spec.defined_workflow import DefinedWorkflow
 
     if not isinstance(session.workflows.get(definition.name), DefinedWorkflow):
@@ -120,13 +118,13 @@ def install_workflow(session: Session, workflow: DefinedWorkflow) -> DefinedWork
 
 
 def workflow_file(session: Session, name: str) -> str | None:
-    """The file that a workflow was loaded from, if it was one."""
+    """Return the file that a workflow was loaded from, or None."""
     document = getattr(session.workflows.get(name), "document", None)
     return document.file if document is not None and not document.file.startswith("<") else None
 
 
 def workflow_from_definition(session: Session, definition: Definition) -> DefinedWorkflow | None:
-    """A workflow as a run was started from it, whatever its file says today; None if it is Python code."""
+    """Return the workflow that a run was started from, whatever its file says now; None for Python code."""
     if definition.notation not in NOTATION_NAMES:
         return None
     from nerve.core.json_codec import decode_json
@@ -146,7 +144,7 @@ def workflow_from_definition(session: Session, definition: Definition) -> Define
 
 
 def find_call_target(session: Session, name: str) -> Node | None:
-    """What a workflow can call by a name: a node, a graph, a workflow, an agent file, a provider."""
+    """Return what a workflow can call by a name: a node, a graph, a workflow, an agent file, a provider."""
     own, _, workflow = name.rpartition("workflow:")
     if workflow != name:
         return session.get_workflow(workflow) if not own else None
@@ -161,7 +159,7 @@ def find_agent(session: Session, name: str) -> Node | None:
 
 
 def make_agent(session: Session, name: str) -> Node | None:
-    """An agent file of the project, or a provider by its own name; Unreadable for a file that is wrong."""
+    """Return the node of an agent file or of a provider; InvalidDefinition for an invalid agent file."""
     from nerve.agents.agent_node import AgentNode
     from nerve.project.agent_files import discover_agents
 
@@ -186,7 +184,7 @@ def make_agent(session: Session, name: str) -> Node | None:
 
 
 def check_agent_providers(session: Session, file: AgentFile) -> None:
-    """Raise Unreadable for a provider that an agent file names, or leaves out, and that is not there."""
+    """Raise InvalidDefinition for an agent file whose provider or fallback is not available."""
     from nerve.text.source import InvalidDefinition
 
     for key, name in (("provider", file.provider or DEFAULT_PROVIDER), ("fallback", file.fallback)):
@@ -196,7 +194,7 @@ def check_agent_providers(session: Session, file: AgentFile) -> None:
 
 
 def provider_names(session: Session) -> list[str]:
-    """The names of all providers that a workflow or an agent file can name."""
+    """Return the names of all providers that a workflow or an agent file can use."""
     from nerve.agents import registry
 
     return list(
@@ -209,9 +207,9 @@ def provider_names(session: Session) -> list[str]:
 
 
 def find_provider(session: Session, name: str) -> Provider | None:
-    """A provider that the session was given, or else one that an installed package offers, made once.
+    """Return a provider of the session, or create one from an installed package and cache it.
 
-    Raises UnknownProvider or Unavailable for one that is offered and cannot be made.
+    Raises UnknownProvider or Unavailable for one that cannot be created.
     """
     from nerve.agents import registry
 
@@ -234,25 +232,32 @@ def known_names(session: Session) -> KnownNames:
     from nerve.project.agent_files import discover_agents
     from nerve.spec.checks.names import KnownNames
 
-    why: dict[str, str] = {}
+    problems: dict[str, str] = {}
 
-    def has(name: str) -> bool:
+    def is_known(name: str) -> bool:
         try:
             return find_call_target(session, name) is not None
         except (Unavailable, UnknownProvider) as error:
-            why[name] = f"{error}."
+            problems[name] = f"{error}."
             return False
 
-    def getting(name: str) -> str:
-        return why.get(name) or install_hint(PROVIDER_ALIASES.get(name, name))
+    def explain_missing(name: str) -> str:
+        return problems.get(name) or install_hint(PROVIDER_ALIASES.get(name, name))
 
-    def inputs(workflow: str) -> Mapping[str, Any]:
+    def declared_inputs(workflow: str) -> Mapping[str, Any]:
         spec = getattr(session.workflows.get(workflow), "spec", None)
         return {} if spec is None else spec.inputs
 
     agents = [file.name for file in discover_agents(session.project).agents]
     names = [*session.nodes, *session.graphs, *session.workflows, *agents, *provider_names(session)]
-    return KnownNames(has, list(session.workflows), names, session.config.refusal, getting, inputs)
+    return KnownNames(
+        is_known,
+        list(session.workflows),
+        names,
+        session.config.refusal,
+        explain_missing,
+        declared_inputs,
+    )
 
 
 def install_hint(name: str) -> str:
@@ -262,16 +267,16 @@ def install_hint(name: str) -> str:
 def check_start_params(
     session: Session, workflow: Workflow, params: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """The parameters of a run that may start: inputs as declared, and every name in it known."""
+    """Return the checked parameters of a run; ValueError if it must not start or uses unknown names."""
     checked = workflow.check_params({} if params is None else require_mapping("params", params))
-    if why := session.disabled_reason(workflow):
-        raise ValueError(why)
+    if reason := session.disabled_reason(workflow):
+        raise ValueError(reason)
     check_workflow_names(session, workflow)
     return checked
 
 
 def check_workflow_names(session: Session, workflow: Workflow) -> None:
-    """Raise Unreadable for names that nobody has, in a workflow or in one that it calls."""
+    """Raise InvalidDefinition for unknown names in a workflow and the workflows that it calls."""
     visited: set[str] = set()
     pending = [workflow]
     while pending:

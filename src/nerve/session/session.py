@@ -1,4 +1,4 @@
-"""Session: the nodes, graphs and workflows of one project, and the engine that runs them."""
+"""Session: the nodes, graphs and workflows of one project, and the engine that executes them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ ID_PATTERN = re.compile(r"[a-z_][a-z0-9_-]*", re.IGNORECASE)
 
 
 class WorkflowRegistry(dict[str, Any]):
-    """The workflows of a session by their ids; a graph, or any other node, that is put here is registered."""
+    """The workflows of a session by id; assigning a graph or another node registers it as a workflow."""
 
     def __init__(self, session: Session) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class WorkflowRegistry(dict[str, Any]):
     def __setitem__(self, id: str, workflow: Any) -> None:
         if isinstance(workflow, Node) and not isinstance(workflow, Workflow):
             if workflow.id != id:
-                raise ValueError(f"workflow '{id}' is the node '{workflow.id}'; register it under its own id")
+                raise ValueError(f"Workflow '{id}' is the node '{workflow.id}'; register it under its own id")
             self.pop(id, None)
             self._session.register_workflow(workflow)
         else:
@@ -66,15 +66,15 @@ class WorkflowRegistry(dict[str, Any]):
 
 
 class Session:
-    """Names and runs. `store` is None for memory, a path for a SQLite file, or a store.
+    """The names and runs of one project. `store` is None for memory, a path for a SQLite file, or a store.
 
-    `providers` answer the prompts of workflows that were written down, and `project` is the folder in which
-    those look for prompts and agents. `slots` says how many agents of a provider may work at once, `budget`
-    what all runs together may spend in a day: `tokens`, `cost`, `turns`, `agents`;
-    `.nerve/config.json` of the project can say both too.
+    `providers` execute the agents of workflow files; `project` is the directory with their prompts and
+    agent files. `slots` is the maximum number of concurrent agents per provider, `budget` is what all runs
+    together may spend per day: `tokens`, `cost`, `turns`, `agents`. `.nerve/config.json` of the project can
+    set both.
 
-    In memory it can be used as it is; with a file, as an async context manager: leaving it parks the
-    open runs, and `recover()` goes on with them.
+    Use a session with a file as an async context manager: closing it parks the open runs, and `recover()`
+    resumes them.
     """
 
     def __init__(
@@ -92,13 +92,15 @@ class Session:
         if project is not None:
             require_path("project", project)
         if store is not None and not isinstance(store, str | os.PathLike) and not hasattr(store, "append"):
-            raise ValueError(f"store is the path of a file, a store, or None, not {describe_value(store)}")
+            raise ValueError(
+                f"store must be the path of a file, a store, or None, got {describe_value(store)}"
+            )
         self.project = Path(project if project is not None else ".")
         self.nodes: dict[str, Any] = {}
         self.graphs: dict[str, Any] = {}
         self.workflows: dict[str, Any] = WorkflowRegistry(self)
         self.modules: list[str] = []
-        """Files that registered code here. Runs record them, so that a command can name what a run needs."""
+        """Files that registered code here; runs record them, so that errors can name them."""
         self._single_node_workflows: dict[str, SingleNodeWorkflow] = {}
         self._budget = None if budget is None else Limits.of(budget)
         self._has_own_budget = budget is not None
@@ -114,7 +116,7 @@ class Session:
     def validate_unique_id(
         self, entity_id: str | None = None, entity_type: str = "node", *, id: str | None = None
     ) -> None:
-        """Raise ValueError for an id that is malformed or taken; it is given as `entity_id` or as `id`."""
+        """Raise ValueError for an id that is invalid or in use; `id` is an alias of `entity_id`."""
         entity_id = entity_id if entity_id is not None else id
         if not isinstance(entity_id, str) or not ID_PATTERN.fullmatch(entity_id):
             raise ValueError(
@@ -128,20 +130,20 @@ class Session:
                 )
 
     def get_node(self, node_id: str) -> Any:
-        """The node of that id, or None."""
+        """Return the node of an id, or None."""
         return self.nodes.get(node_id)
 
     def get_graph(self, graph_id: str) -> Any:
-        """The graph of that id, or None."""
+        """Return the graph of an id, or None."""
         return self.graphs.get(graph_id)
 
     def get_workflow(self, workflow_id: str) -> Workflow | None:
-        """The workflow of that id, or None."""
+        """Return the workflow of an id, or None."""
         workflow: Workflow | None = self.workflows.get(workflow_id)
         return workflow
 
     def find_startable(self, name: str) -> Workflow | None:
-        """What can be started by a name: a workflow, or a node or a graph as the one step of a run."""
+        """Return what can be started by a name: a workflow, or a node or graph as the only step of a run."""
         if (workflow := self.get_workflow(name)) is not None:
             return workflow
         node = self.graphs.get(name) or self.nodes.get(name)
@@ -151,16 +153,16 @@ class Session:
         return known if node is not None else None
 
     def find(self, name: str) -> Any:
-        """What a workflow can call by a name: a node, a graph, a workflow, an agent, a provider."""
+        """Return what a workflow can call by a name: a node, a graph, a workflow, an agent, a provider."""
         return loader.find_call_target(self, name)
 
     def load(self, source: str | os.PathLike[str], notation: str | None = None) -> DefinedWorkflow:
-        """Read a workflow from a file or a text, check it and register it; Unreadable says what is wrong."""
+        """Read, check and register a workflow from a file or a string; InvalidDefinition lists problems."""
         return loader.load_workflow(self, source, notation)
 
     @property
     def provider_slots(self) -> ProviderSlots:
-        """How many agents of each provider work at once, and which providers are limited."""
+        """The concurrency limits of the providers, and the providers that are rate-limited."""
         if self._provider_slots is None:
             from nerve.agents.provider_slots import ProviderSlots
 
@@ -169,26 +171,26 @@ class Session:
         return self._provider_slots
 
     def provider(self, name: str) -> Provider | None:
-        """A provider that was given, or one that an installed package offers, made when it is needed."""
+        """Return a provider of the session, or create one from an installed package; None if unknown."""
         return loader.find_provider(self, name)
 
     def workflow_from_definition(self, definition: Definition) -> Workflow | None:
-        """A workflow as a run was started from it, if it was written down."""
+        """Return the workflow that a run was started from; None for Python code."""
         return loader.workflow_from_definition(self, definition)
 
     def check_names(self, workflow: Workflow) -> None:
-        """Raise Unreadable for what a workflow that was written down calls and nobody has."""
+        """Raise InvalidDefinition for unknown names that a workflow file calls."""
         loader.check_workflow_names(self, workflow)
 
     @cached_property
     def config(self) -> Config:
-        """What the project says about its workflows and providers; Unreadable if it is wrong."""
+        """The configuration of the project; InvalidDefinition if it has errors."""
         from nerve.project.config import project_config
 
         return project_config(self.project)
 
     def disabled_reason(self, workflow: Workflow) -> str:
-        """Why the configuration does not let a workflow of a file start; empty if it does."""
+        """Return why the configuration disables a workflow file, or ""."""
         return self.config.refusal(workflow.name) if workflow.kind in NOTATION_NAMES else ""
 
     @property
@@ -201,11 +203,11 @@ class Session:
         return self._dataspace
 
     def list_workflows(self) -> list[str]:
-        """The ids of the workflows, without those that begin with an underscore."""
+        """Return the ids of the workflows, without those that start with an underscore."""
         return [name for name in self.workflows if not name.startswith("_")]
 
     def delete_workflow(self, workflow_id: str) -> bool:
-        """Forget a workflow and return whether there was one; its runs continue."""
+        """Remove a workflow and return whether it existed; its runs continue."""
         return self.workflows.pop(workflow_id, None) is not None
 
     def register_workflow(
@@ -215,13 +217,13 @@ class Session:
         limits: Limits | Mapping[str, Any] | None = None,
         params: Mapping[str, Any] | None = None,
     ) -> Workflow:
-        """Make a graph, or any other node, startable as a workflow under its own id.
+        """Register a graph, or another node, as a workflow under its own id.
 
-        `params` declares the parameters of its runs with their defaults; others are then refused.
+        `params` declares the parameters of its runs with their defaults; other parameters are then rejected.
         """
-        require_node("what is registered as a workflow", graph)
+        require_node("a workflow to register", graph)
         if graph.id is None:
-            raise ValueError("a node needs an id to be registered as a workflow")
+            raise ValueError("A node needs an id to be registered as a workflow")
         known = self.workflows.get(graph.id)
         if isinstance(known, Workflow) and known.body is graph:
             return known
@@ -257,7 +259,7 @@ class Session:
 
     @property
     def engine(self) -> LocalEngine:
-        """The engine that drives the runs; the store is opened when it is first used."""
+        """The engine that drives the runs; the first access opens the store."""
         if self._engine is None:
             from nerve.engine.local_engine import LocalEngine
 
@@ -266,13 +268,13 @@ class Session:
         return self._engine
 
     def _load_budget(self) -> None:
-        """The budget that the project's configuration says, where nothing else does."""
+        """Use the budget of the project configuration, unless one was set explicitly."""
         if not self._has_own_budget and (self.project / CONFIG_PATH).is_file():
             config_budget = self.config.budget
             self._budget = None if config_budget is None else Limits.of(config_budget)
 
     async def __aenter__(self) -> Session:
-        self.engine  # noqa: B018 - a file that cannot be opened is said now
+        self.engine  # noqa: B018 - open the store now, so that an error is raised here
         return self
 
     async def __aexit__(
@@ -282,7 +284,7 @@ class Session:
 
     @property
     def budget(self) -> Limits | None:
-        """What all runs together may spend in a day; then they are held until it is raised."""
+        """What all runs together may spend per day; beyond it, runs are held until it is raised."""
         return self._budget
 
     @budget.setter
@@ -293,7 +295,7 @@ class Session:
             self._engine.budgets.on_daily_budget_raised()
 
     async def close(self) -> None:
-        """Park the open runs where they are and let go of the store."""
+        """Park the open runs and close the store."""
         if self._engine is not None:
             engine, self._engine = self._engine, None
             await engine.close()
@@ -312,10 +314,10 @@ class Session:
         conversation: str | None = None,
         definition: str | None = None,
     ) -> WorkflowRun:
-        """Start a run; returns when the start is on disk. The same `key` gives the same run.
+        """Start a run and return when the start is on disk. The same idempotency `key` returns the same run.
 
-        `label` is a name for the run, by which signals are scoped; `conversation` is the one it belongs to.
-        `definition` is the hash of what the workflow was once defined as, whatever its name means now.
+        `label` is a name for the run that scopes signals; `conversation` is the one that it belongs to.
+        `definition` is the hash of an earlier definition of the workflow to start instead of the current one.
         """
         require_name("a workflow", workflow_id)
         pinned_definition = self.engine.store.definition(definition) if definition is not None else None
@@ -343,15 +345,16 @@ class Session:
         return run
 
     async def recover(self) -> list[WorkflowRun]:
-        """Go on with every open run of this session, after a restart."""
+        """Resume all open runs of this session after a restart, and return them."""
         if self.engine.store.fact_version(self.name) == 0:
-            return await self.engine.recover()  # no fact ever was, and what reads them takes long to import
+            # Without any facts, skip the dataspace, whose imports take long.
+            return await self.engine.recover()
         self.dataspace.define_all()
         runs = await self.engine.recover()
         return [*runs, *await self.dataspace.start_all()]
 
     async def signal(self, label: str, key: str | None = None, value: Any = None) -> None:
-        """Assert a signal; every run that waits for it goes on, and it stays until it is retracted."""
+        """Assert a signal, which resumes all runs that wait for it and stays until it is retracted."""
         encode_json([label, key, value])
         await self.dataspace.assert_fact(["signal", label, {"key": key, "value": value}])
 
@@ -366,12 +369,12 @@ class Session:
         limits: Limits | Mapping[str, Any] | None = None,
         reply: Any = None,
     ) -> WorkflowRun:
-        """A new run that takes over what `run_id` has settled, and goes its own way from the path `at` on.
+        """Return a new run that copies the settled steps of `run_id` up to the path `at`.
 
-        `input` is the new input of the step at `at`, or of the workflow when there is no `at`;
-        `overrides` changes settings of steps by their paths, and those are run again. It has the limits of
-        the other as they were last raised, and as `limits` raises them: of the run, or of a step by its
-        path. The same `key` gives the same run; `reply` is kept by the store, in the same transaction.
+        `input` is the new input of the step at `at`, or of the workflow without `at`. `overrides` changes
+        settings of steps by path, and those steps run again. The new run inherits the current limits, and
+        `limits` raises them for the run, or for steps by path. The same idempotency `key` returns the same
+        run; the store keeps `reply` in the same transaction.
         """
         raised_limits = validate_raise(limits)
         if at is not None:
@@ -382,15 +385,15 @@ class Session:
         )
 
     async def retry(self, run_id: str, key: str | None = None, *, reply: Any = None) -> WorkflowRun:
-        """A new run that takes over what `run_id` has settled, and runs again what has failed in it.
+        """Return a new run that copies the settled steps of `run_id` and executes the failed ones again.
 
-        So it is with the child runs that failed. The same `key` gives the same run; `reply` is kept by the
-        store, in the same transaction.
+        Failed child runs are retried in the same way. The same idempotency `key` returns the same run; the
+        store keeps `reply` in the same transaction.
         """
         return await self.engine.retry(self._full_id(run_id), key, reply)
 
     def get_workflow_run(self, run_id: str) -> WorkflowRun | None:
-        """A run by its id or any unique beginning of it."""
+        """Return a run by its id or a unique prefix of it; None if there is none."""
         if not is_valid_unicode(run_id):
             return None
         store = self.engine.store
@@ -403,7 +406,7 @@ class Session:
     def list_workflow_runs(
         self, workflow_id: str | None = None, state: WorkflowState | str | None = None
     ) -> list[WorkflowRunInfo]:
-        """Return what is known of the runs of this session, oldest first; with a `state`, of those in it."""
+        """Return information about the runs of this session, oldest first; optionally only of one state."""
         wanted_state = None if state is None else parse_workflow_state(state)
         rows = self.engine.store.runs(session=self.name, workflow=workflow_id)
         known = [row for row in rows if self.engine.has_workflow(row)]
@@ -420,7 +423,7 @@ class Session:
 
 
 def parse_workflow_state(state: WorkflowState | str) -> WorkflowState:
-    """A state of a run by its name; ValueError for one that there is not."""
+    """Return the state of a name; ValueError for an unknown one."""
     if isinstance(state, WorkflowState):
         return state
     return WorkflowState(require_one_of("state", state, [member.value for member in WorkflowState]))

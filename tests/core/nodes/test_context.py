@@ -135,7 +135,7 @@ async def test_a_context_made_by_hand_has_a_clock_numbers_and_ids() -> None:
 async def test_a_timer_without_a_run_ends_by_the_clock_and_a_signal_is_refused() -> None:
     context = ExecutionContext()
     assert await context.wait(TimerWait("/t", 0)) is None
-    with pytest.raises(RuntimeError, match="a signal can only be waited for inside a run"):
+    with pytest.raises(RuntimeError, match="Waiting for a signal requires a run"):
         await context.wait(SignalWait("/s", "label"))
 
 

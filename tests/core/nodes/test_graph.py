@@ -140,7 +140,7 @@ async def test_an_input_fn_that_raises_fails_its_step_and_the_run_shows_it(sessi
 def test_a_dependency_that_is_no_step_is_named_with_the_likely_one(session: Session) -> None:
     graph = Graph("g", session).add_step(MockNode("fetch", session))
     graph.add_step(MockNode("show", session), depends_on=["fecth"])
-    expected = r"step 'show' of graph 'g' depends on 'fecth', which is not a step\. Did you mean 'fetch'"
+    expected = r"Step 'show' of graph 'g' depends on 'fecth', which is not a step\. Did you mean 'fetch'"
     with pytest.raises(ValueError, match=expected):
         session.register_workflow(graph)
 
@@ -148,7 +148,7 @@ def test_a_dependency_that_is_no_step_is_named_with_the_likely_one(session: Sess
 async def test_a_reference_to_nothing_is_named_before_anything_runs(session: Session) -> None:
     first = MockNode("first", session)
     graph = Graph("g", session).add_step(first).add_step_ref("fist", "second", depends_on=["first"])
-    with pytest.raises(ValueError, match=r"step 'second' refers to node 'fist'.*Did you mean 'first'"):
+    with pytest.raises(ValueError, match=r"Step 'second' refers to node 'fist'.*Did you mean 'first'"):
         await executed(graph)
     assert first.calls == []
 
@@ -171,7 +171,7 @@ async def test_a_cycle_is_named_before_anything_runs(session: Session) -> None:
     graph.add_step(MockNode("a", session), depends_on=["b"]).add_step(
         MockNode("b", session), depends_on=["a"]
     )
-    with pytest.raises(ValueError, match=r"graph 'g' has a cycle: (a -> b -> a|b -> a -> b)\. Write it as"):
+    with pytest.raises(ValueError, match=r"Graph 'g' has a cycle: (a -> b -> a|b -> a -> b)\. Use a loop"):
         await executed(graph)
     assert session.nodes["free"].calls == []
 
@@ -186,15 +186,15 @@ async def test_a_graph_that_contains_itself_is_refused(session: Session, around:
 
 def test_steps_that_could_not_be_told_apart_are_refused(session: Session) -> None:
     graph = Graph("g", session).add_step(MockNode("n", session))
-    with pytest.raises(ValueError, match="graph 'g' already has a step 'n'"):
+    with pytest.raises(ValueError, match="Graph 'g' already has a step 'n'"):
         graph.add_step_ref("n")
-    with pytest.raises(ValueError, match="a step of graph 'g' needs a step_id"):
+    with pytest.raises(ValueError, match="A step of graph 'g' needs a step_id"):
         graph.add_step(MockNode())
 
 
 def test_a_string_as_depends_on_is_refused(session: Session) -> None:
     with pytest.raises(
-        ValueError, match="depends_on of step 'n' must be a list of step ids, not 'abc' of type"
+        ValueError, match="depends_on of step 'n' must be a list of step ids, got 'abc' of type"
     ):
         Graph("g", session).add_step(MockNode("n", session), depends_on="abc")
 
@@ -302,9 +302,13 @@ async def test_a_policy_that_is_none_for_what_is_referred_to_is_refused_before_a
     first = MockNode("first", session)
     graph = Graph("g", session).add_step(first).add_step_ref("later", effect="once")
     Graph("later", session).add_step(MockNode("n", session))
-    with pytest.raises(ValueError, match="step 'later': 'later' does nothing itself that could happen twice"):
+    with pytest.raises(
+        ValueError, match="step 'later': 'later' is a control node and cannot have effect='once'"
+    ):
         await executed(graph)
-    with pytest.raises(ValueError, match="step 'later': 'later' does nothing itself that could happen twice"):
+    with pytest.raises(
+        ValueError, match="step 'later': 'later' is a control node and cannot have effect='once'"
+    ):
         session.register_workflow(graph)
     assert first.calls == []
 

@@ -14,7 +14,7 @@ from nerve.core.policy import Policy
 from nerve.core.runtime import NodeCall
 
 AGAIN = Retry(attempts=3, delay=0)
-UNKNOWN = "must happen at most once, and it is not known whether it did; it is not tried again"
+UNKNOWN = "has effect='once' and was interrupted; its outcome is unknown, so it is not retried"
 
 
 class Bank:

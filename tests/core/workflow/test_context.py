@@ -111,7 +111,7 @@ async def test_what_a_node_sees_of_its_run_cannot_be_given_to_a_call(session, na
     async def body(ctx):
         await ctx.run("look", None, **{name: None})
 
-    with pytest.raises(TypeError, match=f"ctx.run has no option '{name}'"):
+    with pytest.raises(TypeError, match=f"Unknown option '{name}' of ctx.run"):
         await (await finished(session, body)).wait()
 
 
@@ -348,8 +348,8 @@ async def test_an_event_of_the_engines_own_name_does_not_forge_one(session):
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ({"run_id": 5}, "the name of a run is text"),
-        ({"event_sink": 5}, "event_sink is a function of an event"),
+        ({"run_id": 5}, "The name of a run must be a string"),
+        ({"event_sink": 5}, "event_sink must be callable"),
     ],
 )
 async def test_what_is_no_run_id_and_no_sink_is_refused_when_it_is_given(session, option, message):

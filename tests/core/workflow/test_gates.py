@@ -337,7 +337,7 @@ async def test_a_gate_that_timed_out_while_the_process_was_down_times_out_once_o
 
 async def test_an_answer_that_is_not_json_is_refused_and_the_gate_stays_open(session):
     run = await opened(session, ask)
-    with pytest.raises(ValueError, match="takes text, not <object object"):
+    with pytest.raises(ValueError, match="needs a string, got <object object"):
         await run.answer(object())
     assert (run.state, len(run.pending_gates)) == (WorkflowState.WAITING, 1)
     await run.answer("approved")

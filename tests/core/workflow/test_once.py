@@ -433,7 +433,7 @@ async def test_what_was_cut_off_by_what_is_around_it_is_not_tried_again_over_a_r
         (run,) = await session.recover()
         await run.answer("yes")
         told, answer = await within(run.wait())
-    assert told.startswith("node 'graph' timed out after 0.05 s; /graph/pay must happen at most once")
+    assert told.startswith("node 'graph' timed out after 0.05 s; /graph/pay has effect='once'")
     assert (answer, latch.inputs, again.inputs) == ("yes", [5], [])
 
 
@@ -453,7 +453,7 @@ async def test_a_run_in_doubt_of_what_ran_out_of_time_can_be_stopped(cut_off):
 )
 def test_what_only_decides_cannot_be_told_to_happen_once(session, give):
     with pytest.raises(
-        ValueError, match=r"'[xm]' does nothing itself .* give effect='once' to the steps in it"
+        ValueError, match=r"'[xm]' is a control node and cannot have effect='once'; set it on the steps in it"
     ):
         give(session, MockNode("n", session))
 
@@ -465,7 +465,7 @@ async def test_a_graph_cannot_be_run_once_by_a_workflow_function(session):
     async def w(ctx):
         return await ctx.run("g", effect="once")
 
-    with pytest.raises(ValueError, match="'g' does nothing itself"):
+    with pytest.raises(ValueError, match="'g' is a control node"):
         await within((await session.start("w")).wait())
 
 

@@ -218,12 +218,12 @@ async def test_a_child_that_could_not_start_is_started(shop):
 
     shop.broken = False
     run = await shop.session.start("around", 5, limits=Limits(depth=0))
-    with pytest.raises(WorkflowFailed, match="nested more than 0 deep"):
+    with pytest.raises(WorkflowFailed, match="Workflow nesting exceeds depth=0"):
         await within(run.wait())
     fork = await shop.session.fork(run.run_id, at="/order", limits={"depth": 3})
     assert await within(fork.wait()) == "delivered 5"
     again = await shop.session.retry(run.run_id)
-    with pytest.raises(WorkflowFailed, match="nested more than 0 deep"):
+    with pytest.raises(WorkflowFailed, match="Workflow nesting exceeds depth=0"):
         await within(again.wait())
 
 

@@ -36,7 +36,7 @@ async def test_execute_takes_input_and_params_by_name(session: Session) -> None:
     assert await workflow.execute(input="x", params={"a": 1}) == ["x", {"a": 1}]
     assert await workflow.execute("x", {"a": 1}) == ["x", {"a": 1}]
     assert (await workflow.execute(ExecutionContext(session, "x")))["output"] == ["x", {}]
-    with pytest.raises(TypeError, match="'flow' is executed with one input, not with two"):
+    with pytest.raises(TypeError, match="'flow' got two inputs; pass only one"):
         await workflow.execute("x", input="y")
 
 
@@ -48,7 +48,7 @@ async def test_a_graph_that_is_put_among_the_workflows_is_one(session: Session) 
     await run.start()
     assert await run.wait() == "x"
     assert session.list_workflows() == ["g"]
-    with pytest.raises(ValueError, match="workflow 'other' is the node 'g'; register it under its own id"):
+    with pytest.raises(ValueError, match="Workflow 'other' is the node 'g'; register it under its own id"):
         session.workflows["other"] = graph
 
 
@@ -64,7 +64,7 @@ async def test_a_run_takes_session_and_event_bus(session: Session) -> None:
     assert events[0].event_type == "workflow_started"
     with pytest.raises(ValueError, match="belongs to another session"):
         WorkflowRun(session.workflows["g"], session=Session())
-    with pytest.raises(ValueError, match="give one of them"):
+    with pytest.raises(ValueError, match="pass only one of them"):
         WorkflowRun(session.workflows["g"], event_sink=events.append, event_bus=events.append)
 
 
@@ -76,7 +76,7 @@ async def test_runs_are_listed_by_the_name_of_a_state(session: Session) -> None:
     run = await finished(session, fail)
     assert [info.run_id for info in session.list_workflow_runs(state="failed")] == [run.run_id]
     assert session.list_workflow_runs(state=WorkflowState.COMPLETED) == []
-    with pytest.raises(ValueError, match=r"not 'fialed' of type str.*failed"):
+    with pytest.raises(ValueError, match=r"got 'fialed' of type str.*failed"):
         session.list_workflow_runs(state="fialed")
 
 
@@ -130,7 +130,7 @@ async def test_times_in_the_data_of_an_event_are_told_as_text(session: Session) 
 
 
 async def test_an_event_without_a_name_is_refused(session: Session) -> None:
-    with pytest.raises(ValueError, match="the name of an event is empty"):
+    with pytest.raises(ValueError, match="The name of an event must not be empty"):
         ExecutionContext(session).emit("")
 
 
@@ -169,7 +169,7 @@ def test_an_id_is_checked_under_both_names(session: Session) -> None:
 
 @pytest.mark.requirement("S0-09")
 def test_a_workflow_without_an_id_is_refused(session: Session) -> None:
-    with pytest.raises(ValueError, match="the name of a workflow is text, not None"):
+    with pytest.raises(ValueError, match="The name of a workflow must be a string, got None"):
         Workflow(None, session, print)  # type: ignore[arg-type]
     assert session.workflows == {}
 

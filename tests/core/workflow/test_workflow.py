@@ -293,7 +293,7 @@ async def test_a_graph_that_is_the_whole_run_gives_what_it_says_instead_of_a_fai
 
 
 def test_a_graph_that_is_the_whole_run_may_not_be_bounded_by_its_silence(session):
-    with pytest.raises(ValueError, match="'whole' is the whole run, and that has no idle_timeout; give it"):
+    with pytest.raises(ValueError, match="'whole' is the whole run, which cannot have an idle_timeout; set"):
         whole(session, nothing, idle_timeout=1)
 
 
@@ -310,9 +310,9 @@ async def test_workflows_in_a_circle_are_refused_without_a_run_as_they_are_in_on
     session.register_workflow(graph)
     graph.add_step(session.workflows["graph"], "again")
     for given in (ExecutionContext(session), "an input"):
-        with pytest.raises(WorkflowFailed, match="in a circle: ping -> pong -> ping"):
+        with pytest.raises(WorkflowFailed, match="in a cycle: ping -> pong -> ping"):
             await session.workflows["ping"].execute(given)
-        with pytest.raises(WorkflowFailed, match="in a circle: graph -> graph"):
+        with pytest.raises(WorkflowFailed, match="in a cycle: graph -> graph"):
             await session.workflows["graph"].execute(given)
 
 
@@ -323,7 +323,7 @@ async def test_workflows_are_nested_without_a_run_as_deep_as_they_may_be_in_one(
         async def nested(ctx, number=number):
             return await ctx.run_workflow(f"w{number + 1}") if number < 18 else "deep"
 
-    with pytest.raises(WorkflowFailed, match="nested more than 16 deep"):
+    with pytest.raises(WorkflowFailed, match="Workflow nesting exceeds depth=16"):
         await session.workflows["w0"].execute(ExecutionContext(session))
     assert await session.workflows["w2"].execute() == "deep"
 

@@ -1,4 +1,4 @@
-"""One attempt at a leaf: executed, bounded in time, its exceptions turned into a result."""
+"""One attempt at a leaf: execute it with its timeouts, and turn exceptions into a result."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 
 UNKNOWN_OUTCOME_MESSAGE = (
-    "must happen at most once, and it is not known whether it did; it is not tried again"
+    "has effect='once' and was interrupted; its outcome is unknown, so it is not retried"
 )
 
 
 class SupportsPause(Protocol):
-    """A clock that can stand still."""
+    """A timer that can be paused."""
 
     def pause(self) -> AbstractContextManager[None]: ...
 
 
 class AttemptTimer:
-    """The time of an attempt as a whole, and how long nothing may be heard of it."""
+    """The total timeout and the idle timeout of an attempt."""
 
     def __init__(self, total: asyncio.Timeout, idle: asyncio.Timeout, policy: Policy) -> None:
         self._total_timeout, self._idle_timeout, self._idle_seconds = total, idle, policy.idle_timeout
@@ -41,7 +41,7 @@ class AttemptTimer:
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """Let no time pass while the attempt waits for somebody else."""
+        """Pause both timeouts while the attempt waits for input, a budget or a rate limit."""
         self._pause_count += 1
         if self._pause_count == 1:
             self._remaining_seconds = remaining_seconds(self._total_timeout)
@@ -66,16 +66,16 @@ def reschedule_timeout(timeout: asyncio.Timeout, seconds: float | None) -> None:
         now = asyncio.get_running_loop().time()
         timeout.reschedule(None if seconds is None else now + seconds)
     except RuntimeError:
-        pass  # the attempt is over, and what is heard is a thread that still runs
+        pass  # the attempt has ended, and the event comes from a thread that still runs
 
 
 def timers_around(timers: Mapping[str, AttemptTimer], inner_path: str) -> list[AttemptTimer]:
-    """The clocks of whoever listens at a place or above it."""
+    """Return the timers of the attempts at a path and at its ancestors."""
     return [timer for path, timer in timers.items() if is_same_or_below(inner_path, path)]
 
 
 def is_same_or_below(path: str, ancestor: str) -> bool:
-    """Whether a path is a place, or lies below it."""
+    """Return whether a path is `ancestor` or below it."""
     return f"{path}/".startswith(f"{ancestor}/")
 
 
@@ -88,7 +88,7 @@ def pause_timers(timers: Iterable[SupportsPause]) -> Iterator[None]:
 
 
 def reset_idle_timers(timers: Mapping[str, AttemptTimer], path: str) -> None:
-    """Something came from a place: whoever listens there, or above it, has heard it."""
+    """Restart the idle timeouts at a path and at its ancestors, because an event came from there."""
     for timer in timers_around(timers, path):
         timer.reset_idle()
 
@@ -99,9 +99,9 @@ async def run_attempt(
     policy: Policy,
     on_timer: Callable[[AttemptTimer], None] | None = None,
 ) -> Result:
-    """What the node returned, or how it failed. `hear` is given its clock, if it is bounded in time.
+    """Return the result of the node, also of a failure. `on_timer` receives its timer, if it has timeouts.
 
-    Whoever fails when its time is over fails for that, whatever it raises as it tidies up.
+    A node that fails after its timeout has expired times out, whatever it raises while cleaning up.
     """
     if policy.timeout is None and policy.idle_timeout is None:
         return await execute_safely(node, context)
@@ -143,36 +143,36 @@ PROPAGATED_ERRORS = (KeyboardInterrupt, GeneratorExit, Suspended)
 
 
 def must_propagate(error: BaseException) -> bool:
-    """Whether it is for whoever runs the code: the process, the coroutine or the run is to end."""
+    """Return whether an exception ends the process, the coroutine or the run, and not just the node."""
     if isinstance(error, BaseExceptionGroup):
         return error.subgroup(PROPAGATED_ERRORS) is not None
     return isinstance(error, PROPAGATED_ERRORS)
 
 
 def is_task_cancelled() -> bool:
-    """Whether this task is to end, and not one that it waited for."""
+    """Return whether the current task is cancelled, and not only a task that it awaited."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
 
 
 def with_copied_input(context: ExecutionContext) -> ExecutionContext:
-    """The context with an input of its own: what a leaf does to it, nobody else sees."""
+    """Return the context with a copy of the input, so that a leaf cannot change the input of others."""
     try:
         return context.with_input(deep_copy_json(context.input))
     except (TypeError, ValueError, RecursionError):
-        return context  # without a run there may be values that cannot be copied
+        return context  # without a run, values need not be JSON
 
 
 class InterruptedSteps(list[str]):
-    """The steps that must happen at most once and were begun, and that nobody let come to their end."""
+    """Paths of steps with effect="once" that were started and interrupted."""
 
     def find_within(self, ancestor: str) -> str | None:
-        """The first at a place, or in what is there."""
+        """Return the first path at or below `ancestor`, or None."""
         return next((path for path in self if is_same_or_below(path, ancestor)), None)
 
 
 def with_unknown_outcome(result: Result, path: str) -> Result:
-    """A failure after which nobody knows whether the step at a path has happened."""
+    """Return a failure whose error says that the outcome of the step at a path is unknown."""
     if UNKNOWN_OUTCOME_MESSAGE in (result.error or ""):
         return result
     return Result({**result, "error": f"{result.error}; {path} {UNKNOWN_OUTCOME_MESSAGE}"}).with_settlement(

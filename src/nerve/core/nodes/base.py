@@ -1,4 +1,4 @@
-"""Node: the one small interface that everything executable implements."""
+"""Node: the interface of everything that can be executed."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Role = Literal["leaf", "control", "workflow"]
 
 
 class NodeRegistry(Protocol):
-    """What nodes need of a session: the names of one project."""
+    """The interface of a session that nodes use: the names of one project."""
 
     nodes: dict[str, Any]
     graphs: dict[str, Any]
     workflows: dict[str, Any]
     project: Path
-    """The folder in which commands run and files are looked for."""
+    """The directory for commands and relative paths."""
 
     def validate_unique_id(self, entity_id: str, entity_type: str) -> None: ...
 
@@ -45,14 +45,14 @@ class NodeRegistry(Protocol):
 
 
 class Node:
-    """Something that can be executed. A subclass that acts on the world is a leaf.
+    """Base class of everything that can be executed. A subclass with side effects is a leaf.
 
-    With an id and a session it is registered as `session.nodes[id]`.
+    With an id and a session, the node is registered as `session.nodes[id]`.
     """
 
     role: ClassVar[Role] = "leaf"
     takes_result: ClassVar[bool] = False
-    """Whether it wants the whole Result of the step before it, and not only its output."""
+    """Whether its input is the Result of the previous step, and not only the output."""
     _id: str | None = None
     _session: NodeRegistry | None = None
     policy: Policy = NO_POLICY
@@ -80,12 +80,12 @@ class Node:
 
     @property
     def id(self) -> str | None:
-        """The name under which it is registered, if it has one."""
+        """The id under which it is registered, or None."""
         return self._id
 
     @property
     def session(self) -> NodeRegistry | None:
-        """The session that it is registered with, if there is one."""
+        """The session that it is registered with, or None."""
         return self._session
 
     def _register(self, id: str, session: NodeRegistry) -> None:
@@ -93,7 +93,7 @@ class Node:
         session.nodes[id] = self
 
     async def execute(self, context: ExecutionContext) -> Result:
-        """Do what the node is for, and return its Result. A subclass defines it."""
+        """Execute the node and return its Result. Subclasses override it."""
         raise NotImplementedError(f"{type(self).__name__} must define execute(context)")
 
     def __repr__(self) -> str:
@@ -101,32 +101,32 @@ class Node:
 
 
 class ControlNode(Node):
-    """Decides what is executed next and never touches the world itself.
+    """Base class of nodes that decide what is executed next and have no side effects of their own.
 
-    It enters its children through `context.call`: what is executed directly is not recorded by a run.
+    It executes its children with `context.call`; a run does not record children that are executed directly.
     """
 
     role: ClassVar[Role] = "control"
     takes_result: ClassVar[bool] = True
     inline: bool = False
-    """Whether it is part of the body around it: it has no record of its own, and decides again on replay."""
+    """Whether it is part of the enclosing body: it is not recorded itself, and decides again on replay."""
 
     def parts(self) -> Iterable[Node]:
-        """The nodes it may execute."""
+        """Return the nodes that it can execute."""
         return ()
 
     def check(self) -> None:
-        """Raise ValueError for what is wrong with this node itself, before anything runs."""
+        """Raise ValueError for a problem of this node itself, before anything runs."""
 
     def validate(self) -> None:
-        """Raise ValueError for what is wrong in here or in any part, before anything runs."""
+        """Raise ValueError for a problem of this node or any part, before anything runs."""
         validate_tree(self, (), set())
 
 
 def validate_tree(node: Any, above: tuple[Any, ...], visited: set[int]) -> None:
     if any(node is other for other in above):
         cycle = " -> ".join(str(other.id) for other in (*above, node))
-        raise ValueError(f"'{node.id}' contains itself: {cycle}. Write it as a loop or a machine.")
+        raise ValueError(f"'{node.id}' contains itself: {cycle}. Use a loop or a state machine.")
     if id(node) in visited:
         return
     visited.add(id(node))
@@ -139,13 +139,13 @@ def validate_tree(node: Any, above: tuple[Any, ...], visited: set[int]) -> None:
 
 
 def node_policy(node: Node) -> Policy:
-    """The node's own policy; anything with an `execute` may stand where a node is wanted."""
+    """Return the policy of a node; objects that only have `execute` have none."""
     policy: Policy = getattr(node, "policy", NO_POLICY)
     return policy
 
 
 def effective_policy(node: Node, call_policy: Policy) -> Policy:
-    """What a call of a node is given, with the node's own policy where nothing is."""
+    """Return the policy of a call, completed by the policy of the node."""
     default_policy = node_policy(node)
     return (
         NO_POLICY
@@ -155,17 +155,15 @@ def effective_policy(node: Node, call_policy: Policy) -> Policy:
 
 
 def check_policy_fits(node: Node, policy: Policy) -> Policy:
-    """The policy, if it is one for this node: what only decides neither spends nor does anything itself."""
+    """Return the policy; ValueError if it sets limits or effect="once" for a control node."""
     if (policy.limits is None and policy.effect != "once") or node_role(node) != "control":
         return policy
     name = getattr(node, "id", None) or type(node).__name__
     if policy.limits is not None:
         raise ValueError(
-            f"'{name}' is no step that spends anything itself; give limits to the agents and workflows in it"
+            f"'{name}' is a control node and cannot have limits; set them on the agents and workflows in it"
         )
-    raise ValueError(
-        f"'{name}' does nothing itself that could happen twice; give effect='once' to the steps in it"
-    )
+    raise ValueError(f"'{name}' is a control node and cannot have effect='once'; set it on the steps in it")
 
 
 def node_role(node: Node) -> Role:

@@ -1,4 +1,4 @@
-"""BashNode: a shell command as a leaf, in a process tree of its own."""
+"""BashNode: a shell command as a leaf, in its own process tree."""
 
 from __future__ import annotations
 
@@ -16,19 +16,18 @@ from nerve.errors import NotJson
 from nerve.process import Exit, child_env, run_command
 
 MAX_ENV_BYTES = 100_000
-"""Linux refuses an environment variable of 131,072 bytes; larger inputs come on standard input only."""
-
+"""Linux limits an environment variable to 131,072 bytes; larger inputs are passed on standard input only."""
 
 MAX_ERROR_LINE_CHARS = 1000
-"""Characters of the last line on standard error that are part of the failure; `stderr` has all of it."""
+"""Characters of the last line of standard error in the error message; `stderr` has all of it."""
 MAX_STREAMED_CHARS, CHUNK_COST_CHARS = 16 * 1024 * 1024, 200
-"""Characters that are told as they come, and what it costs to tell any: a command may go on for ever."""
+"""Characters that are streamed as events, and the overhead counted per event; a command can run forever."""
 OMITTED_NOTICE_INTERVAL_S = 0.5
-"""Seconds between the words that more came after that."""
+"""Seconds between the notices about omitted output."""
 
 
 class OutputStreamer:
-    """Tells what a command says as it says it; from some length on only that there was more."""
+    """Emits the output of a command as events; beyond a length, only notices about omitted characters."""
 
     def __init__(self, context: ExecutionContext) -> None:
         self._context, self._remaining_chars = context, MAX_STREAMED_CHARS
@@ -41,16 +40,16 @@ class OutputStreamer:
             if (now := time.monotonic()) < self._next_notice_at:
                 return
             self._next_notice_at = now + OMITTED_NOTICE_INTERVAL_S
-            text = f"\n[{self._omitted_chars:,} characters more, not told one by one]\n"
+            text = f"\n[{self._omitted_chars:,} more characters omitted]\n"
         self._context.emit("output_chunk", {"stream": stream, "text": text})
 
 
 class BashNode(Node):
     """Runs `command` with the input on standard input and in NERVE_INPUT.
 
-    Without a `command` the input itself is the command, as typed by a person. The output is what it
-    printed, `success` is exit code 0. Cancelling or timing out ends the whole process tree. `cwd` is a
-    folder of the session's project, or any other by its whole path; without it, it runs in the project.
+    Without a `command`, the input is the command. The output is the standard output; `success` means exit
+    code 0. Cancellation and timeouts end the whole process tree. `cwd` is a directory relative to the
+    project of the session, or an absolute path; the default is the project.
     """
 
     def __init__(
@@ -72,8 +71,8 @@ class BashNode(Node):
     async def execute(self, context: ExecutionContext) -> Result:
         if context.overrides.get("command", self.command) is None and not isinstance(context.input, str):
             return Result.failed(
-                f"without a command, the input of '{self.id}' is the command, and that is text, not"
-                f" {describe_value(context.input)}; give it as command, and the input as its input",
+                f"without a command, the input of '{self.id}' is the command and must be a string, got"
+                f" {describe_value(context.input)}; set command, and pass the input separately",
                 "ValueError",
             )
         try:
@@ -101,7 +100,7 @@ class BashNode(Node):
         )
 
     def _working_directory(self) -> str | os.PathLike[str] | None:
-        """Where it runs: in the project of its session, or where the engine does."""
+        """Return the directory of the command: in the project, or the current one without a session."""
         if self.session is None or self.cwd == "":
             return self.cwd
         return self.session.project / (self.cwd or "")
@@ -114,18 +113,18 @@ class BashNode(Node):
 
 
 def require_env(what: str, mapping: Any) -> dict[str, str]:
-    """Variables of an environment, as people give them."""
+    """Return environment variables; ValueError for an invalid name or value."""
     env = {} if mapping is None else dict(require_mapping(what, mapping))
     for name, value in env.items():
         require_str(f"a name in {what}", name)
         require_str(f"{name!r} in {what}", value)
         if not name or "=" in name or "\0" in name:
-            raise ValueError(f"a name in {what} is not empty and has neither '=' nor NUL, got {name!r}")
+            raise ValueError(f"a name in {what} must not be empty or contain '=' or NUL, got {name!r}")
     return env
 
 
 def encode_stdin(value: Any) -> bytes:
-    """A string as it is, nothing as nothing, anything else as JSON."""
+    """Return a string as it is, None as b"", and any other value as JSON."""
     text = value if isinstance(value, str) else "" if value is None else encode_json(value)
     return text.encode("utf-8", "replace")
 

@@ -1,4 +1,4 @@
-"""ExecutionContext: what a node sees of the run it is executed in."""
+"""ExecutionContext: the interface of a run for the node that is executed."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ExecutionContext:
-    """Input, names and the way out: children, waits and events go through here.
+    """The input of a node, and its access to children, waits and events.
 
-    Made by hand it belongs to no run: children are executed in memory, nothing is recorded.
+    A context that user code creates does not belong to a run: it executes children in memory, and records
+    nothing.
     """
 
     session: NodeRegistry | None = None
@@ -35,28 +36,28 @@ class ExecutionContext:
     workflow_id: str = ""
     run_id: str = ""
     auto_approve: bool = False
-    """Whether gates answer themselves."""
+    """Whether gates are answered automatically."""
     path: str = ""
     overrides: dict[str, Any] = field(default_factory=dict)
-    """Settings of the node that a fork has changed."""
+    """Settings of the node that a fork changed."""
     params: dict[str, Any] = field(default_factory=dict)
-    """The parameters that the run was started with."""
+    """The parameters of the run."""
     _runtime: Runtime | None = field(default=None, repr=False)
     _counts: dict[str, int] = field(default_factory=dict, repr=False)
     _origin_id: str = field(default="", repr=False)
     _lineage: tuple[str, ...] = field(default=(), repr=False)
-    """The workflows that are executed around here without a run, the outermost first."""
+    """The enclosing workflows that are executed without a run, outermost first."""
 
     @property
     def runtime(self) -> Runtime:
-        """What executes children, waits and events; without a run it works in memory."""
+        """Executes children, waits and events; in memory without a run."""
         if self._runtime is None:
             self._runtime = InMemoryRuntime(self.event_sink, self.workflow_id, self.run_id)
         return self._runtime
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt of one step; child processes see it as NERVE_IDEMPOTENCY_KEY."""
+        """A key shared by all attempts of one step; child processes get it as NERVE_IDEMPOTENCY_KEY."""
         return short_sha256(f"{self._get_origin_id()}\n{self.path}")
 
     def _get_origin_id(self) -> str:
@@ -64,18 +65,18 @@ class ExecutionContext:
         return self._origin_id
 
     def with_input(self, input: Any) -> ExecutionContext:
-        """A copy of this context with another input."""
+        """Return a copy of this context with another input."""
         self._get_origin_id()
         other = copy.copy(self)
         other.input = input
         return other
 
     def in_workflow(self, workflow: str, params: dict[str, Any]) -> ExecutionContext:
-        """The same context, inside of a workflow that is executed without a run of its own."""
+        """Return the context for a workflow that is executed inside this one, without its own run."""
         return replace(self, params=params, _runtime=self.runtime, _lineage=(*self._lineage, workflow))
 
     def child(self, path: str, input: Any, runtime: Runtime | None = None) -> ExecutionContext:
-        """The context of a node entered at `path`, which counts its own children."""
+        """Return the context for a node at `path`, which numbers its own children."""
         return ExecutionContext(
             self.session,
             input,
@@ -93,16 +94,16 @@ class ExecutionContext:
         )
 
     def next_path(self, name: str) -> str:
-        """The path of the next thing of that name in here; taking it is what numbers it."""
+        """Return the path of the next child of this name. Each call increments the index."""
         return next_child_path(self.path, self._counts, name)
 
     def next_internal_path(self, name: str) -> str:
-        """The path of the next thing in here that nobody has named; no name can be taken for it."""
+        """Return the path of the next internal child; it cannot collide with the names of users."""
         count = self._counts[f"~{name}"] = self._counts.get(f"~{name}", 0) + 1
         return numbered_path(f"{self.path}/~{name}", count)
 
     def next_sibling_path(self, name: str) -> str:
-        """The path of the next thing of that name beside here: what lies below a leaf is over when it is."""
+        """Return the path of the next internal sibling; paths below a leaf are settled with the leaf."""
         count = self._counts[f"~{name}"] = self._counts.get(f"~{name}", 0) + 1
         return numbered_path(f"{self.path or '/'}~{name}", count)
 
@@ -116,7 +117,7 @@ class ExecutionContext:
         policy: Policy = NO_POLICY,
         step: bool = False,
     ) -> Awaitable[Result]:
-        """Execute a child node. The path is fixed now, not when the result is awaited."""
+        """Execute a child node. Its path is assigned now, not when the result is awaited."""
         name = id or node.id or type(node).__name__
         policy = effective_policy(node, policy)
         if not getattr(node, "takes_result", False):
@@ -125,45 +126,45 @@ class ExecutionContext:
         return call_with_fallback(self, node_call) if policy.on_error else self.execute_call(node_call)
 
     def execute_call(self, call: NodeCall) -> Awaitable[Result]:
-        """Execute a call whose path is fixed already."""
+        """Execute a call that already has a path."""
         return run_inline(call) if getattr(call.node, "inline", False) else self.runtime.call(call)
 
     def wait(self, wait: Wait) -> Awaitable[Any]:
-        """The value that a gate, a timer or a signal is settled with; TimeoutError when its time is over."""
+        """Return the value that settles a gate, a timer or a signal; TimeoutError when it times out."""
         return self.runtime.wait(wait)
 
     def emit(self, event_type: str, data: dict[str, Any] | None = None) -> None:
-        """Tell watchers something; safe from the thread of a sync function too.
+        """Emit an event to subscribers; also safe in the thread of a sync function.
 
-        Any name is taken. One that only the engine writes, such as `step_completed`, is told as
-        `user:step_completed`. Dates and times in the data become ISO 8601 text.
+        Any name is accepted. A name reserved for the engine, such as `step_completed`, is recorded as
+        `user:step_completed`. Dates and times in the data become ISO 8601 strings.
         """
         if not require_name("an event", event_type):
-            raise ValueError("the name of an event is empty; emit a name such as 'progress'")
+            raise ValueError("The name of an event must not be empty; use a name such as 'progress'")
         if data is not None:
             require_mapping(f"data of the event '{event_type}'", data)
         self.runtime.emit(self.path, emitted_event_name(event_type), plain_event_data(data))
 
     async def flush_sinks(self) -> None:
-        """Return when an async sink of a context without a run is done with all that it was told."""
+        """Return when an async sink of a context without a run has processed all events."""
         if isinstance(self._runtime, InMemoryRuntime):
             await self._runtime.flush_sinks()
 
     @property
     def leaf_runtime(self) -> LeafServices:
-        """What only a leaf may use: durable notes, questions in the middle, conversations with agents."""
+        """Services for leaves only: durable events, gates inside a leaf, agent threads."""
         return cast("LeafServices", self.runtime)
 
     def now(self) -> datetime:
-        """The time in UTC, the same again on replay."""
+        """Return the time in UTC, the same on replay."""
         return self.runtime.now(self.path)
 
     def random(self) -> float:
-        """A number from 0 to 1, the same again on replay."""
+        """Return a random number from 0 to 1, the same on replay."""
         return self.runtime.random(self.next_internal_path("random"))
 
     def new_id(self) -> str:
-        """A UUID as text, the same again on replay."""
+        """Return a UUID string, the same on replay."""
         return self.runtime.new_id(self.next_internal_path("id"))
 
 
@@ -172,35 +173,35 @@ def plain_event_data(data: dict[str, Any] | None) -> dict[str, Any]:
         plain_data: dict[str, Any] = times_to_iso(data or {})
         return plain_data
     except RecursionError:
-        return dict(data or {})  # which is refused where it is written
+        return dict(data or {})  # the journal rejects such data when it is written
 
 
 def next_child_path(parent: str, counts: dict[str, int], name: str) -> str:
-    """The path of the next `name` below `parent`: `/name`, then `/name[2]`, `/name[3]` …"""
+    """Return the path of the next `name` below `parent`: `/name`, then `/name[2]`, `/name[3]` …"""
     count = counts[name] = counts.get(name, 0) + 1
     return numbered_path(f"{parent}/{escape_path_part(name)}", count)
 
 
 def numbered_path(path: str, count: int) -> str:
-    """The path of the second, third … of one name."""
+    """Return the path with its index, which the first of a name does not have."""
     return path if count == 1 else f"{path}[{count}]"
 
 
 @lru_cache(10_000)
 def escape_path_part(name: str) -> str:
-    """A name that cannot be taken for a path of its own, or for what stands beside a path."""
+    """Return a name with the characters escaped that have a meaning in paths."""
     if "/" in name or "[" in name or "%" in name or "~" in name:
         return name.replace("%", "%25").replace("/", "%2F").replace("[", "%5B").replace("~", "%7E")
     return name
 
 
 async def call_with_fallback(context: ExecutionContext, call: NodeCall) -> Result:
-    """A call whose failure is skipped, or handed to a fallback node."""
+    """Execute a call; skip its failure, or execute the fallback node, as its policy says."""
     return await apply_fallback(context, await context.execute_call(call), call)
 
 
 async def apply_fallback(context: ExecutionContext, result: Result, call: NodeCall) -> Result:
-    """How a call ended, or what its policy says to take instead of a failure."""
+    """Return the result of a call, or of the fallback that its policy sets for a failure."""
     instead = call.policy.fallback_for(result)
     if result.success or instead is None or instead == "fail" or is_final_rejection(result):
         return result

@@ -1,4 +1,4 @@
-"""Daemon threads for sync functions: a thread that hangs holds up nobody, not even the end of the process."""
+"""Daemon threads for sync functions: a hanging thread does not block the process from exiting."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Job = Callable[[], None]
 
 
 class DaemonThreads:
-    """As many threads as there is work at once; idle ones are used again."""
+    """A pool without a size limit that reuses idle threads."""
 
     def __init__(self) -> None:
         self._jobs: SimpleQueue[Job] = SimpleQueue()
@@ -21,7 +21,7 @@ class DaemonThreads:
         self._lock = threading.Lock()
 
     async def run(self, fn: Callable[[Any], Any], argument: Any, on_late: Callable[[], None]) -> Any:
-        """What `fn(argument)` returns; `on_late` is called at its end if the caller has stopped waiting."""
+        """Return `fn(argument)`; `on_late` is called at its end if the caller was cancelled before."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         context = contextvars.copy_context()
@@ -34,7 +34,7 @@ class DaemonThreads:
             try:
                 loop.call_soon_threadsafe(settle_future, future, outcome, error, on_late)
             except RuntimeError:
-                pass  # the loop is closed: nobody is left to tell
+                pass  # the loop is closed, and so is the caller
 
         self._submit(job)
         return await future
@@ -61,7 +61,7 @@ def settle_future(
         on_late()
     elif error is None:
         future.set_result(outcome)
-    elif isinstance(error, StopIteration):  # which cannot be put into a future
+    elif isinstance(error, StopIteration):  # a future does not accept StopIteration
         future.set_exception(RuntimeError(f"the function raised StopIteration: {error}"))
     else:
         future.set_exception(error)

@@ -1,4 +1,4 @@
-"""A bound on time that is recorded: on replay it runs out at the same point again."""
+"""A timeout with a recorded timer: on replay it expires at the same point."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from nerve.core.runtime import TimerWait
 async def durable_timeout(
     wait: Callable[[TimerWait], Awaitable[Any]], path: str, seconds: float, around: str | None = None
 ) -> AsyncIterator[None]:
-    """Raise TimeoutError inside when the timer at `path` fires before the block is done.
+    """Raise TimeoutError inside the block when the timer at `path` fires before it ends.
 
-    With a place that it is `around`, it stands still while that waits for somebody else.
+    The timer is paused while the path `around` waits for input or a budget.
     """
     task = asyncio.current_task()
     assert task is not None
@@ -33,12 +33,12 @@ async def durable_timeout(
     timer.add_done_callback(fire)
     try:
         yield
-        await asyncio.sleep(0)  # a cancel that is already on its way must arrive in here
+        await asyncio.sleep(0)  # a scheduled cancellation must be delivered inside the block
     except asyncio.CancelledError:
         if not fired:
             raise
         if task.uncancel() > before:
-            raise  # what is around was cancelled meanwhile, and is told only once
+            raise  # the enclosing task was cancelled, too, and asyncio raises CancelledError only once
         raise TimeoutError(f"timed out after {seconds:g} s") from None
     finally:
         timer.remove_done_callback(fire)

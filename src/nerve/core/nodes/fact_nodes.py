@@ -1,4 +1,4 @@
-"""Leaves that change the dataspace of the session."""
+"""Leaves that assert and retract facts of the session."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nerve.core.result import Result
 
 
 class AssertNode(Node):
-    """Asserts the fact it is given; asserting it again changes nothing."""
+    """Asserts its input as a fact; asserting an existing fact changes nothing."""
 
     async def execute(self, context: ExecutionContext) -> Result:
         await require_dataspace(context).assert_fact(context.input, by=context.run_id)
@@ -18,7 +18,7 @@ class AssertNode(Node):
 
 
 class RetractNode(Node):
-    """Takes back the facts that fit the pattern it is given; gives how many there were."""
+    """Retracts the facts that match its input, a pattern; its output is their number."""
 
     async def execute(self, context: ExecutionContext) -> Result:
         return Result.ok(len(await require_dataspace(context).retract(context.input, by=context.run_id)))
@@ -27,10 +27,10 @@ class RetractNode(Node):
 def require_dataspace(context: ExecutionContext) -> Any:
     space = getattr(context.session, "dataspace", None)
     if space is None:
-        raise RuntimeError("there is no dataspace: the step belongs to no session")
+        raise RuntimeError("No dataspace: the step does not belong to a session")
     return space
 
 
 def fact_to_json(fact: Any) -> Any:
-    """A record or a pattern as the journal can keep it: its JSON form, or its text as it is."""
+    """Return a record or pattern in a form that the journal can store: JSON, or a string unchanged."""
     return fact.to_json() if hasattr(fact, "to_json") else fact

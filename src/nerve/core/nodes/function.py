@@ -16,12 +16,12 @@ from nerve.core.validation import require_callable
 
 
 class FunctionNode(Node):
-    """Calls `fn(context)`. A dict shaped like a result is the result, anything else its output.
+    """Calls `fn(context)`. A dict of the shape of a result is the result; any other value is its output.
 
-    Whatever it raises is a failed result, `SystemExit` too; only `KeyboardInterrupt` ends the process.
+    An exception is a failed result, also `SystemExit`; only `KeyboardInterrupt` ends the process.
 
     An async function runs on the event loop. A sync one runs in a daemon thread: on stop or timeout the
-    step ends at once, the thread's late result is dropped, and the run says that the thread still runs.
+    step ends at once, the late result of the thread is dropped, and an event says that it still runs.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class FunctionNode(Node):
             return Result.from_exception(error)
 
     async def _run_in_thread(self, context: ExecutionContext) -> Any:
-        context.runtime  # noqa: B018 - made here, so that it knows the event loop
+        context.runtime  # noqa: B018 - created here, on the event loop that it belongs to
 
         def late() -> None:
             context.emit("log", {"message": "the thread has ended", "thread": "ended"})

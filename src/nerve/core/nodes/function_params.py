@@ -1,4 +1,4 @@
-"""The parameters of a run, for the functions that users give to graphs and control nodes."""
+"""Passing the parameters of a run to user functions of graphs and control nodes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def bind_params(fn: Callable[..., Any], context: ExecutionContext, arguments: int = 1) -> Callable[..., Any]:
-    """A user's function, given the parameters of the run if it has an argument `params` after its own."""
+    """Return a user function, bound to the parameters of the run if it has a further argument `params`."""
     return partial(fn, params=context.params) if accepts_params(fn, arguments) else fn
 
 
@@ -24,4 +24,4 @@ def accepts_params(fn: Callable[..., Any], arguments: int) -> bool:
     try:
         return "params" in list(inspect.signature(fn).parameters)[arguments:]
     except (TypeError, ValueError):
-        return False  # such as a class of Python's own
+        return False  # such as a built-in class

@@ -1,4 +1,4 @@
-"""Graph: named steps that start when the steps they depend on are done."""
+"""Graph: named steps that start when their dependencies have ended."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ InputFn = Callable[[dict[str, Any]], Any]
 
 @dataclass(slots=True)
 class GraphStep:
-    """A node, or the name of one, under the name it has in the graph."""
+    """A node, or its name, with its id and settings in the graph."""
 
     id: str
     session: NodeRegistry | None
@@ -45,13 +45,13 @@ class GraphStep:
         node = find_registered_node(self.session, self.node_or_name)
         if node is None:
             raise ValueError(
-                f"step '{self.id}' refers to node '{self.node_or_name}', which is not found in the session"
+                f"Step '{self.id}' refers to node '{self.node_or_name}', which is not found in the session"
                 f"{did_you_mean_hint(self.node_or_name, registered_names(self.session))}"
             )
         return node
 
     def check(self) -> None:
-        """Raise ValueError for a policy that is none for the node, which may be known only now."""
+        """Raise ValueError for a policy that does not fit the node, which may have been registered later."""
         node = self.node
         try:
             effective_policy(node, self.policy)
@@ -59,7 +59,7 @@ class GraphStep:
             raise ValueError(f"step '{self.id}': {error}") from None
 
     def prepare_call(self, upstream: dict[str, Any], context: ExecutionContext) -> tuple[Node, Any, Policy]:
-        """What is to be called now that the steps before are done, with which input and policy."""
+        """Return the node to call, its input and its policy, from the results of the dependencies."""
         try:
             step_input = (
                 self._make_input(upstream, context)
@@ -83,7 +83,7 @@ class GraphStep:
 
 
 class UnreadyStep(ControlNode):
-    """Stands in for a node whose input could not be made, so that the failure is recorded like any other."""
+    """Replaces a node whose input_fn raised, so that the failure is recorded like any other."""
 
     def __init__(self, id: str | None, failure: Result) -> None:
         super().__init__(id)
@@ -94,7 +94,7 @@ class UnreadyStep(ControlNode):
 
 
 class Graph(ControlNode):
-    """Acyclic: what is ready starts at once, side by side; a cycle is written as a loop or a machine."""
+    """An acyclic graph of steps; steps whose dependencies have ended run concurrently."""
 
     def __init__(self, id: str, session: NodeRegistry, description: str = "", **policy: Any) -> None:
         super().__init__(id, session, **policy)
@@ -107,7 +107,7 @@ class Graph(ControlNode):
 
     @property
     def steps(self) -> list[str]:
-        """The ids of its steps, in the order in which they were added."""
+        """The ids of its steps, in the order of their addition."""
         return list(self._steps)
 
     def add_step(
@@ -118,11 +118,11 @@ class Graph(ControlNode):
         input_fn: InputFn | None = None,
         **policy: Any,
     ) -> Graph:
-        """Add a node as a step. `input_fn` gets {"input": the graph's input, dependency: its Result}."""
+        """Add a node as a step. `input_fn` receives {"input": input of the graph, dependency: its Result}."""
         name = step_id if step_id is not None else getattr(node, "id", None)
         what = f"step '{name}' of graph '{self.id}'"
         if isinstance(node, str):
-            raise ValueError(f"{what} is a node, not the name '{node}'; say add_step_ref('{node}')")
+            raise ValueError(f"{what} must be a node, got the name '{node}'; use add_step_ref('{node}')")
         return self._add(require_node(what, node), name, depends_on, input_fn, policy)
 
     def add_step_ref(
@@ -133,12 +133,12 @@ class Graph(ControlNode):
         input_fn: InputFn | None = None,
         **policy: Any,
     ) -> Graph:
-        """Add a step by the name of a node, a graph or a workflow of the session, found when it is needed."""
+        """Add a step by the name of a node, graph or workflow, which may be registered later."""
         require_name(f"a node in graph '{self.id}'", node_id)
         return self._add(node_id, step_id or node_id, depends_on, input_fn, policy)
 
     def chain(self, *nodes: Node) -> Graph:
-        """Add nodes one after the other, behind the steps that nothing follows yet."""
+        """Add nodes in sequence, after the steps that no other step depends on."""
         for node in nodes:
             self.add_step(node, depends_on=self._final_steps())
         return self
@@ -152,17 +152,17 @@ class Graph(ControlNode):
         policy: Mapping[str, Any],
     ) -> Graph:
         if step_id is None or step_id == "":
-            raise ValueError(f"a step of graph '{self.id}' needs a step_id, because its node has no id")
+            raise ValueError(f"A step of graph '{self.id}' needs a step_id, because its node has no id")
         require_name(f"a step of graph '{self.id}'", step_id)
         if step_id in self._steps:
-            raise ValueError(f"graph '{self.id}' already has a step '{step_id}'")
+            raise ValueError(f"Graph '{self.id}' already has a step '{step_id}'")
         before = require_step_ids(f"depends_on of step '{step_id}'", depends_on)
         if input_fn is not None:
             require_sync_callable(f"input_fn of step '{step_id}'", input_fn)
             if "input" in before:
                 raise ValueError(
-                    f"input_fn of step '{step_id}' cannot tell the step 'input' from the graph's own input:"
-                    " give that step another step_id"
+                    f"input_fn of step '{step_id}' cannot distinguish the step 'input' from the input of the"
+                    " graph; give that step another step_id"
                 )
         step_policy = policy_from_settings(f"step '{step_id}' of graph '{self.id}'", policy)
         if not isinstance(node_or_name, str):
@@ -187,12 +187,12 @@ class Graph(ControlNode):
             for name in step.depends_on:
                 if name not in self._steps:
                     raise ValueError(
-                        f"step '{step.id}' of graph '{self.id}' depends on '{name}', which is not a step"
+                        f"Step '{step.id}' of graph '{self.id}' depends on '{name}', which is not a step"
                         f"{did_you_mean_hint(name, self._steps)}"
                     )
         if cycle := find_cycle(self._dependencies()):
             raise ValueError(
-                f"graph '{self.id}' has a cycle: {' -> '.join(cycle)}. Write it as a loop or a machine."
+                f"Graph '{self.id}' has a cycle: {' -> '.join(cycle)}. Use a loop or a state machine."
             )
 
     async def execute(self, context: ExecutionContext) -> Result:
@@ -204,9 +204,9 @@ class Graph(ControlNode):
             upstream: dict[str, Any] = {"input": context.input}
             for name in step.depends_on:
                 upstream[name] = await tasks[name]
-            if broken := [name for name in step.depends_on if not upstream[name].success]:
-                context.emit("skipped", {"step_id": step.id, "path": paths[step.id], "because": broken[0]})
-                return skip_result(broken[0])
+            if failed := [name for name in step.depends_on if not upstream[name].success]:
+                context.emit("skipped", {"step_id": step.id, "path": paths[step.id], "because": failed[0]})
+                return skip_result(failed[0])
             node, step_input, policy = step.prepare_call(upstream, context)
             return await context.call(
                 node, step_input, id=step.id, path=paths[step.id], policy=policy, step=True
@@ -228,27 +228,27 @@ class Graph(ControlNode):
         output = {name: results[name].output for name in last} if only is None else only.output
         attributes = {} if only is None or only.settlement == "skipped" else dict(only.attributes)
         attributes["steps"] = {name: summarize_step_result(result) for name, result in results.items()}
-        broken = [name for name, result in results.items() if not result.success and not was_skipped(result)]
-        if not broken:
+        failed = [name for name, result in results.items() if not result.success and not was_skipped(result)]
+        if not failed:
             return Result.ok(output, attributes)
         attributes["census"] = census(results)
-        first = first_rejection(results.values()) or results[broken[0]]
-        name = next(name for name in broken if results[name] is first)
+        first = first_rejection(results.values()) or results[failed[0]]
+        name = next(name for name in failed if results[name] is first)
         return Result.failed(f"step '{name}' failed: {first.error}", first.error_type, output, attributes)
 
 
 def require_step_ids(what: str, value: Any) -> list[str]:
-    """The names of steps, each once."""
+    """Return the ids of steps without duplicates; ValueError for any other value."""
     if isinstance(value, str) or not isinstance(value, Iterable):
-        raise ValueError(f"{what} must be a list of step ids, not {describe_value(value)}")
+        raise ValueError(f"{what} must be a list of step ids, got {describe_value(value)}")
     return list(dict.fromkeys(require_name(f"a step in {what}", name) for name in value))
 
 
 def policy_from_settings(of: str, options: Mapping[str, Any]) -> Policy:
-    """A policy; what is wrong with it is said of whose it is."""
+    """Return a policy from settings; `of` names its owner in error messages."""
     for name in options:
         if name not in Policy.__slots__:
-            raise ValueError(f"{of} has no setting '{name}'{did_you_mean_hint(name, Policy.__slots__)}")
+            raise ValueError(f"Unknown setting '{name}' of {of}{did_you_mean_hint(name, Policy.__slots__)}")
     try:
         return Policy.of(**options)
     except ValueError as error:
@@ -256,7 +256,7 @@ def policy_from_settings(of: str, options: Mapping[str, Any]) -> Policy:
 
 
 async def gather_all(awaitables: Iterable[Awaitable[Result]]) -> list[Result]:
-    """The results of all; if the caller is cancelled or one raises, none is left running."""
+    """Return all results; cancel the rest if the caller is cancelled or one raises."""
     tasks = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
     try:
         return list(await asyncio.gather(*tasks))
@@ -275,7 +275,7 @@ def default_step_input(upstream: dict[str, Any], depends_on: list[str]) -> Any:
 
 def skip_result(because: str) -> Result:
     why = f"step '{because}' failed"
-    result = Result.failed(f"skipped, because {why}", "Skipped", attributes={"skipped": why})
+    result = Result.failed(f"skipped because {why}", "Skipped", attributes={"skipped": why})
     result.settlement = "skipped"
     return result
 
@@ -288,7 +288,7 @@ def summarize_step_result(result: Result) -> dict[str, Any]:
 
 
 def find_registered_node(session: NodeRegistry | None, name: str) -> Node | None:
-    """The node, graph or workflow of that name."""
+    """Return the node, graph or workflow of a name, or None."""
     if session is None:
         return None
     node: Node | None = session.get_node(name) or session.get_graph(name) or session.get_workflow(name)
@@ -300,7 +300,7 @@ def registered_names(session: NodeRegistry | None) -> list[str]:
 
 
 def find_cycle(depends_on: Mapping[str, list[str]]) -> list[str]:
-    """The names along a cycle, each before one that depends on it, the first again at the end; or nothing."""
+    """Return the names along a cycle, each before one that depends on it, the first repeated at the end."""
     try:
         TopologicalSorter(depends_on).prepare()
     except CycleError as error:

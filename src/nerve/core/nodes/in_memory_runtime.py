@@ -1,4 +1,4 @@
-"""The runtime of a context without a run: children are executed in memory and nothing is recorded."""
+"""The runtime of a context without a run: it executes children in memory and records nothing."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 
 RuntimeHome = tuple[int, asyncio.AbstractEventLoop | None]
-"""The thread that a runtime belongs to, and its event loop."""
+"""The thread and the event loop that a runtime belongs to."""
 
 
 class InMemoryRuntime:
-    """Executes at once, in the caller's own task; waits end by `receive_input` or by their timeout."""
+    """Executes calls at once, in the task of the caller; `receive_input` or a timeout settles waits."""
 
     is_restarted = False
-    """Whether a leaf had begun in an earlier process."""
+    """Whether a leaf was started in an earlier process."""
     steering: SteeringQueue | None = None
     _last_delivery: asyncio.Future[None] | None = None
 
@@ -58,23 +58,23 @@ class InMemoryRuntime:
         return AgentThreads()
 
     async def record(self, path: str, type: str, data: dict[str, Any]) -> None:
-        """Tell something, and wait until it is on disk where there is one."""
+        """Emit an event; without a journal, there is nothing to wait for."""
         self.emit(path, type, data)
 
     def last_recorded(self, type: str) -> dict[str, Any] | None:
-        """What a leaf told last under that name, in this process or an earlier one."""
+        """Return None: nothing is recorded."""
         return None
 
     def steering_so_far(self) -> list[str]:
-        """What people said to a leaf so far."""
+        """Return no messages: only a run can be steered."""
         return []
 
     async def ask(self, gate: GateWait) -> Any:
-        """A gate in the middle of a leaf."""
+        """Open a gate from inside a leaf and return the answer."""
         return await self._wait_for_gate(gate)
 
     async def wait_for_budget(self, used: Mapping[str, Any]) -> None:
-        """Without a run there is no budget."""
+        """Return at once: only runs have budgets."""
 
     def begin_turn(self, used: Mapping[str, Any]) -> bool:
         return True
@@ -101,13 +101,13 @@ class InMemoryRuntime:
         retry = call.policy.retry or NO_RETRY
         number = 0
 
-        def hear(clock: AttemptTimer) -> None:
-            self._timers[call.path] = clock
+        def add_timer(timer: AttemptTimer) -> None:
+            self._timers[call.path] = timer
 
         while True:
             number += 1
             try:
-                result = await run_attempt(call.node, context, call.policy, hear)
+                result = await run_attempt(call.node, context, call.policy, add_timer)
             except asyncio.CancelledError:
                 self._note_interrupted(call)
                 raise
@@ -115,8 +115,8 @@ class InMemoryRuntime:
                 self._timers.pop(call.path, None)
             if result.settlement == "timeout":
                 self._note_interrupted(call)
-            if not result.success and (cut := self.interrupted_step(call.path)) is not None:
-                return with_unknown_outcome(result, cut)
+            if not result.success and (interrupted := self.interrupted_step(call.path)) is not None:
+                return with_unknown_outcome(result, interrupted)
             result, more = retry.decide(result, number)
             if not more:
                 return result
@@ -137,7 +137,7 @@ class InMemoryRuntime:
         if isinstance(wait, TimerWait):
             return await asyncio.sleep(wait.seconds)
         if isinstance(wait, SignalWait):
-            raise RuntimeError("a signal can only be waited for inside a run")
+            raise RuntimeError("Waiting for a signal requires a run")
         return await self._wait_for_gate(wait)
 
     async def _wait_for_gate(self, gate: GateWait) -> str:
@@ -167,13 +167,13 @@ class InMemoryRuntime:
         try:
             loop.call_soon_threadsafe(self._emit_snapshot, path, type, snapshot_event_data(data))
         except RuntimeError:
-            pass  # the loop is closed: nobody is left to tell
+            pass  # the loop is closed, so the sink is gone, too
 
     def _emit_snapshot(self, path: str, type: str, data: dict[str, Any]) -> None:
         self._deliver(path, type, snapshot_event_data(data))
 
     def _deliver(self, path: str, type: str, data: dict[str, Any]) -> None:
-        """Tell the sink; what happens to children is told to nobody else, not even to a run around this."""
+        """Pass an event to the sink only; an enclosing run does not receive the events of these children."""
         reset_idle_timers(self._timers, path)
         if self._sink is None:
             return
@@ -182,7 +182,7 @@ class InMemoryRuntime:
             self._last_delivery = asyncio.ensure_future(await_in_order(self._last_delivery, answer))
 
     async def flush_sinks(self) -> None:
-        """Return when an async sink is done with all that it was told."""
+        """Return when an async sink has processed all events."""
         while self._last_delivery is not None and not self._last_delivery.done():
             await asyncio.wait([self._last_delivery])
 
@@ -197,16 +197,16 @@ class InMemoryRuntime:
 
 
 def snapshot_event_data(data: dict[str, Any]) -> dict[str, Any]:
-    """The data of an event as it is now: whoever emits it may go on changing its own."""
+    """Return a copy of event data, because the emitter can change its own later."""
     try:
         snapshot: dict[str, Any] = deep_copy_json(data)
         return snapshot
     except (TypeError, ValueError, RecursionError):
-        return dict(data)  # without a run there may be values that cannot be copied
+        return dict(data)  # without a run, values need not be JSON
 
 
 def random_uuid() -> str:
-    from uuid import uuid4  # it takes milliseconds to import, and few need it
+    from uuid import uuid4  # imported late: it takes milliseconds, and few runs need it
 
     return str(uuid4())
 
@@ -219,7 +219,7 @@ def current_home() -> RuntimeHome:
 
 
 async def await_in_order(previous: asyncio.Future[None] | None, answer: Awaitable[Any]) -> None:
-    """Await what an async sink returned, after what it returned before."""
+    """Await the return value of an async sink after the previous one, to keep the order of events."""
     if previous is not None:
         await previous
     try:
@@ -231,7 +231,7 @@ async def await_in_order(previous: asyncio.Future[None] | None, answer: Awaitabl
 def call_end_event(
     call: NodeCall, identity: dict[str, str], result: Result, seconds: float
 ) -> tuple[str, dict[str, Any]]:
-    """The name and the data of the event that says how a call ended."""
+    """Return the type and data of the event for the end of a call."""
     data: dict[str, Any] = {**identity, "success": result.success, "duration_ms": round(seconds * 1000, 3)}
     if not result.success:
         data |= {"error": result.error, "error_type": result.error_type}

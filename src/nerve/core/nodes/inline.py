@@ -1,4 +1,4 @@
-"""Control nodes entered as part of the body around them: nothing is recorded but what their parts do."""
+"""Inline execution of control nodes: only their parts are recorded, not the nodes themselves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 async def run_inline(call: NodeCall) -> Result:
-    """Execute the node of a call in here; on replay it decides again, from the same results."""
+    """Execute the node of a call inline; on replay it decides again, from the same results."""
     assert call.context is not None
     context = call.context.child(call.path, call.input)
     return await run_with_retries(
@@ -30,9 +30,9 @@ async def run_with_retries(
     run_once: Callable[[int], Awaitable[Result]],
     next_path: Callable[[str], str] | None = None,
 ) -> Result:
-    """Attempts that are part of the body: their bounds are recorded, and between them the body sleeps.
+    """Retry inside the body, with durable timers for timeouts and backoffs.
 
-    `take` gives the paths of both: below what is settled as a whole, beside what is not.
+    `next_path` returns the paths of the timers: below a node that is settled as a whole, else beside it.
     """
     next_path = next_path or context.next_internal_path
     retry = policy.retry or NO_RETRY
@@ -40,8 +40,8 @@ async def run_with_retries(
     while True:
         number += 1
         result = await run_with_timeout(context, policy, run_once(number), next_path)
-        if not result.success and (cut := context.runtime.interrupted_step(context.path)) is not None:
-            return with_unknown_outcome(result, cut)
+        if not result.success and (interrupted := context.runtime.interrupted_step(context.path)) is not None:
+            return with_unknown_outcome(result, interrupted)
         result, more = retry.decide(result, number)
         if not more:
             return result

@@ -1,4 +1,4 @@
-"""MockNode: a leaf with canned responses."""
+"""MockNode: a leaf with predefined responses."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from nerve.core.validation import describe_value
 
 
 class MockNode(Node):
-    """Gives one response after the other and then the last one again; without any, the input.
+    """Returns one response after the other, then repeats the last one; without responses, returns the input.
 
-    A callable response is called with the input, an exception is a failure. `calls` has the inputs so far.
+    A callable response is called with the input; an exception is a failure. `calls` lists the inputs so far.
     """
 
     def __init__(
@@ -26,8 +26,7 @@ class MockNode(Node):
     ) -> None:
         if isinstance(responses, str | bytes | Mapping) or not isinstance(responses, Iterable):
             raise ValueError(
-                f"responses of '{id}' is a list of what it gives, one after the other, not "
-                f"{describe_value(responses)}"
+                f"responses of '{id}' must be a list of outputs, got {describe_value(responses)}"
             )
         super().__init__(id, session, **policy)
         self.responses = list(responses)

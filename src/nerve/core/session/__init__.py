@@ -1,7 +1,7 @@
-"""`Session` under the name that the design documents import; `nerve.session` defines it.
+"""Re-export of `nerve.session.Session` under the documented import path.
 
-The attribute is looked up when it is used: the session is composed from the layers above the core, so the
-core does not import it.
+The attribute is imported on use: the session is composed of the layers above the core, so the core does not
+import it.
 """
 
 from __future__ import annotations

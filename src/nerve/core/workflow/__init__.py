@@ -1,4 +1,4 @@
-"""Workflows, their runs, and what a workflow function is given."""
+"""Workflows, their runs, and the context of workflow functions."""
 
 from nerve.core.events import WorkflowEvent, WorkflowEventType
 from nerve.core.limits import Limits

@@ -1,4 +1,4 @@
-"""WorkflowContext: what a workflow function is given."""
+"""WorkflowContext: the argument of a workflow function."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 
 RUN_OPTIONS = (*Policy.__slots__, "auto_approve", "event_sink", "run_id", "session", "workflow_id")
-"""What a call may be given beside node and input; all else that its node sees is the run's."""
+"""Options of `ctx.run` beside node and input; the run provides everything else."""
 
 
 @dataclass
 class WorkflowContext:
-    """Everything that leaves a workflow function goes through here, and is recorded.
+    """The interface of a workflow function to the engine; every effect through it is recorded.
 
-    The methods fix the path of what they do when they are called, not when they are awaited, so
-    `asyncio.gather` over them replays alike.
+    The methods assign paths when they are called, not when they are awaited, so `asyncio.gather` over them
+    replays in the same order.
     """
 
     session: NodeRegistry | None
@@ -52,7 +52,7 @@ class WorkflowContext:
 
     @property
     def run_id(self) -> str:
-        """The id of the run, or an empty text where there is none."""
+        """The id of the run, or "" without a run."""
         return self._run.run_id if self._run else ""
 
     def run(
@@ -68,18 +68,18 @@ class WorkflowContext:
         limits: Limits | Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> Coroutine[Any, Any, Result]:
-        """Execute a node (or a graph) by its name.
+        """Execute a node or a graph by its name and return its Result.
 
         Further keywords are fields of its ExecutionContext: `auto_approve`, `event_sink`, `run_id`,
-        `session`, `workflow_id`. The sink is told what a leaf emits, beside the run.
-        `limits` are what the step may spend: `tokens`, `cost`, `turns`.
+        `session`, `workflow_id`. The sink receives the events of a leaf in addition to the run.
+        `limits` is the budget of the step: `tokens`, `cost`, `turns`.
 
-        A node that fails gives a Result with `success` false. Raises TimeoutError when the time runs
-        out, NodeFailed when the node itself raised, Rejected when a person said no in it.
+        A failed node returns a Result with `success` false. Raises TimeoutError on a timeout, NodeFailed
+        when the node raised, and Rejected when a person rejected a gate in it.
         """
         if kwargs and (unknown := [name for name in kwargs if name not in RUN_OPTIONS]):
             raise TypeError(
-                f"ctx.run has no option '{unknown[0]}'{did_you_mean_hint(unknown[0], RUN_OPTIONS)}"
+                f"Unknown option '{unknown[0]}' of ctx.run{did_you_mean_hint(unknown[0], RUN_OPTIONS)}"
             )
         if "run_id" in kwargs:
             require_name("a run", kwargs["run_id"])
@@ -89,7 +89,7 @@ class WorkflowContext:
         return await_result(self._make_call(self._find_node(node_id), node_id, input, policy, kwargs))
 
     def run_graph(self, graph_id: str, input: Any = None) -> Coroutine[Any, Any, Result]:
-        """Execute a graph by its name and return its Result; ValueError for a name that no graph has."""
+        """Execute a graph by its name and return its Result; ValueError for an unknown name."""
         if not isinstance(graph_id, str):
             raise name_required_error("run_graph", "graph", graph_id)
         graph = self.session.get_graph(graph_id) if self.session else None
@@ -98,12 +98,12 @@ class WorkflowContext:
         return await_result(self._make_call(graph, graph_id, input))
 
     def run_parallel(self, calls: Iterable[tuple[str, Any]]) -> Coroutine[Any, Any, list[Result]]:
-        """Execute several nodes side by side. Gives their Results in order and never raises."""
+        """Execute several nodes concurrently and return their Results in order; failures do not raise."""
         pending: list[Awaitable[Result]] = []
         for call in calls:
             if not isinstance(call, tuple | list) or len(call) != 2:
                 raise ValueError(
-                    f"run_parallel takes pairs (name of a node, input), not {describe_value(call)}"
+                    f"run_parallel needs pairs (name of a node, input), got {describe_value(call)}"
                 )
             node_id, node_input = call
             try:
@@ -115,10 +115,10 @@ class WorkflowContext:
     def run_workflow(
         self, workflow_id: str, input: Any = None, params: dict[str, Any] | None = None
     ) -> Coroutine[Any, Any, Any]:
-        """Start a child run and give its value.
+        """Start a child run and return its value.
 
-        Raises WorkflowFailed if it failed, and Rejected if a person said no in it; where the function does
-        not catch that, its own run ends as cancelled, too.
+        Raises WorkflowFailed if it failed, and Rejected if a person rejected a gate in it; if the function
+        does not catch that, its own run ends as cancelled, too.
         """
         if not isinstance(workflow_id, str):
             raise name_required_error("run_workflow", "workflow", workflow_id)
@@ -141,9 +141,9 @@ class WorkflowContext:
         options: list[str] | None = None,
         form: Mapping[str, Any] | None = None,
     ) -> Coroutine[Any, Any, Any]:
-        """Ask a person and wait for the answer.
+        """Open a gate and return the answer of a person.
 
-        `choices` are the only answers taken, `options` are hints, `form` is a JSON Schema the answer fits.
+        `choices` are the only accepted answers, `options` are hints, `form` is a JSON Schema for the answer.
         """
         self._require_run()
         require_str("prompt of a gate", prompt)
@@ -152,18 +152,18 @@ class WorkflowContext:
         return await_wait(self.execution, GateWait(path, prompt, choices, options, timeout, form=form))
 
     def emit(self, event_type: str, data: dict[str, Any] | None = None) -> None:
-        """Tell watchers something; any name will do."""
+        """Emit an event to subscribers, under any name."""
         self.execution.emit(event_type, data)
 
     def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
-        """Wait for a time, across restarts; a time that has passed meanwhile is over at once."""
+        """Sleep, across restarts: time in which no process runs counts, too."""
         require_seconds("seconds of a sleep", seconds)
         return await_wait(self.execution, TimerWait(self.execution.next_path("sleep"), seconds))
 
     def wait_signal(
         self, label: str, key: str | None = None, timeout: float | None = None
     ) -> Coroutine[Any, Any, Any]:
-        """Wait for a signal, which may be there already; gives its value. Without a key, any key will do."""
+        """Return the value of a signal, once it is asserted. Without a key, any key matches."""
         self._require_run()
         require_name("a signal", label)
         if key is not None:
@@ -173,25 +173,25 @@ class WorkflowContext:
         return await_wait(self.execution, SignalWait(self.execution.next_path(label), label, key, timeout))
 
     def assert_fact(self, fact: Any) -> Coroutine[Any, Any, None]:
-        """Assert a fact, as text, as JSON or as a record; returns when it is on disk."""
+        """Assert a fact (a string, JSON or a record) and return when it is on disk."""
         self._require_run()
         return await_assert(self._make_call(AssertNode("assert"), "assert", fact_to_json(fact)))
 
     def retract_fact(self, pattern: Any) -> Coroutine[Any, Any, int]:
-        """Take back the facts that fit; gives how many there were."""
+        """Retract the facts that match a pattern and return their number."""
         self._require_run()
         return await_retract(self._make_call(RetractNode("retract"), "retract", fact_to_json(pattern)))
 
     def now(self) -> datetime:
-        """The time in UTC, the same again on replay."""
+        """Return the time in UTC, the same on replay."""
         return self.execution.now()
 
     def random(self) -> float:
-        """A number from 0 to 1, the same again on replay."""
+        """Return a random number from 0 to 1, the same on replay."""
         return self.execution.random()
 
     def new_id(self) -> str:
-        """A UUID as text, the same again on replay."""
+        """Return a UUID string, the same on replay."""
         return self.execution.new_id()
 
     def receive_gate_input(self, value: Any) -> None:
@@ -199,7 +199,7 @@ class WorkflowContext:
         self._require_run().answer_gate(value)
 
     def timeout(self, seconds: float) -> AbstractAsyncContextManager[None]:
-        """Bound what is inside; TimeoutError when the time runs out, again at the same point on replay."""
+        """Raise TimeoutError inside the block after `seconds`, at the same point on replay."""
         self._require_run()
         require_seconds("seconds of a timeout", seconds)
         return durable_timeout(self.execution.wait, self.execution.next_internal_path("timeout"), seconds)
@@ -230,9 +230,9 @@ class WorkflowContext:
         if session is None:
             return ""
         if kind == "nodes" and session.get_workflow(name) is not None:
-            return f". It is a workflow: say ctx.run_workflow('{name}')"
+            return f". It is a workflow: use ctx.run_workflow('{name}')"
         if kind != "nodes" and (session.get_node(name) or session.get_graph(name)) is not None:
-            return f". It is a node: say ctx.run('{name}')"
+            return f". It is a node: use ctx.run('{name}')"
         return did_you_mean_hint(str(name), getattr(session, kind))
 
     def _require_run(self) -> WorkflowRun:
@@ -242,10 +242,10 @@ class WorkflowContext:
 
 
 def name_required_error(verb: str, kind: str, value: Any) -> ValueError:
-    """Why it is refused, and how a node or workflow that was given itself is called by its name."""
+    """Return the error for an argument that is not a name, with the call to use for a node or workflow."""
     name, role = getattr(value, "id", None), getattr(value, "role", "leaf")
-    instead = f"; say ctx.{'run_workflow' if role == 'workflow' else 'run'}({name!r})" if name else ""
-    return ValueError(f"ctx.{verb} takes the name of a {kind}, not {describe_value(value)}{instead}")
+    instead = f"; use ctx.{'run_workflow' if role == 'workflow' else 'run'}({name!r})" if name else ""
+    return ValueError(f"ctx.{verb} needs the name of a {kind}, got {describe_value(value)}{instead}")
 
 
 def start_call(call: NodeCall) -> Awaitable[Result]:
@@ -254,7 +254,7 @@ def start_call(call: NodeCall) -> Awaitable[Result]:
 
 
 async def await_result(call: NodeCall) -> Result:
-    """The result of a call made by a workflow function; timeouts, exceptions and rejections are raised."""
+    """Return the result of a call of a workflow function; raise timeouts, exceptions and rejections."""
     result = await start_call(call)
     if is_rejected(result):
         assert call.context is not None
@@ -285,7 +285,7 @@ async def await_child_value(call: NodeCall) -> Any:
 
 
 def result_value(result: Result, run_id: str) -> Any:
-    """The output of a body or of a child run; raises Rejected or WorkflowFailed if it did not succeed."""
+    """Return the output of a body or a child run; raise Rejected or WorkflowFailed if it did not succeed."""
     if is_rejected(result):
         raise Rejected(run_id, result.error)
     if not result.success:

@@ -1,4 +1,4 @@
-"""The seeds' import path of the events."""
+"""Re-export of `nerve.core.events` under the documented import path."""
 
 from nerve.core.events import EventSink, WorkflowEvent, WorkflowEventType
 

@@ -1,4 +1,4 @@
-"""WorkflowRun: one execution of a workflow, as its users hold it."""
+"""WorkflowRun: the handle of one execution of a workflow."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from nerve.core.workflow.state import FINAL_STATES, GateInfo, WorkflowRunInfo, W
 from nerve.errors import RunHeld, WorkflowFailed
 
 MIN_GATE_ID_PREFIX_CHARS = 4
-"""Characters of a gate's id that can stand for it."""
+"""The shortest prefix of a gate id that identifies a gate."""
 
 if TYPE_CHECKING:
     from nerve.core.workflow.workflow import Workflow
@@ -35,7 +35,7 @@ __all__ = ["GateInfo", "WorkflowRun", "WorkflowRunInfo"]
 
 
 class RunCommandPort(Protocol):
-    """What can be done to a run."""
+    """Commands to a run."""
 
     async def stop(self, run: WorkflowRun, reason: str) -> list[str]: ...
     async def pause(self, run: WorkflowRun) -> None: ...
@@ -51,7 +51,7 @@ class RunCommandPort(Protocol):
 
 
 class RunEngine(Protocol):
-    """What a run asks of the engine that drives it."""
+    """The services of the engine that a run handle uses."""
 
     closed: bool
 
@@ -68,9 +68,9 @@ class RunEngine(Protocol):
 
 
 class WorkflowRun:
-    """Starts, watches, answers and ends one run. Made by `session.start`, or by hand and then `start()`.
+    """Starts, observes, answers and stops one run. `session.start` creates one and starts it.
 
-    `event_bus` is another name for `event_sink`; a graph that is given as workflow is registered.
+    `event_bus` is an alias of `event_sink`; a graph that is passed as the workflow is registered.
     """
 
     def __init__(
@@ -91,10 +91,10 @@ class WorkflowRun:
             workflow = home.register_workflow(workflow)
         if session not in (None, workflow.session):
             raise ValueError(
-                f"workflow '{workflow.id}' belongs to another session; register it with this one"
+                f"Workflow '{workflow.id}' belongs to another session; register it with this one"
             )
         if event_sink is not None and event_bus is not None:
-            raise ValueError("event_sink and event_bus are two names of one thing; give one of them")
+            raise ValueError("event_sink and event_bus are aliases; pass only one of them")
         event_sink = event_sink if event_sink is not None else event_bus
         self._engine: RunEngine = workflow.session.engine  # type: ignore[union-attr]
         self._run_id = run_id or self._engine.new_id()
@@ -107,7 +107,7 @@ class WorkflowRun:
         self._started_at: datetime | None = None
         self._completed_at: datetime | None = None
         self._end_timestamp: float | None = None
-        """The time of its end, as it is written."""
+        """The time of its end, as recorded in the journal."""
         self._result: Any = None
         self._error: str | None = None
         self._error_type = ""
@@ -124,7 +124,7 @@ class WorkflowRun:
         return self._open_gates
 
     def _forget_gates(self) -> None:
-        """Read them from the journal when somebody asks."""
+        """Drop the cached gates; the next access reads them from the journal."""
         self._open_gates = None
 
     @property
@@ -134,32 +134,32 @@ class WorkflowRun:
 
     @property
     def label(self) -> str:
-        """The name it was started under; without one, its id."""
+        """The label of the run, or its id."""
         return self._about.get("label") or self._run_id
 
     @property
     def branch(self) -> str:
-        """The branch that it was started for, `main` without one."""
+        """The branch of the run, by default `main`."""
         return self._about.get("branch") or "main"
 
     @property
     def workflow(self) -> Workflow:
-        """The workflow that it executes."""
+        """The workflow of the run."""
         return self._workflow
 
     @property
     def workflow_id(self) -> str:
-        """The id of its workflow."""
+        """The id of the workflow."""
         return self._workflow.name
 
     @property
     def input(self) -> Any:
-        """What it was started with."""
+        """The input of the run."""
         return self._input
 
     @property
     def state(self) -> WorkflowState:
-        """The run's own state; while it only waits for child runs, theirs."""
+        """The state of the run; while it only waits for child runs, their state."""
         if self._state is WorkflowState.RUNNING:
             states = {child.state for child in self._children.values()}
             for state in (WorkflowState.HELD, WorkflowState.WAITING):
@@ -171,19 +171,19 @@ class WorkflowRun:
 
     @property
     def held(self) -> dict[str, Any] | None:
-        """Why the run, or a child of it, needs a decision: `reason`, `message`, `path`, and `run_id`."""
+        """Why the run, or a child run, needs a decision: `reason`, `message`, `path`, and `run_id`."""
         if self._held is not None:
             return {"run_id": self._run_id, **self._held}
         return next((child.held for child in self._children.values() if child.held is not None), None)
 
     @property
     def is_complete(self) -> bool:
-        """Whether it has ended: completed, failed or cancelled."""
+        """Whether the run has ended: completed, failed or cancelled."""
         return self._state in FINAL_STATES
 
     @property
     def pending_gates(self) -> list[GateInfo]:
-        """The open gates in the order of their opening, those of child runs under their paths."""
+        """The open gates, oldest first; those of child runs are prefixed with the path of the child."""
         gates = list(self._gates.values())
         for path, child in self._engine.children_of(self).items():
             gates += [gate_with_prefix(gate, path) for gate in child.pending_gates]
@@ -191,21 +191,21 @@ class WorkflowRun:
 
     @property
     def pending_gate(self) -> GateInfo | None:
-        """The open gate that has waited longest, or None."""
+        """The oldest open gate, or None."""
         gates = self.pending_gates
         return gates[0] if gates else None
 
     @property
     def events(self) -> list[WorkflowEvent]:
-        """Everything that is in the journal."""
+        """All events in the journal."""
         return self._read_events(0)
 
     async def history(
         self, after: int = 0, limit: int | None = None, whole: bool = False
     ) -> list[WorkflowEvent]:
-        """The events behind the one numbered `after`, at most `limit` of them.
+        """Return the events after the one with `seq` equal to `after`, at most `limit` of them.
 
-        What an agent says at great length is cut, with `cut_characters`, unless they are to be `whole`.
+        Long output is truncated and marked with `cut_characters`, unless `whole` is set.
         """
         return self._read_events(after, limit, whole)
 
@@ -224,17 +224,17 @@ class WorkflowRun:
 
     @property
     def view(self) -> RunView:
-        """State, tree, open gates and usage, read from the journal."""
+        """State, tree, open gates and usage, folded from the journal."""
         return fold_events(self.events)
 
     async def start(self) -> None:
-        """Begin to run in the background; returns when the start is on disk."""
+        """Start the run in the background and return when the start is on disk."""
         if self._state is not WorkflowState.PENDING:
             raise RuntimeError(f"Cannot start run in state {self._state.value}")
         await self._engine.start(self)
 
     async def wait(self) -> Any:
-        """The value of the run. Raises what made it fail, RunHeld, or CancelledError."""
+        """Return the value of the run; raise the error that failed it, RunHeld, or CancelledError."""
         if self._state is WorkflowState.PENDING:
             raise RuntimeError("Workflow not started")
         while not self.is_complete and (hold := self.held) is None:
@@ -252,21 +252,21 @@ class WorkflowRun:
         return self._result
 
     async def next_gate(self) -> GateInfo | None:
-        """The first open gate, as soon as there is one; None when the run has ended or is held."""
+        """Wait for an open gate and return it; None when the run has ended or is held."""
         while (gate := self.pending_gate) is None and not self.is_complete and self.held is None:
             await self._wait_for_change()
         return gate
 
     async def stop(self, reason: str = "") -> list[str]:
-        """End the run and everything it started; says what was running. A finished run stays as it is."""
+        """Stop the run and everything it started, and return what was running. An ended run is unchanged."""
         return await self._engine.commands.stop(self, reason)
 
     async def cancel(self) -> None:
-        """The same as stop."""
+        """Alias of stop()."""
         await self.stop()
 
     async def pause(self) -> None:
-        """Let nothing new begin; what runs now is finished and recorded, and told to the body on resume."""
+        """Start no further steps. Running steps finish and are recorded; the body sees them on resume."""
         await self._engine.commands.pause(self)
 
     async def resume(
@@ -276,24 +276,24 @@ class WorkflowRun:
         with_changes: bool = False,
         reply: Any = None,
     ) -> None:
-        """Go on with a paused or held run, with higher limits if given: of the run, or of a step by its path.
+        """Resume a paused or held run, with `limits` raised for the run or for steps by path.
 
-        With `with_changes` a run that is held because its code changed goes on with the new code:
-        what it asks for differently is run again. `reply` is kept by the store, in the same transaction.
+        With `with_changes`, a run that is held because its code changed resumes with the new code: steps
+        whose calls changed run again. The store keeps `reply` in the same transaction.
         """
         await self._engine.commands.resume(self, validate_raise(limits), with_changes, reply)
 
     async def steer(self, text: str, path: str | None = None, *, by: str = "", saying: Any = None) -> str:
-        """Say something to the agent of a running step; gives the path of the step.
+        """Send a message to the agent of a running step and return the path of the step.
 
-        It hears it in the middle of its turn where its provider can, and else when the turn is over. `path`
-        may be left out where only one agent listens. RuntimeError says which do. What `saying` makes of the
-        path is kept by the store, in the same transaction.
+        The agent receives it during its turn if the provider supports that, else after the turn. `path` is
+        optional if only one agent accepts messages; RuntimeError lists them otherwise. `saying` builds a
+        reply from the path, which the store keeps in the same transaction.
         """
         return await self._engine.commands.steer(self, text, path, by, saying)
 
     def answer_gate(self, answer: Any, gate_id: str | None = None) -> None:
-        """Answer an open gate. The run goes on when the answer is on disk."""
+        """Answer an open gate. The run resumes when the answer is on disk."""
         owner, gate, answer = self._take_gate(answer, gate_id)
         asyncio.ensure_future(owner._engine.commands.answer(owner, gate, answer, "")).add_done_callback(
             ignore_task_error
@@ -311,21 +311,21 @@ class WorkflowRun:
     ) -> None:
         """Answer an open gate and return when the answer is on disk.
 
-        `by` says who, `about` from where (`via`) and why (`reason`); all is recorded with it, `key` too.
-        `reply` is kept by the store, in the same transaction.
+        `by` is the person, `about` has the origin (`via`) and the `reason`; they are recorded with the answer
+        and the idempotency `key`. The store keeps `reply` in the same transaction.
         """
         owner, gate, answer = self._take_gate(answer, gate_id)
         gate.key, gate.about, gate.reply = key, dict(about or {}), reply
         await owner._engine.commands.answer(owner, gate, answer, by)
 
     def _take_gate(self, answer: Any, gate_id: str | None) -> tuple[WorkflowRun, GateInfo, Any]:
-        """Take the gate out of the open ones, so that no second can have it; gives the answer as taken."""
+        """Claim an open gate, so that a second answer cannot; return its run, the gate, and the answer."""
         if self._engine.closed:
-            raise RuntimeError("the session is closed")
+            raise RuntimeError("The session is closed")
         self._engine.bind_to_running_loop()
         owner, gate = self._find_gate(gate_id)
         answer = validate_answer(answer, gate.choices, gate.form)
-        encode_json(answer, max_bytes=MAX_VALUE_BYTES // 2)  # which is recorded under two names
+        encode_json(answer, max_bytes=MAX_VALUE_BYTES // 2)  # the event contains the answer twice
         owner._engine.check_ready(owner)
         del owner._gates[gate.path]
         if not owner._gates and owner._state is WorkflowState.WAITING:
@@ -339,7 +339,7 @@ class WorkflowRun:
         if name is None:
             if len(gates) > 1:
                 names = ", ".join(f"{gate.gate_id} ({path})" for _, gate, path in gates)
-                raise RuntimeError(f"Several gates are open, name one of them: {names}")
+                raise RuntimeError(f"Several gates are open, choose one of them: {names}")
             return gates[0][0], gates[0][1]
         exact = [(owner, gate) for owner, gate, path in gates if name in (gate.gate_id, path)]
         matches = exact or [(owner, gate) for owner, gate, _ in gates if name == gate.node_id]
@@ -347,8 +347,10 @@ class WorkflowRun:
             matches = [(owner, gate) for owner, gate, _ in gates if gate.gate_id.startswith(name)]
         if len(matches) != 1:
             names = ", ".join(f"{gate.gate_id} ({path})" for _, gate, path in gates)
-            problem = f"Several gates of node '{name}'" if matches else f"No gate '{name}' pending; there"
-            raise RuntimeError(f"{problem} are open: {names}")
+            problem = (
+                f"Several gates of node '{name}' are open" if matches else f"No gate '{name}' pending. Open"
+            )
+            raise RuntimeError(f"{problem}: {names}")
         return matches[0]
 
     def _owned_gates(self, prefix: str = "") -> Iterable[tuple[WorkflowRun, GateInfo, str]]:
@@ -358,19 +360,19 @@ class WorkflowRun:
             yield from child._owned_gates(prefix + path)
 
     async def signal(self, label: str, value: Any = None, key: str | None = None) -> int:
-        """Settle the open waits for this signal; says how many there were."""
+        """Settle the open waits for this signal and return their number."""
         return await self._engine.commands.signal(self, label, value, key)
 
     async def skip(self, path: str, output: Any = None, *, reply: Any = None) -> None:
-        """Settle a path the run is held at: it happened, and this is its output."""
+        """Settle the step that the run is held at as completed, with this output."""
         await self._engine.commands.resolve_doubt(self, path, "skip", output, reply)
 
     async def retry(self, path: str | None = None, *, reply: Any = None) -> None:
-        """Go on with a held run; the path it is in doubt about is run again."""
+        """Resume a held run and execute the step with the unknown outcome again."""
         await self._engine.commands.resolve_doubt(self, path or "", "retry", None, reply)
 
     async def fail(self, path: str, error: str = "declared failed", *, reply: Any = None) -> None:
-        """Settle a path the run is held at as failed."""
+        """Settle the step that the run is held at as failed."""
         await self._engine.commands.resolve_doubt(self, path, "fail", error, reply)
 
     def to_info(self) -> WorkflowRunInfo:
@@ -390,21 +392,21 @@ class WorkflowRun:
         )
 
     def _mark_ended(self, state: WorkflowState) -> None:
-        """It has come to its end, at the time that is on disk: after a restart the same is told."""
+        """Set the final state, with the recorded time, so that it is the same after a restart."""
         self._state, self._held = state, None
         self._completed_at = (
             datetime.fromtimestamp(self._end_timestamp, UTC) if self._end_timestamp is not None else None
         )
 
     async def _wait_until_ended(self) -> None:
-        """Return when the run has come to its end, however long it is held."""
+        """Return when the run has ended, however long it is held."""
         while not self.is_complete:
             await self._wait_for_change()
 
     async def _wait_for_change(self) -> None:
-        """Return when something about the run has changed that people wait for."""
+        """Return at the next change of the run that callers can wait for."""
         if self._engine.closed:
-            raise RuntimeError(f"the session is closed; recover() goes on with run '{self._run_id}'")
+            raise RuntimeError(f"The session is closed. Resume run '{self._run_id}' with recover()")
         self._engine.bind_to_running_loop()
         watcher: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._watchers.append(watcher)
@@ -415,7 +417,7 @@ class WorkflowRun:
                 self._watchers.remove(watcher)
 
     def _notify(self) -> None:
-        """Wake everybody who waits for the end, or for a decision."""
+        """Wake all callers that wait for a change."""
         watchers, self._watchers = self._watchers, []
         for watcher in watchers:
             if not watcher.done():
@@ -428,11 +430,11 @@ class WorkflowRun:
 
 
 def gate_with_prefix(gate: GateInfo, path: str) -> GateInfo:
-    """A child's gate as its parent shows it."""
+    """Return a gate of a child run with the path that it has in the parent."""
     return replace(gate, path=path + gate.path)
 
 
 def ignore_task_error(done: asyncio.Future[None]) -> None:
-    """The run itself is held when an answer could not be written."""
+    """Retrieve the exception of a failed answer; the run is already held for it."""
     if not done.cancelled():
         done.exception()

@@ -1,4 +1,4 @@
-"""Workflows that are not among the names of a session: one of a single node, and one that nobody has."""
+"""Workflows that are not registered: one of a single node, and a placeholder for missing code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from nerve.core.workflow.workflow import Workflow
 
 
 class SingleNodeWorkflow(Workflow):
-    """A node or a graph that is started by its own name. The node stays what it is."""
+    """A node or graph that is started by its own name, without being registered as a workflow."""
 
     def __init__(self, node: Node, session: NodeRegistry) -> None:
         super().__init__(str(node.id), session, body=node)
@@ -18,7 +18,7 @@ class SingleNodeWorkflow(Workflow):
 
 
 class MissingWorkflow(Workflow):
-    """In the place of a workflow that nobody has here: its runs can be looked at, and do not go on."""
+    """Placeholder for a workflow that is not in the session: its runs can be read, but not resumed."""
 
     def __init__(self, name: str, session: NodeRegistry) -> None:
         super().__init__(name, session, missing_body)

@@ -1,4 +1,4 @@
-"""The states of a run, and what is told about workflows, runs and gates."""
+"""The states of a run, and information about workflows, runs and gates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from typing import Any
 
 
 class WorkflowState(Enum):
-    """Waiting is for a person, a signal or a time; paused is the operator's; held needs a decision."""
+    """States of a run.
+
+    WAITING: for a person, signal or timer. PAUSED: by an operator. HELD: needs a decision.
+    """
 
     PENDING = "pending"
     RUNNING = "running"
@@ -25,25 +28,25 @@ class WorkflowState(Enum):
 
 
 FINAL_STATES = (WorkflowState.COMPLETED, WorkflowState.FAILED, WorkflowState.CANCELLED)
-"""A tuple, since asking whether a state is in it is then a matter of identity and needs no hash."""
+"""A tuple, because `in` then compares by identity, which is faster than hashing an Enum."""
 
 
 @dataclass(frozen=True)
 class WorkflowInfo:
-    """What is told about a workflow."""
+    """Information about a workflow."""
 
     id: str
     description: str
     created_at: datetime
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data."""
+        """Return the information as plain data."""
         return {"id": self.id, "description": self.description, "created_at": self.created_at.isoformat()}
 
 
 @dataclass(slots=True)
 class GateInfo:
-    """A gate that waits for its answer; `future` is settled when the answer is on disk."""
+    """An open gate; `future` is settled when the answer is on disk."""
 
     gate_id: str
     prompt: str
@@ -55,21 +58,21 @@ class GateInfo:
     options: list[str] | None = None
     note: str | None = None
     input_preview: str | None = None
-    """The beginning of what is to be judged."""
+    """The beginning of the input to judge."""
     deadline: float | None = None
     action: dict[str, Any] | None = None
-    """Exactly what is to be allowed, if the gate is about that."""
+    """The exact action to approve, if the gate asks for permission."""
     form: dict[str, Any] | None = None
-    """A JSON Schema that the answer fits."""
+    """A JSON Schema that the answer must match."""
     key: str | None = None
-    """The key with which it was answered."""
+    """The idempotency key of the answer."""
     about: dict[str, str] = field(default_factory=dict)
-    """What is recorded with its answer, beside who gave it."""
+    """Further data that is recorded with the answer, such as `via` and `reason`."""
     reply: Any = field(default=None, repr=False, compare=False)
-    """What a store keeps for whoever gives the answer again."""
+    """The reply that the store keeps for a repeated request with the same key."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The question and what it takes, as plain data; what it does not have is left out."""
+        """Return the gate as plain data, without unset optional fields."""
         data: dict[str, Any] = {"gate_id": self.gate_id, "prompt": self.prompt, "choices": self.choices}
         names = ("path", "node_id", "options", "note", "input_preview", "form")
         extra = {name: getattr(self, name) for name in names}
@@ -78,7 +81,7 @@ class GateInfo:
 
 @dataclass(frozen=True)
 class WorkflowRunInfo:
-    """What is told about a run."""
+    """Information about a run."""
 
     run_id: str
     workflow_id: str
@@ -92,7 +95,7 @@ class WorkflowRunInfo:
     held: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data, times as ISO 8601 text."""
+        """Return the information as plain data, with times as ISO 8601 strings."""
         return {
             "run_id": self.run_id,
             "workflow_id": self.workflow_id,

@@ -35,8 +35,8 @@ Kind = Literal["python", "graph"] | NotationName
 class Workflow(Node):
     """An async function of a WorkflowContext, or a node tree, registered with a session.
 
-    It is a node too, so workflows nest: as a step it is a run of its own, with its own journal.
-    `params` declares the parameters of its runs with their defaults; without it they may have any name.
+    It is also a node, so workflows nest: as a step, it is a child run with its own journal.
+    `params` declares the parameters of its runs with their defaults; without it, any name is accepted.
     """
 
     role: ClassVar[Role] = "workflow"
@@ -55,15 +55,15 @@ class Workflow(Node):
         **policy: Any,
     ) -> None:
         if (fn is None) == (body is None):
-            raise ValueError(f"workflow '{id}' needs a function or a body, and not both")
+            raise ValueError(f"Workflow '{id}' needs either a function or a body")
         if fn is not None:
             require_callable(f"fn of workflow '{id}'", fn)
         if body is not None:
             require_node(f"body of workflow '{id}'", body)
             if node_role(body) == "control" and node_policy(body).idle_timeout is not None:
                 raise ValueError(
-                    f"'{id}' is the whole run, and that has no idle_timeout; give it a timeout,"
-                    " or its steps an idle_timeout"
+                    f"'{id}' is the whole run, which cannot have an idle_timeout; set a timeout,"
+                    " or set idle_timeout on its steps"
                 )
         require_name("a workflow", id)
         self._fn, self._body = fn, body
@@ -87,27 +87,27 @@ class Workflow(Node):
 
     @property
     def fn(self) -> Callable[[WorkflowContext], Any] | None:
-        """The function that is its body, or None if its body is a node."""
+        """The function of the workflow, or None if its body is a node."""
         return self._fn
 
     @property
     def body(self) -> Node | None:
-        """The node that is its body, or None if its body is a function."""
+        """The node that is its body, or None if it is a function."""
         return self._body
 
     @property
     def kind(self) -> Kind:
-        """`python` for a function, `graph` for a node, or the notation that it was read from."""
+        """`python` for a function, `graph` for a node, or the notation of its file."""
         return "python" if self._fn is not None else "graph"
 
     @property
     def description(self) -> str:
-        """What it says about itself: the description that was given, or the docstring of its function."""
+        """The description, by default the docstring of its function."""
         return self._description
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What was given as `metadata`."""
+        """The `metadata` of the workflow."""
         return self._metadata
 
     @property
@@ -117,40 +117,40 @@ class Workflow(Node):
 
     @property
     def calls(self) -> list[str]:
-        """The names it calls that may be those of other workflows, if they are known before it runs."""
+        """The names that it calls, possibly of other workflows, as far as they are known before it runs."""
         return []
 
     def to_info(self) -> WorkflowInfo:
-        """Return the id, description and time of creation of the workflow."""
+        """Return the id, description and creation time of the workflow."""
         return WorkflowInfo(self.name, self._description, self._created_at)
 
     @property
     def logs(self) -> Path | None:
-        """The folder in which its runs write their logs, if they do."""
+        """The directory for the logs of its runs, or None."""
         return None
 
     @property
     def artifacts(self) -> Path | None:
-        """The folder in which each of its runs has one for the files that its steps write, if they do."""
+        """The directory with a subdirectory per run for the files of its steps, or None."""
         return None
 
     def check_params(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The parameters of a run with declared defaults; ValueError for one that is not declared."""
+        """Return the parameters of a run with defaults; ValueError for an undeclared one."""
         if self._declared_params is None:
             return dict(params)
         if unknown := [name for name in params if name not in self._declared_params]:
             known = ", ".join(self._declared_params) or "none"
             raise ValueError(
-                f"workflow '{self.name}' has no parameter '{unknown[0]}'"
-                f"{did_you_mean_hint(unknown[0], self._declared_params) or '.'} It has: {known}"
+                f"Unknown parameter '{unknown[0]}' of workflow '{self.name}'"
+                f"{did_you_mean_hint(unknown[0], self._declared_params) or '.'} Known parameters: {known}"
             )
         return self._declared_params | dict(params)
 
     def check_names(self, known: Callable[[], Any]) -> None:
-        """Raise ValueError for a name that a written workflow uses and nobody has."""
+        """Raise ValueError for an unknown name that a workflow file uses."""
 
     def definition(self) -> tuple[str, str, str]:
-        """Hash, source and canonical form, by which a run is pinned to what it was started from."""
+        """Return hash, source and canonical form; a run is pinned to the definition it was started from."""
         if self._definition is None:
             source = source_text(self._fn or type(self._body))
             body_object = self._fn or type(self._body)
@@ -182,10 +182,10 @@ class Workflow(Node):
     async def execute(
         self, context: Any = None, params: Mapping[str, Any] | None = None, *, input: Any = None
     ) -> Any:
-        """As a node it gives a Result; given an input and parameters it gives the value of its body."""
+        """Execute without a run: return a Result for an ExecutionContext, the plain value for an input."""
         if input is not None:
             if context is not None:
-                raise TypeError(f"workflow '{self.name}' is executed with one input, not with two")
+                raise TypeError(f"Workflow '{self.name}' got two inputs; pass only one")
             context = input
         if not isinstance(context, ExecutionContext):
             return await self._execute_in_memory(ExecutionContext(self.session, context), dict(params or {}))
@@ -195,7 +195,7 @@ class Workflow(Node):
             return Result.failed(error.reason, CHILD_REJECTED_ERROR_TYPE)
 
     async def _execute_in_memory(self, context: ExecutionContext, params: dict[str, Any]) -> Any:
-        """The value of the body, without a run of its own."""
+        """Return the value of the body, executed without its own run."""
         if (refusal := recursion_error(self.name, context._lineage, self.limits.depth)) is not None:
             raise WorkflowFailed("", refusal.error, refusal.error_type)
         inner = context.in_workflow(self.name, params)
@@ -206,7 +206,7 @@ class Workflow(Node):
 
 
 async def execute_tree(body: Node, context: ExecutionContext) -> Result:
-    """Execute a control node that is the whole run: it has no record of its own, but its policy holds."""
+    """Execute a control node that is the whole run: it is not recorded itself, but its policy applies."""
     policy = node_policy(body)
     if policy is NO_POLICY:
         result: Result = await body.execute(context)
@@ -222,13 +222,14 @@ async def execute_tree(body: Node, context: ExecutionContext) -> Result:
 
 
 def recursion_error(name: str, lineage: Sequence[str], depth: int) -> Result | None:
-    """Why a workflow cannot be called by those that are called around it, the outermost first."""
+    """Return the failure if a workflow must not be called inside `lineage` (outermost first), or None."""
     if name in lineage:
-        circle = " -> ".join([*lineage, name])
-        return Result.failed(f"workflows call each other in a circle: {circle}", "Cycle")
+        cycle = " -> ".join([*lineage, name])
+        return Result.failed(f"Workflows call each other in a cycle: {cycle}", "Cycle")
     if len(lineage) > depth:
         return Result.failed(
-            f"workflows are nested more than {depth} deep; raise it with Limits(depth=…)", "LimitReached"
+            f"Workflow nesting exceeds depth={depth}; raise it with Limits(depth=…)",
+            "LimitReached",
         )
     return None
 

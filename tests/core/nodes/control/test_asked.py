@@ -93,9 +93,9 @@ async def test_a_coroutine_is_not_taken_for_a_yes_to_another_attempt(session: Se
     graph = Graph("g", session).add_step(node, retry=Retry(2, delay=0, on=lambda result: later(result)))
     result = await executed(graph)
     assert len(node.calls) == 1
-    assert "it gave something to await" in result.error
+    assert "it returned an awaitable" in result.error
 
 
 async def test_a_key_that_no_case_can_have_is_named(session: Session) -> None:
-    with pytest.raises(ValueError, match=r"key of 's' is the name of a case, not \[1\] of type list"):
+    with pytest.raises(ValueError, match=r"key of 's' must be the name of a case, got \[1\] of type list"):
         await executed(SwitchNode("s", session, lambda given: [given], {"a": MockNode()}), 1)

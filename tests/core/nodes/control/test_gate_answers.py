@@ -26,7 +26,7 @@ async def test_a_gate_without_a_form_takes_text_only(session: Session, answer: A
 
     run = await session.start("review")
     await until(lambda: run.pending_gate)
-    with pytest.raises(ValueError, match="Invalid answer: a gate without a form takes text, not "):
+    with pytest.raises(ValueError, match="Invalid answer: a gate without a form needs a string, got "):
         run.answer_gate(answer)
     run.answer_gate("YES")
     assert await run.wait() == "yes"

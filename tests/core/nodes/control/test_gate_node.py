@@ -195,7 +195,9 @@ def test_an_automatic_answer_must_be_one_of_the_choices(session: Session) -> Non
 
 
 async def test_input_for_a_gate_that_does_not_wait_is_refused(session: Session) -> None:
-    with pytest.raises(RuntimeError, match="gate 'ok' does not wait here; in a run, answer the run"):
+    with pytest.raises(
+        RuntimeError, match="Gate 'ok' is not waiting here; if a run executes it, answer the run"
+    ):
         GateNode("ok", session, "?").receive_input("yes")
 
 
@@ -227,13 +229,13 @@ async def test_behind_a_step_the_preview_shows_the_output_and_the_prompt_sees_th
 
 
 async def test_a_prompt_that_is_made_is_text(session: Session) -> None:
-    with pytest.raises(ValueError, match="prompt of 'g' is text, not 5 of type int"):
+    with pytest.raises(ValueError, match="prompt of 'g' must be a string, got 5 of type int"):
         await executed(GateNode("g", session, lambda given: 5, auto_answer="yes"))
 
 
 async def test_a_gate_that_cannot_answer_itself_says_so(session: Session) -> None:
     gate = GateNode("g", session, "?", form={"type": "object", "required": ["a"]})
-    with pytest.raises(ValueError, match="gate 'g' cannot answer itself; give it an auto_answer"):
+    with pytest.raises(ValueError, match="Gate 'g' cannot be answered automatically; set auto_answer"):
         await executed(gate, auto_approve=True)
 
 

@@ -81,7 +81,7 @@ async def test_a_failing_body_may_be_gone_on_with(session: Session) -> None:
 
 @pytest.mark.requirement("D1-9")
 def test_a_loop_without_an_end_is_refused(session: Session) -> None:
-    with pytest.raises(ValueError, match="LoopNode 'loop' needs times or until, otherwise it has no end"):
+    with pytest.raises(ValueError, match="LoopNode 'loop' needs times or until, otherwise it never ends"):
         LoopNode("loop", session, MockNode())
 
 

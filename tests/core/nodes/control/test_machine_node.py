@@ -67,17 +67,17 @@ async def test_going_round_for_ever_ends_at_max_transitions(session: Session) ->
     states = {"a": State(MockNode(), next="b"), "b": State(MockNode(), next="a")}
     result = await executed(MachineNode("m", session, states, max_transitions=5))
     assert (result["success"], result["error_type"]) == (False, "MaxTransitions")
-    assert "reached max_transitions=5 in state 'b': look for states that lead back" in result["error"]
+    assert "reached max_transitions=5 in state 'b': check for states that form a cycle" in result["error"]
 
 
 def test_a_next_that_is_no_state_is_refused_with_the_likely_name(session: Session) -> None:
-    with pytest.raises(ValueError, match=r"machine 'm' has no state 'chek'. Did you mean 'check'\?"):
+    with pytest.raises(ValueError, match=r"Unknown state 'chek' of machine 'm'. Did you mean 'check'\?"):
         MachineNode("m", session, {"write": State(MockNode(), "chek"), "check": State(MockNode())})
     assert "m" not in session.nodes
 
 
 async def test_a_function_that_names_no_state_is_refused_when_it_does(session: Session) -> None:
-    with pytest.raises(ValueError, match="machine 'm' has no state 'nowhere'"):
+    with pytest.raises(ValueError, match="Unknown state 'nowhere' of machine 'm'"):
         await executed(MachineNode("m", session, {"a": State(MockNode(), lambda _: "nowhere")}))
 
 

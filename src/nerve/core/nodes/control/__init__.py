@@ -1,4 +1,4 @@
-"""Control nodes: loops, branches, fan-out, gates and machines, written as a user would write them."""
+"""Control nodes: loops, branches, fan-out, gates and state machines, built on the public API."""
 
 from nerve.core.nodes.base import ControlNode
 from nerve.core.nodes.control.branch_node import BranchNode

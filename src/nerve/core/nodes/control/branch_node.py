@@ -1,4 +1,4 @@
-"""BranchNode: one of two ways, by a condition."""
+"""BranchNode: one of two branches, by a condition."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nerve.core.validation import require_node, require_sync_callable
 
 
 class BranchNode(ControlNode):
-    """Executes `then_branch` if `condition(input)` holds, else `else_branch`; without it the input passes."""
+    """Executes `then_branch` if `condition(input)` is true, else `else_branch`, or returns the input."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What the control nodes share."""
+"""Helpers of the control nodes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ __all__ = [
 
 
 def call_user_function(owner: ControlNode, what: str, fn: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a user's function; if it raises, say whose and on what kind of value."""
+    """Call a user function; an error names its owner and the types of its arguments."""
     try:
         return reject_awaitable(fn(*arguments))
     except BaseException as error:
@@ -54,18 +54,18 @@ def call_user_function(owner: ControlNode, what: str, fn: Callable[..., Any], *a
 
 
 def evaluate_user_condition(owner: ControlNode, what: str, fn: Callable[..., Any], *arguments: Any) -> bool:
-    """Whether what a user's function says is true."""
+    """Return the truth value of the result of a user function."""
     return bool(
         call_user_function(owner, what, lambda *values: bool(reject_awaitable(fn(*values))), *arguments)
     )
 
 
 NOT_RAISABLE_IN_COROUTINES = (StopIteration, StopAsyncIteration)
-"""What no coroutine can raise."""
+"""Exceptions that a coroutine cannot raise."""
 
 
 def error_with_message(error: BaseException, message: str) -> Exception:
-    """The same kind of error with another message, where it can be made from one and ends nothing else."""
+    """Return an error of the same built-in type with another message, else a RuntimeError."""
     if not isinstance(error, Exception) or isinstance(error, NOT_RAISABLE_IN_COROUTINES):
         return RuntimeError(message)
     if type(error).__module__ == "builtins":
@@ -77,7 +77,7 @@ def error_with_message(error: BaseException, message: str) -> Exception:
 
 
 def as_list(value: Any) -> list[Any]:
-    """The items of a list, or of a Result's; anything else is one item."""
+    """Return the items of a list, or of the list in a Result; any other value is the only item."""
     value = result_output(value)
     return list(value) if isinstance(value, list | tuple) else [value]
 
@@ -87,14 +87,14 @@ def require_at_least(minimum: int, owner: str, name: str, value: int) -> int:
 
 
 def check_loop(owner: str, body: Any, on_max: str, on_body_failure: str) -> None:
-    """What all loops are given."""
+    """Check the settings that all loops have."""
     require_node(f"body of '{owner}'", body)
     require_one_of(f"on_max of '{owner}'", on_max, get_args(OnMax))
     require_one_of(f"on_body_failure of '{owner}'", on_body_failure, get_args(OnBodyFailure))
 
 
 def require_named_nodes(owner: str, what: str, mapping: Any) -> dict[str, Any]:
-    """Nodes by the names that they have in a control node."""
+    """Return the nodes of a control node by name; ValueError for an invalid name or node."""
     nodes = dict(require_mapping(f"{what} of '{owner}'", mapping))
     for name, node in nodes.items():
         require_name(f"a part of '{owner}'", name)
@@ -103,12 +103,12 @@ def require_named_nodes(owner: str, what: str, mapping: Any) -> dict[str, Any]:
 
 
 def ends_loop(result: Result, on_body_failure: OnBodyFailure) -> bool:
-    """Whether a loop stops at how its body ended; a rejection stops every loop."""
+    """Return whether the result of the body stops the loop; a rejection stops every loop."""
     return not result.success and (on_body_failure == "stop" or is_final_rejection(result))
 
 
 def body_failure_result(owner: ControlNode, result: Result, done: int) -> Result:
-    """The result of a loop that stops because its body failed."""
+    """Return the result of a loop that stops because its body failed."""
     return Result.failed(
         f"'{owner.id}' stopped in iteration {done}: {result.error}",
         result.error_type,
@@ -120,7 +120,7 @@ def body_failure_result(owner: ControlNode, result: Result, done: int) -> Result
 def loop_result(
     owner: ControlNode, output: Any, iterations: int, finished: bool, on_max: OnMax, early: bool = True
 ) -> Result:
-    """The result of a loop that is finished, or has reached its bound; `early` if its condition ended it."""
+    """Return the result of a loop that finished or reached max_iterations; `early`: by its condition."""
     attributes = {"iterations": iterations, "exited_early": finished and early}
     if finished or on_max == "return":
         return Result.ok(output, attributes)

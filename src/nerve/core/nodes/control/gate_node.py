@@ -26,13 +26,13 @@ INPUT_PREVIEW_CHARS = 200
 
 
 class GateNode(ControlNode):
-    """Asks `prompt` and gives the answer as its output.
+    """Asks `prompt`; its output is the answer.
 
-    `choices` are the only answers it takes, `options` are hints, `form` is a JSON Schema that the answer
-    fits. An answer that the `validator` refuses, or raises on, is asked for again with the reason,
-    `attempts` times in all. After `timeout` seconds it fails with "Gate timeout".
+    `choices` are the only accepted answers, `options` are hints, `form` is a JSON Schema for the answer. If
+    the `validator` rejects an answer or raises, the gate asks again with the reason, up to `attempts` times
+    in all. After `timeout` seconds it fails with "Gate timeout".
     `auto_answer` answers at once, for tests and rehearsals. An answer in `reject` ends the run as cancelled:
-    neither a retry nor an `on_error` takes it for a failure.
+    neither `retry` nor `on_error` handles it.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class GateNode(ControlNode):
     ) -> None:
         if not callable(prompt) and not isinstance(prompt, str):
             raise ValueError(
-                f"prompt of '{id}' is text, or a function of the input, not {describe_value(prompt)}"
+                f"prompt of '{id}' must be a string or a function of the input, got {describe_value(prompt)}"
             )
         if callable(prompt):
             require_sync_callable(f"prompt of '{id}'", prompt)
@@ -66,12 +66,12 @@ class GateNode(ControlNode):
         self.attempts, self.auto_answer = require_at_least(1, id, "attempts", attempts), auto_answer
         self.form, self.reject = form, tuple(require_str_list(f"reject of '{id}'", reject) if reject else ())
         if unknown := [answer for answer in self.reject if choices is not None and answer not in choices]:
-            raise ValueError(f"reject of '{id}' has {unknown[0]!r}, which is not one of its choices")
+            raise ValueError(f"reject of '{id}' contains {unknown[0]!r}, which is not one of its choices")
         if auto_answer is not None:
             validate_answer(auto_answer, self.choices, form)
         super().__init__(id, session, **policy)
         self._auto_approve = False
-        """Whether it answers itself; set from outside, by the tests of programs."""
+        """Whether it is answered automatically; tests of user code set it."""
         self._receivers: list[asyncio.Future[str]] = []
 
     async def execute(self, context: ExecutionContext) -> Result:
@@ -130,29 +130,29 @@ class GateNode(ControlNode):
             validate_answer(answer, self.choices, self.form)
         except ValueError as error:
             raise ValueError(
-                f"gate '{self.id}' cannot answer itself; give it an auto_answer. {error}"
+                f"Gate '{self.id}' cannot be answered automatically; set auto_answer. {error}"
             ) from None
         return answer
 
     def receive_input(self, input: str) -> None:
-        """Answer the gate where it is executed without a run; from any thread."""
+        """Answer the gate when it is executed without a run; thread-safe."""
         open_futures = [future for future in self._receivers if not future.done()]
         if not open_futures:
-            raise RuntimeError(f"gate '{self.id}' does not wait here; in a run, answer the run")
+            raise RuntimeError(f"Gate '{self.id}' is not waiting here; if a run executes it, answer the run")
         answer = validate_answer(input, self.choices, self.form)
         self._receivers[:] = open_futures[1:]
         open_futures[0].get_loop().call_soon_threadsafe(settle_answer, open_futures[0], answer)
 
 
 def answer_result(answer: Any, reject: Sequence[str], attributes: dict[str, Any]) -> Result:
-    """What a gate gives for an answer: the answer, or a rejection."""
+    """Return the result of a gate for an answer: the answer, or a rejection."""
     if answer in reject:
         return Result.failed(f"rejected: {answer}", REJECTED_ERROR_TYPE, answer, attributes)
     return Result.ok(answer, attributes)
 
 
 def preview_input(input: Any) -> str:
-    """The beginning of what a gate is asked about."""
+    """Return the beginning of the input of a gate."""
     output = result_output(input)
     if output is None:
         return ""

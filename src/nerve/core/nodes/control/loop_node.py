@@ -1,4 +1,4 @@
-"""LoopNode: the body a number of times, or until a condition holds."""
+"""LoopNode: repeats a body a number of times, or until a condition is true."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from nerve.core.result import Result, result_output
 from nerve.core.validation import require_sync_callable
 
 DEFAULT_MAX_ITERATIONS = 100
-"""How often a body is executed at most, where nobody says how often."""
+"""The default of max_iterations for a loop without `times`."""
 
 
 @dataclass(slots=True)
 class LoopState:
-    """What an until condition sees: how many iterations are done, the last result, and all of them."""
+    """The argument of an `until` condition: the number of iterations, the last result, and all results."""
 
     iteration: int
     result: Result
@@ -37,11 +37,10 @@ class LoopState:
 
 
 class LoopNode(ControlNode):
-    """Executes `body` `times` times, or until `until(state)` holds, each time with the output before.
+    """Executes `body` `times` times, or until `until(state)` is true, each time with the previous output.
 
-    The output is that of the last time, with `accumulate=True` the list of all Results.
-    `max_iterations` bounds it, at 100 where there is no `times`; `on_max` and `on_body_failure` are those of
-    a WhileNode.
+    The output is the last output, or with `accumulate=True` the list of all Results. `max_iterations` is 100
+    by default if `times` is not set; `on_max` and `on_body_failure` are those of a WhileNode.
     """
 
     def __init__(
@@ -58,7 +57,7 @@ class LoopNode(ControlNode):
         **policy: Any,
     ) -> None:
         if times is None and until is None:
-            raise ValueError(f"LoopNode '{id}' needs times or until, otherwise it has no end")
+            raise ValueError(f"LoopNode '{id}' needs times or until, otherwise it never ends")
         check_loop(id, body, on_max, on_body_failure)
         if times is not None:
             require_at_least(0, id, "times", times)
@@ -76,7 +75,7 @@ class LoopNode(ControlNode):
 
     @property
     def iteration_limit(self) -> int:
-        """The number of iterations after which it ends at the latest."""
+        """The maximum number of iterations."""
         return self.max_iterations if self.times is None else min(self.times, self.max_iterations)
 
     async def execute(self, context: ExecutionContext) -> Result:

@@ -1,4 +1,4 @@
-"""MachineNode: named states, each with a body and a way on."""
+"""MachineNode: a state machine of named states, each with a body and a next state."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from nerve.core.validation import (
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A body, and the state that follows: none, a name, or a function of the body's result."""
+    """A body, and the next state: None, a name, or a function of the result of the body."""
 
     body: Node
     next: str | Callable[[Result], str | None] | None = None
 
 
 class MachineNode(ControlNode):
-    """Goes from state to state, each body with the Result of the one before, until a state names no next.
+    """Executes one state after the other, each with the Result of the previous one, until `next` is None.
 
-    A failed body ends the machine, unless `next` is a function: it is then the handler and decides.
+    A failed body ends the machine, unless `next` is a function, which then handles the failure.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class MachineNode(ControlNode):
             require_name(f"a state of '{id}'", name)
             if not isinstance(state, State):
                 raise ValueError(
-                    f"state '{name}' of '{id}' is a State(body, next), not {describe_value(state)}"
+                    f"State '{name}' of '{id}' must be a State(body, next), got {describe_value(state)}"
                 )
             require_node(f"body of state '{name}' of '{id}'", state.body)
             check_next_state(f"next of state '{name}' of '{id}'", state.next)
@@ -63,7 +63,7 @@ class MachineNode(ControlNode):
     def _require_state(self, name: Any, machine: str | None) -> str:
         if not isinstance(name, str) or name not in self.states:
             raise ValueError(
-                f"machine '{machine}' has no state '{name}'{did_you_mean_hint(str(name), self.states)}"
+                f"Unknown state '{name}' of machine '{machine}'{did_you_mean_hint(str(name), self.states)}"
             )
         return name
 
@@ -80,7 +80,7 @@ class MachineNode(ControlNode):
             if len(visited) >= self.max_transitions:
                 return Result.failed(
                     f"machine '{self.id}' reached max_transitions={self.max_transitions} in state '{name}':"
-                    " look for states that lead back to each other, or raise it",
+                    " check for states that form a cycle, or raise max_transitions",
                     "MaxTransitions",
                     result.output,
                     {"states": visited},
@@ -114,5 +114,6 @@ def check_next_state(what: str, value: Any) -> None:
         require_sync_callable(what, value)
     elif value is not None and not isinstance(value, str):
         raise ValueError(
-            f"{what} is the name of a state, a function of the Result, or None, not {describe_value(value)}"
+            f"{what} must be the name of a state, a function of the Result, or None,"
+            f" got {describe_value(value)}"
         )

@@ -1,4 +1,4 @@
-"""MapNode: the body for every item of a list, several at a time."""
+"""MapNode: executes a body for every item of a list, concurrently."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from nerve.core.validation import require_node
 
 
 class MapNode(ControlNode):
-    """Executes `body` for each item, at most `max_parallel` at once; results come in the order of the items.
+    """Executes `body` for each item, at most `max_parallel` at once; results have the order of the items.
 
-    An input that is no list is one item. One failure cancels nobody; `require` says how many must succeed.
+    An input that is not a list is one item. A failure does not cancel the other items; `require` sets how
+    many must succeed.
     """
 
     takes_result: ClassVar[bool] = False

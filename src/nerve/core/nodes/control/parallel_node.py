@@ -1,4 +1,4 @@
-"""ParallelNode: several branches side by side."""
+"""ParallelNode: executes several branches concurrently."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from nerve.core.result import Result, census, first_rejection, is_final_rejectio
 
 
 class ParallelNode(ControlNode):
-    """Executes every branch with the same input. One failure cancels nobody.
+    """Executes every branch with the same input. A failure does not cancel the other branches.
 
-    It is a success if all branches are, or as many as `require` says; the census tells who was not.
+    It succeeds if all branches succeed, or at least `require` of them; the census names the others.
     """
 
     def __init__(
@@ -45,9 +45,9 @@ class ParallelNode(ControlNode):
 def aggregate_results(
     owner: ControlNode, output: Any, attributes: dict[str, Any], require: int | None
 ) -> Result:
-    """A success if as many parts succeeded as required; else the error names the others, and one reason.
+    """Return a success if enough parts succeeded, else a failure that names the others and the first error.
 
-    A rejection in a part is one of the whole, however many were required.
+    A rejection in any part rejects the whole, whatever `require` says.
     """
     counts, results = attributes["census"], attributes["results"]
     total = len(results)
@@ -58,10 +58,10 @@ def aggregate_results(
     if done >= needed and not (rejected and is_final_rejection(rejected)):
         return Result.ok(output, attributes)
     others = [f"{kind.replace('_', ' ')}: {', '.join(names)}" for kind, names in counts["not_ok"].items()]
-    who = f" ({'; '.join(others)})" if others else ""
+    failed = f" ({'; '.join(others)})" if others else ""
     too_few = f", {needed} required" if done < needed else ""
     return Result.failed(
-        f"'{owner.id}': {done} of {total} succeeded{too_few}{who}{first_failure_text(results)}",
+        f"'{owner.id}': {done} of {total} succeeded{too_few}{failed}{first_failure_text(results)}",
         rejected.error_type if rejected else "PartsFailed",
         output,
         attributes,
@@ -69,6 +69,6 @@ def aggregate_results(
 
 
 def first_failure_text(results: Mapping[str, Result] | Sequence[Result]) -> str:
-    """Why the first of the parts that did not succeed did not."""
+    """Return the error of the first part that did not succeed, as the end of a message."""
     named_results = results.items() if isinstance(results, Mapping) else enumerate(results)
     return next((f". {name}: {result.error}" for name, result in named_results if not result.success), "")

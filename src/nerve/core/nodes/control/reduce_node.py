@@ -1,4 +1,4 @@
-"""ReduceNode: many values into one."""
+"""ReduceNode: folds a list into one value."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from nerve.core.validation import require_sync_callable
 
 
 class ReduceNode(ControlNode):
-    """Folds a list with `fn(accumulated, item)`, or with a node that gets {"acc": …, "item": …}.
+    """Folds a list with `fn(accumulated, item)`, or with a node whose input is {"acc": …, "item": …}.
 
-    `fn` sees an item that is a result, such as those of a LoopNode that accumulates, as a Result.
+    `fn` receives an item of the shape of a result, such as one of an accumulating LoopNode, as a Result.
     """
 
     takes_result: ClassVar[bool] = False

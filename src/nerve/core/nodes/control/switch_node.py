@@ -1,4 +1,4 @@
-"""SwitchNode: one of many ways, by a key."""
+"""SwitchNode: one of several cases, by a key."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from nerve.core.validation import (
 
 
 class SwitchNode(ControlNode):
-    """Executes the case that `key(input)` names, else `default`; without it the input passes.
+    """Executes the case that `key(input)` names, else `default`, or returns the input.
 
-    Keys and cases are compared as text: the key 1 is the case "1".
+    Keys and cases are compared as strings: the key 1 selects the case "1".
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class SwitchNode(ControlNode):
         self.cases: dict[str, Node] = {}
         for name, node in require_mapping(f"cases of '{id}'", cases).items():
             if require_name(f"a case of '{id}'", str(name)) in self.cases:
-                raise ValueError(f"'{id}' has two cases '{name}'; cases are compared as text")
+                raise ValueError(f"'{id}' has two cases '{name}'; cases are compared as strings")
             self.cases[str(name)] = require_node(f"case {name!r} of '{id}'", node)
         self.default = None if default is None else require_node(f"default of '{id}'", default)
         super().__init__(id, session, **policy)
@@ -50,7 +50,7 @@ class SwitchNode(ControlNode):
             self, "key", wrap_output_function(bind_params(self.key, context)), context.input
         )
         if not isinstance(key, Hashable):
-            raise ValueError(f"key of '{self.id}' is the name of a case, not {describe_value(key)}")
+            raise ValueError(f"key of '{self.id}' must be the name of a case, got {describe_value(key)}")
         key = str(key)
         branch = self.cases.get(key, self.default)
         name = key if key in self.cases else "default"

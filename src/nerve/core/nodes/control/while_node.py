@@ -1,4 +1,4 @@
-"""WhileNode: the body again, while a condition holds."""
+"""WhileNode: repeats a body while a condition is true."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from nerve.core.validation import require_sync_callable
 
 @dataclass(slots=True)
 class WhileState:
-    """What a while condition sees: `current_value` is the input, later the output of the last iteration."""
+    """The argument of a condition: `current_value` is the input, then the output of the last iteration."""
 
     iteration: int
     current_value: Any
@@ -35,9 +35,9 @@ class WhileState:
 
 
 class WhileNode(ControlNode):
-    """Executes `body` while `condition(state)` holds, each time with the output of the time before.
+    """Executes `body` while `condition(state)` is true, each time with the previous output.
 
-    At `max_iterations` it returns what it has (`exited_early` is false then), or fails with
+    At `max_iterations` it returns the last output (with `exited_early` false), or fails if
     `on_max="fail"`. A failing body stops it, unless `on_body_failure="continue"`.
     """
 
@@ -79,10 +79,13 @@ class WhileNode(ControlNode):
         return loop_result(self, result_output(next_input), state.iteration, not should_continue, self.on_max)
 
     def _should_continue(self, context: ExecutionContext, state: WhileState, latest: Any) -> bool:
-        def put(value: Any) -> WhileState:
+        def update_state(value: Any) -> WhileState:
             state.current_value = value
             return state
 
         return evaluate_user_condition(
-            self, "condition", wrap_output_function(bind_params(self.condition, context), put), latest
+            self,
+            "condition",
+            wrap_output_function(bind_params(self.condition, context), update_state),
+            latest,
         )
