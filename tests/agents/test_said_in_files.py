@@ -133,7 +133,7 @@ async def test_an_agent_file_says_what_its_agent_may_use_and_spend(tmp_path):
 @pytest.mark.parametrize(
     ("front", "message"),
     [
-        ("max_turns: many", "'max_turns' must be a whole number from 1 on"),
+        ("max_turns: many", "'max_turns' must be an integer of at least 1"),
         ("fallback: [a]", "'fallback' must be a text"),
         ("limits: 5", "'limits' must be a mapping"),
         (
@@ -181,7 +181,7 @@ def test_the_budget_that_a_session_is_given_wins_over_the_configuration(tmp_path
     [
         ('{"slots": {"claude": 0}}', 22, "slots of 'claude' must be an integer of at least 1"),
         ('{"slots": 4}', 11, "'slots' must be an object"),
-        ('{"budget": {"cost": "5"}}', 21, "cost of the budget must be a number that is not negative"),
+        ('{"budget": {"cost": "5"}}', 21, "cost of the budget must be a non-negative number"),
         ('{"budget": {"costs": 5}}', 13, "'budget' has no key 'costs'. Did you mean 'cost'?"),
     ],
 )

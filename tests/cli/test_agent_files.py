@@ -71,14 +71,14 @@ def test_a_wrong_provider_of_an_agent_file_is_named_with_its_place_and_what_was_
     Path(".nerve/config.json").write_text('{"providers": {"robot": {"kind": "scripted", "answers": []}}}')
     line = 3 if key == "provider" else 4
     told = f".nerve/agents/dev.md:{line}:11: "
-    why = "there is no provider 'scriptd'. Did you mean 'scripted'?"
+    why = "unknown provider 'scriptd'. Did you mean 'scripted'?"
     for target in ([], ["ask"]):
         done = do("check", *target)
         assert done.out.count(f"{told}warning: {why}") == 1
         assert done.code == 0  # Python code may bring it
     done = do("run", "ask")
     assert (done.code, done.err.count("\n")) == (2, 1)
-    assert done.err.startswith(f"{told}{why} There are: ")
+    assert done.err.startswith(f"{told}{why} Available: ")
     assert f"○ agent dev: {told}{why}" in do("doctor").out
 
 
@@ -87,7 +87,7 @@ def test_a_provider_of_an_agent_file_that_is_not_installed_is_told_with_how_to_g
 ) -> None:
     monkeypatch.setattr("nerve.agents.registry.installed_provider_names", list)
     agent("---\nname: dev\nprovider: claude-code\n---\n")
-    told = "there is no provider 'claude-code'. Install it: pip install 'nerve[claude]'."
+    told = "unknown provider 'claude-code'. Install it: pip install 'nerve[claude]'."
     assert do("run", "ask").err == f".nerve/agents/dev.md:3:11: {told}\n"
 
 
@@ -110,8 +110,8 @@ def test_the_agent_that_routes_is_looked_at(do, project) -> None:
     file.write_text(
         '{"providers": {"robot": {"kind": "scripted", "answers": ["WORKFLOW: shout"]}},\n "router": "robt"}'
     )
-    told = ".nerve/config.json:2:12: there is no agent or provider 'robt'. Did you mean 'robot'?"
-    assert f"{told.replace(': there', ': warning: there')}" in do("check").out
+    told = ".nerve/config.json:2:12: unknown agent or provider 'robt'. Did you mean 'robot'?"
+    assert f"{told.replace(': unknown', ': warning: unknown')}" in do("check").out
     assert f"○ router: {told}" in do("doctor").out
     assert told in do("route", "loudly please").err
     file.write_text(file.read_text().replace("robt", "robot"))

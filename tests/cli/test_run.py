@@ -256,16 +256,19 @@ def test_a_workflow_that_is_switched_off_is_not_run_by_its_name(do, project) -> 
     (project / ".nerve/config.json").write_text('{"workflows": {"shout": {"enabled": false}}}')
     done = do("run", "shout")
     assert (done.code, done.out) == (2, "")
-    assert "workflow 'shout' is switched off in .nerve/config.json" in done.err
+    assert "workflow 'shout' is disabled in .nerve/config.json" in done.err
 
 
 @pytest.mark.requirement("S2-22")
 @pytest.mark.parametrize(
     ("config", "why"),
     [
-        ('{"workflows": {"asking": {"visible_to": ["plan"]}}}', "workflow 'asking' is visible to plan only"),
-        ('{"workflows": {"asking": {"visible_to": []}}}', "workflow 'asking' is visible to nobody"),
-        ('{"workflows": {"asking": {"enabled": false}}}', "workflow 'asking' is switched off in"),
+        ('{"workflows": {"asking": {"visible_to": ["plan"]}}}', "workflow 'asking' is visible only to plan"),
+        (
+            '{"workflows": {"asking": {"visible_to": []}}}',
+            "workflow 'asking' is visible to no other workflow",
+        ),
+        ('{"workflows": {"asking": {"enabled": false}}}', "workflow 'asking' is disabled in"),
     ],
 )
 def test_a_workflow_calls_only_what_it_may(config, why, do, project) -> None:
@@ -287,7 +290,7 @@ def test_a_project_that_is_switched_off_runs_nothing(target, do, project) -> Non
     (project / ".nerve/config.json").write_text('{"enabled": false}')
     done = do("run", target)
     assert (done.code, done.out) == (2, "")
-    assert "workflow 'shout' is switched off in .nerve/config.json" in done.err
+    assert "workflow 'shout' is disabled in .nerve/config.json" in done.err
 
 
 def test_a_wrong_configuration_is_told_with_its_place(do, project) -> None:

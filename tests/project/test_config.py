@@ -40,11 +40,11 @@ def test_what_is_not_mentioned_is_enabled_and_seen_by_all() -> None:
 @pytest.mark.parametrize(
     ("workflow", "caller", "why"),
     [
-        ("feature-dev", "deploy", "workflow 'feature-dev' is visible to plan, build only"),
+        ("feature-dev", "deploy", "workflow 'feature-dev' is visible only to plan, build"),
         ("feature-dev", "plan", ""),
         ("feature-dev", "feature-dev", ""),
         ("feature-dev", None, ""),
-        ("old", None, "workflow 'old' is switched off in .nerve/config.json"),
+        ("old", None, "workflow 'old' is disabled in .nerve/config.json"),
         ("other", "deploy", ""),
     ],
 )
@@ -67,7 +67,7 @@ def test_the_configuration_of_a_folder_is_read_or_is_the_default(tmp_path) -> No
     assert not project_config(tmp_path).enabled
     (tmp_path / ".nerve/config.json").unlink()
     (tmp_path / ".nerve/config.json").mkdir()
-    with pytest.raises(InvalidDefinition, match=r"\.nerve/config\.json:1:1: this cannot be read"):
+    with pytest.raises(InvalidDefinition, match=r"\.nerve/config\.json:1:1: cannot read the file"):
         project_config(tmp_path)
 
 
@@ -93,9 +93,10 @@ def test_every_problem_is_told_with_its_place() -> None:
         )
     assert [str(problem).removeprefix(".nerve/config.json:") for problem in caught.value.problems] == [
         "1:2: the configuration has no key 'enable'. Did you mean 'enabled'?"
-        " Keys are: enabled, workflows_dir, workflows, providers, slots, budget, router.",
+        " Valid keys: enabled, workflows_dir, workflows, providers, slots, budget, router.",
         "2:13: enabled must be true or false",
-        "3:22: workflow 'a' has no key 'visible'. Did you mean 'visible_to'? Keys are: enabled, visible_to.",
+        "3:22: workflow 'a' has no key 'visible'. Did you mean 'visible_to'?"
+        " Valid keys: enabled, visible_to.",
         "4:22: visible_to of workflow 'b' must be a list of workflows",
         "4:36: workflow 'c' must be an object",
     ]

@@ -152,9 +152,9 @@ def test_a_loop_of_links_is_an_error_and_no_hang(project: Path) -> None:
 
 def test_a_pipe_is_refused_and_not_waited_for(project: Path) -> None:
     os.mkfifo(project / ".archon/steps/pipe.md")
-    with pytest.raises(FileRefused, match="no regular file"):
+    with pytest.raises(FileRefused, match="not a regular file"):
         read_named_file(project, project / ".archon/steps", "pipe", ".md")
-    with pytest.raises(FileRefused, match="no regular file"):
+    with pytest.raises(FileRefused, match="not a regular file"):
         read_user_file(project / ".archon/steps/pipe.md")
 
 
@@ -162,7 +162,7 @@ def test_a_missing_file_and_a_folder_are_told_apart(project: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read_named_file(project, project / ".archon/steps", "none", ".md")
     (project / ".archon/steps/folder.md").mkdir()
-    with pytest.raises(FileRefused, match="no regular file"):
+    with pytest.raises(FileRefused, match="not a regular file"):
         read_named_file(project, project / ".archon/steps", "folder", ".md")
     with pytest.raises(IsADirectoryError):
         read_file_inside(project, project)

@@ -113,7 +113,7 @@ def test_two_names_in_a_text_are_a_question_back(text: str, candidates: tuple[st
     decision = route_by_keywords(text, [Candidate(name) for name in names])
     assert isinstance(decision, QuestionDecision), decision
     assert tuple(sorted(decision.candidates)) == candidates
-    assert "the text names several workflows" in decision.question
+    assert "the message names several workflows" in decision.question
 
 
 @pytest.mark.parametrize(
@@ -138,13 +138,13 @@ def test_it_says_that_it_was_decided_offline_and_by_which_words() -> None:
 @pytest.mark.parametrize(
     ("text", "candidates", "why"),
     [
-        ("review the feature", ("code-review", "feature-development"), "several fit about as well"),
-        ("I plan to go shopping", ("feature-development",), "too little speaks for it (1 of 4 points)"),
-        ("what does deploy do", ("deploy",), "the text is a question"),
-        ("can you deploy the version?", ("deploy",), "the text is a question"),
-        ("don't deploy the version", ("deploy",), "the text may say what is not wanted"),
-        ("good morning", tuple(NAMES), "no word of the text is in a name or a description"),
-        ("", tuple(NAMES), "no word of the text is in a name or a description"),
+        ("review the feature", ("code-review", "feature-development"), "several match about equally well"),
+        ("I plan to go shopping", ("feature-development",), "the match is too weak (1 of 4 points)"),
+        ("what does deploy do", ("deploy",), "the message is a question"),
+        ("can you deploy the version?", ("deploy",), "the message is a question"),
+        ("don't deploy the version", ("deploy",), "the message may contain a negation"),
+        ("good morning", tuple(NAMES), "no word of the message matches a name or a description"),
+        ("", tuple(NAMES), "no word of the message matches a name or a description"),
     ],
 )
 def test_it_asks_when_it_is_unsure_and_says_why(text: str, candidates: tuple[str, ...], why: str) -> None:

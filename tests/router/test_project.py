@@ -76,7 +76,7 @@ async def test_a_name_that_there_is_not_is_an_error_with_its_place(tmp_path) -> 
     async with session_of(tmp_path, robot(), router="robt") as session:
         with pytest.raises(ApiError) as caught:
             await Api(session).route(text="ship")
-    told = "there is no agent or provider 'robt'. Did you mean 'robot'?"
+    told = "unknown agent or provider 'robt'. Did you mean 'robot'?"
     assert caught.value.message.startswith(f".nerve/config.json:1:12: {told}")
 
 
@@ -88,7 +88,7 @@ async def test_an_agent_that_is_not_installed_leaves_it_to_the_words_with_a_warn
     async with session_of(tmp_path) as session:
         told = await Api(session).route(text="ship version 3")
         assert (told.workflow, told.by) == ("ship", "words")
-        why = "the agent 'robot' could not decide: Unavailable: it is not installed"
+        why = "The agent 'robot' could not decide: Unavailable: it is not installed"
         assert told.model_extra["warnings"] == (why,)
         said = await receive_message(Api(session), "c", "ship version 3")
         assert said[1].text == why
@@ -100,7 +100,7 @@ async def test_a_limited_provider_is_not_asked_and_the_words_decide(tmp_path) ->
     session.provider_slots.limited["robot"] = time.time() + 600
     decision = await project_router(session).route("ship version 3")
     assert (decision.by, agent.calls) == ("words", [])
-    assert "the agent 'robot' could not decide: limited: until " in decision.warnings[0]
+    assert "The agent 'robot' could not decide: limited: until " in decision.warnings[0]
 
 
 async def test_a_limit_that_routing_runs_into_holds_all_who_ask_the_provider(tmp_path) -> None:

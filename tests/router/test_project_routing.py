@@ -92,7 +92,7 @@ async def test_a_router_sees_workflows_that_come_later_and_asks_the_named_provid
 
 
 def test_a_provider_that_is_not_there_is_named(project: Path) -> None:
-    with pytest.raises(ValueError, match=r"no provider 'claud'\. Did you mean 'claude'\?"):
+    with pytest.raises(ValueError, match=r"Unknown provider 'claud'\. Did you mean 'claude'\?"):
         session_router(session_of(project), "claud")
 
 
@@ -149,10 +149,7 @@ async def test_a_run_that_cannot_start_is_said_in_the_conversation_and_raised(pr
     session = session_of(project)
     with pytest.raises(ValueError, match="needs the input 'number'"):
         await start(session, WorkflowDecision("ship", "Ship it", text="ship"), "chat-1")
-    assert (
-        "'ship' could not be started: workflow 'ship' needs"
-        in session.engine.store.messages("chat-1")[1].text
-    )
+    assert "Could not start 'ship': workflow 'ship' needs" in session.engine.store.messages("chat-1")[1].text
 
 
 async def test_without_a_conversation_nothing_is_kept(project: Path) -> None:

@@ -113,5 +113,5 @@ def test_the_schema_is_closed_and_every_key_is_required() -> None:
 
 @pytest.mark.parametrize("name", ["", "two words", "a\nb"])
 def test_a_workflow_is_offered_under_a_name_that_fits_into_a_line(name: str) -> None:
-    with pytest.raises(ValueError, match="without spaces"):
+    with pytest.raises(ValueError, match="whitespace"):
         Candidate(name)

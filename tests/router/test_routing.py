@@ -205,7 +205,7 @@ async def test_a_name_in_a_field_that_does_not_exist_is_a_conversation_with_a_wa
 
 async def test_a_name_that_does_not_exist_without_a_reply_is_answered_with_a_sentence_that_says_so() -> None:
     shown, decision = await all_of("look at it", Filling([filled(workflow="shop", intent="Look at it")]))
-    told = "The router's agent chose the workflow 'shop', which does not exist. There are: 'review', 'ship'."
+    told = "The routing agent chose the unknown workflow 'shop'. Available: 'review', 'ship'."
     assert isinstance(decision, ConversationDecision)
     assert (decision.reply, shown) == (told, [told])
 
@@ -252,8 +252,8 @@ async def test_offline_without_workflows_it_says_that_there_is_nothing() -> None
         (Unavailable("install the extra"), "Unavailable: install the extra"),
         (TurnFinished("t", outcome="limited", error="resets at 14:30"), "limited: resets at 14:30"),
         ([AssistantText("WORKFLOW: ship\nSh"), TurnFinished("t", outcome="interrupted")], "interrupted"),
-        ("", "it said nothing"),
-        (TurnFinished("t", structured={}), "it said nothing"),
+        ("", "it returned no answer"),
+        (TurnFinished("t", structured={}), "it returned no answer"),
     ],
 )
 async def test_an_agent_that_fails_leaves_the_decision_to_the_words_with_a_warning(
@@ -262,7 +262,7 @@ async def test_an_agent_that_fails_leaves_the_decision_to_the_words_with_a_warni
     decision = await route("review my change", WORKFLOWS, ScriptedProvider([answer], name="claude"))
     assert isinstance(decision, WorkflowDecision)
     assert (decision.workflow, decision.by) == ("review", "words")
-    assert decision.warnings == (f"the agent 'claude' could not decide: {why}",)
+    assert decision.warnings == (f"The agent 'claude' could not decide: {why}",)
 
 
 async def test_an_agent_that_ends_without_a_word_has_crashed() -> None:
@@ -275,7 +275,7 @@ async def test_an_agent_that_ends_without_a_word_has_crashed() -> None:
 
     decision = await route("hm", WORKFLOWS, Crashing())
     assert isinstance(decision, QuestionDecision)
-    assert "ended without saying that it was done" in decision.warnings[0]
+    assert "ended without a final message" in decision.warnings[0]
 
 
 async def test_what_was_shown_before_an_agent_broke_off_stays_said() -> None:
@@ -283,7 +283,7 @@ async def test_what_was_shown_before_an_agent_broke_off_stays_said() -> None:
     shown, decision = await all_of("review my change", ScriptedProvider([said], name="claude"))
     assert shown == ["Well, I think"]
     assert isinstance(decision, ConversationDecision)
-    assert decision.warnings == ("the agent 'claude' broke off: failed: overloaded",)
+    assert decision.warnings == ("The agent 'claude' stopped early: failed: overloaded",)
 
 
 async def test_leaving_the_stream_closes_the_agent() -> None:
@@ -318,7 +318,7 @@ async def test_a_command_is_never_routed_and_no_agent_is_asked(text: str) -> Non
     provider = ScriptedProvider([])
     decision = await route(text, WORKFLOWS, provider)
     assert isinstance(decision, QuestionDecision)
-    assert "is a command" in decision.question
+    assert "Unknown command" in decision.question
     assert provider.calls == []
 
 
@@ -344,13 +344,13 @@ async def test_a_prefix_names_the_workflow_and_no_agent_is_asked(text: str, inte
 async def test_a_prefix_with_a_name_that_does_not_exist_is_a_question() -> None:
     decision = await route("%revue it", WORKFLOWS)
     assert isinstance(decision, QuestionDecision)
-    assert decision.question == "There is no workflow 'revue'. Which is meant: 'review', 'ship'?"
+    assert decision.question == "Unknown workflow 'revue'. Did you mean 'review', 'ship'?"
     several = await route("%s it", [SHIP, Candidate("sign")])
     assert isinstance(several, QuestionDecision)
     assert several.candidates == ("ship", "sign")
     nothing = await route("%ship it", [])
     assert isinstance(nothing, QuestionDecision)
-    assert nothing.question == "There is no workflow 'ship', and no other."
+    assert nothing.question == "Unknown workflow 'ship'. The project has no workflows."
 
 
 async def test_a_prefix_does_not_replace_a_required_input() -> None:

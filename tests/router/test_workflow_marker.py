@@ -106,7 +106,7 @@ def test_an_answer_that_names_two_workflows_asks_which() -> None:
     decision = parse_router_response("WORKFLOW: review\nLook.\nWORKFLOW: deploy\nShip.", WORKFLOWS)
     assert isinstance(decision, QuestionDecision)
     assert decision.candidates == ("review", "deploy")
-    assert decision.question == "Which one is meant: 'review', 'deploy'?"
+    assert decision.question == "Which workflow do you mean: 'review', 'deploy'?"
 
 
 def test_the_first_line_decides_even_if_its_name_is_unknown() -> None:

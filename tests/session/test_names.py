@@ -97,7 +97,7 @@ async def test_a_workflow_is_called_only_by_those_that_it_is_visible_to(call, tm
     for name in ("plan", "build"):
         session.load(f"name: {name}\nbody: {call}\n")
     assert await (await session.start("plan")).wait() == 1
-    with pytest.raises(InvalidDefinition, match="workflow 'inner' is visible to plan only"):
+    with pytest.raises(InvalidDefinition, match="workflow 'inner' is visible only to plan"):
         await session.start("build")
 
 
@@ -108,7 +108,7 @@ async def test_a_workflow_that_is_switched_off_is_neither_started_nor_called(tmp
     session.load("name: inner\nbody: {kind: transform, expression: '1'}\n")
     session.load("name: outer\nbody: {kind: workflow, workflow: inner}\n")
     for name in ("inner", "outer"):
-        with pytest.raises(ValueError, match=r"workflow 'inner' is switched off in \.nerve/config\.json"):
+        with pytest.raises(ValueError, match=r"workflow 'inner' is disabled in \.nerve/config\.json"):
             await session.start(name)
 
 

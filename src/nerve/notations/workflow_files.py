@@ -1,4 +1,4 @@
-"""The workflow files of a project, found and read."""
+"""Find and read the workflow files of a project."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from nerve.text.source import Document, InvalidDefinition, Problem
 
 @dataclass(frozen=True, slots=True)
 class DiscoveredWorkflow:
-    """A workflow in a file that can be read."""
+    """A workflow read from a file."""
 
     name: str
     path: Path
     folder: Path
-    """The folder that has `workflows`, and beside it `steps`, `commands`, `artifacts` and `logs`."""
+    """The folder that contains `workflows`, `steps`, `commands`, `artifacts` and `logs`."""
     notation: str
     document: Document
 
 
 @dataclass(slots=True)
 class DiscoveredWorkflows:
-    """What a project has, what could not be read, and what shadows what."""
+    """The workflows of a project, with problems and shadowed files."""
 
     workflows: list[DiscoveredWorkflow] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
@@ -47,7 +47,7 @@ class DiscoveredWorkflows:
 
 
 def discover(project: Path, extra: Iterable[Path] = ()) -> DiscoveredWorkflows:
-    """All workflows of a project, those in the `extra` folders first; a bad file is a problem and no more."""
+    """Return all workflows of a project, `extra` folders first; an invalid file adds a problem."""
     discovered = DiscoveredWorkflows()
     extra_directories = [*extra]
     workflow_by_slug: dict[str, DiscoveredWorkflow] = {}
@@ -63,16 +63,16 @@ def discover(project: Path, extra: Iterable[Path] = ()) -> DiscoveredWorkflows:
             workflow = read_workflow_file(root, path, discovered.problems)
             if workflow is None:
                 continue
-            if (by := workflow_by_slug.setdefault(slugify(workflow.name), workflow)) is not workflow:
-                like = by.name if by.name != workflow.name else ""
-                discovered.shadowed.append(ShadowedFile(workflow.name, path, by.path, like))
+            if (first := workflow_by_slug.setdefault(slugify(workflow.name), workflow)) is not workflow:
+                other_name = first.name if first.name != workflow.name else ""
+                discovered.shadowed.append(ShadowedFile(workflow.name, path, first.path, other_name))
             else:
                 discovered.workflows.append(workflow)
     return discovered
 
 
 def read_workflow_file(root: Path, path: Path, problems: list[Problem]) -> DiscoveredWorkflow | None:
-    """The workflow in a file, or nothing and a problem."""
+    """Return the workflow of a file, or None after adding a problem."""
     try:
         document = SUFFIXES[path.suffix.lower()].read(read_file_inside(root, path, MAX_FILE_BYTES), str(path))
     except InvalidDefinition as error:

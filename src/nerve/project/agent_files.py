@@ -1,4 +1,4 @@
-"""Agent files: Markdown with a front matter that says who the agent is."""
+"""Agent files: Markdown with front matter that configures an agent."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from nerve.text.yaml_reader import load_yaml
 MAX_FRONT_MATTER_BYTES = 64 * 1024
 FRONT_MATTER_FENCE = "---"
 NAME_LINE_PATTERN = re.compile(r"""^name:[ \t]*["']?([^"'\s#]+)""", re.MULTILINE)
-"""The name in a front matter that is no YAML."""
+"""The name line of front matter that is not valid YAML."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentFile:
-    """An agent as its front matter describes it; the prompt below is read when it is asked for."""
+    """An agent as configured by its front matter; the prompt is read on demand."""
 
     name: str
     path: Path
@@ -36,12 +36,12 @@ class AgentFile:
     max_turns: int | None = None
     fallback: str | None = None
     limits: Mapping[str, Any] | None = None
-    """What each step of it may spend: `tokens`, `cost`, `turns`."""
+    """Limits of each step: `tokens`, `cost`, `turns`."""
     positions: Mapping[str, Position] = field(default_factory=dict, compare=False)
-    """Where in the file its keys have their values."""
+    """Positions of the values in the file, by key."""
 
     def unknown_provider_problems(self, providers: Collection[str]) -> Iterator[Problem]:
-        """What is to be said of providers that it names and that there are not."""
+        """Yield a problem for each unknown provider that the agent names."""
         for key, name in (("provider", self.provider), ("fallback", self.fallback)):
             if name is not None and name not in providers:
                 yield self.missing_provider_problem(key, name, providers)
@@ -49,14 +49,14 @@ class AgentFile:
     def missing_provider_problem(
         self, key: str, name: str, providers: Collection[str], how: str = ""
     ) -> Problem:
-        """That there is no provider of a name; `how` is how to get it, if that is known."""
+        """Return the problem of an unknown provider; `how` says how to install it, if known."""
         close = "" if how else did_you_mean_hint(name, providers)
-        fix = how or f"There are: {', '.join(sorted(providers)) or 'none'}."
+        fix = how or f"Available: {', '.join(sorted(providers)) or 'none'}."
         position = self.positions.get(key) or Position()
-        return Problem(str(self.path), position, f"there is no provider '{name}'{close}", fix)
+        return Problem(str(self.path), position, f"unknown provider '{name}'{close}", fix)
 
     def read_prompt(self) -> str:
-        """The agent's own prompt: everything below the front matter."""
+        """Return the prompt of the agent: the text after the front matter."""
         lines = read_file_inside(self.root, self.path).splitlines(keepends=True)
         end = front_matter_end(lines)
         return "".join(lines if end is None else lines[end + 1 :]).lstrip("\n")
@@ -64,26 +64,26 @@ class AgentFile:
 
 @dataclass(slots=True)
 class DiscoveredAgents:
-    """The agents of a project, what could not be read, and what shadows what."""
+    """The agents of a project, with problems and shadowed files."""
 
     agents: list[AgentFile] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     shadowed: list[ShadowedFile] = field(default_factory=list)
     broken: dict[str, list[Problem]] = field(default_factory=dict)
-    """What is wrong with the files of agents that cannot be used, by the names of these."""
+    """Problems of invalid agent files, by agent name."""
 
     def get(self, name: str) -> AgentFile | None:
         return next((agent for agent in self.agents if agent.name == name), None)
 
     def get_valid(self, name: str) -> AgentFile | None:
-        """The agent of a name, if there is one; `Unreadable` if its file is wrong."""
+        """Return the agent with a name, or None; raises `InvalidDefinition` if its file is invalid."""
         if name in self.broken:
             raise InvalidDefinition(self.broken[name])
         return self.get(name)
 
 
 def discover_agents(project: Path) -> DiscoveredAgents:
-    """All agent files of a project; of each only the front matter is read."""
+    """Return all agents of a project, reading only the front matter of each file."""
     discovered = DiscoveredAgents()
     for folder in PROJECT_FOLDER_NAMES:
         for path in list_project_files(project, project / folder / "agents", (".md",), discovered.problems):
@@ -103,7 +103,7 @@ def discover_agents(project: Path) -> DiscoveredAgents:
 
 
 def read_agent_file(root: Path, path: Path, problems: list[Problem]) -> AgentFile | None:
-    """The agent in a file, or nothing and a problem."""
+    """Return the agent of a file, or None after adding a problem."""
     try:
         front = read_front_matter(root, path)
         fields = load_yaml(front, str(path)) if front else None
@@ -122,7 +122,7 @@ def read_agent_file(root: Path, path: Path, problems: list[Problem]) -> AgentFil
 
 
 def guess_agent_name(root: Path, path: Path) -> str:
-    """The name of the agent in a file that cannot be read as one."""
+    """Return the likely name of the agent in an invalid file."""
     try:
         lines = read_file_inside(root, path).splitlines(keepends=True)
     except (OSError, FileRefused, InvalidDefinition):
@@ -132,13 +132,13 @@ def guess_agent_name(root: Path, path: Path) -> str:
 
 
 def build_agent_file(root: Path, path: Path, fields: LocatedMap, problems: list[Problem]) -> AgentFile | None:
-    """Keys that are not known belong to other programs and are left alone."""
+    """Build an agent from its front matter. Unknown keys belong to other programs and are ignored."""
     settings: dict[str, Any] = {}
-    for key, (read, message, fix) in FRONT_MATTER_FIELDS.items():
+    for key, (parse, message, fix) in FRONT_MATTER_FIELDS.items():
         if (value := fields.get(key)) is None:
             continue
         try:
-            settings[key] = read(value)
+            settings[key] = parse(value)
         except ValueError as error:
             position = fields.value_positions.get(key) or Position()
             problems.append(Problem(str(path), position, f"'{key}' {str(error) or message}", fix))
@@ -181,14 +181,14 @@ TEXT_FIELD = (parse_agent_text, "must be a text", "Put quotes around it.")
 FRONT_MATTER_FIELDS: Mapping[str, tuple[Callable[[Any], Any], str, str]] = {
     **dict.fromkeys(("name", "description", "provider", "model", "fallback"), TEXT_FIELD),
     "tools": (parse_agent_tools, "must be a list of names", "Write [Read, Edit]."),
-    "max_turns": (parse_turn_count, "must be a whole number from 1 on", "Write max_turns: 10."),
+    "max_turns": (parse_turn_count, "must be an integer of at least 1", "Write max_turns: 10."),
     "limits": (parse_agent_limits, "must be a mapping", "Write limits: {tokens: 20000}."),
 }
-"""The keys of a front matter: how each is read, and what is said of one that is wrong."""
+"""The keys of front matter: the parser, the error message and the fix of each."""
 
 
 def read_front_matter(root: Path, path: Path) -> str:
-    """The front matter of a file, below an empty line so that places are those of the file."""
+    """Return the front matter of a file, after an empty line so that line numbers match the file."""
     with os.fdopen(open_file_inside(root, path), "rb") as file:
         if (first := file.readline(MAX_FRONT_MATTER_BYTES)).rstrip() != FRONT_MATTER_FENCE.encode():
             decode_utf8(first, str(path))
@@ -207,6 +207,6 @@ def read_front_matter(root: Path, path: Path) -> str:
 
 
 def front_matter_end(lines: list[str]) -> int | None:
-    """The number of the line that closes the front matter, if there is one."""
+    """Return the index of the line that closes the front matter, or None."""
     fences = [number for number, line in enumerate(lines) if line.rstrip() == FRONT_MATTER_FENCE]
     return fences[1] if fences[:1] == [0] and len(fences) > 1 else None

@@ -1,4 +1,4 @@
-"""The configuration of a project, `.nerve/config.json`: which workflows there are, and who may call them."""
+"""The project configuration in `.nerve/config.json`."""
 
 from __future__ import annotations
 
@@ -20,43 +20,43 @@ EMPTY_MAPPING: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class WorkflowSettings:
-    """What the project says about one workflow."""
+    """Settings of one workflow."""
 
     enabled: bool = True
     visible_to: tuple[str, ...] | None = None
-    """The workflows that may call it; None is all of them, an empty list none."""
+    """The workflows that may call it; None allows all, an empty tuple allows none."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocatedName:
-    """A name, and where in the file it stands."""
+    """A name and its position in the file."""
 
     name: str
     position: Position
 
     def unknown_name_problem(self, names: Iterable[str]) -> Problem:
-        """That there is no agent of that name."""
+        """Return the problem of an unknown agent or provider."""
         known = sorted(set(names))
-        message = f"there is no agent or provider '{self.name}'{did_you_mean_hint(self.name, known)}"
-        return Problem(CONFIG_FILE, self.position, message, f"There are: {', '.join(known)}.")
+        message = f"unknown agent or provider '{self.name}'{did_you_mean_hint(self.name, known)}"
+        return Problem(CONFIG_FILE, self.position, message, f"Available: {', '.join(known)}.")
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What a project says about its workflows."""
+    """The configuration of a project."""
 
     enabled: bool = True
     workflows_dir: str | None = None
-    """A folder of workflows below the project's folder, beside those that are always looked in."""
+    """An additional workflow folder, relative to the project folder."""
     workflows: Mapping[str, WorkflowSettings] = field(default_factory=lambda: EMPTY_MAPPING)
     providers: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: EMPTY_MAPPING)
-    """The settings of providers, by the names that workflows call them."""
+    """Provider settings, by the names that workflows use."""
     slots: Mapping[str, int] = field(default_factory=lambda: EMPTY_MAPPING)
-    """How many agents of each provider may work at once."""
+    """Maximum number of concurrent agents, by provider."""
     budget: Mapping[str, float] | None = None
-    """What all runs together may spend in a day."""
+    """Daily budget of all runs together."""
     router: LocatedName | None = None
-    """The agent or provider that decides which workflow a text asks for; without one the words do."""
+    """The agent or provider that routes messages to workflows; None routes by keywords."""
 
     def is_enabled(self, workflow: str) -> bool:
         return self.enabled and self.settings_of(workflow).enabled
@@ -66,14 +66,14 @@ class Config:
         return not self.refusal(workflow, caller)
 
     def refusal(self, workflow: str, caller: str | None = None) -> str:
-        """Why a workflow may not be started, or be called by another one; empty if it may."""
+        """Return why a workflow may not be started or called; an empty string if it may."""
         if not self.is_enabled(workflow):
-            return f"workflow '{workflow}' is switched off in {CONFIG_FILE}"
-        seen_by = self.settings_of(workflow).visible_to
-        if caller is None or seen_by is None or caller in seen_by or caller == workflow:
+            return f"workflow '{workflow}' is disabled in {CONFIG_FILE}"
+        callers = self.settings_of(workflow).visible_to
+        if caller is None or callers is None or caller in callers or caller == workflow:
             return ""
-        listed = f"{', '.join(seen_by)} only" if seen_by else "nobody"
-        return f"workflow '{workflow}' is visible to {listed}"
+        allowed = f"only to {', '.join(callers)}" if callers else "to no other workflow"
+        return f"workflow '{workflow}' is visible {allowed}"
 
     def settings_of(self, workflow: str) -> WorkflowSettings:
         return self.workflows.get(workflow, DEFAULT_SETTINGS)
@@ -83,22 +83,24 @@ DEFAULT_SETTINGS = WorkflowSettings()
 
 
 def project_config(folder: Path) -> Config:
-    """The configuration of a project; `Unreadable` if it is wrong, and the default if there is none."""
+    """Return the configuration of a project, or the default; raises `InvalidDefinition` if it is invalid."""
     try:
         return read_config(read_file_inside(folder, folder / CONFIG_FILE))
     except (FileNotFoundError, NotADirectoryError):
         return Config()
     except (OSError, FileRefused) as error:
-        raise InvalidDefinition([Problem(CONFIG_FILE, Position(), f"this cannot be read: {error}")]) from None
+        raise InvalidDefinition(
+            [Problem(CONFIG_FILE, Position(), f"cannot read the file: {error}")]
+        ) from None
 
 
 def read_config(text: str, file: str = CONFIG_FILE) -> Config:
-    """The configuration a text says; raises `Unreadable` with every problem and its place."""
+    """Parse a configuration; raises `InvalidDefinition` with every problem and its position."""
     return ConfigReader(file).parse(parse_located_json(text, file))
 
 
 class ConfigReader:
-    """One reading; what is wrong is collected."""
+    """Parses one configuration and collects its problems."""
 
     def __init__(self, file: str) -> None:
         self.file, self.problems = file, list[Problem]()
@@ -132,7 +134,7 @@ class ConfigReader:
         entries = self.known_entries(source, "'slots'", None, position)
         for name, value, at in entries:
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                self.add_problem(at, f"the slots of '{name}' must be a whole number from 1 on")
+                self.add_problem(at, f"slots of '{name}' must be an integer of at least 1")
         return MappingProxyType({name: value for name, value, _ in entries})
 
     def budget(self, source: Any, position: Position) -> Mapping[str, float]:
@@ -141,7 +143,7 @@ class ConfigReader:
             try:
                 Limits.of({name: value})
             except (TypeError, ValueError):
-                self.add_problem(at, f"{name} of the budget must be a number that is not negative")
+                self.add_problem(at, f"{name} of the budget must be a non-negative number")
         return MappingProxyType({name: value for name, value, _ in entries})
 
     def router(self, value: Any, position: Position) -> LocatedName:
@@ -163,14 +165,14 @@ class ConfigReader:
     def known_entries(
         self, source: Any, what: str, keys: tuple[str, ...] | None, position: Position | None = None
     ) -> list[tuple[str, Any, Position]]:
-        """The entries of an object whose keys are known."""
+        """Return the entries with known keys; report the others."""
         if not isinstance(source, LocatedMap):
             self.add_problem(getattr(source, "position", None) or position, f"{what} must be an object")
             return []
         entries = []
         for key, value in source.items():
             if keys is not None and key not in keys:
-                fix = f"Keys are: {', '.join(keys)}."
+                fix = f"Valid keys: {', '.join(keys)}."
                 self.add_problem(
                     source.key_positions[key], f"{what} has no key '{key}'{did_you_mean_hint(key, keys)}", fix
                 )
@@ -184,7 +186,7 @@ class ConfigReader:
         return value is True
 
     def parse_folder(self, value: Any, position: Position) -> str:
-        """A folder that cannot be outside the project."""
+        """Return a folder name; report one that could be outside the project."""
         if not isinstance(value, str) or not value.strip():
             self.add_problem(position, "workflows_dir must be the name of a folder")
             return ""
@@ -206,4 +208,4 @@ class ConfigReader:
 
 
 MAX_CONFIG_PROBLEMS = 50
-"""Problems that are collected before reading stops."""
+"""Parsing stops after this many problems."""

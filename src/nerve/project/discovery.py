@@ -1,4 +1,4 @@
-"""Discovery: the workflows, prompts and agents of a project, by the folders they stand in."""
+"""Find the workflow, prompt and agent files of a project."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from nerve.project.safe_files import FileRefused, check_file_name, read_named_fi
 from nerve.text.source import Position, Problem
 
 PROJECT_FOLDER_NAMES = (".nerve", ".archon", ".claude", ".agents")
-"""Where a project keeps its workflows; what stands in an earlier one shadows the same name in a later one."""
+"""Folders with workflows; a file shadows files of the same name in later folders."""
 PROMPT_FOLDER_NAMES = ("steps", "commands")
 MAX_FILES = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class ShadowedFile:
-    """A file that is not used, because an earlier one has the same name."""
+    """A file that is ignored because an earlier file has the same name."""
 
     name: str
     path: Path
     shadowed_by: Path
     other_name: str = ""
-    """What the earlier one is called, if that is another name with the same id."""
+    """The name in the earlier file, if it is a different name with the same id."""
 
     def problem(self) -> Problem:
         fix = "Rename one of them, or remove it."
@@ -43,7 +43,7 @@ class PromptFile:
 
 
 def unique_directories(directories: Iterable[Path]) -> Iterator[Path]:
-    """The places without those that were there before under another name."""
+    """Yield the directories without duplicates, comparing real paths."""
     seen_paths: set[str] = set()
     for directory in directories:
         if (real := os.path.realpath(directory)) not in seen_paths:
@@ -56,9 +56,9 @@ def is_inside_root(root: Path, path: Path) -> bool:
 
 
 def list_project_files(
-    root: Path, folder: Path, endings: Iterable[str], problems: list[Problem]
+    root: Path, folder: Path, suffixes: Iterable[str], problems: list[Problem]
 ) -> list[Path]:
-    """The files of a folder with one of the endings, by name; a folder that is not there has none."""
+    """Return the sorted files of a folder with one of the suffixes; a missing folder has none."""
     try:
         with os.scandir(folder) as entries:
             names = sorted(entry.name for entry in entries if not entry.name.startswith("."))
@@ -70,31 +70,31 @@ def list_project_files(
     if not is_inside_root(root, folder):
         problems.append(explain_open_error(folder, FileRefused("it leads out of the project")))
         return []
-    names = [name for name in names if Path(name).suffix.lower() in endings]
+    names = [name for name in names if Path(name).suffix.lower() in suffixes]
     if len(names) > MAX_FILES:
-        fix = "Move some away."
+        fix = "Move some of them elsewhere."
         problems.append(
-            Problem(str(folder), Position(), f"more than {MAX_FILES} files; the rest is left out", fix)
+            Problem(str(folder), Position(), f"more than {MAX_FILES} files; the rest is ignored", fix)
         )
     return [folder / name for name in names[:MAX_FILES]]
 
 
 def explain_open_error(path: Path, error: Exception) -> Problem:
-    """Why a file or folder could not be opened, in words."""
+    """Return the problem that explains why a file or folder cannot be opened."""
     match error:
         case PermissionError():
             return Problem(str(path), Position(), "permission denied", "Allow reading it.")
         case IsADirectoryError():
             return Problem(str(path), Position(), "this is a folder", "Put a file there.")
         case NotADirectoryError():
-            return Problem(str(path), Position(), "this is no folder", "Put the files into a folder.")
-        case OSError(strerror=str() as why):
-            return Problem(str(path), Position(), f"cannot be read: {why}")
-    return Problem(str(path), Position(), f"cannot be read: {error}")
+            return Problem(str(path), Position(), "this is not a folder", "Put the files into a folder.")
+        case OSError(strerror=str() as reason):
+            return Problem(str(path), Position(), f"cannot read this: {reason}")
+    return Problem(str(path), Position(), f"cannot read this: {error}")
 
 
 def project_of_file(path: Path) -> tuple[Path, Path]:
-    """The folder and the project that a workflow file belongs to."""
+    """Return the project subfolder and the project of a workflow file."""
     folder = path.parent
     if folder.name == "workflows":
         folder = folder.parent
@@ -102,9 +102,9 @@ def project_of_file(path: Path) -> tuple[Path, Path]:
 
 
 def prompt_folders(folder: Path, project: Path) -> Iterator[tuple[Path, Path]]:
-    """Where a prompt is looked for, each with the folder around it that must not be left.
+    """Yield pairs of a root and a prompt folder; the files of the folder must be inside the root.
 
-    First beside the workflow, then in the other folders of the project.
+    The folders beside the workflow come first, then the other folders of the project.
     """
     own = project if is_inside_root(project, folder) else folder
     yield from ((own, folder / kind) for kind in PROMPT_FOLDER_NAMES)
@@ -113,7 +113,7 @@ def prompt_folders(folder: Path, project: Path) -> Iterator[tuple[Path, Path]]:
 
 
 def find_prompt(folder: Path, name: str, project: Path | None = None) -> PromptFile | None:
-    """The prompt of a name, or None; `Refused` or `OSError` if it may not or cannot be read."""
+    """Return the prompt with a name, or None; raises `FileRefused` or `OSError` if it cannot be read."""
     check_file_name(name)
     project = project_of_file(folder / "workflows" / "_")[1] if project is None else project
     for root, directory in prompt_folders(folder, project):
@@ -125,7 +125,7 @@ def find_prompt(folder: Path, name: str, project: Path | None = None) -> PromptF
 
 
 def prompt_names(folder: Path, project: Path) -> list[str]:
-    """The names of all prompts that could be meant."""
+    """Return the names of all prompts that a workflow can use."""
     names: set[str] = set()
     for root, directory in prompt_folders(folder, project):
         names.update(path.stem for path in list_project_files(root, directory, (".md",), []))

@@ -183,7 +183,7 @@ def is_own_store(store: Path) -> bool:
 
 
 def _logs_of(store: Path) -> list[Path]:
-    """The files beside a store whose content SQLite takes into it."""
+    """Return the log files that SQLite merges into a store."""
     return [store.with_name(store.name + end) for end in ("-wal", "-journal")]
 
 

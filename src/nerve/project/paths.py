@@ -1,4 +1,4 @@
-"""Where the files of a project's server are. A project may come from anywhere: no link in it is followed."""
+"""Paths of the files of a project server. Projects are untrusted, so symbolic links are not followed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MAX_SOCKET_PATH_BYTES = 100
-"""Bytes in the path of a Unix socket; the kernel takes 107."""
+"""Maximum length of a Unix socket path in bytes; the kernel allows 107."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class ProjectPaths:
 
     @property
     def private(self) -> Path:
-        """Tokens and the socket: nobody else looks in there."""
+        """The folder of the tokens and the socket, which only its owner can read."""
         return self.folder / "private"
 
     @property
@@ -40,27 +40,27 @@ class ProjectPaths:
 
     @property
     def server(self) -> Path:
-        """Says where the running server is; it is there as long as the server."""
+        """The address file of the running server, which exists as long as the server runs."""
         return self.folder / "server.json"
 
     @property
     def start_lock(self) -> Path:
-        """Held by the process that starts the server, so that no other one does at the same time."""
+        """Lock of the process that starts the server, so that only one process starts it."""
         return self.folder / "server.lock"
 
     @property
     def symlinks(self) -> list[Path]:
-        """Those that are links: nothing is read or written by way of them."""
+        """The paths that are symbolic links; Nerve does not read or write through them."""
         return [path for path in (self.folder, self.private, self.store) if path.is_symlink()]
 
     @property
     def symlink_problem(self) -> str:
-        """What is wrong with a project that has links there, and what to do; empty if it has none."""
-        return next((f"{path} is a link, and leads elsewhere. Remove it" for path in self.symlinks), "")
+        """A message about a symbolic link among the paths; empty if there are none."""
+        return next((f"{path} is a symbolic link. Remove it" for path in self.symlinks), "")
 
     @property
     def token(self) -> Path:
-        """The token that may do everything."""
+        """The admin token."""
         return token_file(self.private, "admin")
 
 
@@ -69,7 +69,7 @@ def token_file(folder: Path, scope: str) -> Path:
 
 
 def socket_path(folder: Path) -> Path:
-    """The socket in a private folder, or, where its path would be too long, in one for temporary files."""
+    """Return the socket path in a private folder, or in a temporary folder if that path is too long."""
     path = folder.absolute() / "socket"
     if len(os.fsencode(path)) <= MAX_SOCKET_PATH_BYTES:
         return path
@@ -78,29 +78,29 @@ def socket_path(folder: Path) -> Path:
 
 
 def temporary_folder() -> Path:
-    """Where files are kept that need not survive a restart of the machine."""
+    """Return the folder for files that need not survive a reboot."""
     if runtime_directory := os.environ.get("XDG_RUNTIME_DIR"):
         return Path(runtime_directory)
-    import tempfile  # which takes long
+    import tempfile  # slow to import
 
     return Path(tempfile.gettempdir())
 
 
 def open_private_file(path: Path, flags: int) -> int:
-    """Open a plain file that only its owner reads; OSError if it, or its folder, is anything else."""
+    """Open a private regular file; raises OSError if it is something else or its folder is a link."""
     if path.parent.is_symlink():
-        raise OSError(f"{path.parent} is a link")
-    # Whoever opens a pipe would wait for its other end.
+        raise OSError(f"{path.parent} is a symbolic link")
+    # O_NONBLOCK: opening a named pipe would wait for its other end.
     file = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
-        raise OSError(f"{path} is not a plain file")
+        raise OSError(f"{path} is not a regular file")
     return file
 
 
 @contextmanager
 def hold_lock(path: Path) -> Iterator[bool]:
-    """Hold a lock file inside the block; the block is given False where another process holds it."""
+    """Hold a lock file inside the block; yields False if another process holds it."""
     file = open_private_file(path, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -113,9 +113,9 @@ def hold_lock(path: Path) -> Iterator[bool]:
 
 
 def read_private_file(path: Path) -> str:
-    """What is in a file that is ours alone; OSError if others could have written it."""
+    """Return the content of a private file; raises OSError if other users can access it."""
     with os.fdopen(open_private_file(path, os.O_RDONLY), encoding="utf-8") as file:
         status = os.fstat(file.fileno())
         if status.st_uid != os.getuid() or status.st_mode & 0o077:
-            raise OSError(f"others can read or change {path}")
+            raise OSError(f"other users can read or change {path}")
         return file.read()

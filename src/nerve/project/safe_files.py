@@ -1,4 +1,4 @@
-"""Files by names: the one way to open a file whose name came from a definition, and texts out of bytes."""
+"""Open files whose names come from a definition, and decode their text."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ BYTE_ORDER_MARKS = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
 
 
 class FileRefused(NerveError, ValueError):
-    """A name or a file that may not be opened; the message says why."""
+    """A file name is invalid, or a file must not be opened; the message says why."""
 
 
 def check_file_name(name: object) -> str:
-    """The name, if it can only ever be a file directly inside a folder; `Refused` otherwise."""
+    """Return a name that can only mean a file directly inside a folder; raises `FileRefused` otherwise."""
     if not isinstance(name, str) or not name:
-        raise FileRefused("a name must be a text of at least one character")
+        raise FileRefused("a file name must be a non-empty string")
     excerpt = name if len(name) <= 40 else name[:37] + "..."
     if not FILE_NAME_PATTERN.fullmatch(name) or DEVICE_NAME_PATTERN.fullmatch(name) or name.endswith("."):
         rule = "up to 128 letters, digits, '.', '_' and '-', the first a letter or a digit"
-        raise FileRefused(f"{excerpt!r} is no name: {rule}")
+        raise FileRefused(f"{excerpt!r} is not a valid file name: {rule}")
     return name
 
 
 def read_named_file(
     root: Path, folder: Path, name: str, suffix: str = "", limit: int = MAX_TEXT_BYTES
 ) -> str:
-    """The text of the file `name + suffix` in a folder that must be inside `root`."""
+    """Return the text of the file `name + suffix` in a folder that must be inside `root`."""
     return read_file_inside(root, folder / (check_file_name(name) + suffix), limit)
 
 
 def read_file_inside(root: Path, path: Path, limit: int = MAX_TEXT_BYTES) -> str:
-    """The text of a file that is inside `root`, also when symbolic links on the way are followed."""
+    """Return the text of a file that is inside `root` after resolving symbolic links."""
     with os.fdopen(open_file_inside(root, path), "rb") as file:
         data = file.read(limit + 1)
     if len(data) > limit:
@@ -48,7 +48,7 @@ def read_file_inside(root: Path, path: Path, limit: int = MAX_TEXT_BYTES) -> str
 
 
 def read_user_file(path: Path, limit: int = MAX_TEXT_BYTES) -> str:
-    """The text of a file that the user named."""
+    """Return the text of a file that the user named."""
     with os.fdopen(
         _require_regular_file(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), path), "rb"
     ) as file:
@@ -59,16 +59,16 @@ def read_user_file(path: Path, limit: int = MAX_TEXT_BYTES) -> str:
 
 
 def open_file_inside(root: Path, path: Path) -> int:
-    """A descriptor of a regular file inside `root`.
+    """Return a descriptor of a regular file inside `root`.
 
-    Links are resolved first; then the way is walked from `root` without following any, so that a link put
-    there in between is refused and not followed.
+    Symbolic links are resolved first. The resolved path is then opened part by part from `root` without
+    following links, so that a link created in the meantime is rejected.
     """
     base = Path(os.path.realpath(root))
     try:
         parts = Path(os.path.realpath(path)).relative_to(base).parts
     except ValueError as error:
-        reason = "a null character" if "\0" in str(path) else "it leads out of its folder"
+        reason = "it contains a null character" if "\0" in str(path) else "it leads out of its folder"
         raise FileRefused(f"{str(path)!r} may not be opened: {reason}") from error
     if not parts:
         raise IsADirectoryError(f"{path} is a folder")
@@ -86,22 +86,22 @@ def open_file_inside(root: Path, path: Path) -> int:
 
 
 def _require_regular_file(descriptor: int, path: Path) -> int:
-    """The descriptor, if it is a regular file's: a pipe would keep its reader waiting."""
+    """Return the descriptor of a regular file; others are closed, because reading a pipe could block."""
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
     os.close(descriptor)
-    raise FileRefused(f"{str(path)!r} may not be opened: it is no regular file")
+    raise FileRefused(f"{str(path)!r} may not be opened: it is not a regular file")
 
 
 def file_too_large_error(path: Path, limit: int) -> InvalidDefinition:
-    fix = "Split it, or move long texts to files of their own."
+    fix = "Split it, or move long texts to separate files."
     return InvalidDefinition(
         [Problem(str(path), Position(), f"the file has more than {limit // 1024} KiB", fix)]
     )
 
 
 def decode_utf8(data: bytes, file: str) -> str:
-    """The text of UTF-8 bytes; `Unreadable` with the place of what is not."""
+    """Decode UTF-8; raises `InvalidDefinition` with the position of an invalid byte."""
     fix = "Save the file as UTF-8, without a byte order mark."
     if data.startswith(BYTE_ORDER_MARKS):
         raise InvalidDefinition(
@@ -119,5 +119,5 @@ def decode_utf8(data: bytes, file: str) -> str:
     if (at := text.find("\0")) >= 0:
         guess = " (it looks like UTF-16)" if at < 4 else ""
         position = Position().at_offset(text, at)
-        raise InvalidDefinition([Problem(file, position, f"the text has a null character{guess}", fix)])
+        raise InvalidDefinition([Problem(file, position, f"the text contains a null character{guess}", fix)])
     return text

@@ -1,6 +1,6 @@
-"""The router: natural language in; a workflow, a conversation or a question back out.
+"""The router: decides whether a message starts a workflow, gets a reply, or needs a question.
 
-Everything it decides by is passed in: the workflows of one project, and the agent that is asked, if any.
+Callers pass in everything it uses: the workflows of one project, and optionally an agent.
 """
 
 from nerve.router.chat_commands import answer_command

@@ -1,4 +1,4 @@
-"""Answers in the form of the schema, and inputs held to what a workflow declares."""
+"""Parse structured answers of the routing agent, and validate inputs against the workflow."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from nerve.spec.models import InputSpec
 def parse_agent_answer(
     answer: Mapping[str, Any], workflows: Sequence[Candidate], text: str
 ) -> Decision | None:
-    """What an answer in the form says, or None if it says nothing; inputs are not held to anything yet."""
+    """Return the decision of a structured answer, or None if it is empty. Inputs are not validated."""
     name, question, reply = (answer_text(answer, key) for key in ("workflow", "question", "reply"))
     candidate_by_name = {workflow.name: workflow for workflow in workflows}
     intent = answer_text(answer, "intent") or text
@@ -44,9 +44,9 @@ def parse_agent_answer(
 
 
 def unknown_workflow_reply(name: str, names: list[str]) -> str:
-    """What is answered for an agent that named what does not exist, and said nothing else."""
-    there = f"There are: {join_quoted_names(names)}." if names else "There are none."
-    return f"The router's agent chose the workflow '{name}', which does not exist. {there}"
+    """Return the reply to use when the agent only named an unknown workflow."""
+    available = f"Available: {join_quoted_names(names)}." if names else "No workflows are available."
+    return f"The routing agent chose the unknown workflow '{name}'. {available}"
 
 
 def answer_text(answer: Mapping[str, Any], key: str) -> str:
@@ -55,7 +55,7 @@ def answer_text(answer: Mapping[str, Any], key: str) -> str:
 
 
 def extract_inputs(candidate: Candidate, inputs: Any) -> dict[str, Any]:
-    """The inputs that were given; null is none, and what a form cannot have stands in it as JSON text."""
+    """Return the inputs of an answer without nulls, with arrays and objects decoded from JSON text."""
     if not isinstance(inputs, Mapping):
         return {}
     return {
@@ -75,14 +75,14 @@ def parse_routed_input(declared: InputSpec | None, value: Any) -> Any:
 
 
 def validate_decision_inputs(decision: Decision, workflows: Sequence[Candidate]) -> Decision:
-    """The decision, or a question back if the workflow could not be started with these inputs."""
+    """Return the decision, or a question if the workflow cannot start with these inputs."""
     if not isinstance(decision, WorkflowDecision):
         return decision
     candidate = next(workflow for workflow in workflows if workflow.name == decision.workflow)
     wrong = {
-        name: why
+        name: problem
         for name in decision.inputs
-        if (why := explain_wrong_input(candidate, name, decision.inputs))
+        if (problem := explain_wrong_input(candidate, name, decision.inputs))
     }
     missing = [
         f"'{name}' is needed ({input_kind_text(declared)}){input_description_suffix(declared)}"
@@ -91,15 +91,15 @@ def validate_decision_inputs(decision: Decision, workflows: Sequence[Candidate])
     ]
     if not wrong and not missing:
         return decision
-    right = {name: value for name, value in decision.inputs.items() if name not in wrong}
+    valid = {name: value for name, value in decision.inputs.items() if name not in wrong}
     question = f"To start '{candidate.name}': {'; '.join([*wrong.values(), *missing])}."
     return QuestionDecision(
-        question, (candidate.name,), decision.intent, right, **shared_decision_fields(decision)
+        question, (candidate.name,), decision.intent, valid, **shared_decision_fields(decision)
     )
 
 
 def shared_decision_fields(decision: Decision) -> dict[str, Any]:
-    """What a decision says of itself, for the one that takes its place."""
+    """Return the fields that a replacement decision takes over."""
     return {name: getattr(decision, name) for name in ("text", "by", "reason", "warnings", "thread", "usage")}
 
 
@@ -108,7 +108,7 @@ def with_warning(decision: Decision, warning: str) -> Decision:
 
 
 def explain_wrong_input(candidate: Candidate, name: str, inputs: Mapping[str, Any]) -> str:
-    """Why an input cannot be taken, or nothing."""
+    """Return why an input is invalid, or an empty string."""
     value, declared = inputs[name], candidate.inputs.get(name)
     if declared is None:
         close = (

@@ -1,4 +1,4 @@
-"""The commands about workflows in a conversation; no agent is asked."""
+"""The `/workflow` commands of a conversation, answered without an agent."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ HELP_TEXT = f"""\
 Workflows:
 {COMMAND_LINES}
   Note: Workflows are YAML files in .archon/workflows/"""
-"""The part of a help text that is about workflows."""
+"""The section about workflows of a help text."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChatCommandReply:
-    """What a command says."""
+    """The reply to a command."""
 
     success: bool
     text: str
 
 
 def answer_command(text: str, offers: Callable[[], Sequence[Candidate]]) -> ChatCommandReply | None:
-    """The answer to `/workflow …`, or None for any other text; `offers` reads the workflows anew."""
+    """Return the reply to `/workflow …`, or None for other text; `offers` reads the workflows again."""
     words = text.split()
     if not words or words[0] != "/workflow":
         return None

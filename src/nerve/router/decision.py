@@ -1,4 +1,4 @@
-"""What the router decides between, and what it decides."""
+"""The candidates and the decisions of the router."""
 
 from __future__ import annotations
 
@@ -10,40 +10,42 @@ from nerve.agents.provider import TurnUsage
 from nerve.spec.models import InputSpec
 
 DecidedBy = Literal["agent", "words"]
-"""Who decided: an agent, or the words of the text and of the workflows, offline."""
+"""The decider: an agent, or keyword matching without an agent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A workflow that a text may be about."""
+    """A workflow that the router can choose."""
 
     name: str
     description: str = ""
     inputs: Mapping[str, InputSpec] = field(default_factory=dict)
-    """The inputs it declares; without any it takes what it is given."""
+    """The declared inputs; a workflow without declared inputs accepts any."""
     steps: tuple[str, ...] = ()
-    """The steps that are known before it runs."""
+    """The steps known before the run."""
 
     def __post_init__(self) -> None:
         if not self.name or any(character.isspace() for character in self.name):
-            raise ValueError(f"a workflow is offered under a name without spaces, not {self.name!r}")
+            raise ValueError(
+                f"The name of a workflow must not be empty or contain whitespace, got {self.name!r}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingDecision:
-    """What every decision says of itself."""
+    """Fields common to all decisions."""
 
     kind: ClassVar[str] = ""
     text: str = ""
-    """What the user wrote."""
+    """The message of the user."""
     by: DecidedBy = "agent"
     reason: str = ""
-    """Why, where the router can say it."""
+    """The reason, if the router knows it."""
     warnings: tuple[str, ...] = ()
     thread: str = ""
-    """The agent's conversation, by which the next text can go on with it."""
+    """The thread id of the agent; pass it as `resume` to continue the conversation."""
     usage: TurnUsage | Mapping[str, Any] | None = None
-    """What asking the agent took."""
+    """Usage of the agent's turn."""
 
     def to_dict(self) -> dict[str, Any]:
         payload = {"kind": self.kind, **asdict(self)}
@@ -53,7 +55,7 @@ class RoutingDecision:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowDecision(RoutingDecision):
-    """A workflow is to be started; the intent is what its run is told."""
+    """Start a workflow; the intent is the input of its run."""
 
     kind: ClassVar[str] = "workflow"
     workflow: str
@@ -63,7 +65,7 @@ class WorkflowDecision(RoutingDecision):
 
 @dataclass(frozen=True, slots=True)
 class ConversationDecision(RoutingDecision):
-    """No workflow is meant; this is the answer."""
+    """Reply without starting a workflow."""
 
     kind: ClassVar[str] = "conversation"
     reply: str
@@ -71,19 +73,19 @@ class ConversationDecision(RoutingDecision):
 
 @dataclass(frozen=True, slots=True)
 class QuestionDecision(RoutingDecision):
-    """Something must be known first: which of the candidates is meant, or what its inputs are."""
+    """Ask the user first: which candidate to start, or which inputs to use."""
 
     kind: ClassVar[str] = "question"
     question: str
     candidates: tuple[str, ...] = ()
     intent: str = ""
     inputs: Mapping[str, Any] = field(default_factory=dict)
-    """The inputs that are known to be right, when only inputs are missing."""
+    """The valid inputs, when only other inputs are missing."""
 
 
 Decision = WorkflowDecision | ConversationDecision | QuestionDecision
 
 
 def join_quoted_names(names: tuple[str, ...] | list[str], limit: int = 20) -> str:
-    """Names as a sentence has them."""
+    """Return the names quoted and separated by commas."""
     return ", ".join(f"'{name}'" for name in names[:limit]) + (", …" if len(names) > limit else "")

@@ -1,7 +1,8 @@
-"""Deciding offline: the words of a text against the words of names and descriptions.
+"""Route without an agent: match the words of a message against names and descriptions of workflows.
 
-A word that stands in a workflow's name counts 3, one in its description 1, each divided by the number of
-workflows that have it. That the text begins with the name, or with words like `run` and the name, counts 6.
+A word in the name of a workflow scores 3, a word in its description 1, each divided by the number of
+workflows that contain it. A message that starts with the name, optionally after words like `run`, scores 6
+more.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from nerve.router.name_matching import AmbiguousMatch, match_name
 
 NAME_POINTS, DESCRIPTION_POINTS, CALLED_POINTS = 3.0, 1.0, 6.0
 MIN_POINTS = 4.0
-"""Points without which nothing is started."""
+"""Minimum score to start a workflow."""
 CLOSE_RATIO = 0.6
-"""A second one that has this part of the best one's points is as likely meant."""
+"""A workflow with at least this share of the best score makes the result ambiguous."""
 COMMAND_WORDS = frozenset(
     ["run", "start", "launch", "execute", "please", "now", "workflow", "the", "a", "my"]
 )
-"""Words before or about a name that say nothing of which one it is."""
+"""Words around a name that do not identify a workflow."""
 STOP_WORDS = COMMAND_WORDS | frozenset(
     re.findall(
         r"\w+",
@@ -39,11 +40,11 @@ STOP_WORDS = COMMAND_WORDS | frozenset(
         user want wants was we were what when where which who why will with would yes you your""",
     )
 )
-"""Words that stand in any text."""
+"""Common words that are ignored."""
 FILLER_WORDS = COMMAND_WORDS | frozenset(
     ["it", "this", "that", "then", "for", "me", "us", "just", "again", "today", "thank", "thanks", "you"]
 )
-"""Words behind a name that tell its workflow nothing."""
+"""Words after a name that are not an intent."""
 QUESTION_WORDS = frozenset(
     ["what", "how", "why", "when", "where", "which", "who", "is", "are", "does", "did"]
 )
@@ -52,12 +53,12 @@ NEGATION_PATTERN = re.compile(
 )
 
 PREFIX_PATTERN = re.compile(r"\s*%(?P<name>[^\W\d][\w.-]*)(?!\S)(?P<rest>.*)", re.DOTALL)
-"""A text that names its workflow: `%name text`."""
+"""A message that names its workflow: `%name text`."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkflowScore:
-    """What speaks for a workflow, and how much."""
+    """The score of a workflow and the reasons for it."""
 
     name: str
     points: float
@@ -70,11 +71,11 @@ class WorkflowScore:
 
 
 def route_by_keywords(text: str, workflows: Sequence[Candidate]) -> Decision:
-    """The workflow that the words speak for, or a question when they leave it open."""
+    """Return the workflow with the best score, or a question if the result is not clear."""
     if not workflows:
-        nothing = "There are no workflows here to start, and no agent that answers."
+        reply = "This project has no workflows to start, and no agent to reply."
         return ConversationDecision(
-            nothing, text=text, by="words", reason="decided offline: there are no workflows"
+            reply, text=text, by="words", reason="decided offline: the project has no workflows"
         )
     best, *others = rank_workflows(text, workflows)
     reason = f"decided offline, by words: {best}"
@@ -92,33 +93,33 @@ def route_by_keywords(text: str, workflows: Sequence[Candidate]) -> Decision:
 
 
 def choose_by_prefix(text: str, workflows: Sequence[Candidate]) -> Decision | None:
-    """The workflow of a text that begins with `%name`, or a question if there is none; else None."""
+    """Return the decision for a message that starts with `%name`, or None for another message."""
     if (prefix_match := PREFIX_PATTERN.fullmatch(text)) is None:
         return None
     name, rest = prefix_match["name"], prefix_match["rest"].strip()
     names = tuple(workflow.name for workflow in workflows)
-    reason = "a text that begins with % names its workflow"
+    reason = "a message that starts with % names its workflow"
     match match_name(name, names):
         case str(matched_name):
             return WorkflowDecision(matched_name, rest, text=text, by="words", reason=reason)
         case AmbiguousMatch(names):
-            question = f"Several workflows match '{name}'. Which is meant: {join_quoted_names(names)}?"
+            question = f"Several workflows match '{name}'. Did you mean {join_quoted_names(names)}?"
         case _ if names:
-            question = f"There is no workflow '{name}'. Which is meant: {join_quoted_names(names)}?"
+            question = f"Unknown workflow '{name}'. Did you mean {join_quoted_names(names)}?"
         case _:
-            question = f"There is no workflow '{name}', and no other."
+            question = f"Unknown workflow '{name}'. The project has no workflows."
     return QuestionDecision(question, names, rest, text=text, by="words", reason=reason)
 
 
 def rank_workflows(text: str, workflows: Sequence[Candidate]) -> list[WorkflowScore]:
-    """The points of each workflow, the best first; one that is addressed is before all others."""
+    """Return the scores, best first; a workflow that the message addresses precedes all others."""
     return sorted(score_workflows(text, workflows), key=lambda score: not is_addressed_to(text, score.name))
 
 
 def intent_after_name(name: str, text: str) -> str:
-    """What a workflow is told: behind its name, if the text begins with it as a command does, or else all.
+    """Return the intent: the text after the name if the message starts with it, else the whole message.
 
-    Behind a name without a colon, words like `now` and `please` alone are nothing to tell.
+    Without a colon after the name, words like `now` and `please` alone are not an intent.
     """
     if is_addressed_to(text, name):
         rest = text.partition(":")[2].strip()
@@ -131,14 +132,14 @@ def intent_after_name(name: str, text: str) -> str:
 
 
 def is_addressed_to(text: str, name: str) -> bool:
-    """Whether a text says by a colon that all behind it is for the workflow of that name: `deploy: …`."""
+    """Whether a message addresses a workflow with a colon: `deploy: …`."""
     head, colon, _ = text.partition(":")
     words, own = plain_words(head), plain_words(name)
     return bool(colon and own) and words[-len(own) :] == own and COMMAND_WORDS.issuperset(words[: -len(own)])
 
 
 def names_in_text(text: str, names: Sequence[str]) -> tuple[str, ...]:
-    """The names that a text has in it, in their order; one that is only part of a longer one is not meant."""
+    """Return the names in a message, in the order of `names`, without names inside a longer match."""
     words = plain_words(text)
     rest = f" {' '.join(words)} "
     words_by_name: dict[str, set[str]] = {}
@@ -149,7 +150,7 @@ def names_in_text(text: str, names: Sequence[str]) -> tuple[str, ...]:
             rest = rest.replace(f" {phrase} ", " \n ")
     for name in names:
         own = set(plain_words(name))
-        # `code review and fix` names code-fix too, though not in one piece.
+        # `code review and fix` also names code-fix, although its words are not adjacent.
         if (
             len(own) > 1
             and own.issubset(words)
@@ -162,33 +163,33 @@ def names_in_text(text: str, names: Sequence[str]) -> tuple[str, ...]:
 def find_doubt(
     text: str, best: WorkflowScore, others: Sequence[WorkflowScore]
 ) -> tuple[tuple[str, ...], str]:
-    """Which ones may be meant, and why the best one is not simply started, or nothing."""
+    """Return the likely workflows, and why the best one is not started; an empty reason starts it."""
     alone = (best.name,)
     if not best.points:
-        return (), "no word of the text is in a name or a description"
+        return (), "no word of the message matches a name or a description"
     if not is_addressed_to(text, best.name):
         if len(names := names_in_text(text, [score.name for score in (best, *others)])) > 1:
-            return names, "the text names several workflows"
+            return names, "the message names several workflows"
         if close := [score.name for score in others if score.points >= best.points * CLOSE_RATIO]:
-            return (*alone, *close), "several fit about as well"
+            return (*alone, *close), "several match about equally well"
     if text.rstrip().endswith("?") or next(iter(plain_words(text)), "") in QUESTION_WORDS:
-        return alone, "the text is a question"
+        return alone, "the message is a question"
     if NEGATION_PATTERN.search(text):
-        return alone, "the text may say what is not wanted"
+        return alone, "the message may contain a negation"
     if best.points < MIN_POINTS:
-        return alone, f"too little speaks for it ({best.points:.3g} of {MIN_POINTS:.3g} points)"
+        return alone, f"the match is too weak ({best.points:.3g} of {MIN_POINTS:.3g} points)"
     return alone, ""
 
 
 def doubt_question(why: str, candidates: tuple[str, ...]) -> str:
-    offline = f"No agent has decided, and {why}."
+    explanation = f"No agent decided, and {why}."
     if len(candidates) > 1:
-        return f"{offline} Which workflow is meant: {join_quoted_names(candidates)}?"
-    return f"{offline} Is '{candidates[0]}' to be started?"
+        return f"{explanation} Which workflow do you mean: {join_quoted_names(candidates)}?"
+    return f"{explanation} Start '{candidates[0]}'?"
 
 
 def score_workflows(text: str, workflows: Sequence[Candidate]) -> list[WorkflowScore]:
-    """The points of each workflow, the best first."""
+    """Return the score of each workflow, best first."""
     words = stems(text)
     names = {workflow.name: stems(workflow.name) for workflow in workflows}
     about = {workflow.name: stems(workflow.description) - names[workflow.name] for workflow in workflows}
@@ -208,18 +209,18 @@ def score_workflows(text: str, workflows: Sequence[Candidate]) -> list[WorkflowS
 
 
 def leading_name(text: str, names: Collection[str]) -> str | None:
-    """The longest name with which the text begins, behind words like `run` and `please`."""
+    """Return the longest name that the message starts with, after words like `run` and `please`."""
     rest = text.strip().casefold()
     while (first := re.match(r"(\w+)\s+", rest)) and first[1] in COMMAND_WORDS:
         if any(starts_with_name(rest, name) for name in names):
             break
         rest = rest[first.end() :]
-    fitting = [name for name in names if starts_with_name(rest, name)]
-    return max(fitting, key=len, default=None)
+    matches = [name for name in names if starts_with_name(rest, name)]
+    return max(matches, key=len, default=None)
 
 
 def starts_with_name(text: str, name: str) -> bool:
-    """Whether a text begins with a name, written as it is or with spaces in it."""
+    """Whether a text starts with a name, spelled exactly or with spaces."""
     return any(
         text.startswith(spelling) and not re.match(r"[\w-]", text[len(spelling) :])
         for spelling in (name.casefold(), " ".join(plain_words(name)))
@@ -227,13 +228,13 @@ def starts_with_name(text: str, name: str) -> bool:
 
 
 def plain_words(text: str) -> list[str]:
-    """The words of a text; `codeReview` and `code_review` are two."""
+    """Return the words of a text; `codeReview` and `code_review` are two words."""
     apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", text.replace("_", " "))
     return [word.casefold() for word in re.findall(r"\w+", apart)]
 
 
 def words_by_stem(text: str) -> dict[str, str]:
-    """Stems, each with a word that has it."""
+    """Return the words of a text by stem."""
     return {stem(word): word for word in plain_words(text) if word not in STOP_WORDS}
 
 
@@ -242,7 +243,7 @@ def stems(text: str) -> set[str]:
 
 
 def stem(word: str) -> str:
-    """A word without its ending, so that `tests`, `testing` and `test` are one."""
+    """Return a word without its suffix, so that `tests`, `testing` and `test` match."""
     for ending in ("ing", "ed", "es", "s", "e"):
         if word.endswith(ending) and len(word) - len(ending) >= 3:
             return word.removesuffix(ending)

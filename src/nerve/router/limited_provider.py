@@ -1,4 +1,4 @@
-"""Who is asked to route: in the slots of its provider and within its limit, as any other agent."""
+"""The provider of the routing agent, with the slots and rate limits of other agents."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nerve.router.routing import closing_chunks
 
 
 class RateLimitedProvider:
-    """A provider that takes a slot for each turn; while it is limited, it says so and is not asked."""
+    """A provider that takes a slot for each turn; while it is rate-limited, turns end at once."""
 
     def __init__(self, provider: Provider, provider_slots: ProviderSlots) -> None:
         self.provider, self.provider_slots = provider, provider_slots
@@ -23,7 +23,9 @@ class RateLimitedProvider:
     ) -> AsyncIterator[Chunk]:
         if not self.limited_until:
             async with self.provider_slots.acquire(self.name, resume):
-                if not self.limited_until:  # others may have been refused while this one waited for its slot
+                if (
+                    not self.limited_until
+                ):  # another turn may have hit the limit while this one waited for its slot
                     refusal_count = self.provider_slots.refusals(self.name)
                     async with closing_chunks(self.provider.query(prompt, cwd, resume, options)) as chunks:
                         async for chunk in chunks:
@@ -36,12 +38,12 @@ class RateLimitedProvider:
 
     @property
     def limited_until(self) -> float:
-        """Until when the provider refuses everybody; 0 if it does not."""
+        """When the rate limit of the provider ends; 0 if it is not limited."""
         until = self.provider_slots.limited.get(self.name, 0.0)
         return until if until > time.time() else 0.0
 
     def record_outcome(self, chunk: Chunk, refusal_count: int) -> None:
-        """What the end of a turn means for all who ask the provider."""
+        """Update the shared rate limit of the provider at the end of a turn."""
         if isinstance(chunk, TurnFinished) and chunk.outcome == "limited":
             self.provider_slots.mark_limited(self.name, chunk.resets_at, refusal_count)
         elif isinstance(chunk, TurnFinished):
@@ -49,7 +51,7 @@ class RateLimitedProvider:
 
 
 class MissingProvider:
-    """An agent that is named and cannot be had; asking it says why."""
+    """Stands for a configured provider that is unavailable; a query raises the reason."""
 
     capabilities = Capabilities()
 

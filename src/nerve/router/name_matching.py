@@ -1,4 +1,4 @@
-"""Names as people type them: whole, in another case, only the beginning, or a part."""
+"""Match a typed name exactly, without case, by prefix or by substring."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class AmbiguousMatch:
-    """Several names fit equally well, and none of them is guessed."""
+    """Several names match equally well."""
 
     candidates: tuple[str, ...]
 
 
 MATCH_TIERS: tuple[Callable[[str, str], bool], ...] = (
-    lambda given, name: name == given,
-    lambda given, name: name.casefold() == given.casefold(),
-    lambda given, name: name.casefold().startswith(given.casefold()),
-    lambda given, name: given.casefold() in name.casefold(),
+    lambda typed, name: name == typed,
+    lambda typed, name: name.casefold() == typed.casefold(),
+    lambda typed, name: name.casefold().startswith(typed.casefold()),
+    lambda typed, name: typed.casefold() in name.casefold(),
 )
-"""The ways to mean a name, the surest first."""
+"""Match rules, strictest first."""
 
 
-def match_name(given: str, names: Iterable[str]) -> str | AmbiguousMatch | None:
-    """The name that is meant, or all that may be; the first tier in which any fits decides."""
+def match_name(typed: str, names: Iterable[str]) -> str | AmbiguousMatch | None:
+    """Return the matching name, or all matches of the first rule that matches any, or None."""
     known = list(dict.fromkeys(names))
-    for fits in MATCH_TIERS if given else ():
-        matches = [name for name in known if fits(given, name)]
+    for matches_typed in MATCH_TIERS if typed else ():
+        matches = [name for name in known if matches_typed(typed, name)]
         if matches:
             return matches[0] if len(matches) == 1 else AmbiguousMatch(tuple(matches))
     return None

@@ -1,4 +1,4 @@
-"""Open gates: a text that may be meant for one starts nothing; the user is asked to answer the gate."""
+"""Open gates: a message that may answer a gate starts no workflow; the user is asked to answer the gate."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from nerve.router.keyword_router import PREFIX_PATTERN
 YES_NO_WORDS = frozenset(
     ["yes", "no", "y", "n", "ok", "approve", "approved", "accept", "reject", "rejected", "deny"]
 )
-"""Texts that answer a question, whatever its choices are."""
+"""Messages that answer any gate, whatever its choices."""
 MAX_GATES_SHOWN = 3
-"""Gates that are named at once."""
+"""Maximum number of gates in one question."""
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingGate:
-    """A gate that waits for an answer."""
+    """An open gate."""
 
     gate_id: str
     prompt: str
     answers: tuple[str, ...]
-    """The choices, or the answers that are suggested."""
+    """The choices or the suggested answers."""
     run_id: str
-    """The run that no other run called."""
+    """The id of the root run."""
     workflow: str
-    """Its workflow."""
+    """The workflow of the root run."""
 
     def accepts(self, text: str) -> bool:
-        """Whether a text is one of the answers or its number, or a word that approves or rejects."""
+        """Whether a message is an answer, the number of an answer, or an approving or rejecting word."""
         return normalize_answer(text) in YES_NO_WORDS or self.matching_answer(text) != "…"
 
     def matching_answer(self, text: str) -> str:
-        """The answer that a text is; "…" where the user must say which."""
+        """Return the answer that a message selects; "…" if the user must choose."""
         if not self.answers and normalize_answer(text) in YES_NO_WORDS:
             return text.strip()
         numbered = enumerate(self.answers, start=1)
@@ -48,25 +48,25 @@ class WaitingGate:
         )
 
     def answer_instruction(self, text: str) -> str:
-        """The question, and the command that answers it."""
+        """Return the prompt of the gate and the command that answers it."""
         prompt = " ".join(self.prompt.split())
-        takes = f" ({' or '.join(self.answers)})" if self.answers else ""
+        choices = f" ({' or '.join(self.answers)})" if self.answers else ""
         answer = f"/answer {self.gate_id} {self.matching_answer(text)}"
-        return f"'{prompt}'{takes} of {self.workflow}: answer with `{answer}`"
+        return f"'{prompt}'{choices} of {self.workflow}: answer with `{answer}`"
 
 
 def normalize_answer(text: str) -> str:
-    """A text as it is compared: without its case, and without what ends a sentence."""
+    """Return a message for comparison: casefolded, without final punctuation."""
     return text.strip().rstrip(".!").casefold()
 
 
 def ask_for_gate(
     decision: Decision, waiting: Iterable[WaitingGate], watching: str | None = None
 ) -> QuestionDecision | None:
-    """The question that is asked instead of a decision, if the text may be meant for an open gate.
+    """Return the question that replaces a decision if the message may answer an open gate, else None.
 
-    It may be if it reads like an answer, or if the run that would be started is of the workflow that waits,
-    or if the run that the user watches waits. A text that names its workflow by `%` is never meant for one.
+    It may if it reads like an answer, or if it would start the workflow of a waiting run, or if the run that
+    the user watches is waiting. A message that starts with `%name` never answers a gate.
     """
     text = decision.text
     if PREFIX_PATTERN.fullmatch(text):
@@ -89,7 +89,8 @@ def ask_for_gate(
     more = (
         f"\n- … {len(matching_gates) - MAX_GATES_SHOWN} more" if len(matching_gates) > MAX_GATES_SHOWN else ""
     )
-    question = f"Nothing was started, because a gate waits for an answer:\n\n{rows}{more}\n\n{other.strip()}"
+    reason = "No workflow was started, because a gate is waiting for an answer"
+    question = f"{reason}:\n\n{rows}{more}\n\n{other.strip()}"
     return QuestionDecision(
-        question.rstrip(), text=text, by=decision.by, reason="a gate waits", usage=decision.usage
+        question.rstrip(), text=text, by=decision.by, reason="a gate is waiting", usage=decision.usage
     )

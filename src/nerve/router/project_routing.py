@@ -1,4 +1,4 @@
-"""The router of a project: its workflows, as they are offered, and the runs that come of it."""
+"""Routing in a project: its candidates, its router, and starting the chosen workflow."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def candidates_of(session: Session) -> list[Candidate]:
-    """The workflows of a session that may be started."""
+    """Return the enabled workflows of a session as candidates."""
     workflows = [session.get_workflow(name) for name in session.list_workflows()]
     return [
         candidate_of_workflow(workflow)
@@ -45,7 +45,7 @@ def candidate_of_workflow(workflow: Workflow) -> Candidate:
 
 
 def offers_in(discovered: DiscoveredWorkflows, config: Config | None = None) -> list[Candidate]:
-    """The workflows of a project's files, without those that cannot be loaded or are switched off."""
+    """Return the candidates of workflow files, without invalid and disabled workflows."""
     config = config or Config()
     specs = [validate_document(workflow.document)[0] for workflow in discovered.workflows]
     return [
@@ -57,7 +57,7 @@ def offers_in(discovered: DiscoveredWorkflows, config: Config | None = None) -> 
 
 @dataclass(frozen=True, slots=True)
 class Router:
-    """Routes the texts of one project; what is offered is looked up again for each."""
+    """Routes the messages of one project; the candidates are looked up for each message."""
 
     offers: Callable[[], Iterable[Candidate]]
     provider: Provider | None = None
@@ -76,11 +76,11 @@ class Router:
 
 
 def session_router(session: Session, provider: Provider | str | None = None) -> Router:
-    """The router of a session, which asks this provider, or the session's own of that name, or nobody."""
+    """Return a router that uses a provider, a provider of the session by name, or keywords for None."""
     if isinstance(provider, str):
         known = session.providers
         if provider not in known:
-            raise ValueError(f"there is no provider '{provider}'{did_you_mean_hint(provider, known)}")
+            raise ValueError(f"Unknown provider '{provider}'{did_you_mean_hint(provider, known)}")
         provider = known[provider]
     return router_for_provider(session, provider)
 
@@ -93,9 +93,9 @@ def router_for_provider(
 
 
 def project_router(session: Session) -> Router:
-    """The router that the project's configuration says: an agent or a provider, by its name, or nobody.
+    """Return the router that the project configuration names: an agent, a provider, or keywords.
 
-    Raises Unreadable for a name that nobody has.
+    Raises `InvalidDefinition` for an unknown name.
     """
     located_name = session.config.router
     if located_name is None:
@@ -116,10 +116,10 @@ def project_router(session: Session) -> Router:
 async def start(
     session: Session, decision: Decision, conversation: str | None = None, **options: Any
 ) -> WorkflowRun | None:
-    """Start the run that was decided for, with the intent as its input; None if there is nothing to start.
+    """Start the chosen workflow with the intent as its input; return None if the decision starts nothing.
 
-    What was written, what is answered and warnings are kept as messages of the conversation, if there is one.
-    `options` are those of `session.start`.
+    The message, the reply and the warnings are stored in the conversation, if there is one. `options` are
+    passed to `session.start`.
     """
     await add_conversation_message(session, conversation, "user", decision.text)
     for warning in decision.warnings:
@@ -133,7 +133,7 @@ async def start(
             decision.workflow, decision.intent, decision.inputs, conversation=conversation, **options
         )
     except Exception as error:
-        message = f"'{decision.workflow}' could not be started: {error}"
+        message = f"Could not start '{decision.workflow}': {error}"
         await add_conversation_message(session, conversation, "assistant", message)
         raise
     await add_conversation_message(

@@ -1,4 +1,4 @@
-"""The prompt by which an agent decides, and the form of its answer."""
+"""The prompt of the routing agent, and the schema of its answer."""
 
 from __future__ import annotations
 
@@ -52,19 +52,19 @@ Fill in the fields of the answer:
 - question: what you must ask the user before you can decide; else empty"""
 
 JSON_TYPES = {"string": "string", "number": "number", "integer": "integer", "boolean": "boolean"}
-"""The types that a form has; other values are written as JSON text."""
+"""Types that the schema can express; other values are written as JSON text."""
 
 
 def build_router_prompt(text: str, workflows: Iterable[Candidate], form: bool = False) -> str:
-    """What an agent is asked; without workflows, just what the user wrote.
+    """Return the prompt of the routing agent; without workflows, the message itself.
 
-    With `form` the answer is to have the fields of `answer_schema`, else its first line says the workflow.
+    With `form`, the prompt asks for the fields of `answer_schema`, else for a `WORKFLOW:` line.
     """
     candidates = list(workflows)
     if not candidates:
         return text
     lines = "\n".join(line for workflow in candidates for line in describe_candidate(workflow, form))
-    # In one pass: a text or a description that has braces in it stays what it is.
+    # Substituted in one pass, so that braces in the message or a description stay unchanged.
     parts = {
         "{workflows}": lines,
         "{text}": text,
@@ -90,7 +90,7 @@ def describe_declared_input(name: str, declared: InputSpec) -> str:
 
 
 def answer_schema(workflows: Sequence[Candidate]) -> dict[str, Any]:
-    """The JSON Schema of an answer: closed and with every key required, as the strictest APIs want it."""
+    """Return the JSON Schema of an answer, closed and with every key required for strict APIs."""
     text = {"type": "string"}
     return closed_object_schema(
         {
@@ -107,7 +107,7 @@ def answer_schema(workflows: Sequence[Candidate]) -> dict[str, Any]:
 
 
 def input_properties(workflows: Sequence[Candidate]) -> dict[str, Any]:
-    """Every input that any of them declares; null where it is not given."""
+    """Return a nullable property for every input that any workflow declares."""
     types: dict[str, list[str]] = {}
     for workflow in workflows:
         for name, declared in workflow.inputs.items():

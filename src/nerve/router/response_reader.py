@@ -1,4 +1,4 @@
-"""Hearing an agent out: what may be shown of its answer, and what it decided."""
+"""Read the response of the routing agent: the text to show, and the decision."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from nerve.router.workflow_marker import MarkerScanner, parse_router_response
 
 @dataclass(slots=True)
 class ResponseReader:
-    """Takes in what an agent says; with `form` it fills in fields, of which nothing is shown."""
+    """Consumes the chunks of a response. A structured answer shows no text."""
 
     workflows: Sequence[Candidate]
     expects_form: bool
     messages: list[str] = field(default_factory=list)
     partial_message: str = ""
-    """What there is of a message of which the whole follows."""
+    """The partial text of a message that is still streaming."""
     shown_text: str = ""
     done: TurnFinished | None = None
     usage: TurnUsage | Mapping[str, Any] | None = None
@@ -33,7 +33,7 @@ class ResponseReader:
         self.scanner = MarkerScanner(workflow.name for workflow in self.workflows)
 
     def feed(self, chunk: Chunk) -> str:
-        """Take in the next chunk; gives what may be shown now."""
+        """Consume the next chunk and return the text that can be shown now."""
         match chunk:
             case AssistantText(content, partial=True):
                 piece = self._separator() + content
@@ -58,7 +58,7 @@ class ResponseReader:
         return "" if self.expects_form else self._record_shown(self.scanner.end())
 
     def _separator(self) -> str:
-        """What stands between this message and the one before."""
+        """Return the separator between the previous message and this one."""
         return "\n\n" if self.messages and not self.partial_message else ""
 
     def _feed_scanner(self, piece: str) -> str:
@@ -73,27 +73,27 @@ class ResponseReader:
         return "\n\n".join([*self.messages, self.partial_message] if self.partial_message else self.messages)
 
     def decide(self, text: str, agent: str) -> Decision:
-        """The decision; of an agent that failed nothing is taken, and it is decided offline."""
+        """Return the decision; if the agent failed, discard its answer and route by keywords."""
         decision = None if self.failure_reason else self._parse_decision(text)
         thread = self.done.thread if self.done else ""
         if decision is not None:
             return validate_decision_inputs(
                 replace(decision, thread=thread, usage=self.usage), self.workflows
             )
-        why = self.failure_reason or "it said nothing"
+        reason = self.failure_reason or "it returned no answer"
         if self.shown_text.strip():
             decision = ConversationDecision(
-                self.shown_text, text=text, warnings=(f"the agent '{agent}' broke off: {why}",)
+                self.shown_text, text=text, warnings=(f"The agent '{agent}' stopped early: {reason}",)
             )
         else:
             offline = validate_decision_inputs(route_by_keywords(text, self.workflows), self.workflows)
-            decision = with_warning(offline, f"the agent '{agent}' could not decide: {why}")
+            decision = with_warning(offline, f"The agent '{agent}' could not decide: {reason}")
         return replace(decision, thread=thread, usage=self.usage)
 
     @property
     def failure_reason(self) -> str:
         if self.error or self.done is None:
-            return self.error or "it ended without saying that it was done"
+            return self.error or "it ended without a final message"
         if self.done.outcome != "completed":
             return f"{self.done.outcome}{f': {self.done.error}' if self.done.error else ''}"
         return ""
@@ -101,9 +101,9 @@ class ResponseReader:
     def _parse_decision(self, text: str) -> Decision | None:
         assert self.done is not None
         if self.expects_form and isinstance(
-            filled := self.done.structured or parse_json_or_none(self.answer), Mapping
+            fields := self.done.structured or parse_json_or_none(self.answer), Mapping
         ):
-            return parse_agent_answer(filled, self.workflows, text)
+            return parse_agent_answer(fields, self.workflows, text)
         return parse_router_response(self.answer, self.workflows, text) if self.answer.strip() else None
 
 

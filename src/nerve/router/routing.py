@@ -1,4 +1,4 @@
-"""Routing: what the user wrote goes to an agent, or is decided offline."""
+"""Route a message with an agent, or by keywords without one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nerve.router.prompt import answer_schema, build_router_prompt
 from nerve.router.response_reader import ResponseReader
 
 ROUTING_OPTIONS = QueryOptions(tools=())
-"""Deciding needs no tools."""
+"""The routing agent gets no tools."""
 COMMAND_PATTERN = re.compile(r"/[a-z][\w-]*(?=\s|$)", re.IGNORECASE)
 
 
@@ -28,15 +28,15 @@ async def route(
     resume: str | None = None,
     options: QueryOptions = ROUTING_OPTIONS,
 ) -> Decision:
-    """What is to be done about a text; without a provider it is decided offline.
+    """Return the decision about a message; without a provider, keywords decide.
 
-    `resume` goes on with the agent's conversation, by the `thread` of an earlier decision.
+    `resume` continues the conversation of an earlier decision, by its `thread`.
     """
     async with aclosing(stream(text, workflows, provider, cwd=cwd, resume=resume, options=options)) as parts:
         async for part in parts:
             if not isinstance(part, str):
                 return part
-    raise AssertionError("a stream ends with its decision")
+    raise AssertionError("The stream must end with a decision")
 
 
 async def stream(
@@ -48,9 +48,9 @@ async def stream(
     resume: str | None = None,
     options: QueryOptions = ROUTING_OPTIONS,
 ) -> AsyncGenerator[str | Decision, None]:
-    """The same while it happens: what may be shown to the user, piece by piece, and last the decision.
+    """Yield the text to show to the user as it arrives, and finally the decision.
 
-    Put together, the pieces are the reply of a conversation.
+    The concatenated text is the reply of a `ConversationDecision`.
     """
     candidates = list(workflows)
     if (command := COMMAND_PATTERN.match(text)) is not None:
@@ -78,7 +78,7 @@ async def ask_routing_agent(
     resume: str | None,
     options: QueryOptions,
 ) -> AsyncGenerator[str | Decision, None]:
-    """What the agent says, and decides."""
+    """Yield the text of the agent, and finally its decision."""
     reader = ResponseReader(candidates, expects_form=bool(candidates) and provider.capabilities.schema)
     if reader.expects_form:
         options = replace(options, schema=answer_schema(candidates))
@@ -102,7 +102,7 @@ async def ask_routing_agent(
 
 @asynccontextmanager
 async def closing_chunks(chunks: AsyncIterator[Chunk]) -> AsyncIterator[AsyncIterator[Chunk]]:
-    """Whatever happens, the agent is not left running."""
+    """Close the stream of the agent on exit, so that the agent does not keep running."""
     try:
         yield chunks
     finally:
@@ -111,6 +111,8 @@ async def closing_chunks(chunks: AsyncIterator[Chunk]) -> AsyncIterator[AsyncIte
 
 
 def unknown_command_question(text: str, command: str) -> QuestionDecision:
-    """Commands are the user's own and are never decided by an agent."""
-    question = f"'{command}' is a command, and is not known here. Which workflow is meant?"
-    return QuestionDecision(question, text=text, by="words", reason="a text that begins with / is a command")
+    """Return the question about an unknown command; an agent never handles commands."""
+    question = f"Unknown command '{command}'. Which workflow do you mean?"
+    return QuestionDecision(
+        question, text=text, by="words", reason="a message that starts with / is a command"
+    )

@@ -1,4 +1,4 @@
-"""A run as messages of a conversation, read from its events."""
+"""Format the events of a run as messages of a conversation."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from nerve.core.events import WorkflowEvent
 from nerve.core.json_codec import encode_json
 
 MessageMode = Literal["stream", "batch"]
-"""Each message and tool call of an agent at once, or the messages of a step together, without tool calls."""
+"""`stream` sends each agent message and tool call at once; `batch` joins the messages of a step."""
 MAX_TOOL_INPUT_CHARS = 300
-"""Characters of a tool's input that are shown."""
+"""Maximum length of a tool input in a message."""
 END_EVENTS = frozenset(
     {"node_completed", "node_error", "node_timeout", "node_cancelled", "step_completed", "step_failed"}
 )
@@ -21,7 +21,7 @@ FAILURE_EVENTS = frozenset({"node_error", "node_timeout", "step_failed"})
 
 
 class WorkflowDescription(Protocol):
-    """What the messages need to know of a workflow."""
+    """The part of a workflow that the messages use."""
 
     @property
     def name(self) -> str: ...
@@ -36,7 +36,7 @@ class WorkflowDescription(Protocol):
 def messages_of(
     events: Iterable[WorkflowEvent], workflow: WorkflowDescription, mode: MessageMode = "stream"
 ) -> Iterator[str]:
-    """The messages that tell of these events."""
+    """Yield the messages for some events."""
     messages = RunMessages(workflow, mode)
     for event in events:
         yield from messages.of(event)
@@ -44,17 +44,17 @@ def messages_of(
 
 @dataclass(slots=True)
 class RunMessages:
-    """Makes messages of the events of one run, in their order."""
+    """Formats the events of one run, in their order."""
 
     workflow: WorkflowDescription
     mode: MessageMode = "stream"
     _unsent: dict[str, list[str]] = field(default_factory=dict)
     _started_steps: list[str] = field(default_factory=list)
-    """The paths of the steps that were told of."""
+    """The paths of the steps that were announced."""
     _failed_step: str = ""
 
     def of(self, event: WorkflowEvent) -> list[str]:
-        """The messages to send because of this event."""
+        """Return the messages for an event."""
         kind, data = event.event_type, event.data
         if kind in ("node_started", "step_started"):
             return self._announce_started(event)
@@ -102,7 +102,7 @@ class RunMessages:
         return self._announce_step(step) if step is not None else []
 
     def _announce_state(self, state: str) -> list[str]:
-        """A state is a step that may have no events of its own."""
+        """Announce a state as a step, because a state may have no events of its own."""
         times = sum(step_name_of_path(step) == state for step in self._started_steps)
         return self._announce_step(f"/{state}[{times + 1}]" if times else f"/{state}")
 
@@ -133,7 +133,7 @@ class RunMessages:
         return []
 
     def _flush(self, step: str | None = None) -> list[str]:
-        """What was said and not yet sent, of one step or of all."""
+        """Return the unsent messages of one step or of all steps."""
         steps = list(self._unsent) if step is None else [step]
         return ["\n\n".join(texts) for path in steps if (texts := self._unsent.pop(path, None))]
 
@@ -142,19 +142,19 @@ class RunMessages:
 
 
 def workflow_title(workflow: WorkflowDescription) -> str:
-    """The name as it was written."""
+    """Return the name as written in the definition."""
     return str(getattr(workflow, "title", None) or workflow.name)
 
 
 def start_message(workflow: WorkflowDescription) -> str:
-    """The first message of a run."""
+    """Return the first message of a run."""
     steps = f"Steps: {' → '.join(workflow.steps)}" if workflow.steps else ""
     parts = [f"**Starting workflow**: {workflow_title(workflow)}", workflow.description.strip(), steps]
     return "\n\n".join(part for part in parts if part)
 
 
 def format_tool_call(name: str, tool_input: Any) -> str:
-    """A tool call on one line."""
+    """Return a tool call on one line."""
     text = "" if not tool_input else encode_json(tool_input)
     excerpt = text if len(text) <= MAX_TOOL_INPUT_CHARS else f"{text[:MAX_TOOL_INPUT_CHARS]}…"
     return f"**Tool**: {name} {excerpt}".rstrip()
@@ -169,7 +169,7 @@ def format_gate_message(data: dict[str, Any]) -> str:
 
 
 def step_path_of(path: str, steps: Iterable[str]) -> str | None:
-    """The path of the step that something at a path belongs to."""
+    """Return the path of the step that contains a path, or None."""
     names = set(steps)
     parts = path.split("/")
     for n, part in enumerate(parts):

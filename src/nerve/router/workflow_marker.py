@@ -1,4 +1,4 @@
-"""The line `WORKFLOW: name` in an answer, found while the answer is still coming."""
+"""Find the `WORKFLOW: name` line in an answer while it streams."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from nerve.router.decision import (
 MARKER = "WORKFLOW:"
 MARKER_PATTERN = re.compile(r" {0,3}WORKFLOW:\s*(\S+)")
 REPEATED_MARKER_PATTERN = re.compile(r"\s*WORKFLOW:\s*(\S*)")
-"""Another such line behind the first, however far in it stands."""
+"""A further marker line, with any indentation."""
 FENCE_PATTERN = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})(.*)", re.DOTALL)
 BLANK_LINES_PATTERN = re.compile(r"\A(?:[^\S\n]*\n)+|\A\s+\Z")
 DECORATION = "`*_\"'{}<>()[].,;:!"
-"""What agents like to put around a name."""
+"""Punctuation that agents put around a name."""
 
 
 class CodeFenceTracker:
-    """Whether a line is quoted as code; a line in a code block says nothing to us."""
+    """Tracks code blocks, in which marker lines are ignored."""
 
     def __init__(self) -> None:
         self.open_fence: str | None = None
@@ -43,10 +43,10 @@ class CodeFenceTracker:
 
 
 class MarkerScanner:
-    """Takes an answer in pieces of any size, and gives what may be shown of it.
+    """Consumes an answer in pieces of any size, and returns the text that can be shown.
 
-    The beginning of a line is held back until it is known not to be a `WORKFLOW:` line. The first such line
-    decides: behind the name of a workflow nothing is shown any more, behind another name everything is.
+    The start of a line is held back until it cannot become a `WORKFLOW:` line. The first such line decides:
+    after a known workflow the rest of the answer is hidden, after an unknown name it is shown.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -59,16 +59,16 @@ class MarkerScanner:
         self.marker_name: str | None = None
         """The name in the first `WORKFLOW:` line, known or not."""
         self.workflow: str | None = None
-        """The workflow it names."""
+        """The workflow that the line names, if it exists."""
         self.marker_span = (0, 0)
-        """Where that line begins, and where the name in it ends."""
+        """The offsets of the start of that line and of the end of the name."""
 
     @property
     def answer(self) -> str:
         return "".join(self._pieces)
 
     def feed(self, piece: str) -> str:
-        """Take in the next piece; gives what may be shown now."""
+        """Consume the next piece and return the text that can be shown now."""
         self._pieces.append(piece)
         if self.marker_name is not None:
             return piece if self.workflow is None else ""
@@ -76,7 +76,7 @@ class MarkerScanner:
         return self._release_text(ended=False)
 
     def end(self) -> str:
-        """The answer is whole; gives what may still be shown of it."""
+        """Mark the answer as complete and return the remaining text to show."""
         return self._release_text(ended=True)
 
     def _release_text(self, ended: bool) -> str:
@@ -90,7 +90,7 @@ class MarkerScanner:
         return released
 
     def _pass_line(self, ended: bool) -> bool:
-        """Go on to the next line, or to the end of what there is of this one; False to wait for more."""
+        """Advance to the next line or to the end of the buffer; return False to wait for more text."""
         stop = self._buffer.find("\n", self._offset) + 1 or len(self._buffer)
         line = self._buffer[self._offset : stop]
         is_complete = ended or line.endswith("\n")
@@ -107,7 +107,7 @@ class MarkerScanner:
         return True
 
     def _read_marker(self, ended: bool) -> bool:
-        """Read the name, which may stand on a later line; it is whole when something is behind it."""
+        """Read the name, which may be on a later line; it is complete when other text follows."""
         match = MARKER_PATTERN.match(self._buffer, self._offset)
         if match is None or (match.end() == len(self._buffer) and not ended):
             return False
@@ -134,9 +134,9 @@ def marker_names(raw_name: str) -> tuple[str, str]:
 
 
 def parse_router_response(response: str, workflows: Iterable[Candidate], text: str = "") -> Decision:
-    """What an agent decided, by the first `WORKFLOW:` line of its answer; inputs are not looked at.
+    """Return the decision of the first `WORKFLOW:` line of an answer. Inputs are not parsed.
 
-    The intent is what stands behind that line, else what stands before it, else the user's own text.
+    The intent is the text after that line, else the text before it, else the message of the user.
     """
     names = [workflow.name for workflow in workflows]
     scanner = MarkerScanner(names)
@@ -155,7 +155,7 @@ def parse_router_response(response: str, workflows: Iterable[Candidate], text: s
     if others:
         candidates = (scanner.workflow, *sorted(others))
         return QuestionDecision(
-            f"Which one is meant: {join_quoted_names(candidates)}?", candidates, intent, text=text
+            f"Which workflow do you mean: {join_quoted_names(candidates)}?", candidates, intent, text=text
         )
     return WorkflowDecision(scanner.workflow, intent, text=text)
 
@@ -164,11 +164,11 @@ def unknown_workflow_warnings(marker_name: str | None, names: list[str]) -> tupl
     if marker_name is None:
         return ()
     close = did_you_mean_hint(marker_name, names)
-    return (f"the agent named a workflow that does not exist: '{marker_name}'{close or '.'}",)
+    return (f"The agent named an unknown workflow: '{marker_name}'{close or '.'}",)
 
 
 def strip_marker_lines(text: str) -> tuple[str, list[str]]:
-    """The text without `WORKFLOW:` lines, and what those name."""
+    """Return the text without `WORKFLOW:` lines, and the names in those lines."""
     fences, kept_lines, raw_names = CodeFenceTracker(), list[str](), list[str]()
     for line in text.strip().split("\n"):
         match = REPEATED_MARKER_PATTERN.match(line) if fences.open_fence is None else None
@@ -177,5 +177,5 @@ def strip_marker_lines(text: str) -> tuple[str, list[str]]:
             continue
         fences.feed(line)
         kept_lines.append(line)
-    # Only blank lines go: less space before a mark of code would change what is quoted behind it.
+    # Only blank lines are stripped: less indentation before a code fence would change the code block.
     return BLANK_LINES_PATTERN.sub("", "\n".join(kept_lines)).rstrip(), raw_names

@@ -1,4 +1,4 @@
-"""JSON with places: text read into maps and lists that know where every key and value stands."""
+"""Parse JSON into maps and lists that record the position of every key and value."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from typing import Any
 from nerve.text.source import InvalidDefinition, LocatedList, LocatedMap, Position, Problem
 
 MAX_JSON_BYTES = 1 << 20
-"""Bytes of a text."""
+"""Maximum size of a document in bytes."""
 MAX_JSON_DEPTH = 64
-"""How deep objects and arrays may be nested."""
+"""Maximum nesting of objects and arrays."""
 MAX_JSON_VALUES = 100_000
-"""Values in a text; so many take half a second."""
+"""Maximum number of values in a document; parsing this many takes half a second."""
 MAX_EXACT_INTEGER = 1 << 53
-"""Integers beyond it are not the same number everywhere."""
+"""Larger integers lose precision in readers that use doubles."""
 MAX_NUMBER_CHARS = 64
-"""Characters of a number."""
+"""Maximum length of a number in characters."""
 MAX_JSON_PROBLEMS = 20
-"""Problems that are collected before reading stops."""
+"""Parsing stops after this many problems."""
 
 WHITESPACE_PATTERN = re.compile(r"[ \t\r\n]*")
 NUMBER_PATTERN = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
@@ -31,25 +31,25 @@ WORD_PATTERN = re.compile(r"-?[A-Za-z_$][\w$]*")
 SURROGATE_PATTERN = re.compile("[\ud800-\udfff]")
 LITERALS = {"true": True, "false": False, "null": None}
 NOT_FINITE = {"NaN", "Infinity", "-Infinity"}
-HALF_SURROGATE_PROBLEM = ("half of a surrogate pair is no character", "Write the whole character.")
+HALF_SURROGATE_PROBLEM = ("unpaired surrogate", "Write the complete character.")
 FOREIGN_LITERALS = {"True": "true", "False": "false", "None": "null", "undefined": "null"}
 
 
 def parse_located_json(text: str, file: str = "<text>") -> Any:
-    """The value of a JSON text; objects are `Map`s and arrays `Seq`s with the places of what is in them.
+    """Return the value of a JSON document, with objects as `LocatedMap` and arrays as `LocatedList`.
 
-    Raises `Unreadable`, which names the place, for anything that is not exact JSON: also for repeated keys,
-    numbers that are not finite or not exact, characters that are no text, and texts that are too large.
+    Raises `InvalidDefinition` with positions for anything that is not strict JSON, and also for duplicate
+    keys, non-finite or inexact numbers, invalid characters, and documents that are too large.
     """
     return JsonReader(text, file).read_document()
 
 
 class ParseStopped(Exception):
-    """Reading cannot go on; the problem is collected already."""
+    """Stops the parser; the problem has already been recorded."""
 
 
 class JsonReader:
-    """One reading of one text."""
+    """Parser for one document."""
 
     def __init__(self, text: str, file: str) -> None:
         self.text, self.file, self.end = text, file, len(text)
@@ -69,7 +69,7 @@ class JsonReader:
             value, at = self.read_value(self.skip_space(0), 1)
             if self.skip_space(at) < self.end:
                 raise self.fail(
-                    self.skip_space(at), "something stands behind the end of the value", "Remove it."
+                    self.skip_space(at), "unexpected text after the end of the JSON value", "Remove it."
                 )
         except ParseStopped:
             pass
@@ -78,11 +78,11 @@ class JsonReader:
         return value
 
     def check_text(self) -> None:
-        """Refuse what no value of the text has to be looked at for."""
+        """Reject problems that can be detected without parsing any value."""
         text = self.text
         size = self.end if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
         if size > MAX_JSON_BYTES:
-            raise self.fail(0, f"the text is larger than {MAX_JSON_BYTES // 1024} KiB", "Split the workflow.")
+            raise self.fail(0, f"the file is larger than {MAX_JSON_BYTES // 1024} KiB", "Split the workflow.")
         if text.startswith("\ufeff"):
             raise self.fail(0, "the text starts with a byte order mark", "Save it as UTF-8 without one.")
         if (at := text.find("\0")) >= 0:
@@ -98,7 +98,7 @@ class JsonReader:
     # -- values --------------------------------------------------------------------------------
 
     def read_value(self, at: int, depth: int) -> tuple[Any, int]:
-        """The value that starts at `at`, and where the text goes on."""
+        """Return the value that starts at `at` and the offset after it."""
         return self.readers_by_character.get(self.text[at : at + 1], self.read_word)(at, depth)
 
     def read_object(self, at: int, depth: int) -> tuple[LocatedMap, int]:
@@ -113,7 +113,7 @@ class JsonReader:
             if key in result:
                 first = keys_at[key]
                 self.add_problem(
-                    position, f"the key {key!r} is here twice; it is also in line {first.line}", "Keep one."
+                    position, f"the key {key!r} is duplicated; it is also on line {first.line}", "Keep one."
                 )
             after = self.skip_space(after)
             if text[after : after + 1] != ":":
@@ -147,29 +147,29 @@ class JsonReader:
         return at
 
     def skip_comma(self, at: int, opened: LocatedMap | LocatedList, brackets: str) -> int:
-        """Where the next item starts, after a comma."""
+        """Skip the comma and return the offset of the next item."""
         close = brackets[1]
         if self.text[at : at + 1] != ",":
             raise self.missing_comma(at, opened.position or Position(), brackets)
         following = self.skip_space(at + 1)
         if self.text[following : following + 1] == close:
-            raise self.fail(at, f"a comma before '{close}'", "Take it away.")
+            raise self.fail(at, f"a comma before '{close}'", "Remove it.")
         return following
 
     def missing_comma(self, at: int, opened: Position, brackets: str) -> ParseStopped:
-        """What is said of something behind an item that neither goes on nor ends."""
+        """Report an item that neither a comma nor a closing bracket follows."""
         open, close = brackets[0], brackets[1]
         if at >= self.end:
             self.add_problem(opened, f"this '{open}' is never closed", f"Add a '{close}'.")
             return ParseStopped()
         character = self.text[at]
         if character in "]}":
-            where = f"{opened.line}:{opened.column}"
+            opened_at = f"{opened.line}:{opened.column}"
             return self.fail(
-                at, f"expected '{close}' for the '{open}' at {where}, found '{character}'", "Change it."
+                at, f"expected '{close}' for the '{open}' at {opened_at}, found '{character}'", "Change it."
             )
         if character in '"[{' or character.isalnum():
-            return self.fail(at, "a comma is missing before this", "Put a ',' behind what stands before it.")
+            return self.fail(at, "a comma is missing before this", "Put a ',' after the previous item.")
         return self.fail_unexpected(at, f"expected ',' or '{close}'")
 
     def read_key(self, at: int) -> tuple[str, int]:
@@ -187,17 +187,17 @@ class JsonReader:
         if not value.isascii() and SURROGATE_PATTERN.search(value):
             self.add_problem(self.position_at(at), *HALF_SURROGATE_PROBLEM)
         if "\0" in value:
-            self.add_problem(self.position_at(at), "a NUL character in a string", "Take it away.")
+            self.add_problem(self.position_at(at), "a NUL character in a string", "Remove it.")
         return value, after
 
     def string_error(self, at: int, error: JSONDecodeError) -> ParseStopped:
         if self.text[error.pos : error.pos + 1] in ("\n", "\r"):
-            return self.fail(at, "the string does not end in its line", "Add a '\"', or write \\n inside it.")
+            return self.fail(at, "the string does not end on its line", "Add a '\"', or write \\n inside it.")
         if error.msg.startswith("Invalid control"):
             return self.fail(error.pos, "a control character in a string", "Write a tab as \\t.")
         if error.msg.startswith("Unterminated"):
             return self.fail(at, "the string does not end", "Add a '\"'.")
-        return self.fail(error.pos, "JSON does not have this escape", "A backslash is written as two.")
+        return self.fail(error.pos, "invalid escape in a JSON string", "Write a backslash as \\\\.")
 
     def read_number(self, at: int, depth: int) -> tuple[int | float | None, int]:
         match = NUMBER_PATTERN.match(self.text, at)
@@ -205,7 +205,7 @@ class JsonReader:
             return self.read_word(at, depth)
         after = match.end()
         if self.text[after : after + 1].isalnum() or self.text[after : after + 1] in ("_", "."):
-            raise self.fail(at, "this is no number", "Numbers are written like 12, -3.5 or 1e6.")
+            raise self.fail(at, "invalid number", "Write numbers like 12, -3.5 or 1e6.")
         if after - at > MAX_NUMBER_CHARS:
             self.add_problem(
                 self.position_at(at),
@@ -234,16 +234,16 @@ class JsonReader:
         if (word := match[0]) in LITERALS:
             return LITERALS[word], match.end()
         if word in NOT_FINITE:
-            self.add_problem(self.position_at(at), f"{word} is no number in JSON", "Use null.")
+            self.add_problem(self.position_at(at), f"{word} is not a number in JSON", "Use null.")
             return None, match.end()
-        otherwise = FOREIGN_LITERALS.get(word)
-        fix = f"Write {otherwise}." if otherwise else "Text stands in double quotes."
-        raise self.fail(at, f"'{word[:40]}' is no JSON value", fix)
+        literal = FOREIGN_LITERALS.get(word)
+        fix = f"Write {literal}." if literal else "Put strings in double quotes."
+        raise self.fail(at, f"'{word[:40]}' is not a JSON value", fix)
 
-    # -- places and problems -------------------------------------------------------------------
+    # -- positions and problems -----------------------------------------------------------------
 
     def skip_space(self, at: int) -> int:
-        """Where what follows the white space starts."""
+        """Return the offset of the first character after the whitespace."""
         return WHITESPACE_PATTERN.match(self.text, at).end()  # type: ignore[union-attr]
 
     def position_at(self, at: int) -> Position:
@@ -253,13 +253,13 @@ class JsonReader:
         return Position(line, at - self.line_starts[line - 1] + 1)
 
     def add_problem(self, position: Position, message: str, fix: str = "") -> None:
-        """Collect a problem and go on."""
+        """Record a problem; parsing continues."""
         self.problems.append(Problem(self.file, position, message, fix))
         if len(self.problems) >= MAX_JSON_PROBLEMS:
             raise ParseStopped
 
     def fail(self, at: int, message: str, fix: str = "") -> ParseStopped:
-        """Collect a problem after which nothing can be read."""
+        """Record a problem that stops parsing."""
         self.add_problem(self.position_at(min(at, self.end)), message, fix)
         return ParseStopped()
 
@@ -268,7 +268,7 @@ class JsonReader:
         if not rest:
             if not self.text.strip():
                 return self.fail(at, "the file is empty", """Start with '{"id": …, "steps": […]}'.""")
-            return self.fail(at, f"the text ends here; {expectation}", "Close what was opened.")
+            return self.fail(at, f"the text ends here; {expectation}", "Close the open brackets.")
         if self.text.startswith("```", at):
             return self.fail(at, "this is a block of Markdown", "Remove the lines with ```.")
         if rest in ("//", "/*") or rest[0] == "#":
@@ -280,5 +280,5 @@ class JsonReader:
 
 
 def max_value_count(text: str) -> int:
-    """How many values a text can have at most, where no string is in it."""
+    """Return an upper bound for the number of values in a text without strings."""
     return text.count(",") + text.count("[") + text.count("{") + 1

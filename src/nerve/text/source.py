@@ -1,4 +1,4 @@
-"""Sources: the text a workflow was read from, and where in it everything stands."""
+"""Source documents of workflows, and the positions of their values."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any, cast
 from nerve.errors import NerveError
 
 Loc = tuple[str | int, ...]
-"""The way from the root of a document to a value in it: keys and indexes."""
+"""Path from the root of a document to a value: keys and indexes."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """A line and a column of a text, both counted from 1."""
+    """A line and a column, both counted from 1."""
 
     line: int = 1
     column: int = 1
 
     def at_offset(self, text: str, offset: int) -> Position:
-        """The place `offset` characters into a text that starts here."""
+        """Return the position `offset` characters into a text that starts here."""
         before = text[:offset]
         lines = before.count("\n")
         if not lines:
@@ -30,14 +30,14 @@ class Position:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
-    """Something wrong with a definition: where it stands, what it is, and how to mend it."""
+    """A problem in a definition: its position, a message and a fix."""
 
     file: str
     position: Position
     message: str
     fix: str = ""
     severity: str = "error"
-    """`error` keeps the workflow from starting; `warning` and `note` do not."""
+    """`error` prevents the workflow from starting; `warning` and `note` do not."""
 
     def __str__(self) -> str:
         stop = "" if not self.fix or self.message[-1:] in ".?!" else "."
@@ -57,7 +57,7 @@ class Problem:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Problem:
-        """What another process told."""
+        """Return the problem that `to_dict` serialized in another process."""
         position = Position(data.get("line", 1), data.get("column", 1))
         return cls(
             data["file"], position, data["message"], data.get("fix", ""), data.get("severity", "error")
@@ -68,12 +68,12 @@ SEVERITIES = ("error", "warning", "note")
 
 
 def sort_problems(problems: Iterable[Problem]) -> list[Problem]:
-    """Each problem once, what is worst first, and then in the order of the text."""
+    """Return the distinct problems, ordered by severity and then by position."""
     return sorted(set(problems), key=lambda problem: (SEVERITIES.index(problem.severity), problem))
 
 
 class InvalidDefinition(NerveError, ValueError):
-    """A text that cannot be read as a workflow; `problems` say why."""
+    """The text is not a valid workflow definition; `problems` lists the reasons."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = list(problems)
@@ -81,7 +81,7 @@ class InvalidDefinition(NerveError, ValueError):
 
 
 class LocatedMap(dict[str, Any]):
-    """An object that knows where it and each of its keys and values stand."""
+    """A mapping that records its own position and those of its keys and values."""
 
     def __init__(
         self, items: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), position: Position | None = None
@@ -92,7 +92,7 @@ class LocatedMap(dict[str, Any]):
         self.value_positions: dict[str, Position] = {}
 
     def set_at(self, key: str, value: Any, position: Position | None) -> LocatedMap:
-        """Set a value that stands at `place`."""
+        """Set a value and its position."""
         self[key] = value
         if position is not None:
             self.value_positions[key] = position
@@ -100,7 +100,7 @@ class LocatedMap(dict[str, Any]):
 
 
 class LocatedList(list[Any]):
-    """A list that knows where it and each of its items stand."""
+    """A list that records its own position and those of its items."""
 
     def __init__(self, items: Iterable[Any] = (), position: Position | None = None) -> None:
         super().__init__(items)
@@ -116,21 +116,21 @@ class LocatedList(list[Any]):
 
 @dataclass(slots=True)
 class Document:
-    """A workflow as it was read: plain data in the form of `WorkflowSpec`, and its source."""
+    """A parsed workflow: plain data in the shape of `WorkflowSpec`, and its source."""
 
     data: LocatedMap
     notation: str
     file: str = "<text>"
     text: str = ""
     warnings: list[Problem] = field(default_factory=list)
-    """What the reader wants to say about it: warnings, and what an optimisation did."""
+    """Warnings and notes of the reader, for example about steps it grouped."""
     prompts: dict[str, str] = field(default_factory=dict)
-    """The paths of the files that prompts were put in from, by the names they have in it."""
+    """Paths of the prompt files that were inlined, by the names the document uses."""
     state_word: str = "state"
-    """What a state of a machine is called in it."""
+    """The word this notation uses for a state."""
 
     def position_of(self, loc: Loc, key: bool = False) -> Position:
-        """Where the value at `loc` stands (or with `key` its key), or else the nearest thing around it."""
+        """Return the position of the value at `loc` (with `key`, of its key), or of the nearest parent."""
         nearest, node = self.data.position or Position(), cast("Any", self.data)
         for depth, step in enumerate(loc):
             if not isinstance(node, LocatedMap | LocatedList):

@@ -1,7 +1,8 @@
-"""Safe YAML with places: text to plain data, and nothing that could surprise.
+"""Parse a safe subset of YAML into plain data with positions.
 
-Scalars follow the core schema of YAML 1.2, so `on`, `yes` and `1:30` are texts. Anchors, aliases, merge keys,
-tags, directives and a second document are refused: they make small files huge or say more than data.
+Scalars follow the core schema of YAML 1.2, so `on`, `yes` and `1:30` are strings. Anchors, aliases, merge
+keys, tags, directives and a second document are rejected: they can expand small files or express more than
+plain data.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from nerve.text.yaml_errors import DEFAULT_FIX, explain_yaml_syntax_error
 
 try:
     from yaml import CBaseLoader as _Loader
-except ImportError:  # PyYAML without its C library: slower, and the same events
+except ImportError:  # PyYAML without its C library: slower, but it emits the same events
     from yaml import BaseLoader as _Loader  # type: ignore[assignment]
 
 MAX_YAML_BYTES = 256 * 1024
@@ -42,16 +43,16 @@ _NON_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 
 
 def load_yaml(text: str, file: str = "<text>") -> Any:
-    """The value a YAML text stands for; `Unreadable` says everything that is wrong with it."""
+    """Return the value of a YAML document; raises `InvalidDefinition` with every problem in it."""
     refuse_characters(text, file, MAX_YAML_BYTES, "YAML")
     return _YamlComposer(text, file).compose()
 
 
 def refuse_characters(text: str, file: str, limit: int, what: str) -> None:
-    """Refuse a text that is too long, or has characters that no editor shows."""
+    """Reject a text that is too long or contains control characters."""
     if len(text) > limit or len(text.encode("utf-8", "surrogatepass")) > limit:
-        message = f"the file has more than {limit // 1024} KiB, too much for a workflow in {what}"
-        fix = "Split it, or move long texts to files of their own."
+        message = f"the file has more than {limit // 1024} KiB, the limit for a workflow in {what}"
+        fix = "Split it, or move long texts to separate files."
         raise InvalidDefinition([Problem(file, Position(), message, fix)])
     if match := _FORBIDDEN_CHARACTER.search(text):
         position = Position().at_offset(text, match.start())
@@ -67,7 +68,7 @@ def _explain_forbidden_character(text: str, at: int) -> tuple[str, str]:
 
 
 def parse_scalar(text: str) -> Any:
-    """What a plain scalar stands for in the core schema; `ValueError` for a number JSON cannot carry."""
+    """Return the value of a plain scalar in the core schema; `ValueError` for a number not valid in JSON."""
     if text in _NULL:
         return None
     if text in _BOOL:
@@ -88,14 +89,14 @@ def _parse_integer(text: str) -> int:
         return int(text)
     base = {"0o": 8, "0x": 16}.get(text[:2], 10)
     digits = text[2:] if base != 10 else text
-    # As long as no whole number is: int() would take quadratic time, or refuse with its own words.
+    # Too long for a valid integer. int() would take quadratic time, or raise its own message.
     if len(digits.lstrip("+-0")) > 20 or abs(number := int(digits, base)) > MAX_INTEGER:
         raise ValueError(text)
     return number
 
 
 class _YamlComposer:
-    """Builds located values from the events of a YAML parser, without recursion into the parser's stack."""
+    """Builds located values from the events of a YAML parser, with a nesting limit of its own."""
 
     def __init__(self, text: str, file: str) -> None:
         self.text, self.file = text, file
@@ -122,7 +123,7 @@ class _YamlComposer:
         value = None
         for event in events:
             if isinstance(event, yaml.DocumentEndEvent):
-                # Before the parser sees it: what follows may be made to keep it busy.
+                # Checked before the parser sees it: a hostile second document could keep the parser busy.
                 rest = _DOCUMENT_REST.match(self.text, event_index(event))
                 if rest and rest.end() < len(self.text):
                     self.fail(rest.end(), "a second document is not allowed", "Keep one workflow in a file.")
@@ -142,10 +143,10 @@ class _YamlComposer:
         return None
 
     def check_event(self, event: yaml.Event, depth: int) -> None:
-        """Refuse what is more than plain data."""
+        """Reject everything that is not plain data."""
         self.value_count += 1
         if self.value_count > MAX_VALUES:
-            self.fail(event, f"more than {MAX_VALUES} values are too many", "Split the workflow.")
+            self.fail(event, f"more than {MAX_VALUES} values", "Split the workflow.")
         if depth > MAX_DEPTH and not isinstance(event, yaml.ScalarEvent):
             self.fail(event, f"nested deeper than {MAX_DEPTH} levels", "Split the workflow.")
         if isinstance(event, yaml.AliasEvent):
@@ -154,7 +155,7 @@ class _YamlComposer:
             self.add_problem(event, f"the anchor &{event.anchor} is not allowed", "Write the value out.")
         tag = getattr(event, "tag", None)
         if tag is not None:
-            self.add_problem(event, f"the tag {tag} is not allowed", "Remove it; put quotes around a text.")
+            self.add_problem(event, f"the tag {tag} is not allowed", "Remove it; put quotes around a string.")
 
     def compose_scalar(self, event: yaml.ScalarEvent) -> Any:
         if event.style:
@@ -163,8 +164,8 @@ class _YamlComposer:
             return parse_scalar(event.value)
         except ValueError:
             excerpt = event.value if len(event.value) <= 30 else event.value[:27] + "..."
-            fix = "Put quotes around it if it is a text."
-            self.add_problem(event, f"the number {excerpt} cannot be kept exactly", fix)
+            fix = "Put quotes around it if it is a string."
+            self.add_problem(event, f"the number {excerpt} cannot be represented exactly", fix)
             return None
 
     def compose_sequence(self, start: yaml.Event, events: Iterator[yaml.Event], depth: int) -> LocatedList:
@@ -187,9 +188,7 @@ class _YamlComposer:
                 continue
             if key in result:
                 line = result.key_positions[key].line
-                self.add_problem(
-                    event, f"the key '{key}' is here a second time (first in line {line})", "Keep one."
-                )
+                self.add_problem(event, f"the key '{key}' is duplicated (first on line {line})", "Keep one.")
                 continue
             result.set_at(key, value, self.content_position(following)).key_positions[key] = self.position_of(
                 event
@@ -197,10 +196,12 @@ class _YamlComposer:
         return result
 
     def compose_key(self, event: yaml.Event, events: Iterator[yaml.Event], depth: int) -> str | None:
-        """A key as it is written: `on`, `1` and `true` are texts here."""
+        """Return a key as written: `on`, `1` and `true` are strings here."""
         if not isinstance(event, yaml.ScalarEvent):
             self.compose_value(event, events, depth + 1)
-            self.add_problem(event, "a key must be a text", "Put quotes around '{{ … }}' and around braces.")
+            self.add_problem(
+                event, "a key must be a string", "Put quotes around '{{ … }}' and around braces."
+            )
             return None
         self.check_event(event, depth)
         if not event.style and event.value.startswith("\xa0"):
@@ -222,7 +223,7 @@ class _YamlComposer:
         return Position(line, at - self.line_starts[line - 1] + 1)
 
     def content_position(self, event: yaml.Event) -> Position:
-        """Where the text of a scalar begins: behind its quote, or in the line below `|`."""
+        """Return where the text of a scalar starts: after its quote, or on the line below `|`."""
         at = event_index(event)
         if not isinstance(event, yaml.ScalarEvent) or not event.style:
             return self.position_of(at)

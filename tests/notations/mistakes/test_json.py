@@ -18,7 +18,7 @@ MISTAKES = [
         '"flow"',
         '1:1: a workflow is an object, not \'flow\'. Write {"id": "a-name", "steps": [{…}]}.',
     ),
-    ("YAML in a JSON file", "name: flow\n", "1:1: 'name' is no JSON value. Text stands in double quotes."),
+    ("YAML in a JSON file", "name: flow\n", "1:1: 'name' is not a JSON value. Put strings in double quotes."),
     (
         "Lisp in a JSON file",
         "(workflow flow (state a))\n",
@@ -39,16 +39,16 @@ MISTAKES = [
         b'\xff\xfe{\x00"\x00i\x00d\x00"\x00',
         "1:1: this is not UTF-8 text (it looks like UTF-16). Save the file as UTF-8, without a byte order mark.",
     ),
-    ("a comma before a bracket", '{"id": "flow",}', "1:14: a comma before '}'. Take it away."),
+    ("a comma before a bracket", '{"id": "flow",}', "1:14: a comma before '}'. Remove it."),
     (
         "a comma before the end of a list",
         '{"id": "flow", "steps": [1,]}',
-        "1:27: a comma before ']'. Take it away.",
+        "1:27: a comma before ']'. Remove it.",
     ),
     (
         "a missing comma",
         '{\n  "id": "flow"\n  "steps": []\n}',
-        "3:3: a comma is missing before this. Put a ',' behind what stands before it.",
+        "3:3: a comma is missing before this. Put a ',' after the previous item.",
     ),
     ("a missing colon", '{"id" "flow"}', "1:7: expected ':' after the key 'id'. Write \"key\": value."),
     ("single quotes", "{'id': 'flow'}", "1:2: a string in single quotes. Use double quotes."),
@@ -58,10 +58,14 @@ MISTAKES = [
         "1:2: expected a key in double quotes, found '“'. Use plain double quotes: \"…\".",
     ),
     ("a key without quotes", '{id: "flow"}', '1:2: the key id is not in double quotes. Write "id".'),
-    ("a text without quotes", '{"id": flow}', "1:8: 'flow' is no JSON value. Text stands in double quotes."),
+    (
+        "a text without quotes",
+        '{"id": flow}',
+        "1:8: 'flow' is not a JSON value. Put strings in double quotes.",
+    ),
     ("a comment", '{\n  // to do\n  "id": "flow"\n}', "2:3: JSON has no comments. Use a `description`."),
     (
-        "a bracket that is never closed",
+        "unclosed bracket",
         '{"id": "flow", "steps": [\n{"id": "a"}\n',
         "1:25: this '[' is never closed. Add a ']'.",
     ),
@@ -73,25 +77,25 @@ MISTAKES = [
     (
         "a string that is never closed",
         '{"id": "flow,\n "steps": []}',
-        "1:8: the string does not end in its line. Add a '\"', or write \\n inside it.",
+        "1:8: the string does not end on its line. Add a '\"', or write \\n inside it.",
     ),
     (
         "a line break in a string",
         '{"id": "flow", "description": "one\ntwo"}',
-        "1:31: the string does not end in its line. Add a '\"', or write \\n inside it.",
+        "1:31: the string does not end on its line. Add a '\"', or write \\n inside it.",
     ),
     (
         "an escape that JSON has not",
         '{"id": "\\d"}',
-        "1:9: JSON does not have this escape. A backslash is written as two.",
+        "1:9: invalid escape in a JSON string. Write a backslash as \\\\.",
     ),
-    ("a word of Python", '{"parallel": True}', "1:14: 'True' is no JSON value. Write true."),
-    ("no value of Python", '{"parallel": None}', "1:14: 'None' is no JSON value. Write null."),
-    ("a number that is none", '{"max_iterations": NaN}', "1:20: NaN is no number in JSON. Use null."),
+    ("a word of Python", '{"parallel": True}', "1:14: 'True' is not a JSON value. Write true."),
+    ("no value of Python", '{"parallel": None}', "1:14: 'None' is not a JSON value. Write null."),
+    ("a number that is none", '{"max_iterations": NaN}', "1:20: NaN is not a number in JSON. Use null."),
     (
         "a number with a zero before it",
         '{"max_iterations": 03}',
-        "1:20: this is no number. Numbers are written like 12, -3.5 or 1e6.",
+        "1:20: invalid number. Write numbers like 12, -3.5 or 1e6.",
     ),
     (
         "a number that is too large",
@@ -101,12 +105,12 @@ MISTAKES = [
     (
         "a key twice",
         '{"id": "flow",\n "id": "other"}',
-        "2:2: the key 'id' is here twice; it is also in line 1. Keep one.",
+        "2:2: the key 'id' is duplicated; it is also on line 1. Keep one.",
     ),
     (
         "two workflows",
         '{"id": "flow"}\n{"id": "other"}',
-        "2:1: something stands behind the end of the value. Remove it.",
+        "2:1: unexpected text after the end of the JSON value. Remove it.",
     ),
     (
         "no id",

@@ -41,12 +41,12 @@ MISTAKES = [
     (
         "a comment as in a shell",
         "# to do\n(workflow flow (state a))\n",
-        "1:1: '#' cannot stand in a name. A comment begins with ';'.",
+        "1:1: '#' is not allowed in a name. Start a comment with ';'.",
     ),
     (
         "a comment as in C",
         "// to do\n(workflow flow (state a))\n",
-        "1:1: expected a workflow, found //. A comment begins with ';'.",
+        "1:1: expected a workflow, found //. Start a comment with ';'.",
     ),
     (
         "a comment that is never closed",
@@ -56,15 +56,15 @@ MISTAKES = [
     (
         "a string that is never closed",
         '+(log "hello)\n    (log "you")',
-        "4:10: the string is never closed. Add a '\"'; inside a string it is written \\\".",
+        "4:10: the string is never closed. Add a '\"'; write \\\" inside a string.",
     ),
     (
         "a string that is never closed at the end",
         '+(log "hello)',
-        "4:10: the string is never closed. Add a '\"'; inside a string it is written \\\".",
+        "4:10: the string is never closed. Add a '\"'; write \\\" inside a string.",
     ),
     (
-        "a bracket that is never closed",
+        "unclosed bracket",
         '(workflow flow\n  (state a\n    (log "hello")\n',
         "2:3: '(' is never closed. Add a ')'.",
     ),
@@ -76,12 +76,12 @@ MISTAKES = [
     (
         "a bracket too many",
         '(workflow flow\n  (state a (log "hello"))))\n',
-        "2:27: ')' is one too many. Remove it.",
+        "2:27: ')' has no matching opening bracket. Remove it.",
     ),
     (
         "a bracket too many in the middle",
         '(workflow flow\n  (state a (log "hello")))\n  (state b (log "you")))\n',
-        "2:26: ')' is one too many. Remove it.",
+        "2:26: ')' has no matching opening bracket. Remove it.",
     ),
     (
         "a bracket of the wrong kind",
@@ -91,15 +91,15 @@ MISTAKES = [
     (
         "a quote as in other Lisps",
         "+(result 'hello)",
-        '4:13: "\'" cannot stand in a name. Text belongs in double quotes.',
+        '4:13: "\'" is not allowed in a name. Put strings in double quotes.',
     ),
     (
         "typographic quotes",
         "+(log “hello”)",
-        "4:10: '“' cannot stand in a name. Text belongs in double quotes.",
+        "4:10: '“' is not allowed in a name. Put strings in double quotes.",
     ),
-    ("a comma", "+(result [1, 2])", "4:14: '1,' is not a number. Leave the comma out: blanks are enough."),
-    ("no blank between two texts", '+(log "a""b")', '4:10: no space behind "a". Add one.'),
+    ("a comma", "+(result [1, 2])", "4:14: '1,' is not a number. Remove the comma: spaces separate items."),
+    ("no blank between two texts", '+(log "a""b")', '4:10: missing space after "a". Add one.'),
     (
         "an escape that is none",
         '+(log "\\d")',
@@ -108,38 +108,38 @@ MISTAKES = [
     (
         "half a character",
         '+(log "\\ud800")',
-        "4:11: \\ud800 is half a character. Write the other half behind it.",
+        "4:11: \\ud800 is an unpaired surrogate. Write the second half after it.",
     ),
     (
         "a name that begins with a digit",
         "+(result 3x)",
-        "4:13: '3x' is not a number. Text belongs in double quotes.",
+        "4:13: '3x' is not a number. Put strings in double quotes.",
     ),
     (
         "a number that is too large",
         "+(result 99999999999999999999)",
-        "4:13: the number 99999999999999999999 is too large. Numbers beyond ±2^53 belong in double quotes.",
+        "4:13: the number 99999999999999999999 is too large. Put numbers beyond ±2^53 in double quotes.",
     ),
     ("a colon without a name", "+(send-prompt : agent writer)", "4:18: a colon without a name. Write :name."),
     (
         "a map with a key and no value",
         "+(node {:kind})",
-        "4:12: a key without a value. A map is written {:key value …}.",
+        "4:12: a key without a value. Write a map as {:key value …}.",
     ),
     (
         "a map with a key twice",
         '+(node {:kind "bash" :kind "gate"})',
-        "4:25: the key 'kind' is there twice. Remove one.",
+        "4:25: the key 'kind' is duplicated. Remove one.",
     ),
     (
         "a map whose key is a word",
         '+(node {kind "bash"})',
-        '4:12: a key of a map is a keyword or a string. Write :key or "key".',
+        '4:12: a map key must be a keyword or a string. Write :key or "key".',
     ),
     (
         "a map as in JSON",
         '(spec {"name": "flow", "body": {}})\n',
-        "1:8: this is written as in JSON. Write {:key value}, without commas.",
+        "1:8: this is JSON syntax. Write {:key value}, without commas.",
     ),
     (
         "a misspelt workflow",
@@ -174,7 +174,7 @@ MISTAKES = [
     (
         "two states with one name",
         "(workflow flow (state a) (state a))\n",
-        "1:33: the state 'a' is there twice. Rename one.",
+        "1:33: the state 'a' is duplicated. Rename one.",
     ),
     (
         "a state that is not there",

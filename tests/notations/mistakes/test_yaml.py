@@ -73,7 +73,7 @@ MISTAKES = [
     (
         "no blank behind a colon",
         "name:flow\ndescription: What it is for.\n",
-        "1:5: this is not YAML: a key without a blank behind its colon. Write 'key: value'.",
+        "1:5: this is not YAML: missing space after the colon of a key. Write 'key: value'.",
     ),
     (
         "no blank behind a dash",
@@ -83,67 +83,67 @@ MISTAKES = [
     (
         "a line between two indentations",
         "+nodes:\n  - id: a\n   prompt: Hello\n",
-        "5:4: this is not YAML: this stands between two indentations. Indent it like the line that it belongs to.",
+        "5:4: this is not YAML: inconsistent indentation. Indent the line like the other lines of its block.",
     ),
     (
         "a line that is indented too far",
         "+nodes:\n  - id: a\n     prompt: Hello\n",
-        "5:12: this is not YAML: a ': ' where no key can stand. Put quotes around a text with ': ' in it, or mend the indentation.",
+        "5:12: this is not YAML: a ': ' where a key is not allowed. Put quotes around a string that contains ': ', or fix the indentation.",
     ),
     (
         "a colon in a text without quotes",
         "+nodes:\n  - id: a\n    prompt: Look here: now\n",
-        "5:22: this is not YAML: a ': ' where no key can stand. Put quotes around a text with ': ' in it, or mend the indentation.",
+        "5:22: this is not YAML: a ': ' where a key is not allowed. Put quotes around a string that contains ': ', or fix the indentation.",
     ),
     (
         "a quote in a text with quotes",
         "+nodes:\n  - id: a\n    prompt: 'it's'\n",
-        "5:17: this is not YAML: no key begins here. Look at the indentation, and put quotes around a text that has quotes in it.",
+        "5:17: this is not YAML: expected a key here. Check the indentation, and put quotes around a string that contains quotes.",
     ),
     (
-        "a quote that is never closed",
+        "unclosed quote",
         '+nodes:\n  - id: a\n    prompt: "Hello\n  - id: b\n    bash: ls\n',
-        "5:13: this is not YAML: a quote that is never closed. Close the quote.",
+        "5:13: this is not YAML: unclosed quote. Close the quote.",
     ),
     (
-        "a bracket that is never closed",
+        "unclosed bracket",
         "+nodes:\n  - id: a\n    prompt: Hello\n    depends_on: [b\n  - id: b\n    bash: ls\n",
-        "6:17: this is not YAML: a bracket that is never closed. Close the bracket, or put quotes around the text.",
+        "6:17: this is not YAML: unclosed bracket. Close the bracket, or put quotes around the string.",
     ),
     (
         "a text that starts with @",
         "+nodes:\n  - id: a\n    prompt: @you\n",
-        "5:13: this is not YAML: a text cannot start with @. Put quotes around it.",
+        "5:13: this is not YAML: a string cannot start with @. Put quotes around it.",
     ),
     (
         "a text that starts with a star",
         "+nodes:\n  - id: a\n    prompt: **now**\n",
-        "5:14: this is not YAML: a text cannot start with * or &. Put quotes around it; aliases and anchors are not allowed.",
+        "5:14: this is not YAML: a string cannot start with * or &. Put quotes around it; aliases and anchors are not allowed.",
     ),
     (
         "braces without quotes",
         "+nodes:\n  - id: a\n    prompt: {{ input }}\n",
-        "5:14: a key must be a text. Put quotes around '{{ … }}' and around braces.",
+        "5:14: a key must be a string. Put quotes around '{{ … }}' and around braces.",
     ),
     (
         "a backslash in double quotes",
         '+nodes:\n  - id: a\n    prompt: "\\d"\n',
-        "5:14: this is not YAML: no escape begins so. Use single quotes around a text with backslashes.",
+        "5:14: this is not YAML: unknown escape sequence. Use single quotes around a string with backslashes.",
     ),
     (
         "a long text in the line of its bar",
         "+nodes:\n  - id: a\n    prompt: | Hello\n      you\n",
-        "5:15: this is not YAML: something stands behind the | or > of a long text. Begin the text in the line below, indented.",
+        "5:15: this is not YAML: unexpected text after the | or > of a block scalar. Start the text on the next line, indented.",
     ),
     (
         "a long text that is not indented",
         "+nodes:\n  - id: a\n    prompt: |\n    Hello\n    you\n",
-        "7:5: this is not YAML: a key without ':'. Write 'key: value', with a blank behind the colon, and indent the lines of a long text.",
+        "7:5: this is not YAML: a key without ':'. Write 'key: value', with a space after the colon, and indent the lines of a block scalar.",
     ),
     (
         "a key twice",
         "+nodes:\n  - id: a\n    id: b\n    prompt: Hello\n",
-        "5:5: the key 'id' is here a second time (first in line 4). Keep one.",
+        "5:5: the key 'id' is duplicated (first on line 4). Keep one.",
     ),
     (
         "an anchor",
@@ -158,17 +158,17 @@ MISTAKES = [
     (
         "a tag",
         "+nodes:\n  - id: a\n    prompt: !!str Hello\n",
-        "5:13: the tag tag:yaml.org,2002:str is not allowed. Remove it; put quotes around a text.",
+        "5:13: the tag tag:yaml.org,2002:str is not allowed. Remove it; put quotes around a string.",
     ),
     (
         "a line separator in a long text",
         "+nodes:\n  - id: a\n    prompt: |\n      one\u2028two\n",
-        "6:10: this is not YAML: the character U+2028 ends a line. Write a line break or a blank.",
+        "6:10: this is not YAML: the character U+2028 ends a line. Write a line break or a space.",
     ),
     (
         "a number that is too large",
         "+steps:\n  - step: plan\n    timeout: 99999999999999999999\n",
-        "5:14: the number 99999999999999999999 cannot be kept exactly. Put quotes around it if it is a text.",
+        "5:14: the number 99999999999999999999 cannot be represented exactly. Put quotes around it if it is a string.",
     ),
     (
         "no name",
@@ -247,7 +247,7 @@ MISTAKES = [
     (
         "a path instead of a name",
         "+steps:\n  - step: ../plan\n",
-        "4:11: '../plan' is no name: up to 128 letters, digits, '.', '_' and '-', the first a letter or a digit. Name a Markdown file in the folder 'steps', without '.md'.",
+        "4:11: '../plan' is not a valid file name: up to 128 letters, digits, '.', '_' and '-', the first a letter or a digit. Name a Markdown file in the folder 'steps', without '.md'.",
     ),
     (
         "a flag in quotes",

@@ -224,7 +224,7 @@ def test_a_missing_step_name_never_becomes_a_name() -> None:
 @pytest.mark.requirement("D3-1")
 @pytest.mark.parametrize("name", ["../../etc/passwd", "..", "/etc/passwd", "a/b", "CON", "-x", "x\\y", "é"])
 def test_a_step_name_that_could_leave_its_folder_is_refused(name: str) -> None:
-    assert "is no name" in problems(HEAD + f"steps:\n  - step: '{name}'\n")
+    assert "is not a valid file name" in problems(HEAD + f"steps:\n  - step: '{name}'\n")
 
 
 def test_all_problems_of_a_file_are_told_in_order() -> None:

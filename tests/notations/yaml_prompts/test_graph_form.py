@@ -111,7 +111,7 @@ def test_a_node_may_have_another_instead_when_it_fails() -> None:
         ("nodes:\n  - id: a\n", ":4:5: the node does nothing"),
         ("nodes:\n  - id: a\n    prompt: x\n    bash: y\n", "the node has prompt and bash"),
         ("nodes:\n  - id: a\n    prompt:\n", "'prompt' must be a text, not nothing"),
-        ("nodes:\n  - id: a\n    command: ../x\n", ":5:14: '../x' is no name"),
+        ("nodes:\n  - id: a\n    command: ../x\n", ":5:14: '../x' is not a valid file name"),
         ("nodes:\n  - id: a\n    bash: [x]\n", "'bash' must be a text, not a list"),
         ("nodes:\n  - id: a\n    bash: x\n    model: y\n", ":6:5: unknown key 'model'"),
         ("nodes:\n  - id: a\n    prompt: x\n    dependson: [y]\n", "Did you mean 'depends_on'?"),

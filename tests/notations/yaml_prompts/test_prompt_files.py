@@ -149,7 +149,7 @@ def test_names_stay_inside_their_folder_in_every_notation(name: str, folder: Pat
     )
     (problem,) = told(document, folder)
     assert problem.startswith(".archon/workflows/x.yaml:2:29: Step prompt not found: ")
-    assert "is no name" in problem
+    assert "is not a valid file name" in problem
 
 
 def test_a_prompt_that_is_a_link_out_of_the_project_is_refused(folder: Path) -> None:

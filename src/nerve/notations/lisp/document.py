@@ -54,7 +54,7 @@ def compile_top_form(diagnostics: LispDiagnostics, forms: list[Form]) -> Located
 
 def top_form_fix(form: Form) -> str:
     comment = isinstance(form, Symbol) and form.name.startswith("//")
-    return "A comment begins with ';'." if comment else DOCUMENT_SHAPE_FIX
+    return "Start a comment with ';'." if comment else DOCUMENT_SHAPE_FIX
 
 
 def read_full_form(diagnostics: LispDiagnostics, form: ListForm, helpers: list[ListForm]) -> LocatedMap:

@@ -88,7 +88,7 @@ def require_symbol(diagnostics: LispDiagnostics, form: Form, what: str) -> str:
 def require_string(diagnostics: LispDiagnostics, form: Form, what: str) -> str:
     if not isinstance(form, String):
         diagnostics.fail(
-            form, f"expected {what}, found {preview_form(form)}", "Text belongs in double quotes."
+            form, f"expected {what}, found {preview_form(form)}", "Put strings in double quotes."
         )
     return form.value
 

@@ -48,7 +48,7 @@ def literal_value(
         case MapForm():
             return literal_map(diagnostics, form, resolve_name)
         case Symbol(name):
-            diagnostics.add(form, f"'{name}' is not a value", "Text belongs in double quotes.")
+            diagnostics.add(form, f"'{name}' is not a value", "Put strings in double quotes.")
         case _:
             fix = "A list of values is written [a b c], an object {:key value}."
             diagnostics.add(form, f"expected a value, found {preview_form(form)}", fix)

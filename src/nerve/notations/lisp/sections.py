@@ -56,7 +56,7 @@ def compile_metadata(program: LispProgram, form: ListForm, data: LocatedMap) -> 
         key = require_form_name(program.diagnostics, item.items[0], "a key")
         check_argument_count(program.diagnostics, item, len(item.items) - 1, 1, 1)
         if key in fields:
-            program.diagnostics.add(item, f"'{key}' is there twice", "Remove one.")
+            program.diagnostics.add(item, f"'{key}' is duplicated", "Remove one.")
         fields.set_at(key, literal_value(program.diagnostics, item.items[1]), item.items[1].position)
         fields.key_positions[key] = item.items[0].position
         if key in ("label", "description"):
@@ -71,7 +71,7 @@ def compile_roles(program: LispProgram, form: ListForm, data: LocatedMap) -> Non
     for item in section_entries(program, form, '(name :agent-kind "…")'):
         name = require_form_name(program.diagnostics, item.items[0], "the name of a role")
         if name in program.roles:
-            program.diagnostics.add(item, f"the role '{name}' is there twice", "Rename one.")
+            program.diagnostics.add(item, f"the role '{name}' is duplicated", "Rename one.")
         program.roles[name] = Role(None, name, None)
         options = split_form(program.diagnostics, item, (*ROLE_OPTIONS, *PROMPT_OPTIONS), most=0).options
         role_options = {
@@ -109,7 +109,7 @@ def compile_inputs(program: LispProgram, form: ListForm, data: LocatedMap) -> No
     for item in section_entries(program, form, "(name :type string)"):
         name = require_form_name(program.diagnostics, item.items[0], "the name of an input")
         if name in program.inputs:
-            program.diagnostics.add(item, f"the input '{name}' is there twice", "Rename one.")
+            program.diagnostics.add(item, f"the input '{name}' is duplicated", "Rename one.")
         declared = LocatedMap((), item.position)
         program.inputs.set_at(name, declared, item.position)
         program.inputs.key_positions[name] = item.items[0].position

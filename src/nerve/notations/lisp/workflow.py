@@ -95,7 +95,7 @@ def named_states(program: LispProgram, forms: Sequence[ListForm]) -> list[tuple[
         except FormRejected:
             continue
         if name in program.states:
-            program.diagnostics.add(item.items[1], f"the state '{name}' is there twice", "Rename one.")
+            program.diagnostics.add(item.items[1], f"the state '{name}' is duplicated", "Rename one.")
         program.states.add(name)
         state_forms.append((name, item))
     return state_forms

@@ -1,4 +1,4 @@
-"""S-expressions: a reader that knows where everything stands, and a printer."""
+"""S-expressions: a reader that records positions, and a printer."""
 
 from nerve.text.sexpr.forms import (
     Constant,

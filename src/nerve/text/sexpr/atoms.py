@@ -1,4 +1,4 @@
-"""Atoms: what stands between spaces and brackets, and strings."""
+"""Atoms: symbols, keywords, numbers, constants and string escapes."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ ESCAPE_PATTERN: Final = re.compile(
 ESCAPES: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
-TEXT_FIX: Final = "Text belongs in double quotes."
-CHARACTER_FIXES: Final = {"#": "A comment begins with ';'.", ",": "Leave the comma out: blanks are enough."}
+TEXT_FIX: Final = "Put strings in double quotes."
+CHARACTER_FIXES: Final = {"#": "Start a comment with ';'.", ",": "Remove the comma: spaces separate items."}
 
 
 class AtomError(ValueError):
-    """What is wrong with an atom, and how to mend it."""
+    """An invalid atom: the problem, the fix, and the offset in the token."""
 
     def __init__(self, message: str, fix: str = "", offset: int = 0) -> None:
         super().__init__(message)
@@ -34,7 +34,7 @@ class AtomError(ValueError):
 
 
 def parse_atom(token: str, position: Position) -> Form:
-    """The form a token stands for."""
+    """Return the form of a token."""
     if token in CONSTANTS:
         return Constant(CONSTANTS[token], position)
     if NUMBER_LIKE_PATTERN.match(token):
@@ -54,7 +54,9 @@ def parse_atom_name(token: str, start: int) -> str:
         at = match.end() if match else start
         if at == len(token):
             raise AtomError("a colon without a name", "Write :name.")
-        raise AtomError(f"{token[at]!r} cannot stand in a name", CHARACTER_FIXES.get(token[at], TEXT_FIX), at)
+        raise AtomError(
+            f"{token[at]!r} is not allowed in a name", CHARACTER_FIXES.get(token[at], TEXT_FIX), at
+        )
     return token[start:]
 
 
@@ -68,11 +70,11 @@ def parse_atom_number(token: str) -> int | float:
             return value
     elif len(token) < 20 and abs(int(token)) <= MAX_INTEGER:
         return int(token)
-    raise AtomError(f"the number {token[:40]} is too large", "Numbers beyond ±2^53 belong in double quotes.")
+    raise AtomError(f"the number {token[:40]} is too large", "Put numbers beyond ±2^53 in double quotes.")
 
 
 def unescape_string(text: str) -> str:
-    """What the inside of a string literal stands for."""
+    """Return the value of the inside of a string literal."""
     return ESCAPE_PATTERN.sub(resolve_escape, text) if "\\" in text else text
 
 
@@ -84,7 +86,7 @@ def resolve_escape(match: re.Match[str]) -> str:
         code = int(escape[1:], 16)
         if 0xD800 <= code < 0xE000:
             raise AtomError(
-                f"\\{escape} is half a character", "Write the other half behind it.", match.start()
+                f"\\{escape} is an unpaired surrogate", "Write the second half after it.", match.start()
             )
         return chr(code)
     if escape not in ESCAPES:

@@ -1,4 +1,4 @@
-"""The forms an S-expression is made of; two are equal wherever they stand."""
+"""The forms of an S-expression. Equality ignores positions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Keyword:
 
 @dataclass(frozen=True, slots=True)
 class String:
-    """A text, its escapes resolved."""
+    """A string with its escapes resolved."""
 
     value: str
     position: Position = field(default=DEFAULT_POSITION, compare=False)
@@ -59,7 +59,7 @@ class ListForm:
 
     @property
     def head(self) -> str:
-        """The symbol it starts with, or nothing."""
+        """The name of the first symbol, or an empty string."""
         first = self.items[0] if self.items else None
         return first.name if isinstance(first, Symbol) else ""
 
@@ -74,7 +74,7 @@ class VectorForm:
 
 @dataclass(frozen=True, slots=True)
 class MapForm:
-    """`{:a 1 "b c" 2}`, in the order it was written; no key is there twice."""
+    """`{:a 1 "b c" 2}`, in source order, with unique keys."""
 
     items: tuple[tuple[Keyword | String, Form], ...]
     position: Position = field(default=DEFAULT_POSITION, compare=False)
@@ -84,5 +84,5 @@ Form: TypeAlias = Symbol | Keyword | String | Number | Constant | ListForm | Vec
 
 
 def map_key_text(key: Keyword | String) -> str:
-    """The text of a map's key: `:a` and `"a"` are the same one."""
+    """Return the text of a map key: `:a` and `"a"` are the same key."""
     return key.name if isinstance(key, Keyword) else key.value

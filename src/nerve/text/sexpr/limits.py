@@ -1,16 +1,16 @@
-"""How much an S-expression may be; everything is refused before it is built."""
+"""Limits of S-expressions, enforced before forms are built."""
 
 from typing import Final
 
 MAX_SEXPR_BYTES: Final = 256 * 1024
-"""Bytes of a text."""
+"""Maximum size of a text in bytes."""
 MAX_SEXPR_DEPTH: Final = 64
-"""Brackets inside brackets."""
+"""Maximum nesting of brackets."""
 MAX_FORMS: Final = 50_000
-"""Forms of a text."""
+"""Maximum number of forms in a text."""
 MAX_SYMBOL_CHARS: Final = 256
-"""Characters of a symbol or keyword."""
+"""Maximum length of a symbol or keyword in characters."""
 MAX_INTEGER: Final = 2**53
-"""Integers up to here are exact everywhere."""
+"""Larger integers lose precision in readers that use doubles."""
 MAX_PROBLEMS: Final = 20
-"""Problems after which reading stops."""
+"""Parsing stops after this many problems."""

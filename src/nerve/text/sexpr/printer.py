@@ -1,4 +1,4 @@
-"""The printer: forms to text that the reader reads back as the same forms."""
+"""Print forms as text that the reader parses back into equal forms."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NONCHARACTER_ESCAPES: Final = {"\ufffe": "\\ufffe", "\uffff": "\\uffff"}
 
 
 def print_form(form: Form, width: int = LINE_WIDTH) -> str:
-    """A form as text, broken into lines where one would be longer than `width`."""
+    """Return a form as text, with lines of at most `width` columns where possible."""
     return layout_form(form, 0, width)
 
 
@@ -49,7 +49,7 @@ def layout_form(form: Form, indent: int, width: int) -> str:
 
 
 def layout_list(items: tuple[Form, ...], indent: int, width: int) -> str:
-    """A list: its head and the name behind it on the first line, the rest below, indented by two."""
+    """Lay out a list: its head and name on the first line, the rest below, indented by two."""
     first = 2 if isinstance(items[1], Symbol) else 1
     head = " ".join(layout_form(item, indent + 1, width) for item in items[:first])
     if len(items) == first:
@@ -58,7 +58,7 @@ def layout_list(items: tuple[Form, ...], indent: int, width: int) -> str:
 
 
 def layout_items(items: Iterable[Form], indent: int, width: int) -> str:
-    """One item a line; a keyword shares its line with what follows it, if that fits."""
+    """Lay out one item per line; a keyword shares a line with its value if both fit."""
     lines: list[str] = []
     after_key = False
     for item in items:
@@ -72,7 +72,7 @@ def layout_items(items: Iterable[Form], indent: int, width: int) -> str:
 
 
 def form_on_one_line(form: Form) -> str:
-    """A form on one line."""
+    """Return a form on one line."""
     match form:
         case Symbol(name):
             return format_sexpr_symbol(name)
@@ -110,7 +110,7 @@ def check_symbol_name(name: str) -> str:
 
 def format_sexpr_string(value: str) -> str:
     if SURROGATE_PATTERN.search(value):
-        raise ValueError(f"{value[:40]!r} has half a character in it")
+        raise ValueError(f"{value[:40]!r} contains an unpaired surrogate")
     text = json.dumps(value, ensure_ascii=False)
     for raw, escape in NONCHARACTER_ESCAPES.items():
         text = text.replace(raw, escape)

@@ -1,4 +1,4 @@
-"""The reader: text to forms, every one with its place."""
+"""Parse text into forms with positions."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ CLOSING_BRACKETS: Final = {"(": ")", "[": "]", "{": "}"}
 
 
 def read_forms(text: str, file: str = "<text>", *, depth: int = MAX_SEXPR_DEPTH) -> list[Form]:
-    """Every form of a text; raises `Unreadable` with the places of what is wrong."""
+    """Return every form of a text; raises `InvalidDefinition` with the positions of the problems."""
     return SexprReader(text, file, depth).read_forms()
 
 
 def read_single_form(text: str, file: str = "<text>", *, depth: int = MAX_SEXPR_DEPTH) -> Form:
-    """The only form of a text."""
+    """Return the only form of a text."""
     forms = read_forms(text, file, depth=depth)
     if len(forms) != 1:
         position = forms[1].position if forms else Position()
@@ -42,16 +42,16 @@ def read_single_form(text: str, file: str = "<text>", *, depth: int = MAX_SEXPR_
 
 @dataclass(slots=True)
 class OpenBracket:
-    """A bracket that is not closed yet."""
+    """An opening bracket without its closing bracket so far."""
 
     bracket: str
     position: Position
     starts_line: bool = False
-    """Whether its line begins with it."""
+    """Whether the bracket is the first character of its line."""
     items: list[Form] = field(default_factory=list)
 
     def should_close_before(self, position: Position) -> bool:
-        """Whether a line that begins there shows by its indentation that this was to be closed."""
+        """Whether the indentation of a line at `position` implies a missing closing bracket."""
         return (
             self.starts_line
             and self.position.line < position.line
@@ -61,25 +61,25 @@ class OpenBracket:
 
 @dataclass(slots=True)
 class BracketDiagnosis:
-    """What is likely wrong if the brackets or quotes do not come out even, by the lines and indentation."""
+    """Likely causes of unbalanced brackets or quotes, guessed from line breaks and indentation."""
 
     unclosed_bracket: OpenBracket | None = None
-    """A bracket that is open although a line begins as far to the left as it does, or farther."""
+    """A bracket that is still open although a later line starts at its column or further left."""
     extra_closing: Position | None = None
-    """What ended a form although an indented one follows."""
+    """The bracket that closed a top-level form although an indented form follows."""
     unclosed_string: Position | None = None
-    """A text of several lines that something follows without a blank."""
+    """A multi-line string that is followed by text without a space."""
 
 
 class SexprReader:
-    """One pass over a text, with the open brackets on a stack of its own."""
+    """Parses a text in one pass, with an explicit stack of open brackets."""
 
     def __init__(self, text: str, file: str, depth: int) -> None:
         self.text, self.file, self.max_depth = text, file, depth
         self.problems: list[Problem] = []
         self.line, self.line_start = 1, 0
         self.last_content_line = 0
-        """The last line on which something stands before the place that is read."""
+        """The last line with a token before the current offset."""
         self.stack = [OpenBracket("", Position())]
         self.form_count = 0
         self.diagnosis = BracketDiagnosis()
@@ -102,7 +102,7 @@ class SexprReader:
         return self.stack[0].items
 
     def refuse_invalid_text(self) -> None:
-        """Refuse what no text of ours has, before looking at any of it."""
+        """Reject texts that are too long or contain invalid characters, before parsing."""
         if len(self.text) > MAX_SEXPR_BYTES or len(self.text.encode("utf-8", "replace")) > MAX_SEXPR_BYTES:
             self.fail(
                 Position(),
@@ -121,7 +121,7 @@ class SexprReader:
             )
 
     def read_token(self, offset: int) -> int:
-        """Read the token at `offset`; gives the offset behind it."""
+        """Read the token at `offset` and return the offset after it."""
         token_match = TOKEN_PATTERN.match(self.text, offset)
         position = Position(self.line, offset - self.line_start + 1)
         if token_match is None:
@@ -148,10 +148,10 @@ class SexprReader:
 
     def report_missing_space(self, token: str, position: Position, end: int) -> None:
         if token[0] == '"' and self.text[end] == ":":
-            self.fail(position, "this is written as in JSON", "Write {:key value}, without commas.")
+            self.fail(position, "this is JSON syntax", "Write {:key value}, without commas.")
         if token[0] == '"' and "\n" in token:
             self.diagnosis.unclosed_string = self.diagnosis.unclosed_string or position
-        self.add_problem(position, f"no space behind {token[:40]}", "Add one.")
+        self.add_problem(position, f"missing space after {token[:40]}", "Add one.")
 
     def count_lines(self, start: int, end: int) -> None:
         lines = self.text.count("\n", start, end)
@@ -160,7 +160,7 @@ class SexprReader:
             self.line_start = self.text.rindex("\n", start, end) + 1
 
     def skip_comment(self, offset: int, position: Position) -> int:
-        """Skip a block comment; they nest."""
+        """Skip a block comment, which may be nested, and return the offset after it."""
         level = 0
         for mark in COMMENT_MARK_PATTERN.finditer(self.text, offset):
             level += 1 if mark[0] == "#|" else -1
@@ -183,7 +183,11 @@ class SexprReader:
     def close_bracket(self, bracket: str, position: Position) -> None:
         opened = self.stack[-1]
         if not opened.bracket:
-            self.fail(self.diagnosis.extra_closing or position, f"'{bracket}' is one too many", "Remove it.")
+            self.fail(
+                self.diagnosis.extra_closing or position,
+                f"'{bracket}' has no matching opening bracket",
+                "Remove it.",
+            )
         if CLOSING_BRACKETS[opened.bracket] != bracket:
             at = f"{opened.position.line}:{opened.position.column}"
             expected = CLOSING_BRACKETS[opened.bracket]
@@ -204,42 +208,42 @@ class SexprReader:
         for key, value in zip(items[::2], items[1::2], strict=False):
             if not isinstance(key, Keyword | String):
                 self.add_problem(
-                    key.position, "a key of a map is a keyword or a string", 'Write :key or "key".'
+                    key.position, "a map key must be a keyword or a string", 'Write :key or "key".'
                 )
             elif map_key_text(key) in pairs:
                 self.add_problem(
-                    key.position, f"the key '{map_key_text(key)[:40]}' is there twice", "Remove one."
+                    key.position, f"the key '{map_key_text(key)[:40]}' is duplicated", "Remove one."
                 )
             else:
                 pairs[map_key_text(key)] = (key, value)
         if len(items) % 2:
-            self.add_problem(items[-1].position, "a key without a value", "A map is written {:key value …}.")
+            self.add_problem(items[-1].position, "a key without a value", "Write a map as {:key value …}.")
         return MapForm(tuple(pairs.values()), position)
 
     def add_string(self, token: str, position: Position) -> None:
         try:
             self.add_form(String(unescape_string(token[1:-1]), position))
-        except AtomError as wrong:
-            self.add_problem(position.at_offset(token, wrong.offset + 1), wrong.message, wrong.fix)
+        except AtomError as error:
+            self.add_problem(position.at_offset(token, error.offset + 1), error.message, error.fix)
 
     def add_atom(self, token: str, position: Position) -> None:
         try:
             self.add_form(parse_atom(token, position))
-        except AtomError as wrong:
-            self.add_problem(position.at_offset(token, wrong.offset), wrong.message, wrong.fix)
+        except AtomError as error:
+            self.add_problem(position.at_offset(token, error.offset), error.message, error.fix)
 
     def report_unknown_character(self, offset: int, position: Position) -> int:
         if self.text[offset] == '"':
             self.fail_unclosed_string(self.diagnosis.unclosed_string or position)
         self.add_problem(
-            position, f"{self.text[offset]!r} is no space here", "Use plain spaces and line ends."
+            position, f"{self.text[offset]!r} is not a space", "Use plain spaces and line breaks."
         )
         return offset + 1
 
     def fail_unclosed_string(self, position: Position) -> NoReturn:
-        """Behind a string that is not closed, texts and what is between them have changed places."""
+        """Report an unclosed string; drop later problems, because strings and code are swapped after it."""
         self.problems = [problem for problem in self.problems if problem.position < position]
-        self.fail(position, "the string is never closed", "Add a '\"'; inside a string it is written \\\".")
+        self.fail(position, "the string is never closed", "Add a '\"'; write \\\" inside a string.")
 
     def add_form(self, form: Form) -> None:
         self.form_count += 1
