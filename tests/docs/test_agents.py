@@ -74,7 +74,7 @@ def test_every_argument_of_the_agent_node_is_told() -> None:
 
 def test_the_workflow_that_is_shown_is_read() -> None:
     session = Session(providers={"claude": ScriptedProvider([])})
-    assert session.load(fenced("Permissions", "yaml")).name == "mend"
+    assert session.load(fenced("Permissions", "yaml")).name == "fix"
 
 
 def test_every_source_of_a_cost_is_told() -> None:
