@@ -248,7 +248,7 @@ def test_the_outcome_of_a_start_is_one_json_object(do) -> None:
 
 
 def test_inputs_have_the_declared_types_and_unknown_ones_are_refused(do) -> None:
-    assert "must be a whole number, not 'x'" in do("start", "ship", "--count=x").err
+    assert "must be an integer, not 'x'" in do("start", "ship", "--count=x").err
     assert "has no input or option 'cuont'. Did you mean --count? Its inputs: --count" in (
         do("start", "ship", "--cuont=1").err
     )
@@ -293,7 +293,7 @@ def test_approve_and_reject_say_the_choice_and_guess_nothing(do) -> None:
     do("start", "asking", "--label", "two")
     done = do("approve", "two")
     assert (done.code, done.out) == (2, "")
-    assert "gate 'colour' takes any text: say which it is, with nerve answer" in done.err
+    assert "gate 'colour' takes any text. Answer with: nerve answer" in done.err
 
 
 def test_a_gate_is_answered_by_the_number_of_a_choice(do) -> None:

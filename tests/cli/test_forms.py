@@ -50,7 +50,7 @@ def test_open_gates_are_listed_with_their_fields_and_the_command_that_answers(do
     refused = do("answer", run[1], '{"dry": true}')
     assert refused.code == 2
     assert "'version' is a required property" in refused.err
-    assert "asks for more than that" in do("approve", run[1]).err
+    assert "requires a form answer" in do("approve", run[1]).err
     done = do("answer", run[1], '{"version": "3"}')
     assert (done.code, done.out) == (0, "shipped 3\n")
     assert '[gate] answered: {"version": "3"}' in done.err

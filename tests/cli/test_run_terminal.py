@@ -98,7 +98,7 @@ def test_a_gate_whose_time_is_up_stops_asking(project) -> None:
     with Terminal("run", "late.yaml") as terminal:
         terminal.until("Answer: ")
         assert terminal.end() == 0
-        assert "The gate is settled" in clean(terminal.shown)
+        assert "The gate is closed" in clean(terminal.shown)
         assert clean(terminal.shown).rstrip().endswith("later")
 
 

@@ -230,7 +230,7 @@ def test_a_gate_that_another_answers_meanwhile_is_not_asked_any_more(do: Callabl
     with Terminal("watch", "v") as terminal:
         terminal.until("1 to 2, or the answer:")
         do("approve", "v")
-        terminal.until("The gate is settled")
+        terminal.until("The gate is closed")
         assert terminal.end() == 0
 
 

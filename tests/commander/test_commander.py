@@ -63,28 +63,28 @@ async def test_several_runs_go_on_at_once_and_nothing_waits(at: Scene) -> None:
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("%helo you", "There is no workflow 'helo'. Did you mean 'hello'?"),
+        ("%helo you", "Unknown workflow 'helo'. Did you mean 'hello'?"),
         ("%h --x", None),
-        ("@shuot x", "There is no node 'shuot'. Did you mean 'shout'?"),
-        ("#nothing x", "There is no graph 'nothing'."),
-        ("%", "Name a workflow"),
-        ("%hello --a=1 --a=2", "The option --a is given twice."),
-        ("%hello ::7", "There is no result ::7"),
-        ("/stopp", "There is no command /stopp"),
-        ("/stop", "No run is in focus"),
+        ("@shuot x", "Unknown node 'shuot'. Did you mean 'shout'?"),
+        ("#nothing x", "Unknown graph 'nothing'."),
+        ("%", "Workflow name is missing"),
+        ("%hello --a=1 --a=2", "Option --a is given twice."),
+        ("%hello ::7", "Result ::7 not found"),
+        ("/stopp", "Unknown command /stopp"),
+        ("/stop", "No run is focused"),
         ("/stop zzz", "Workflow run 'zzz' not found."),
         ("/answer yes", "No gate is open"),
         ("/approve", "No gate is open"),
-        ("/runs strange", "There is no state 'strange'."),
-        ("/target %zzz", "There is no workflow 'zzz'"),
-        ("/tui", "Say which"),
-        ("/export", "Name one file"),
-        ("/export talk.txt", "is written as .md or .json"),
+        ("/runs strange", "Unknown state 'strange'."),
+        ("/target %zzz", "Unknown workflow 'zzz'"),
+        ("/tui", "Choose a mode"),
+        ("/export", "/export requires one file"),
+        ("/export talk.txt", "must end in .md or .json"),
         ("/import nowhere.json", "nowhere.json"),
-        ("/import /dev/zero", "/dev/zero is no file that can be read."),
-        ("/export /", "is written as .md or .json"),
-        ("/help zzz", "There is no command /zzz"),
-        ("/signal", "Name the signal"),
+        ("/import /dev/zero", "/dev/zero is not a regular file."),
+        ("/export /", "must end in .md or .json"),
+        ("/help zzz", "Unknown command /zzz"),
+        ("/signal", "Signal name is missing"),
         ("/workflow strange", "Usage:"),
     ],
 )
@@ -216,7 +216,7 @@ async def test_a_line_for_a_gate_that_is_settled_meanwhile_goes_nowhere(at: Scen
     await at.ended()
     await at.controller.submit("%", gate)
     await at.controller.submit("hello", gate)
-    assert at.errors[-1] == "Gate 'gate' is not open any more: the line was not sent."
+    assert at.errors[-1] == "Gate 'gate' is closed: the line was not sent."
     assert len(at.runs) == 1
 
 
@@ -358,7 +358,7 @@ async def test_the_logs_status_and_usage_of_a_run_are_told(at: Scene) -> None:
     assert "[workflow] hello started" in told["/logs"]
     assert told["/status"].startswith("✓ **hello**")
     assert told["/usage"] == "Today: nothing spent"
-    assert told["/gates"] == "No gate is open: nothing waits for you."
+    assert told["/gates"] == "No open gates."
     assert "- `%hello`: Greets." in told["/workflows"]
     assert at.errors == []
 
@@ -440,7 +440,7 @@ async def test_a_turn_that_comes_to_nothing_does_not_hold_up_the_next(at: Scene)
     await at.until(lambda: at.runs)
     await at.ended()
     assert [block.name for block in at.runs] == ["hello"]
-    assert at.errors == ["There is no result ::99. There is none yet."]
+    assert at.errors == ["Result ::99 not found. No results yet."]
 
 
 async def test_a_queued_text_refers_to_what_it_referred_to_when_it_was_entered(at: Scene) -> None:
@@ -545,7 +545,7 @@ async def test_a_file_that_is_no_conversation_is_not_written_over(
     file, other = tmp_path / name, tmp_path / f"talk{Path(name).suffix}"
     file.write_text('{"name": "mine"}\n')
     await at.enter(f"/export {file}")
-    assert at.errors == [f"{file} is there already, and is no conversation. Name another file."]
+    assert at.errors == [f"{file} already exists and is not an exported conversation. Choose another file."]
     assert file.read_text() == '{"name": "mine"}\n'
     await at.enter(f"/export {other}", "%hello you", f"/export {other}")
     assert len(at.errors) == 1
@@ -577,9 +577,9 @@ async def test_leaving_tells_what_goes_on_and_how_to_come_back(at: Scene) -> Non
     await asking(at)
     run_id = at.runs[0].run_id
     assert at.controller.exit_message() == [
-        "Goes on in the background:",
+        "Running in the background:",
         f"  ⏸ ask waiting: Go on?  nerve watch {run_id}",
-        "Come back with: nerve",
+        "Reopen with: nerve",
     ]
     await at.enter("/approve")
     await at.ended()
@@ -640,7 +640,7 @@ async def test_a_signal_is_sent_with_its_key(at: Scene, line: str, key: str | No
 
 async def test_a_signal_needs_the_key_that_it_names(at: Scene) -> None:
     await at.enter("/signal shipped done --key")
-    assert at.errors == ["Name the key: /signal NAME [VALUE] --key KEY."]
+    assert at.errors == ["Value of --key is missing: /signal NAME [VALUE] --key KEY."]
 
 
 # -- names and numbers -----------------------------------------------------------------------------------
@@ -675,4 +675,4 @@ async def test_the_numbers_of_results_do_not_jump(at: Scene) -> None:
     await at.ended(at.runs[4])
     assert at.runs[4].value["said"] == "hello hello one"
     await at.enter("%hello ::0")
-    assert at.errors[-1] == "There is no result ::0. There are 1 to 5."
+    assert at.errors[-1] == "Result ::0 not found. Results are numbered 1 to 5."

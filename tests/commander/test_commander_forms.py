@@ -70,9 +70,9 @@ async def test_what_a_command_did_to_a_run_is_said_with_what_can_be_done_next(at
     await at.enter("/pause")
     assert at.last.text.endswith("is paused; /resume continues it.")
     await at.enter("/resume")
-    assert at.last.text.endswith("continues, and waits.")
+    assert at.last.text.endswith("continues and is waiting.")
     await at.enter("/stop")
-    assert at.last.text.endswith("is stopped.")
+    assert at.last.text.endswith("has been stopped.")
 
 
 async def test_a_question_of_the_router_says_how_to_start_what_is_meant(at: Scene) -> None:

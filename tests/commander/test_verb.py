@@ -52,7 +52,7 @@ def test_a_file_that_nerve_alone_reads_from_is_entered(folder: Path) -> None:
 def test_in_an_empty_folder_the_commander_names_nerve_init_and_makes_nothing(tmp_path: Path) -> None:
     done = nerve(tmp_path, given="/workflows\n%hello you\n")
     assert done.returncode == 0
-    told = "There is no project in this folder. Make one with: nerve init\n"
+    told = "No project in this directory. Create one with: nerve init\n"
     assert done.stdout.count(told) == 3  # at the beginning, and for each line
     assert list(tmp_path.iterdir()) == []
 
@@ -66,7 +66,7 @@ def test_nerve_alone_at_a_terminal_is_the_commander(folder: Path) -> None:
     child.sendline("%ship it")
     child.expect("Ship it\\?")
     child.sendline("/quit")
-    child.expect("Goes on in the background:")
+    child.expect("Running in the background:")
     child.expect("ship waiting: Ship it\\?.*nerve watch")
     child.expect(pexpect.EOF)
     child.close()
@@ -77,7 +77,7 @@ def test_a_commander_in_a_pipe_does_what_it_is_told_line_by_line(folder: Path) -
     done = nerve(folder, "commander", given="%hello you\n%nothing\n")
     assert done.returncode == 0
     assert "hello you" in done.stdout
-    assert "There is no workflow 'nothing'" in done.stdout
+    assert "Unknown workflow 'nothing'" in done.stdout
 
 
 def test_an_address_that_is_none_is_refused(tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ RELEASE: dict[str, Any] = {
 def test_each_field_is_a_line_with_what_goes_into_it() -> None:
     assert form_field_lines(RELEASE) == [
         "version  text, required: Which version is released",
-        "channel  beta or stable, else beta",
-        "copies   whole number, required",
+        "channel  beta or stable, default beta",
+        "copies   integer, required",
         "dry      true or false: Only try",
     ]
 

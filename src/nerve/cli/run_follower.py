@@ -222,9 +222,7 @@ class RunFollower:
                 self.is_interactive = False
                 return
             if answer is None:
-                print_sentence(
-                    self.console, "\nThe gate is settled: somebody answered it, or its time is up."
-                )
+                print_sentence(self.console, "\nThe gate is closed: it was answered elsewhere or timed out.")
                 return
             try:
                 await self.context.client.answer(run=gate.run_id, gate=gate.gate_id, answer=answer)

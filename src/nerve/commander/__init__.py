@@ -1,4 +1,4 @@
-"""The Commander: the terminal where people live with their agents."""
+"""The Commander: the interactive terminal for workflows and agents."""
 
 from __future__ import annotations
 

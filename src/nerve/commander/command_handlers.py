@@ -1,4 +1,4 @@
-"""What each /command does. The table in `core.commands` says what there is; this says how it is done."""
+"""Handlers of the /commands that `core.command_table` lists."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 CommandHandler = Callable[["WorkflowController", str], Awaitable[None]]
 COMMAND_HANDLERS: dict[str, CommandHandler] = {}
-"""By the name of the command: takes what stands behind it."""
+"""Handlers by command name; each receives the text after the command."""
 EVENTS_PAGE_SIZE = 1000
 KEY_WORD_PATTERN = r"""(?P<key>"[^"]*"|'[^']*'|\S*)"""
 SIGNAL_KEY_PATTERN = re.compile(
     rf"^--key(?:=|\s+|$){KEY_WORD_PATTERN}"
     rf"(?=\s|$)|(?<=\s)--key(?:=|\s+|$){KEY_WORD_PATTERN.replace('key', 'last')}$"
 )
-"""The key of a signal, before or after its value."""
-GATE_PROMPT_HINT = "/ @ # % work as ever, \\ makes them text."
+"""The `--key` option of a signal, before or after its value."""
+GATE_PROMPT_HINT = "Lines with / @ # % keep their meaning; start with \\ to send them as text."
 
 
 def register_handler(name: str) -> Callable[[CommandHandler], CommandHandler]:
@@ -42,7 +42,7 @@ def register_handler(name: str) -> Callable[[CommandHandler], CommandHandler]:
 
 
 def reply_to_command(commander: WorkflowController, command: str, text: str) -> None:
-    """What a command found; it is no result that `::last` would mean."""
+    """Show the output of a command; it does not count as a result for `::last`."""
     commander.state.add_block("text", text, name=f"/{command}")
 
 
@@ -61,7 +61,7 @@ async def handle_workflows_command(commander: WorkflowController, text: str) -> 
 
 @register_handler("workflow")
 async def handle_workflow_command(commander: WorkflowController, text: str) -> None:
-    """As the router answers it, from the files as they are now."""
+    """Answer as the router does, from the current files."""
     from nerve.router.chat_commands import answer_command
     from nerve.router.decision import Candidate
 
@@ -69,11 +69,11 @@ async def handle_workflow_command(commander: WorkflowController, text: str) -> N
     if text.split() == ["reload"]:
         problems = (await commander.client.reload()).problems
     await commander.reload_workflows()
-    offered = [
+    candidates = [
         Candidate(known_workflow.id, known_workflow.description, steps=tuple(known_workflow.steps))
         for known_workflow in commander.state.workflows
     ]
-    answer = answer_command(f"/workflow {text}", lambda: offered)
+    answer = answer_command(f"/workflow {text}", lambda: candidates)
     assert answer is not None
     if answer.success:
         reply_to_command(commander, "workflow", answer.text)
@@ -137,14 +137,14 @@ async def handle_logs_command(commander: WorkflowController, text: str) -> None:
 
 
 STATE_MESSAGES = {
-    "pausing": "pauses when this step is done; /resume continues it.",
+    "pausing": "pauses after the current step; /resume continues it.",
     "paused": "is paused; /resume continues it.",
     "running": "continues.",
-    "waiting": "continues, and waits.",
+    "waiting": "continues and is waiting.",
     "stopping": "is being stopped.",
-    "cancelled": "is stopped.",
+    "cancelled": "has been stopped.",
 }
-"""What a command has done to a run, by the state it is in now."""
+"""What a command did to a run, by the run's new state."""
 
 
 async def report_run_change(commander: WorkflowController, run: RunResponse) -> None:
@@ -203,7 +203,8 @@ async def handle_gates_command(commander: WorkflowController, text: str) -> None
     gate = find_gate_by_name(commander.state, text)
     commander.state.open_gate(gate.gate_id)
     add_note(
-        commander, f"What you type now answers '{gate_display_name(gate)}'. {GATE_PROMPT_HINT} Esc leaves it."
+        commander,
+        f"Your next input answers '{gate_display_name(gate)}'. {GATE_PROMPT_HINT} Esc leaves the gate.",
     )
 
 
@@ -226,7 +227,7 @@ async def handle_reject_command(commander: WorkflowController, text: str) -> Non
 
 
 async def answer_with_choice(commander: WorkflowController, text: str, words: tuple[str, ...]) -> None:
-    """The one choice that says this; what stands behind the gate, or instead of it, is the reason."""
+    """Answer a gate with the choice that matches `words`; the rest of the text is the reason."""
     gate, reason = split_reason(commander.state, text)
     if problem := await commander.answer_gate(gate, match_choice(gate, words), reason):
         commander.state.add_block("error", problem)
@@ -245,21 +246,21 @@ async def handle_facts_command(commander: WorkflowController, text: str) -> None
 async def handle_signal_command(commander: WorkflowController, text: str) -> None:
     name, _, rest = text.partition(" ")
     if not name:
-        raise CommanderInputError("Name the signal: /signal NAME [VALUE] [--key KEY].")
+        raise CommanderInputError("Signal name is missing: /signal NAME [VALUE] [--key KEY].")
     key, rest = split_signal_key(rest.strip())
     value = resolve_text_value(rest, commander.state.blocks) if rest else None
     await commander.perform_operation("signal", label=name, key=key, value=parse_json_or_text(value))
-    add_note(commander, f"The signal '{name}' is sent{f' with the key {key!r}' if key else ''}.")
+    add_note(commander, f"Sent signal '{name}'{f' with key {key!r}' if key else ''}.")
 
 
 def split_signal_key(text: str) -> tuple[str | None, str]:
-    """The KEY of a `--key KEY` or `--key=KEY` at the beginning or the end, and the rest."""
+    """Return the key of `--key KEY` or `--key=KEY` at either end of the text, and the rest."""
     match = SIGNAL_KEY_PATTERN.search(text)
     if match is None:
         return None, text
     key = (match["key"] or match["last"] or "").strip("\"'")
     if not key:
-        raise CommanderInputError("Name the key: /signal NAME [VALUE] --key KEY.")
+        raise CommanderInputError("Value of --key is missing: /signal NAME [VALUE] --key KEY.")
     return key, (text[: match.start()] + text[match.end() :]).strip()
 
 
@@ -284,7 +285,7 @@ async def handle_export_command(commander: WorkflowController, text: str) -> Non
 
     file = parse_file_argument("export", text)
     count = export_transcript(file, commander.state)
-    add_note(commander, f"{count} blocks are written to {file}.")
+    add_note(commander, f"Exported {count} blocks to {file}.")
 
 
 @register_handler("import")
@@ -296,11 +297,11 @@ async def handle_import_command(commander: WorkflowController, text: str) -> Non
     blocks = parse_transcript(source)
     if blocks is not None:
         first = commander.state.import_blocks(blocks)
-        add_note(commander, f"{len(blocks)} blocks are here again; their results are ::{first} and the next.")
+        add_note(commander, f"Imported {len(blocks)} blocks; their results start at ::{first}.")
         return
     workflow = await commander.client.define(source=source, notation=notation_of_file(file))
     await commander.reload_workflows()
-    add_note(commander, f"%{workflow.id} is defined.")
+    add_note(commander, f"Defined workflow %{workflow.id}.")
 
 
 def parse_file_argument(command: str, text: str) -> str:
@@ -309,7 +310,9 @@ def parse_file_argument(command: str, text: str) -> str:
     except ValueError:
         words = [text]
     if len(words) != 1:
-        raise CommanderInputError(f"Name one file: /{command} FILE. A name with spaces is written in quotes.")
+        raise CommanderInputError(
+            f"/{command} requires one file: /{command} FILE. Quote names that contain spaces."
+        )
     return words[0]
 
 
@@ -317,14 +320,14 @@ def parse_file_argument(command: str, text: str) -> str:
 async def handle_theme_command(commander: WorkflowController, text: str) -> None:
     known = list(commander.themes)
     if text and known and text not in known:
-        raise CommanderInputError(f"There is no theme '{text}'. There are: {', '.join(known)}.")
+        raise CommanderInputError(f"Unknown theme '{text}'. Available: {', '.join(known)}.")
     commander.request_screen("theme", text)
 
 
 @register_handler("tui")
 async def handle_tui_command(commander: WorkflowController, text: str) -> None:
     if text not in ("plain", "full"):
-        raise CommanderInputError("Say which: /tui plain or /tui full.")
+        raise CommanderInputError("Choose a mode: /tui plain or /tui full.")
     commander.request_screen("tui", text)
 
 

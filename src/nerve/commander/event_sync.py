@@ -1,4 +1,4 @@
-"""Listening: one stream of the events of all runs keeps the desk true, whatever becomes of the server."""
+"""Event synchronization: one stream of all events keeps the state current across server restarts."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 log = logging.getLogger("nerve")
 
 INITIAL_RUNS = 200
-"""Runs that are listed at first."""
+"""Number of runs that the first load lists."""
 MAX_LISTED_RESULT_CHARS = 4096
-"""Characters of a result in that list; a run that is looked at has all of its own."""
+"""Maximum characters of a result in the run list; a followed run has its complete result."""
 EVENTS_PAGE_SIZE = 5000
-"""Events that are asked for at once."""
+"""Events per request."""
 RETRY_DELAYS_S = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
-"""Seconds between the attempts to hear of the runs again; the last again and again."""
+"""Seconds between reconnect attempts; the last value repeats."""
 FIRST_LOAD_TIMEOUT_S = 20.0
-"""Seconds in which a server should have said what there is."""
+"""Seconds to wait for the first load."""
 
 
 class EventSync:
-    """Feeds a desk. What was missed is asked for again; what came twice is taken once."""
+    """Feeds the state with events: loads missed events and ignores duplicates."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class EventSync:
         on_update: Callable[[], None],
         restart_server: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`heard` is called after anything was taken in; `revive` gets a server that is gone going again."""
+        """`on_update` is called after each change; `restart_server` starts a server that has exited."""
         self._client, self._state, self._on_update, self._restart_server = (
             client,
             state,
@@ -56,20 +56,20 @@ class EventSync:
         self._first_attempt_done, self._loaded = asyncio.Event(), asyncio.Event()
         self._lock = asyncio.Lock()
         self._buffered: dict[str, list[EventResponse]] = {}
-        """Events of runs whose past is being asked for: they are taken after it."""
+        """Live events of runs whose missed events are being loaded; applied after those."""
         self._last_problem = ""
         self._reported_losses: set[str] = set()
         self._background_tasks: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
-        """Return when the desk is filled, or nobody can be reached so far."""
+        """Start synchronization; return when the state is loaded or the first attempt failed."""
         self._task = asyncio.create_task(self._listen())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FIRST_LOAD_TIMEOUT_S):
                 await self._first_attempt_done.wait()
 
     async def wait_loaded(self) -> None:
-        """Return when it is known what there is; ApiError or EmptyFolder if that cannot be found out."""
+        """Return when the state is loaded; raise ApiError or EmptyFolder if it cannot be."""
         if self._state.is_project_missing:
             raise EmptyFolder(self._last_problem)
         try:
@@ -90,8 +90,8 @@ class EventSync:
         failures = 0
         while True:
             try:
-                async with contextlib.aclosing(self._client.all_events()) as news:
-                    async for event in news:
+                async with contextlib.aclosing(self._client.all_events()) as stream:
+                    async for event in stream:
                         if event is None:
                             await self._refresh()
                             failures = 0
@@ -100,22 +100,22 @@ class EventSync:
             except ApiError as error:
                 if error.code != "conflict":
                     await self._handle_disconnect(error)
-            except Exception as error:  # somebody must go on listening, whatever was said
-                log.exception("listening failed")
+            except Exception as error:  # synchronization must survive any error
+                log.exception("event stream failed")
                 await self._handle_disconnect(ApiError("internal", format_unexpected_error(error)))
             await asyncio.sleep(RETRY_DELAYS_S[min(failures, len(RETRY_DELAYS_S) - 1)])
             failures += 1
 
     async def _handle_disconnect(self, error: ApiError) -> None:
-        """Nobody is there: say so, once, and see whether somebody can be."""
+        """Report a lost connection once, and try to restart the server."""
         self._set_connected(False)
         problem, is_project_missing = api_error_sentence(error), False
         if error.code == "busy" and self._restart_server is not None:
             try:
                 await self._restart_server()
                 return
-            except NerveError as why:
-                problem, is_project_missing = str(why), isinstance(why, EmptyFolder)
+            except NerveError as restart_error:
+                problem, is_project_missing = str(restart_error), isinstance(restart_error, EmptyFolder)
             finally:
                 self._state.set_project_missing(is_project_missing)
         if problem != self._last_problem:
@@ -128,10 +128,10 @@ class EventSync:
             self._state.is_connected = is_connected
             self._state.raise_flags("connected")
 
-    # -- what there is -----------------------------------------------------------------------------------
+    # -- loading -----------------------------------------------------------------------------------------
 
     async def _refresh(self) -> None:
-        """Ask for everything that may have changed unheard."""
+        """Reload everything that may have changed while disconnected."""
         async with self._lock:
             runs = await self._client.runs(limit=INITIAL_RUNS, largest=MAX_LISTED_RESULT_CHARS)
             gates = await self._client.gates()
@@ -151,7 +151,7 @@ class EventSync:
         await self._report_loss()
 
     async def _report_loss(self) -> None:
-        """Show, once for each, what the store of the server has lost."""
+        """Report each data loss of the server's store once."""
         loss = (await self._client.health()).loss
         if loss is not None and loss not in self._reported_losses:
             self._reported_losses.add(loss)
@@ -159,7 +159,7 @@ class EventSync:
             self._on_update()
 
     async def reload_workflows(self) -> None:
-        """Ask for the names of what can be started."""
+        """Reload the workflows, nodes and graphs."""
         response = await self._client.workflows()
         state = self._state
         if (response.workflows, response.nodes, response.graphs) != (
@@ -171,19 +171,19 @@ class EventSync:
             state.raise_flags("workflows")
 
     def reload_in_background(self) -> None:
-        """Ask for the names meanwhile: files come and change."""
+        """Reload the workflows in the background, because files may have changed."""
         if self._task is not None and self._state.is_connected:
             task = asyncio.create_task(self._reload_quietly())
             self._background_tasks.add(task)
             task.add_done_callback(self._background_tasks.discard)
 
     async def _reload_quietly(self) -> None:
-        with contextlib.suppress(ApiError):  # what is known will do
+        with contextlib.suppress(ApiError):  # the known names remain usable
             await self.reload_workflows()
         self._on_update()
 
     async def load_run(self, run: str) -> str:
-        """Make sure that a run has a card, or the one that called it; the id of that."""
+        """Load the root run of a run into the state and return its id."""
         loaded_run = await self._client.run(run=run)
         while loaded_run.parent is not None:
             loaded_run = await self._client.run(run=loaded_run.parent)
@@ -193,7 +193,7 @@ class EventSync:
     # -- runs --------------------------------------------------------------------------------------------
 
     async def follow(self, run_id: str, routed: bool = False) -> None:
-        """Show a run from its first event on."""
+        """Show a run from its first event."""
         if self._state.block_of_run(run_id) is None:
             self._buffered.setdefault(run_id, [])
             self._state.show_run(run_id, routed)
@@ -204,7 +204,7 @@ class EventSync:
             self._on_update()
 
     def _retry_catch_up(self, run_id: str) -> None:
-        """Try again to read the past of a run: it may have ended, and then nothing more comes of it."""
+        """Retry loading the events of a run; an ended run sends no new event that would trigger it."""
         task = asyncio.create_task(self._catch_up_with_retries(run_id))
         self._background_tasks.add(task)
         task.add_done_callback(self._background_tasks.discard)
@@ -233,12 +233,12 @@ class EventSync:
         self._on_update()
 
     async def _load_unknown_run(self, run_id: str) -> None:
-        """A run moves that was too old to be listed."""
+        """Load a run that was too old for the first list."""
         with contextlib.suppress(ApiError):
             self._state.merge_runs([await self._client.run(run=run_id)])
 
     async def _catch_up(self, root: str) -> None:
-        """Take in what happened in a run, and in those it called, behind what was seen of them."""
+        """Apply the events of a run and its children that the state does not have yet."""
         self._buffered.setdefault(root, [])
         try:
             async with self._lock:
@@ -247,11 +247,11 @@ class EventSync:
             for event in self._buffered.pop(root, []):
                 if not self._state.has_gap_before(
                     event.run_id, event.seq
-                ):  # it is asked for again, in its order
+                ):  # a later event loads the gap in order
                     self._state.apply_event(event)
 
     async def _load_missed_events(self, root: str) -> list[EventResponse]:
-        """The events of a run and of those it called, in the order in which they happened."""
+        """Return the missed events of a run and its children, by timestamp."""
         event_lists: list[list[EventResponse]] = []
         runs, known = [root], set(self._state.runs_in_tree(root))
         runs += sorted(known - {root})
@@ -272,7 +272,9 @@ class EventSync:
             try:
                 page = await self._client.events(run=run_id, after=after, limit=EVENTS_PAGE_SIZE)
             except ApiError as error:
-                if error.code != "not_found":  # a run that is about to be called will tell of itself
+                if (
+                    error.code != "not_found"
+                ):  # a child that does not exist yet sends its events when it starts
                     raise
                 break
             events += page.events

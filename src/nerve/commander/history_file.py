@@ -1,4 +1,4 @@
-"""The history of a project in a file that only its owner reads, an entry a line, as JSON."""
+"""The input history of a project: a private file with one JSON string per line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HISTORY_PATH = Path(".nerve/commander_history")
 
 
 class HistoryFile:
-    """Several Commanders may write it at once. One that cannot be written is no reason to fail."""
+    """History file that several Commanders may write at once; write errors are ignored."""
 
     def __init__(self, path: str | os.PathLike[str] = HISTORY_PATH) -> None:
         self.path = Path(path)
@@ -33,7 +33,7 @@ class HistoryFile:
 
     def append(self, entry: str) -> None:
         with contextlib.suppress(OSError), self._open_locked() as file:
-            # In one write, so that what others write at the same time is not mixed with it.
+            # One write, so that concurrent entries of other processes do not interleave.
             os.write(file, encode_history_entry(entry))
 
     def _truncate(self) -> None:
@@ -65,7 +65,7 @@ def encode_history_entry(entry: str) -> bytes:
 
 
 def decode_history_entry(line: str) -> str | None:
-    """An entry; None for a line that is none, as a machine that went down may leave one."""
+    """Decode an entry; None for an invalid line, which a crash may leave."""
     try:
         entry = json.loads(line)
     except ValueError:

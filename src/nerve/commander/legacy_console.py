@@ -1,4 +1,4 @@
-"""The controller at a plain console, as the seeds use it: a run started, shown, and its gates asked."""
+"""Console interface of the controller: start a run, show it, and ask its gates."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ END_MESSAGES = {
 
 
 class ConsoleMixin:
-    """`start`, `execute` and the rest of the seeds' names, over what the controller has."""
+    """`start`, `execute` and the other console methods, built on the controller."""
 
     client: Client
     state: CommanderState
     renderer: Any
     read_line: Callable[[], Awaitable[str]] = staticmethod(read_terminal_line)
-    """Reads a line that is typed; "" at the end."""
+    """Reads a line from the terminal; "" at end of input."""
     _start_unannounced = False
-    """Whether the start of the run that is executed has yet to be printed."""
+    """Whether the start of the executed run still has to be printed."""
 
     async def open(self) -> None:
         raise NotImplementedError
@@ -61,17 +61,17 @@ class ConsoleMixin:
     async def wait_for_change(self) -> None:
         raise NotImplementedError
 
-    # -- what the seeds call it --------------------------------------------------------------------------
+    # -- console methods ---------------------------------------------------------------------------------
 
     @property
     def active_run_id(self) -> str | None:
-        """The run in focus, as long as it has not ended."""
+        """Id of the focused run, until it ends."""
         card = self.state.focused_run
         return card.run_id if card is not None and not card.has_ended else None
 
     @property
     def waiting_for_gate(self) -> str | None:
-        """The id of the oldest open gate of the run in focus."""
+        """Id of the oldest open gate of the focused run."""
         card = self.state.focused_run
         return card.gates[0].gate_id if card is not None and card.gates else None
 
@@ -84,13 +84,13 @@ class ConsoleMixin:
             self._show_refusal(format_any_error(error))
 
     async def send_gate_input(self, input: Any) -> None:
-        """Answer the gate that is waited for; a wrong answer leaves it open."""
+        """Answer the waiting gate; an invalid answer leaves it open."""
         gate = self.state.find_gate(self.waiting_for_gate)
         if gate is not None and (problem := await self.answer_gate(gate, input)):
             self._show_refusal(problem)
 
     async def pause(self) -> None:
-        """Let nothing new begin in the run in focus."""
+        """Pause the focused run."""
         if (run_id := self.active_run_id) is not None:
             try:
                 await self.perform_operation("pause", run=run_id)
@@ -98,11 +98,11 @@ class ConsoleMixin:
                 self._show_refusal(format_any_error(error))
 
     async def stop(self) -> None:
-        """End the run in focus."""
+        """Stop the focused run."""
         await self.stop_run()
 
     async def execute(self, session_id: str, workflow_id: str, input: Any) -> None:
-        """Start a run, and ask its gates at the console until it has ended."""
+        """Start a run and ask its gates on the console until it ends."""
         await self.open()
         self._start_unannounced = True
         try:
@@ -111,7 +111,7 @@ class ConsoleMixin:
             self._start_unannounced = False
             self._show_refusal(format_any_error(error))
             return
-        self._announce_start(run_id)  # where no event has said it
+        self._announce_start(run_id)  # if no event announced it
         card = self.state.runs[run_id]
         while not card.has_ended:
             if (card.gates and not await self._ask_gate(card.gates[0])) or (
@@ -125,18 +125,18 @@ class ConsoleMixin:
             self._print(f"Result: {escape_markup(str(card.result))}")
 
     def _announce_start(self, run_id: str) -> None:
-        """Print the id of the run that is executed, once and before anything else of it."""
+        """Print the id of the executed run once, before its output."""
         if self._start_unannounced:
             self._start_unannounced = False
             self._print(f"[dim]Started workflow run: {run_id}[/dim]")
 
     async def _ask_gate(self, gate: GateResponse) -> bool:
-        """Ask a gate, which is shown, until it is settled here or elsewhere; False if nobody can be asked."""
+        """Prompt for an answer until the gate is closed; return False at end of input."""
         while self.state.find_gate(gate.gate_id) is not None:
             self._print("> ", end="")
             line = await self._read_gate_line(gate)
             if line is None:
-                self._print("\nThe gate is settled: somebody answered it, or its time is up.")
+                self._print("\nThe gate is closed: it was answered elsewhere or timed out.")
             elif not line:
                 return False
             elif problem := await self.answer_gate(gate, line.strip()):
@@ -144,7 +144,7 @@ class ConsoleMixin:
         return True
 
     async def _read_gate_line(self, gate: GateResponse) -> str | None:
-        """What is typed; None if the gate is settled before."""
+        """Read a line; None if the gate closes first."""
         line_task = asyncio.ensure_future(self.read_line())
         try:
             while not line_task.done():
@@ -157,10 +157,10 @@ class ConsoleMixin:
         finally:
             line_task.cancel()
 
-    # -- where it is shown -------------------------------------------------------------------------------
+    # -- rendering ---------------------------------------------------------------------------------------
 
     def attach_renderer(self, renderer: Any) -> None:
-        """Show the run in focus with a renderer, or at a console."""
+        """Show the focused run with a renderer, or on a console."""
         from nerve.commander.renderer import WorkflowRenderer
 
         self.renderer = renderer if hasattr(renderer, "show_started") else WorkflowRenderer(renderer)
@@ -177,7 +177,7 @@ class ConsoleMixin:
             self.state.add_block("error", text)
 
     def _handle_event(self, event: WorkflowEvent) -> None:
-        """Tell the renderer of an event of the run in focus."""
+        """Pass an event of the focused run to the renderer."""
         if self.state.root_of(event.run_id) != self.state.focused_run_id:
             return
         data, renderer, is_focused = event.data, self.renderer, event.run_id == self.state.focused_run_id
@@ -221,7 +221,7 @@ class ConsoleMixin:
                 renderer.show_cancelled(str(data.get("reason") or ""))
 
     def _show_line(self, line: str | None) -> None:
-        """Show what a workflow or an agent says, with a renderer that shows lines."""
+        """Show a line of a workflow or agent, if the renderer supports lines."""
         if line is not None and hasattr(self.renderer, "print_line"):
             self.renderer.print_line(sanitize_text(line))
 
@@ -233,7 +233,7 @@ class ConsoleMixin:
 
 
 def escape_markup(text: str) -> str:
-    """A text that rich takes as it is."""
+    """Sanitize and escape a text for rich markup."""
     from rich.markup import escape
 
     return escape(sanitize_text(text))

@@ -1,4 +1,4 @@
-"""The files that are offered while a path is typed."""
+"""Completion of file paths."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pathlib import Path
 from nerve.ui.fuzzy import best_matches
 
 MAX_SCANNED_ENTRIES = 5000
-"""Entries of a folder that are looked at."""
+"""Maximum number of directory entries that are read."""
 IGNORED_NAMES = frozenset({"__pycache__", "node_modules"})
 
 
 def make_file_completer(folder: str | os.PathLike[str]) -> Callable[[str], Iterable[str]]:
-    """What `Names.files` asks for, seen from a folder: paths begin as they were typed."""
+    """Return the function for `CompletionNames.files`; completed paths keep the typed prefix."""
 
     def files(typed: str) -> list[str]:
-        above, slash, name = typed.rpartition("/")
-        typed_folder = f"{above}{slash}"
+        parent, slash, name = typed.rpartition("/")
+        typed_folder = f"{parent}{slash}"
         if typed == "~":
             return ["~/"]
         entries = list_folder_names(Path(folder, os.path.expanduser(typed_folder)))
@@ -30,7 +30,7 @@ def make_file_completer(folder: str | os.PathLike[str]) -> Callable[[str], Itera
 
 
 def list_folder_names(folder: Path) -> list[str]:
-    """The names in a folder, folders with a slash; nothing if it cannot be read."""
+    """Return the names in a directory, subdirectories with a slash; empty if it cannot be read."""
     try:
         with os.scandir(folder) as scan:
             entries = [

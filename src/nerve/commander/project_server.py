@@ -1,4 +1,4 @@
-"""Home: the server of a project, found where it runs, or started in the background."""
+"""The server of a project: find it, or start it in the background."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from nerve.project.paths import ProjectPaths, hold_lock, open_private_file
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
 SERVER_LOG_PATH = Path(".nerve/server.log")
 IDLE_TIMEOUT_S = 300.0
-"""Seconds after which a server that nobody talks to, and in which nothing moves, ends by itself."""
+"""Seconds after which a server without clients and active runs exits."""
 START_TIMEOUT_S = 20.0
-"""Seconds in which a server must be there."""
+"""Seconds to wait for a server to start."""
 POLL_INTERVAL_S = 0.05
 RESTART_DELAY_S = 0.3
-"""Seconds until a server is started again, where one that is about to end was in its way."""
+"""Seconds until the next start attempt when a server that is shutting down blocked the last one."""
 MAX_LOG_BYTES = 1_000_000
-"""Bytes of a log that is gone on with; a larger one is begun anew."""
+"""Maximum size of a log to append to; a larger one is deleted first."""
 LOG_TAIL_LINES = 5
-"""Lines of the log that are told when a server does not start."""
+"""Log lines in the error when a server does not start."""
 ALREADY_RUNNING_PATTERN = re.compile("already|is in use by process")
-"""What a server says that comes second."""
+"""Matches the log of a server that found another one running."""
 
 
 class ServerNotStarted(NerveError):
@@ -40,11 +40,11 @@ class ServerNotStarted(NerveError):
 
 
 class EmptyFolder(ServerNotStarted):
-    """There is no project in the folder: a server would only make one that nobody asked for."""
+    """The directory has no project; starting a server would create one unasked."""
 
 
 class ProjectServer:
-    """One project's server. Whoever started it does not have to stay: it is a process of its own."""
+    """The server of one project, a separate process that outlives its starter."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class ProjectServer:
         idle_timeout_s: float = IDLE_TIMEOUT_S,
         modules: Iterable[Path] = (),
     ) -> None:
-        """`modules` are files with code that the server is given when it is started."""
+        """`modules` are code files that a started server loads."""
         self.folder, self.idle_timeout_s = Path(folder).absolute(), idle_timeout_s
         self.modules = [str(file.absolute()) for file in modules]
         self._paths = ProjectPaths.of(self.folder)
@@ -60,22 +60,22 @@ class ProjectServer:
 
     @property
     def endpoint(self) -> ServerAddress | None:
-        """How the server is reached, if it is there."""
+        """The address of the running server, if any."""
         return find_server(self.folder)
 
     def client(self) -> Client:
-        """A client of the server, whichever it is at the time."""
+        """Return a client that always connects to the current server."""
         return Client(self._find_server, via="commander")
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing in the folder is a project, and no code for one is given."""
+        """Whether the directory has no project and no modules were given."""
         return not self.modules and not any(
             os.path.lexists(self.folder / name) for name in PROJECT_FOLDER_NAMES
         )
 
     async def start_if_needed(self) -> None:
-        """Return when a server is there; NotStarted if none can be, EmptyFolder if none is needed."""
+        """Return when a server runs; raise ServerNotStarted if none can, EmptyFolder without a project."""
         async with self._lock:
             end = asyncio.get_running_loop().time() + START_TIMEOUT_S
             while self.endpoint is None:
@@ -83,7 +83,7 @@ class ProjectServer:
             self._remember_modules()
 
     async def replace(self, stop: Callable[[], object]) -> None:
-        """Stop the server that is there by `stop`, and start one; no other process starts one between."""
+        """Stop the running server with `stop` and start a new one, under the start lock."""
 
         loop = asyncio.get_running_loop()
 
@@ -96,34 +96,32 @@ class ProjectServer:
             pass
 
     async def _run_exclusively(self, end: float, act: Callable[[], Awaitable[None]]) -> bool:
-        """Act unless another process is starting the server now; gives False, after a pause, if one is."""
+        """Run `act` under the start lock; return False, after a pause, if another process holds it."""
         if self.is_empty:
-            raise EmptyFolder("There is no project in this folder. Make one with: nerve init")
+            raise EmptyFolder("No project in this directory. Create one with: nerve init")
         try:
             if links := self._paths.symlinks:
-                raise OSError(f"{links[0]} is a link")
+                raise OSError(f"{links[0]} is a symbolic link")
             self._paths.folder.mkdir(exist_ok=True)
             with hold_lock(self._paths.start_lock) as is_free:
                 if is_free:
                     await act()
                     return True
         except OSError as error:
-            raise ServerNotStarted(f"The server of this project cannot be started: {error}.") from None
+            raise ServerNotStarted(f"Cannot start the project server: {error}.") from None
         if asyncio.get_running_loop().time() >= end:
-            raise ServerNotStarted(
-                "Another process has been starting the server of this project for too long."
-            )
+            raise ServerNotStarted("Timed out waiting for another process to start the project server.")
         await asyncio.sleep(RESTART_DELAY_S)
         return False
 
     def _find_server(self) -> ServerAddress | None:
-        where = self.endpoint
-        if where is not None:
+        address = self.endpoint
+        if address is not None:
             self._remember_modules()
-        return where
+        return address
 
     def _remember_modules(self) -> None:
-        """What the server that runs was given is given to the next one, if that has to be started here."""
+        """Adopt the modules of the running server, so that a restart from here loads the same code."""
         modules = (read_server_info(self._paths) or {}).get("modules")
         if isinstance(modules, list) and all(isinstance(module, str) for module in modules):
             self.modules = modules
@@ -133,20 +131,20 @@ class ProjectServer:
             await self._attempt_start(end)
 
     async def _attempt_start(self, end: float) -> None:
-        """Start a server; return when one is there, or when another that must end first was in its way."""
+        """Start a server; return when one runs, or when one that is shutting down blocked it."""
         loop = asyncio.get_running_loop()
         log_start, process = self._prepare_log(), self._spawn_process()
-        while self.endpoint is None and process.poll() is None and loop.time() < end:  # noqa: ASYNC110 - it tells nobody
+        while self.endpoint is None and process.poll() is None and loop.time() < end:  # noqa: ASYNC110 - the process sends no event
             await asyncio.sleep(POLL_INTERVAL_S)
         if self.endpoint is not None:
             return
         log_tail = self._log_tail(log_start)
         if loop.time() >= end or not ALREADY_RUNNING_PATTERN.search(log_tail):
-            raise ServerNotStarted(f"The server of this project did not start. {log_tail}".strip())
+            raise ServerNotStarted(f"The project server did not start. {log_tail}".strip())
         await asyncio.sleep(RESTART_DELAY_S)
 
     def _prepare_log(self) -> int:
-        """The bytes of the log that the next server goes on with."""
+        """Delete a log that is too large; return the size to which the next server appends."""
         log = self.folder / SERVER_LOG_PATH
         size = log.lstat().st_size if log.exists() else 0
         if size > MAX_LOG_BYTES:
@@ -154,10 +152,10 @@ class ProjectServer:
         return size if size <= MAX_LOG_BYTES else 0
 
     def _spawn_process(self) -> subprocess.Popen[bytes]:
-        # -P, since modules of the project are not ours.
+        # -P keeps modules of the project from shadowing nerve and the standard library.
         command = [sys.executable, "-P", "-m", "nerve", "serve", "--quiet", f"--idle={self.idle_timeout_s:g}"]
         command += [f"--with={file}" for file in self.modules]
-        # Quiet, since a log is no place for the code that signs a browser in.
+        # --quiet, because the sign-in code for browsers must not be logged.
         with os.fdopen(
             open_private_file(self.folder / SERVER_LOG_PATH, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab"
         ) as out:
@@ -169,12 +167,12 @@ class ProjectServer:
                 stderr=out,
                 start_new_session=True,
             )
-        # Whenever it ends, it is taken leave of.
+        # Reap the process whenever it exits, so that it does not become a zombie.
         threading.Thread(target=process.wait, name="nerve-home", daemon=True).start()
         return process
 
     def _log_tail(self, log_start: int) -> str:
-        """The end of what was logged behind so many bytes, in one line."""
+        """Return the last log lines after `log_start`, joined into one line."""
         try:
             with os.fdopen(open_private_file(self.folder / SERVER_LOG_PATH, os.O_RDONLY), "rb") as log:
                 log.seek(log_start)
@@ -185,22 +183,22 @@ class ProjectServer:
 
 
 def client_for_url(url: str, folder: str | os.PathLike[str] = ".") -> Client:
-    """A client of a server that is started by others, with the token of the environment.
+    """Return a client of a server at a URL, with the token of the environment.
 
-    The token of the project is shown to the server of the project, and to nobody else.
+    The token of the project is sent only to the server of the project.
     """
     token = os.environ.get("NERVE_TOKEN")
     if (
         not token
         and is_project_server_url(url, Path(folder))
-        and (where := find_server(Path(folder))) is not None
+        and (address := find_server(Path(folder))) is not None
     ):
-        token = where.token
+        token = address.token
     return Client(url.rstrip("/"), token=token, via="commander")
 
 
 def is_project_server_url(url: str, folder: Path) -> bool:
-    """Whether an address is that of the project's server, by whichever name of this machine."""
+    """Return whether a URL is that of the project's server, by any loopback name."""
     server_url = (read_server_info(ProjectPaths.of(folder)) or {}).get("url")
     try:
         requested, project = urlsplit(url), urlsplit(str(server_url))
@@ -209,5 +207,5 @@ def is_project_server_url(url: str, folder: Path) -> bool:
             project.scheme,
             project.port,
         )
-    except ValueError:  # no port is as high
+    except ValueError:  # invalid port
         return False

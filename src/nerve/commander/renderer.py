@@ -1,4 +1,4 @@
-"""The renderer: a run as it goes on, drawn by rich; in a pipe, a line for each thing that happens."""
+"""The renderer: a live tree of a run with rich; in a pipe, one line per event."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from nerve.ui.json_forms import form_field_lines
 from nerve.ui.sanitize import sanitize_text
 
 FRAMES_PER_SECOND = 4
-"""Frames a second."""
+"""Refresh rate of the live tree."""
 
 
 @dataclass(slots=True)
 class StepRow:
-    """One line of the tree."""
+    """One step in the tree."""
 
     name: str
     node: Tree
@@ -41,7 +41,7 @@ class StepRow:
 
 
 class WorkflowRenderer:
-    """Draws one run at a time. `live` is what is being drawn, if anything is."""
+    """Draws one run at a time; `live` is the active display, if any."""
 
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console(highlight=False)
@@ -52,13 +52,13 @@ class WorkflowRenderer:
 
     @property
     def is_interactive(self) -> bool:
-        """Whether what was drawn can be drawn again."""
+        """Whether the terminal supports redrawing."""
         return self.console.is_terminal and not self.console.is_dumb_terminal
 
-    # -- a run as it goes on -----------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------------
 
     def show_started(self, data: Mapping[str, Any]) -> None:
-        """Draw the tree of a run that begins; `data` has `workflow_id`, and `steps` if they are known."""
+        """Draw the tree of a started run; `data` has `workflow_id`, and `steps` if they are known."""
         name = sanitize_text(str(data["workflow_id"]))
         self.stop()
         self.tree = Tree(Text(f"🔄 {name}", "bold blue"), guide_style="dim")
@@ -73,7 +73,7 @@ class WorkflowRenderer:
     def update_step(
         self, step_id: str, status: str, duration: float | None = None, note: str = "", error: str = ""
     ) -> None:
-        """`duration` is in milliseconds; `note` is what the step does now."""
+        """Update a step; `duration` is in milliseconds, `note` describes the current activity."""
         step = self._step_row(step_id)
         step.status = status
         step.seconds = duration / 1000 if duration is not None else None
@@ -87,34 +87,34 @@ class WorkflowRenderer:
             self.print_line(Text(f"[{step_id}] ") + step.label() + Text(f" {note_line}".rstrip()))
 
     def show_iteration(self, loop_id: str, iteration: int, max_iter: int | None = None) -> None:
-        """Show that a loop begins its iteration number `iteration`, of at most `max_iter`."""
-        of = f"/{max_iter}" if max_iter else ""
+        """Show that a loop starts iteration `iteration` of at most `max_iter`."""
+        limit = f"/{max_iter}" if max_iter else ""
         step = self._step_row(loop_id)
-        step.rounds = f" [{iteration}{of}]"
+        step.rounds = f" [{iteration}{limit}]"
         step.node.label = step.label()
-        self.print_line(Text("  ↻ ", "dim") + Text(f"{sanitize_text(loop_id)} iteration {iteration}{of}"))
+        self.print_line(Text("  ↻ ", "dim") + Text(f"{sanitize_text(loop_id)} iteration {iteration}{limit}"))
 
     def show_gate_prompt(self, data: Mapping[str, Any]) -> None:
-        """What is asked; the tree waits meanwhile."""
+        """Show a gate; the live tree stops until it is closed."""
         self.stop()
         self.console.print()
         self.console.print(render_gate_panel(data, numbered=bool(data.get("choices"))))
         self.console.print()
 
     def hide_gate_prompt(self) -> None:
-        """The gate is settled: go on drawing."""
+        """Resume the live tree after a gate is closed."""
         if self.is_interactive and self.tree is not None:
             self._start_live()
 
     def show_completed(self, data: Mapping[str, Any]) -> None:
-        """Show that the run has completed; `data` has `duration_s` or `duration_ms`."""
+        """Show that the run completed; `data` has `duration_s` or `duration_ms`."""
         self.stop()
         duration_s = data.get("duration_s")
         duration_s = data.get("duration_ms", 0) / 1000 if duration_s is None else duration_s
         self._show_end_panel(f"✓ Completed in {duration_s:.1f}s", "Workflow Complete", "green")
 
     def show_failed(self, error: str) -> None:
-        """Show that the run has failed, and why."""
+        """Show that the run failed, and why."""
         self.stop()
         self._show_end_panel(f"✗ {sanitize_text(str(error))}", "Workflow Failed", "red")
 
@@ -124,7 +124,7 @@ class WorkflowRenderer:
         self._show_end_panel(f"✗ {sanitize_text(reason) or 'stopped'}", "Workflow Cancelled", "yellow")
 
     def show_result(self, result: Any) -> None:
-        """What a run gave: a text as Markdown."""
+        """Show the result of a run; strings are rendered as Markdown."""
         from nerve.ui.markdown import render_markdown
 
         self.stop()
@@ -134,21 +134,21 @@ class WorkflowRenderer:
         )
 
     def show_error(self, error: str) -> None:
-        """Show why something was not done."""
+        """Show an error."""
         self.print_line(Text(f"Error: {sanitize_text(str(error))}", "red"))
 
     def stop(self) -> None:
-        """Let go of the terminal; what was drawn stays."""
+        """Stop the live display; its last frame stays on the screen."""
         if self.live is not None:
             self.live.stop()
             self.live = None
 
     def print_line(self, text: str | Text) -> None:
-        """A line, above what is drawn; in a pipe, whole."""
+        """Print a line above the live display; in a pipe, without wrapping."""
         line = Text(text) if isinstance(text, str) else text
         self.console.print(line, soft_wrap=not self.console.is_terminal)
 
-    # -- inside ------------------------------------------------------------------------------------------
+    # -- internals ---------------------------------------------------------------------------------------
 
     def _step_row(self, name: str) -> StepRow:
         if name not in self._steps:
@@ -180,7 +180,7 @@ class WorkflowRenderer:
 def render_gate_panel(
     gate: Mapping[str, Any], name: str = "", numbered: bool = True, hint: str = "", more: Text | None = None
 ) -> Panel:
-    """A question with what can be answered: choices by their numbers, options as they are, fields."""
+    """Render a gate with its question, choices or options, and form fields."""
     answers = list(gate.get("choices") or gate.get("options") or [])
     prompt, line, rest = sanitize_text(str(gate.get("prompt") or "")).partition("\n")
     text = Text(prompt, "bold").append(line + rest, "none")

@@ -1,4 +1,4 @@
-"""What commands tell, as Markdown."""
+"""Reports of the commands, as Markdown."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ from nerve.commander.core.state import CommanderState, result_text
 from nerve.core.limits import RunUsage
 from nerve.ui.event_lines import STATE_SYMBOLS, LogLines
 from nerve.ui.gate_names import gate_display_name, gate_preview
-from nerve.ui.json_forms import form_field_lines as fields
-from nerve.ui.json_forms import format_example_answer
+from nerve.ui.json_forms import form_field_lines, format_example_answer
 from nerve.ui.progress_tree import format_tokens_and_cost, to_workflow_event
 from nerve.ui.sanitize import sanitize_text
 from nerve.ui.typed_options import describe_option_type, format_option_name
@@ -44,7 +43,7 @@ RUN_STATES = (
 
 def workflows_report(state: CommanderState) -> str:
     if not state.workflows:
-        return "No workflows yet. `nerve new NAME` writes the beginnings of one."
+        return "No workflows yet. Create one with `nerve new NAME`."
     rows = []
     for workflow in state.workflows:
         description = f": {join_to_one_line(workflow.description)}" if workflow.description else ""
@@ -58,7 +57,7 @@ def workflows_report(state: CommanderState) -> str:
 
 def runs_report(commander_state: CommanderState, state: str = "") -> str:
     if state and state not in RUN_STATES:
-        raise CommanderInputError(f"There is no state '{state}'. There are: {', '.join(RUN_STATES)}.")
+        raise CommanderInputError(f"Unknown state '{state}'. Available: {', '.join(RUN_STATES)}.")
     cards = [card for card in commander_state.runs.values() if state in ("", card.state)]
     if not cards:
         return "No runs." if state else "No runs yet. Start one: `%workflow text`"
@@ -80,7 +79,7 @@ def format_run_row(card: RunCard, state: CommanderState) -> str:
 
 
 def distinct_run_id(card: RunCard, state: CommanderState) -> str:
-    """As much of the end of the id as no other has."""
+    """Return the short id if it is unique, else the complete id."""
     same = sum(run_id.endswith(card.short_id) for run_id in state.runs)
     return card.short_id if same == 1 else card.run_id
 
@@ -97,7 +96,7 @@ def format_run_time_and_usage(card: RunCard) -> str:
 
 def gates_report(state: CommanderState) -> str:
     if not state.gates:
-        return "No gate is open: nothing waits for you."
+        return "No open gates."
     return "\n".join(
         format_gate_row(number, open_gate, state) for number, open_gate in enumerate(state.gates, 1)
     )
@@ -105,16 +104,19 @@ def gates_report(state: CommanderState) -> str:
 
 def format_gate_row(number: int, gate: GateResponse, state: CommanderState) -> str:
     card = state.runs.get(state.root_of(gate.run_id))
-    of = f" of {sanitize_text(card.name)} `{distinct_run_id(card, state)}`" if card is not None else ""
+    run = f" of {sanitize_text(card.name)} `{distinct_run_id(card, state)}`" if card is not None else ""
     rows = [f"{n} {sanitize_text(choice)}" for n, choice in enumerate(gate.choices or [], 1)]
     if gate.form is not None:
-        rows = [*fields(gate.form), f"`/answer {number} {sanitize_text(format_example_answer(gate.form))}`"]
+        rows = [
+            *form_field_lines(gate.form),
+            f"`/answer {number} {sanitize_text(format_example_answer(gate.form))}`",
+        ]
     if preview := join_to_one_line(gate_preview(gate.input_preview)):
         rows.insert(0, preview)
-    takes = "".join(f"  \n   {row}" for row in rows)
+    answer_rows = "".join(f"  \n   {row}" for row in rows)
     return (
-        f"{number}. **{sanitize_text(gate_display_name(gate))}**{of}, gate `{gate.gate_id}`: "
-        f"{join_to_one_line(gate.prompt)}{takes}"
+        f"{number}. **{sanitize_text(gate_display_name(gate))}**{run}, gate `{gate.gate_id}`: "
+        f"{join_to_one_line(gate.prompt)}{answer_rows}"
     )
 
 
@@ -149,11 +151,11 @@ def format_step_lines(nodes: Iterable[Any], depth: int = 0) -> Iterable[str]:
 def status_report(commander_state: CommanderState, health: HealthResponse, usage: UsageResponse) -> str:
     run_counts = ", ".join(f"{number} {state}" for state, number in sorted(health.runs.items()))
     rows = [
-        f"- server: {'connected' if commander_state.is_connected else 'not reached'}",
+        f"- server: {'connected' if commander_state.is_connected else 'not connected'}",
         *([f"- store: {join_to_one_line(health.loss)}"] if health.loss else ()),
         f"- runs: {run_counts or 'none'}",
         f"- today: {format_usage_today(usage)}",
-        *(f"- held: `{run_id}` {join_to_one_line(why)}" for run_id, why in health.held.items()),
+        *(f"- held: `{run_id}` {join_to_one_line(reason)}" for run_id, reason in health.held.items()),
     ]
     return "\n".join(
         rows + ([f"- waiting for you: {len(commander_state.gates)}"] if commander_state.gates else [])
@@ -161,7 +163,7 @@ def status_report(commander_state: CommanderState, health: HealthResponse, usage
 
 
 def format_usage_today(usage_response: UsageResponse) -> str:
-    """What was spent today; turns of which nobody told the cost are said, and are not nothing."""
+    """Format today's usage; turns without a reported cost are listed as unknown, not zero."""
     used = RunUsage()
     used.spend(usage_response.today)
     parts = [format_tokens_and_cost(used)] if format_tokens_and_cost(used) else []
@@ -207,7 +209,7 @@ def agents_report(threads: list[ThreadResponse]) -> str:
         f"`{short_id(thread.run_id)}`"
         for thread in threads
     ]
-    return "\n".join(rows) or "No conversations with agents are open."
+    return "\n".join(rows) or "No open agent conversations."
 
 
 def facts_report(matching_facts: list[FactResponse]) -> str:
@@ -220,10 +222,10 @@ def facts_report(matching_facts: list[FactResponse]) -> str:
 
 
 def logs_report(events: list[EventResponse]) -> str:
-    """What a run did and said, as plain output."""
+    """Return the log of a run as a Markdown code block."""
     log = LogLines()
     lines = [line for event in events for line in log.apply_event(to_workflow_event(event))] + log.flush_all()
-    text = sanitize_text("\n".join(lines)) or "Nothing yet."
+    text = sanitize_text("\n".join(lines)) or "No output yet."
     fence = "```"
     while fence in text:
         fence += "`"

@@ -1,4 +1,4 @@
-"""A conversation on paper: Markdown to read, JSON to read back."""
+"""Export and import of a conversation: Markdown for reading, JSON for importing."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ MAX_IMPORT_BYTES = 20 * 2**20
 
 
 def export_transcript(file: str, state: CommanderState) -> int:
-    """Write a conversation as the ending of the file says; how many blocks it has."""
+    """Export a conversation in the format of the file suffix; return the number of blocks."""
     path = Path(file).expanduser()
     if path.suffix.lower() not in (".md", ".markdown", ".json"):
-        raise CommanderInputError(
-            f"A conversation is written as .md or .json, not as '{path.suffix or path.name}'."
-        )
+        raise CommanderInputError(f"Export file must end in .md or .json, got '{path.suffix or path.name}'.")
     if path.exists() and not is_exported_transcript(path, state):
-        raise CommanderInputError(f"{file} is there already, and is no conversation. Name another file.")
+        raise CommanderInputError(
+            f"{file} already exists and is not an exported conversation. Choose another file."
+        )
     text = transcript_as_json(state) if path.suffix.lower() == ".json" else transcript_as_markdown(state)
-    # As the store is, a file that was not there before is for its owner alone.
+    # Like the store, a new file is readable only by its owner.
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as out:
         out.write(text)
     return len(state.blocks)
 
 
 def is_exported_transcript(path: Path, state: CommanderState) -> bool:
-    """Whether a file was exported before, and may be written anew."""
+    """Return whether a file is an earlier export and may be overwritten."""
     text = read_import_file(str(path))
     return text.startswith(transcript_title(state)) or parse_transcript(text) is not None
 
@@ -116,13 +116,13 @@ def fence_text(text: str, kind: str = "text") -> str:
 def read_import_file(file: str) -> str:
     path = Path(file).expanduser()
     if path.exists() and not path.is_file():
-        raise CommanderInputError(f"{file} is no file that can be read.")
+        raise CommanderInputError(f"{file} is not a regular file.")
     if path.exists() and path.stat().st_size > MAX_IMPORT_BYTES:
         raise CommanderInputError(f"{file} is larger than {MAX_IMPORT_BYTES // 2**20} MB.")
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise CommanderInputError(f"{file} is no text.") from None
+        raise CommanderInputError(f"{file} is not UTF-8 text.") from None
 
 
 def notation_of_file(file: str) -> NotationName | None:
@@ -130,7 +130,7 @@ def notation_of_file(file: str) -> NotationName | None:
 
 
 def parse_transcript(source: str) -> list[dict[str, Any]] | None:
-    """The blocks of a conversation that was written as JSON; None for any other text."""
+    """Return the blocks of an exported JSON conversation; None for other text."""
     try:
         transcript = json.loads(source)
     except (ValueError, RecursionError):
@@ -140,6 +140,6 @@ def parse_transcript(source: str) -> list[dict[str, Any]] | None:
     blocks = transcript.get("blocks")
     if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
         raise CommanderInputError(
-            "The file is no conversation that was exported here: its blocks are not a list."
+            "The file is not a valid exported conversation: 'blocks' must be a list of objects."
         )
     return blocks

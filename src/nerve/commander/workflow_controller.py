@@ -1,4 +1,4 @@
-"""The controller: talks to the api, feeds the desk, and does what is entered."""
+"""The controller: calls the API, updates the state, and runs the user's input."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
     from nerve.commander.core.completion import Completion
 
 RETRY_TIMEOUT_S = 30.0
-"""Seconds for which something is tried again that a server was not there for."""
+"""Seconds to retry an operation while the server is unavailable."""
 RETRY_INTERVAL_S = 0.1
 MAX_REPEATED_CHARS = 60
-"""Letters of a text that are told again."""
+"""Maximum characters of the user's text that a suggestion repeats."""
 ROUTER_TARGET = InputTarget()
 OFFLINE_COMMANDS = ("help", "quit", "theme", "tui", "export")
-"""Commands that need no server; the others wait for one that is being started."""
+"""Commands that work without a server; the others wait for it."""
 START_INPUT_TYPES = (InputType.NODE, InputType.GRAPH, InputType.WORKFLOW)
 STOP_REASON = "stopped in the Commander"
 CURRENT_GATE = "\0now"
-"""Stands for the gate that the prompt is for at the time."""
+"""Sentinel for the gate that is open when the input is processed."""
 
 
 class WorkflowController(ConsoleMixin):
-    """What both screens are made of. Nothing in it waits for a run, and no error leaves it."""
+    """The shared logic of both screens. It never waits for a run, and reports errors as blocks."""
 
     def __init__(
         self,
@@ -52,24 +52,24 @@ class WorkflowController(ConsoleMixin):
         state: CommanderState | None = None,
         restart_server: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`renderer` or `console`: a WorkflowRenderer, or a rich Console; none where a screen draws the desk.
+        """`renderer` or `console`: a WorkflowRenderer or a rich Console; None if a screen draws the state.
 
-        `revive` starts the server again that the client talks to; without it, one that is gone is waited for.
+        `restart_server` restarts the server of the client; without it, the controller waits for the server.
         """
         renderer = console if renderer is None else renderer
         self.client, self.renderer = client, renderer
         self.state = state or CommanderState()
         self.screen_requests: dict[str, str] = {}
-        """What a command asks of the screen: `quit`, `theme`, `tui`. The desk's flag `wants` tells of it."""
+        """Requests of commands to the screen: `quit`, `theme`, `tui`; announced by the flag `wants`."""
         self.file_completer: Callable[[str], Iterable[str]] | None = None
         self.themes: Sequence[str] = ()
-        """What is offered while it is typed; a screen may set them."""
+        """Completions for files and themes; a screen may set them."""
         self.conversation_id = f"commander-{secrets.token_hex(4)}"
         self._event_sync = EventSync(client, self.state, self._on_update, restart_server)
         self._last_turn: tuple[InputTarget, str | None] | None = None
-        """Where the last plain text went, and the run that came of it."""
+        """Target of the last plain text, and the run that it started."""
         self._queued_values: list[tuple[str, Any]] = []
-        """What the queued texts stand for: references mean what they meant when they were entered."""
+        """Resolved queued texts: references are resolved when the user submits, not when the text is sent."""
         self._send_task: asyncio.Task[None] | None = None
         self._is_open = False
         self._change_event = asyncio.Event()
@@ -77,26 +77,26 @@ class WorkflowController(ConsoleMixin):
             self.attach_renderer(renderer)
 
     async def open(self) -> None:
-        """Load workflows, runs and gates, and listen from then on."""
+        """Load workflows, runs and gates, and subscribe to events."""
         if not self._is_open:
             self._is_open = True
             await self._event_sync.open()
 
     async def close(self) -> None:
-        """Stop listening; runs go on."""
+        """Stop synchronization; runs continue."""
         if self._send_task is not None:
             self._send_task.cancel()
             await asyncio.gather(self._send_task, return_exceptions=True)
         await self._event_sync.close()
         self._is_open = False
 
-    # -- what is typed -----------------------------------------------------------------------------------
+    # -- input -------------------------------------------------------------------------------------------
 
     async def submit(self, text: str, open_gate_id: str | None = CURRENT_GATE) -> None:
-        """Do what was typed; what is wrong becomes an error block before anything starts.
+        """Run the user's input; errors become blocks.
 
-        `opened` is the id of the gate that the prompt was for when the line was entered, None for no gate;
-        without it, the gate that the prompt is for now. `/`, `%`, `@` and `#` win over a gate.
+        `open_gate_id` is the id of the gate that was open when the line was entered, or None for no gate;
+        the default is the gate that is open now. `/`, `%`, `@` and `#` take precedence over a gate.
         """
         if not text.strip():
             return
@@ -147,7 +147,7 @@ class WorkflowController(ConsoleMixin):
         await self.start_run(name, None if has_no_input else value, params)
 
     async def _start_named(self, parsed: ParsedInput, gate: GateResponse | None) -> None:
-        """Start what a line names; where it could have been an answer, an unknown name says how."""
+        """Start the named workflow; with an open gate, an unknown name explains how to answer."""
         try:
             await self._run_prefixed(parsed)
         except CommanderInputError as error:
@@ -164,7 +164,7 @@ class WorkflowController(ConsoleMixin):
         if gate is None:
             self.state.select_prompt_gate()
             name = self.state.gate_name(gate_id)
-            raise CommanderInputError(f"Gate '{name}' is not open any more: the line was not sent.")
+            raise CommanderInputError(f"Gate '{name}' is closed: the line was not sent.")
         answer_text = parsed.text if parsed.type is InputType.DIRECT else text.strip()
         if problem := await self.answer_gate(gate, resolve_references(answer_text, self.state.blocks)):
             self.state.add_block("error", problem)
@@ -172,7 +172,7 @@ class WorkflowController(ConsoleMixin):
     # -- plain text --------------------------------------------------------------------------------------
 
     async def _submit_plain_text(self, text: str) -> None:
-        """Plain text is for the target; what comes while a turn runs waits for its end."""
+        """Send plain text to the target, or queue it while a turn runs."""
         try:
             resolved, value = resolve_input(parse_input(text), self.state.blocks)
         except ValueError:
@@ -194,7 +194,7 @@ class WorkflowController(ConsoleMixin):
         return card is not None and card.is_active and card.run_id == self.state.focused_run_id
 
     async def _send_text(self, text: str, resolved_text: str, value: Any) -> None:
-        """Send what was typed, with what it referred to when it was."""
+        """Send a text with its resolved references to the target."""
         self.state.add_block("input", text)
         target = self.state.target or ROUTER_TARGET
         self._last_turn = (target, None)
@@ -227,7 +227,7 @@ class WorkflowController(ConsoleMixin):
             await self.show_started_run(route.run, routed=True)
             return route.run.run_id
         reply = str(extra.get("reply") or extra.get("question") or route.reason)
-        known = {flow.id for flow in self.state.workflows}
+        known = {workflow.id for workflow in self.state.workflows}
         candidates = [name for name in extra.get("candidates") or () if name in known]
         if route.kind == "question" and candidates:
             repeated_text = text if len(text) <= MAX_REPEATED_CHARS and "\n" not in text else "…"
@@ -236,7 +236,7 @@ class WorkflowController(ConsoleMixin):
         return None
 
     def unqueue(self) -> str:
-        """Take the last queued text back, to be edited; "" if there is none."""
+        """Remove and return the last queued text; "" if there is none."""
         if not self.state.queue:
             return ""
         self.state.raise_flags("queue")
@@ -244,7 +244,7 @@ class WorkflowController(ConsoleMixin):
         return self.state.queue.pop()
 
     def _on_update(self) -> None:
-        """Something was taken in: the next text goes when the turn before it is over."""
+        """Handle a state change: send the next queued text when the previous turn has ended."""
         self._change_event.set()
         if not self.state.queue or (self._send_task is not None and not self._send_task.done()):
             return
@@ -264,7 +264,7 @@ class WorkflowController(ConsoleMixin):
     # -- runs --------------------------------------------------------------------------------------------
 
     async def perform_operation(self, operation: str, **arguments: Any) -> Any:
-        """Do a command of the api once, however often it is sent: a server that is gone may come back."""
+        """Perform an API operation with an idempotency key, with retries while the server is unavailable."""
         arguments[OPERATIONS[operation].request_model.key_field] = secrets.token_hex(8)
         loop = asyncio.get_running_loop()
         end = loop.time() + RETRY_TIMEOUT_S
@@ -277,7 +277,7 @@ class WorkflowController(ConsoleMixin):
             await asyncio.sleep(RETRY_INTERVAL_S)
 
     async def start_run(self, name: str, value: Any, params: dict[str, Any] | None = None) -> str:
-        """Start a run and follow it; its id."""
+        """Start and follow a run; return its id."""
         arguments = {
             "workflow": name,
             "input": value,
@@ -289,42 +289,42 @@ class WorkflowController(ConsoleMixin):
         return run.run_id
 
     async def show_started_run(self, run: RunResponse, routed: bool = False) -> None:
-        """List a run that has begun, look at it, and follow it."""
+        """Add a started run to the state, focus and follow it."""
         self.state.merge_runs([run])
         self.state.focus_run(run.run_id)
         try:
             await self._event_sync.follow(run.run_id, routed)
         except ApiError as error:
-            if error.code != "busy":  # it is caught up with when the server is back
+            if error.code != "busy":  # the events are loaded when the server is back
                 raise
 
     async def follow(self, run: str) -> None:
-        """Show a run in the conversation and put the focus on it."""
+        """Show a run in the conversation and focus it."""
         run_id = await self._event_sync.load_run(run)
         self.state.focus_run(run_id)
         await self._event_sync.follow(run_id)
 
     async def reload_workflows(self) -> None:
-        """Ask again for the names of what can be started."""
+        """Reload the workflows, nodes and graphs."""
         await self._event_sync.reload_workflows()
 
     async def resolve_target(self, kind: str, name: str) -> tuple[str, WorkflowResponse | None]:
-        """What a name means now: files come and change while the Commander is open."""
-        with contextlib.suppress(ApiError):  # while the server is away, what was known will do
+        """Resolve a name after a reload, because files may have changed."""
+        with contextlib.suppress(ApiError):  # while the server is unavailable, use the known names
             await self.reload_workflows()
         return resolve_startable_name(self.state, kind, name)
 
     async def resolve_run(self, run: str) -> str:
-        """The id of the run of that name; of the one in focus if there is none."""
+        """Return the id of the named run; without a name, of the focused run."""
         if run:
             loaded_run = await self.client.run(run=find_run_by_name(self.state, run) or run)
             return str(loaded_run.run_id)
         if (card := self.state.focused_run) is None:
-            raise CommanderInputError("No run is in focus. Name one; /runs lists them.")
+            raise CommanderInputError("No run is focused. Name a run; /runs lists them.")
         return card.run_id
 
     async def stop_run(self, run_id: str | None = None) -> None:
-        """Stop a run: the one in focus, if none is named."""
+        """Stop a run, by default the focused one."""
         card = self.state.runs.get(run_id) if run_id else self.state.focused_run
         if card is None or card.has_ended:
             return
@@ -334,13 +334,13 @@ class WorkflowController(ConsoleMixin):
             self.state.add_block("error", api_error_sentence(error))
 
     async def answer_gate(self, gate: GateResponse, text: Any, reason: str = "") -> str:
-        """Answer a gate; "" or why not, and then it stays open. A number is that choice or option."""
+        """Answer a gate by text or choice number; return "" or the error, which leaves the gate open."""
         known = gate.choices or gate.options or []
         answer = resolve_typed_choice(text, known) if isinstance(text, str) else text
         state, was_opened = self.state, self.state.open_gate_id == gate.gate_id
-        state.answering_gate_ids.add(gate.gate_id)  # its event may be here before the reply is
+        state.answering_gate_ids.add(gate.gate_id)  # the event may arrive before the reply
         if was_opened and not state.is_typing:
-            state.open_gate(None)  # what is typed from now on is another line
+            state.open_gate(None)  # the next line is not for this gate
         try:
             await self.perform_operation(
                 "answer", run=gate.run_id, gate=gate.gate_id, answer=answer, reason=reason
@@ -361,14 +361,14 @@ class WorkflowController(ConsoleMixin):
         return ""
 
     async def wait_for_change(self) -> None:
-        """Return when something was taken in."""
+        """Return after the next state change."""
         self._change_event.clear()
         await self._change_event.wait()
 
-    # -- what a screen asks ------------------------------------------------------------------------------
+    # -- screens -----------------------------------------------------------------------------------------
 
     def complete(self, text: str, cursor: int) -> list[Completion]:
-        """What can be written at the cursor."""
+        """Return the completions at the cursor."""
         from nerve.commander.core.completion import find_completions
         from nerve.commander.core.name_resolution import collect_completion_names
 
@@ -379,10 +379,10 @@ class WorkflowController(ConsoleMixin):
         )
 
     def exit_message(self) -> list[str]:
-        """The lines that are left in the terminal: what runs or waits, the cost, and how to come back."""
+        """Return the lines printed on exit: open runs, their cost, and how to reopen the Commander."""
         return exit_message_lines(self.state)
 
     def request_screen(self, request: str, value: str = "") -> None:
-        """Ask something of the screen."""
+        """Request an action of the screen."""
         self.screen_requests[request] = value
         self.state.raise_flags("wants")

@@ -1,1 +1,1 @@
-"""What all screens share: sanitising, event lines, the progress tree, gate forms and formatting."""
+"""Code shared by all screens: sanitizing, event lines, the progress tree, gate forms, formatting."""

@@ -1,4 +1,4 @@
-"""Reading what is typed, on the event loop."""
+"""Terminal input on the event loop."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 
 async def read_terminal_line() -> str:
-    """A line from the terminal, waited for on the event loop so that Ctrl-C is heard."""
+    """Read a line from the terminal on the event loop, so that Ctrl-C is handled."""
     loop = asyncio.get_running_loop()
     line_future: asyncio.Future[str] = loop.create_future()
 

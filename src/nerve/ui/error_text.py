@@ -1,4 +1,4 @@
-"""How an error is told: one sentence, and what to do."""
+"""Formatting of errors for users."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def api_error_sentence(error: ApiError) -> str:
 
 
 def format_any_error(error: Exception) -> str:
-    """Any error that can be met while something is done, as a person is told it."""
+    """Format any exception for the user."""
     match error:
         case ApiError():
             return api_error_sentence(error)
@@ -26,4 +26,4 @@ def format_any_error(error: Exception) -> str:
 
 
 def format_unexpected_error(error: Exception) -> str:
-    return sanitize_text(f"Something went wrong inside ({type(error).__name__}: {error}).")
+    return sanitize_text(f"Internal error: {type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""Events as lines, and the symbols of what steps and runs come to."""
+"""Formatting of events as lines, and the symbols of step and run states."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ STATE_SYMBOLS = {
     "held": ("⏸", "red"),
     "stopping": ("✗", "yellow"),
 }
-BUILTIN_EVENT_TYPES = {each.value for each in WorkflowEventType}
-"""Names of events that have a meaning of their own; any other is the workflow's."""
+BUILTIN_EVENT_TYPES = {event_type.value for event_type in WorkflowEventType}
+"""Event types of the engine; all others are emitted by workflows."""
 MAX_USER_EVENT_CHARS = 200
-"""Characters of what a workflow emitted that stand on its line."""
+"""Maximum characters of a user event on its line."""
 OUTPUT_END_EVENTS = (
     "node_completed",
     "node_error",
@@ -38,9 +38,9 @@ OUTPUT_END_EVENTS = (
     "step_failed",
 )
 COMMAND_STREAMS = ("stdout", "stderr")
-"""Outputs that arrive in chunks which end anywhere; what an agent says arrives in whole messages."""
+"""Streams whose chunks may end mid-line; agent output arrives in complete messages."""
 RUN_LIST_SYMBOLS = STATE_SYMBOLS | {"running": ("●", "blue"), "waiting": ("⏸", "bold yellow")}
-"""Of runs in a list, in which what works is told from what waits."""
+"""Symbols for run lists, which distinguish running from waiting."""
 ROOT_SYMBOLS = STATE_SYMBOLS | {"running": ("🔄", "blue")}
 
 
@@ -50,7 +50,7 @@ def event_duration_s(event: WorkflowEvent) -> float:
 
 
 def summarize_result(event: WorkflowEvent) -> str:
-    """The last line of what a step returned; without it the first line of its error, which says why."""
+    """Return the last line of a step's output, or the first line of its error."""
     result = event.data.get("result") or {}
     output = result.get("output")
     if output or (event.data.get("success") and output not in (None, "")):
@@ -60,22 +60,22 @@ def summarize_result(event: WorkflowEvent) -> str:
 
 
 def nonempty_lines(text: str) -> Iterator[str]:
-    """Yield the lines of a text without those that are blank."""
+    """Yield the stripped nonblank lines of a text."""
     return (line.strip() for line in text.splitlines() if line.strip())
 
 
 def last_nonempty_line(text: str) -> str:
-    """Return the last line of a text that is not blank."""
+    """Return the last nonblank line of a text."""
     return next(iter(list(nonempty_lines(text))[-1:]), "")
 
 
 def is_user_event(event: WorkflowEvent) -> bool:
-    """Whether the workflow emitted it under a name of its own."""
+    """Return whether a workflow, not the engine, emitted the event."""
     return event.event_type not in BUILTIN_EVENT_TYPES
 
 
 def format_user_event(event: WorkflowEvent) -> str:
-    """What a workflow emitted, on one line."""
+    """Format a user event on one line."""
     data = event.data
     if event.event_type == "outer_round" and data.keys() >= {"round", "max"}:
         return f"[round] {data['round']}/{data['max']}"
@@ -88,7 +88,7 @@ def format_user_event(event: WorkflowEvent) -> str:
 
 
 def shorten_to_line(text: str) -> str:
-    """Return the beginning of a text on one line."""
+    """Return the start of a text on one line."""
     text = " ".join(text.split())
     return text if len(text) <= MAX_USER_EVENT_CHARS else f"{text[: MAX_USER_EVENT_CHARS - 1]}…"
 
@@ -98,7 +98,7 @@ def format_event_value(value: Any) -> str:
 
 
 def format_event(event: WorkflowEvent) -> str | None:
-    """An event as a line of its own, for pipes and files; None for those nobody needs there."""
+    """Format an event for pipes and files; None for events that are not shown there."""
     line = format_event_text(event)
     return indent_lines(line) if line is not None else None
 
@@ -107,7 +107,7 @@ def format_event_text(event: WorkflowEvent) -> str | None:
     if is_user_event(event):
         return format_user_event(event)
     data = event.data
-    done_by = data.get("node_id", "")
+    node_id = data.get("node_id", "")
     if is_internal_call(data):
         return None
     name = step_label(event.path)
@@ -119,19 +119,19 @@ def format_event_text(event: WorkflowEvent) -> str | None:
         case "gate_answered":
             return f"[gate] answered: {format_form_value(data['answer'])}"
         case "node_retrying":
-            return f"[{name}] ↻ again"
+            return f"[{name}] ↻ retrying"
         case "provider_limited":
             return f"[{name}] ⏸ {data['message']}"
         case "node_completed" | "node_error" | "node_timeout" | "step_completed" | "step_failed":
             symbol = "✓" if data.get("success") else "✗"
-            runner = f"{done_by}, " if done_by not in ("", event_step_name(event)) else ""
+            runner = f"{node_id}, " if node_id not in ("", event_step_name(event)) else ""
             summary = f" {text}" if (text := summarize_result(event)) else ""
             return f"[{name}] {symbol}{summary} ({runner}{event_duration_s(event):.1f}s)"
     return None
 
 
 def format_gate_line(gate: Mapping[str, Any]) -> str:
-    """A question and what it takes, on a line of its own."""
+    """Format a gate with its possible answers on one line."""
     answers = ""
     if choices := gate["choices"] or gate.get("options"):
         answers = f" ({'' if gate['choices'] else 'such as '}{' or '.join(choices)})"
@@ -139,13 +139,13 @@ def format_gate_line(gate: Mapping[str, Any]) -> str:
 
 
 def is_internal_call(data: dict[str, object]) -> bool:
-    """Whether a call is the notation's own affair."""
+    """Return whether a call is internal to the notation."""
     name = str(data.get("node_id", ""))
     return name.startswith("_") or name == "expect"
 
 
 class LogLines:
-    """Formats the events of a run as log lines; the chunks of an output are joined into whole lines."""
+    """Formats the events of a run as log lines; output chunks are joined to complete lines."""
 
     def __init__(self) -> None:
         self._partial_lines: dict[tuple[str, str], str] = {}
@@ -155,12 +155,12 @@ class LogLines:
         """Return the lines that an event completes."""
         if event.event_type == "output_chunk":
             return self._apply_chunk(event)
-        done = self._flush_path(event.path) if event.event_type in OUTPUT_END_EVENTS else []
+        lines = self._flush_path(event.path) if event.event_type in OUTPUT_END_EVENTS else []
         line = format_event_log_line(event)
-        return [*done, line] if line is not None else done
+        return [*lines, line] if line is not None else lines
 
     def flush_all(self) -> list[str]:
-        """Return what was printed after the last line break of each output."""
+        """Return the incomplete last line of each output."""
         return [line for path in {path for path, _ in self._partial_lines} for line in self._flush_path(path)]
 
     def _apply_chunk(self, event: WorkflowEvent) -> list[str]:
@@ -185,12 +185,12 @@ def log_step_name(path: str) -> str:
 
 
 def summarize_tool_call(data: dict[str, Any]) -> str:
-    """A tool call of an agent on one line: the tool and its input."""
+    """Format the tool call of an agent on one line."""
     return f"⚒ {data['name']} {json.dumps(data.get('input'), ensure_ascii=False)}"
 
 
 def format_event_log_line(event: WorkflowEvent) -> str | None:
-    """An event as a line of a log; None for those that nobody reads there."""
+    """Format an event for a log; None for events that are not logged."""
     line = format_event_log_text(event)
     return indent_lines(line) if line is not None else None
 
@@ -207,6 +207,8 @@ def format_event_log_text(event: WorkflowEvent) -> str | None:
                 f"[gate] answered: {format_form_value(data['answer'])} ({data.get('by')}: {data['reason']})"
             )
         case "workflow_completed" | "workflow_failed" | "workflow_cancelled" | "workflow_held":
-            why = data.get("error") or data.get("reason") or data.get("message")
-            return f"[workflow] {event.event_type.removeprefix('workflow_')}" + (f": {why}" if why else "")
+            reason = data.get("error") or data.get("reason") or data.get("message")
+            return f"[workflow] {event.event_type.removeprefix('workflow_')}" + (
+                f": {reason}" if reason else ""
+            )
     return format_event_text(event)

@@ -1,4 +1,4 @@
-"""Times, tokens and money, short enough for a narrow column."""
+"""Short formats of durations, tokens and costs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from datetime import datetime
 from nerve.core.limits import RunUsage
 
 
-def format_duration_between(began: datetime | None, ended: datetime | None, now: datetime) -> str:
-    """How long something took or goes on: 0.4s, 12s, 3m 05s, 2h 10m, 4d."""
-    if began is None:
+def format_duration_between(started_at: datetime | None, ended: datetime | None, now: datetime) -> str:
+    """Format a duration, until `now` if not ended: 0.4s, 12s, 3m 05s, 2h 10m, 4d."""
+    if started_at is None:
         return ""
-    seconds = max(0.0, ((ended or now) - began).total_seconds())
+    seconds = max(0.0, ((ended or now) - started_at).total_seconds())
     if seconds < 10:
         return f"{seconds:.1f}s"
     if seconds < 60:
@@ -23,9 +23,9 @@ def format_duration_between(began: datetime | None, ended: datetime | None, now:
     return f"{hours}h {minutes:02}m" if hours < 48 else f"{hours // 24}d"
 
 
-def format_short_duration(began: datetime | None, ended: datetime | None, now: datetime) -> str:
-    """The larger part of a length only."""
-    return format_duration_between(began, ended, now).split(" ")[0]
+def format_short_duration(started_at: datetime | None, ended: datetime | None, now: datetime) -> str:
+    """Format only the largest unit of a duration."""
+    return format_duration_between(started_at, ended, now).split(" ")[0]
 
 
 def format_token_count(count: float) -> str:
@@ -40,6 +40,6 @@ def format_cost(cost: float) -> str:
 
 
 def format_usage(usage: RunUsage) -> str:
-    """What was spent: `1.2k tokens · $0.02`."""
+    """Format tokens and cost: `1.2k tokens · $0.02`."""
     parts = (f"{format_token_count(usage.tokens)} tokens" if usage.tokens else "", format_cost(usage.cost))
     return " · ".join(part for part in parts if part)

@@ -1,4 +1,4 @@
-"""Gates as people name and answer them."""
+"""Names and answers of gates."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from nerve.api.models import GateResponse
 
 MAX_CHOICES_CHARS = 60
-"""Characters of choices that are shown beside a prompt."""
+"""Maximum characters of the choices shown next to a prompt."""
 APPROVE_WORDS = ("approve", "approved", "yes", "y", "ok", "accept", "allow", "true")
 REJECT_WORDS = ("reject", "rejected", "no", "n", "deny", "decline", "refuse", "cancel", "false")
-"""What choices are called that approve, and that reject."""
+"""Names of choices that approve or reject."""
 
 
 class NamedGate(Protocol):
-    """What a name needs to know of a gate."""
+    """The attributes of a gate that its names use."""
 
     @property
     def gate_id(self) -> str: ...
@@ -29,20 +29,28 @@ class NamedGate(Protocol):
 
 
 def gate_names(gate: NamedGate) -> list[str]:
-    """What a gate may be called: its id, its path, the id of its node, and the last name of its path."""
+    """Return the accepted names of a gate: id, path, node id, and last path segment."""
     path = gate.path.removesuffix("/answer")
-    last = path.rsplit("/", 1)[-1]
-    bare = re.sub(r"\[\d+\]$", "", last)
-    return [gate.gate_id, gate.path, path, path[1:], *([gate.node_id] if gate.node_id else []), last, bare]
+    segment = path.rsplit("/", 1)[-1]
+    bare_segment = re.sub(r"\[\d+\]$", "", segment)
+    return [
+        gate.gate_id,
+        gate.path,
+        path,
+        path[1:],
+        *([gate.node_id] if gate.node_id else []),
+        segment,
+        bare_segment,
+    ]
 
 
 def gate_display_name(gate: NamedGate) -> str:
-    """What a person may call a gate."""
+    """Return the name of a gate for display."""
     return gate.node_id or gate_names(gate)[-1]
 
 
 def describe_gate_answers(gate: GateResponse) -> str:
-    """What a gate takes, in a few words."""
+    """Describe the possible answers of a gate in a few words."""
     known = [sanitize_text(answer) for answer in gate.choices or gate.options or ()]
     summary = " · ".join(known)
     if not known or len(summary) > MAX_CHOICES_CHARS:
@@ -51,13 +59,13 @@ def describe_gate_answers(gate: GateResponse) -> str:
 
 
 def gate_preview(input_preview: Any) -> str:
-    """What a question is about, without empty lines around it; "" where it is about nothing."""
+    """Return the input preview without surrounding blank lines; "" if there is none."""
     preview = str(input_preview or "").rstrip().lstrip("\n")
     return "" if preview == "None" else preview
 
 
 def resolve_typed_choice(line: str, choices: list[str]) -> str:
-    """The choice that a line means by its number, its text, `y` or `n`; without choices the line itself."""
+    """Resolve a number, a choice, `y` or `n` to a choice; otherwise return the line."""
     line = line.strip() if choices else line
     if line in choices:
         return line

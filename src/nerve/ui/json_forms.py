@@ -1,4 +1,4 @@
-"""Forms of gates as people read them: the fields of a JSON Schema, and an answer that would fit."""
+"""Descriptions of gate forms: the fields of a JSON Schema, and an example answer."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from nerve.ui.sanitize import sanitize_text
 JsonSchema = Mapping[str, Any]
 TYPE_LABELS = {
     "string": "text",
-    "integer": "whole number",
+    "integer": "integer",
     "number": "number",
     "boolean": "true or false",
     "array": "list",
     "object": "object",
-    "null": "nothing",
+    "null": "null",
 }
 TYPE_EXAMPLES: dict[str, Any] = {
     "string": "…",
@@ -30,31 +30,31 @@ TYPE_EXAMPLES: dict[str, Any] = {
 
 
 def form_fields(form: JsonSchema) -> list[tuple[str, JsonSchema, bool]]:
-    """The fields of a form in their order, and whether each is needed."""
+    """Return name, schema and required flag of each field, in order."""
     properties = form.get("properties")
-    needed = set(form.get("required") or ())
+    required = set(form.get("required") or ())
     fields = properties.items() if isinstance(properties, Mapping) else ()
     return [
-        (str(name), field_schema if isinstance(field_schema, Mapping) else {}, name in needed)
+        (str(name), field_schema if isinstance(field_schema, Mapping) else {}, name in required)
         for name, field_schema in fields
     ]
 
 
 def form_field_lines(form: JsonSchema) -> list[str]:
-    """A line for each field: its name, what goes into it, whether it is needed, and what it is about."""
+    """Return a line for each field: name, type, required, default and description."""
     fields = form_fields(form)
-    wide = max((len(name) for name, _, _ in fields), default=0)
+    name_width = max((len(name) for name, _, _ in fields), default=0)
     return [
         sanitize_text(
-            f"{name:<{wide}}  {describe_field_type(field_schema)}{', required' if needed else ''}"
+            f"{name:<{name_width}}  {describe_field_type(field_schema)}{', required' if is_required else ''}"
             f"{describe_field(field_schema)}"
         )
-        for name, field_schema, needed in fields
+        for name, field_schema, is_required in fields
     ]
 
 
 def describe_field_type(field: JsonSchema) -> str:
-    """What goes into a field, in words."""
+    """Describe the type of a field."""
     if "const" in field:
         return format_form_value(field["const"])
     if isinstance(choices := field.get("enum"), list) and choices:
@@ -65,13 +65,13 @@ def describe_field_type(field: JsonSchema) -> str:
 
 
 def describe_field(field: JsonSchema) -> str:
-    default = f", else {format_form_value(field['default'])}" if field.get("default") is not None else ""
+    default = f", default {format_form_value(field['default'])}" if field.get("default") is not None else ""
     text = " ".join(str(field.get("description") or field.get("title") or "").split())
     return default + (f": {text}" if text else "")
 
 
 def format_example_answer(form: JsonSchema) -> str:
-    """An answer that has the shape of the form, as it is typed."""
+    """Return an example answer in the shape of the form, as typed."""
     value = example_value(form)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
@@ -95,5 +95,5 @@ def format_form_value(value: Any) -> str:
 
 
 def format_form_hint(form: JsonSchema | None) -> str:
-    """What a gate with a form takes, in a few words behind its question; nothing without a form."""
+    """Return an example answer in parentheses, to append to the question; "" without a form."""
     return f" (such as {sanitize_text(format_example_answer(form))})" if form is not None else ""

@@ -1,7 +1,8 @@
-"""Prose: Markdown as rich draws it in a conversation, and changes to files in their colours."""
+"""Markdown rendering for conversations, and coloured diffs."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from rich.markdown import CodeBlock, Heading, Markdown, TableElement
@@ -17,12 +18,13 @@ if TYPE_CHECKING:
 
 DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 MAX_MARKDOWN_CHARS = 50_000
-"""Characters that are read as Markdown: it takes its time, and nothing else is done meanwhile."""
+"""Maximum characters rendered as Markdown; parsing is slow and blocks the event loop."""
+LEADING_BLANK_LINES = re.compile(r"\A(?:[ \t]*\n)+")
 DIFF_HEADER_PREFIXES = ("--- ", "+++ ", "diff ", "index ")
 
 
 class LeftHeading(Heading):
-    """A heading that stands where the text stands."""
+    """A left-aligned heading."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         self.text.justify = "left"
@@ -31,10 +33,10 @@ class LeftHeading(Heading):
 
 
 class ConversationCodeBlock(CodeBlock):
-    """Code in the terminal's own colours."""
+    """A code block in the colours of the terminal."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        code = str(self.text).rstrip()
+        code = LEADING_BLANK_LINES.sub("", str(self.text)).rstrip()
         if self.lexer_name == "diff":
             yield Padding(render_diff(code), (0, 0, 0, 2))
         else:
@@ -43,7 +45,7 @@ class ConversationCodeBlock(CodeBlock):
 
 
 class CompactTable(TableElement):
-    """A table without empty lines around it."""
+    """A table without surrounding blank lines."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for renderable in super().__rich_console__(console, options):
@@ -53,7 +55,7 @@ class CompactTable(TableElement):
 
 
 class ConversationMarkdown(Markdown):
-    """A text of others, as Markdown."""
+    """Sanitized Markdown."""
 
     elements = Markdown.elements | {
         "heading_open": LeftHeading,
@@ -64,19 +66,25 @@ class ConversationMarkdown(Markdown):
 
     def __init__(self, text: str) -> None:
         super().__init__(sanitize_text(text), code_theme="ansi_dark", hyperlinks=False)
-        for part in self.parsed:
-            for piece in part.children or ():
-                if piece.type == "softbreak":  # who writes a new line in a conversation means one
-                    piece.type = "hardbreak"
+        # An empty code block would render as several blank lines.
+        self.parsed = [
+            token
+            for token in self.parsed
+            if token.type not in ("fence", "code_block") or token.content.strip()
+        ]
+        for token in self.parsed:
+            for child in token.children or ():
+                if child.type == "softbreak":  # in a conversation, a newline is intentional
+                    child.type = "hardbreak"
 
 
 def render_markdown(text: str) -> RenderableType:
-    """A text as Markdown; one that nobody has written as such, by its length, as it is."""
+    """Render a text as Markdown; very long texts are shown unformatted."""
     return ConversationMarkdown(text) if len(text) <= MAX_MARKDOWN_CHARS else Text(sanitize_text(text))
 
 
 def render_diff(diff: str) -> Text:
-    """A unified diff, a colour for what comes and one for what goes."""
+    """Render a unified diff with colours for added and removed lines."""
     lines = [
         Text(
             sanitize_text(line),

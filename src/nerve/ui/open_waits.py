@@ -1,4 +1,4 @@
-"""What a run waits for, read from its events."""
+"""The open waits of a run, derived from its events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WAIT_CLOSE_EVENTS = (
     *("signal_received", "signal_timeout", "signal_cancelled"),
     *("timer_fired", "timer_cancelled"),
 )
-"""The events that end a wait; a workflow may emit others that are called much the same."""
+"""The events that end a wait; listed explicitly because workflows may emit similar names."""
 STEP_START_EVENTS = ("node_started", "step_started")
 STEP_END_EVENTS = (
     "node_completed",
@@ -25,17 +25,17 @@ STEP_END_EVENTS = (
 
 
 def update_open_waits(waits: dict[str, WorkflowEvent], event: WorkflowEvent) -> None:
-    """Add the wait that an event opens, and remove those that it ends."""
+    """Add the wait that an event opens, or remove those that it ends."""
     path, type = event.path, event.event_type
     if type in WAIT_OPEN_EVENTS and not event.data.get("guard"):
         waits[path] = event
     elif type in WAIT_CLOSE_EVENTS:
         waits.pop(path, None)
     elif type == "path_reset":
-        for reset_path in [at for at in waits if f"{at}/".startswith(f"{path}/")]:
+        for reset_path in [wait_path for wait_path in waits if f"{wait_path}/".startswith(f"{path}/")]:
             del waits[reset_path]
 
 
 def has_no_deadline(data: dict[str, Any]) -> bool:
-    """Whether a wait would last for ever if nobody did anything."""
+    """Return whether a wait lasts until an external event."""
     return data.get("deadline") is None

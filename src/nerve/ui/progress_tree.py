@@ -1,4 +1,4 @@
-"""The progress tree: a run and the runs it calls, read from their events."""
+"""The progress tree: a run and its child runs, derived from their events."""
 
 from __future__ import annotations
 
@@ -22,30 +22,31 @@ from nerve.ui.event_lines import (
 from nerve.ui.open_waits import STEP_END_EVENTS, STEP_START_EVENTS, has_no_deadline, update_open_waits
 
 TAIL_CHARS = 400
-"""Characters of a step's output that are kept to show its last line."""
+"""Characters of a step's output kept to show its last line."""
 
 
 @dataclass(slots=True)
 class RunBranch:
-    """One run of the tree."""
+    """One run in the tree."""
 
     run_id: str
     prefix: str = ""
-    """The path of the call that started it."""
+    """The path of the call that started the run."""
     view: RunView = field(default_factory=RunView)
     waits: dict[str, WorkflowEvent] = field(default_factory=dict)
     running_paths: set[str] = field(default_factory=set)
     notes: dict[str, str] = field(default_factory=dict)
     hidden_paths: set[str] = field(default_factory=set)
-    """Paths of calls that are the notation's own affair."""
+    """Paths of calls that are internal to the notation."""
     shows_progress: bool = False
     _output_tails: dict[str, str] = field(default_factory=dict)
-    """The end of what a running step has printed or said."""
+    """The end of the output of running steps, by path."""
 
     def is_waiting_for_answer(self, path: str) -> bool:
-        """Whether what runs at a path waits for somebody itself, as agents do."""
+        """Return whether the step at a path has its own open gate, as agents do."""
         return any(
-            at.startswith(f"{path}/") and wait.event_type == "gate_waiting" for at, wait in self.waits.items()
+            wait_path.startswith(f"{path}/") and wait.event_type == "gate_waiting"
+            for wait_path, wait in self.waits.items()
         )
 
     def apply_event(self, event: WorkflowEvent) -> None:
@@ -80,27 +81,27 @@ class RunBranch:
             }
 
     def _note_progress(self, path: str, type: str, data: dict[str, Any]) -> None:
-        """Show what a running step does: its last tool call, or the last line of its output."""
+        """Note the activity of a running step: its last tool call, or the last line of its output."""
         if type == "tool_call":
             if "name" in data:
                 self._output_tails.pop(path, None)
                 self.notes[path] = summarize_tool_call(data)
             return
-        complete = data.get("stream") in ("assistant", "thought")
-        previous_tail = "" if complete else self._output_tails.pop(path, "")
+        is_complete = data.get("stream") in ("assistant", "thought")
+        previous_tail = "" if is_complete else self._output_tails.pop(path, "")
         tail = (previous_tail + str(data.get("text", "")))[-TAIL_CHARS:]
-        self._output_tails[path] = "" if complete else tail
+        self._output_tails[path] = "" if is_complete else tail
         self.notes[path] = last_nonempty_line(tail) or self.notes.get(path, "")
 
 
 @dataclass(slots=True)
 class ProgressTree:
-    """A run, and below the calls that started them, its child runs."""
+    """A run and its child runs, each below the call that started it."""
 
     branches: dict[str, RunBranch] = field(default_factory=dict)
-    """By the paths of the calls; the run itself is at the empty path."""
+    """Branches by call path; the root run has the empty path."""
     shows_progress: bool = False
-    """Whether a running step is shown with what it does; a screen that shows its output does not need it."""
+    """Whether running steps show their activity; not needed on screens that show the output."""
 
     @property
     def root(self) -> RunBranch:
@@ -115,7 +116,7 @@ class ProgressTree:
 
     @property
     def gates(self) -> list[GateResponse]:
-        """The open gates of all the runs."""
+        """The open gates of all runs in the tree."""
         return [
             GateResponse.model_validate(
                 {**gate, "run_id": branch.run_id, "path": branch.prefix + gate["path"]}
@@ -127,13 +128,13 @@ class ProgressTree:
 
     @property
     def waits(self) -> list[dict[str, Any]]:
-        """The signals and facts that are waited for, as their events say it."""
+        """The event data of the open waits for signals and facts."""
         open_waits = [wait for branch in self.branches.values() for wait in branch.waits.values()]
         return [wait.data for wait in open_waits if wait.event_type == "signal_waiting"]
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing goes on unless somebody answers, or asserts a fact."""
+        """Whether the tree makes no progress without an answer, a signal or a fact."""
         calls = {prefix for prefix in self.branches if prefix}
         busy = [
             path
@@ -142,8 +143,8 @@ class ProgressTree:
             if branch.prefix + path not in calls and not branch.is_waiting_for_answer(path)
         ]
         waits = [wait for branch in self.branches.values() for wait in branch.waits.values()]
-        lasting = (wait.event_type == "gate_waiting" or has_no_deadline(wait.data) for wait in waits)
-        return bool(waits) and not busy and all(lasting)
+        is_external = (wait.event_type == "gate_waiting" or has_no_deadline(wait.data) for wait in waits)
+        return bool(waits) and not busy and all(is_external)
 
     @property
     def usage(self) -> RunUsage:
@@ -154,7 +155,7 @@ class ProgressTree:
 
 
 def visible_nodes(branch: RunBranch, nodes: list[NodeView]) -> Iterator[NodeView]:
-    """The nodes of a level; the children of one that is not shown stand in its place."""
+    """Yield the visible nodes of a level; a hidden node is replaced by its children."""
     for node in nodes:
         if node.path in branch.hidden_paths or (not node.children and node.name == "answer"):
             yield from visible_nodes(branch, node.children)
@@ -163,19 +164,19 @@ def visible_nodes(branch: RunBranch, nodes: list[NodeView]) -> Iterator[NodeView
 
 
 def format_step_name(node: NodeView) -> str:
-    """A step with its rounds and attempts."""
-    rounds = f" [{node.iteration}{f'/{node.max_iterations}' if node.max_iterations else ''}]"
-    again = f" ({node.attempts} attempts)" if node.attempts > 1 else ""
-    return plain_path_part(node.name) + (rounds if node.iteration else "") + again
+    """Format the name of a step with its iteration and attempts."""
+    iteration = f" [{node.iteration}{f'/{node.max_iterations}' if node.max_iterations else ''}]"
+    attempts = f" ({node.attempts} attempts)" if node.attempts > 1 else ""
+    return plain_path_part(node.name) + (iteration if node.iteration else "") + attempts
 
 
 def gate_parent_path(path: str) -> str:
-    """Where a gate stands in the tree."""
+    """Return the path of the step that a gate belongs to."""
     return path.rpartition("/")[0] or path
 
 
-def format_elapsed(began: datetime | None, ended: datetime | None, now: datetime) -> str:
-    return "" if began is None else f"({((ended or now) - began).total_seconds():.1f}s)"
+def format_elapsed(started_at: datetime | None, ended_at: datetime | None, now: datetime) -> str:
+    return "" if started_at is None else f"({((ended_at or now) - started_at).total_seconds():.1f}s)"
 
 
 def format_tokens_and_cost(usage: RunUsage) -> str:

@@ -1,4 +1,4 @@
-"""Text of others as a terminal may see it: what would move the cursor or turn a line round is written out."""
+"""Sanitizing of untrusted text for terminals: control and bidirectional characters are escaped."""
 
 from __future__ import annotations
 
@@ -8,33 +8,34 @@ import unicodedata
 from typing import Any
 
 MARKDOWN_MARKS = re.compile(r"\*\*(.+?)\*\*|`([^`]+)`|^#+ ")
-"""What Markdown marks, which a single line shows without the marks."""
+"""Markdown marks that are removed in one-line previews."""
 ALLOWED_CONTROLS = "\n\t"
 HIDDEN_CATEGORIES = ("Cc", "Cf", "Cs", "Zl", "Zp")
-"""Control characters, those without a width, half pairs, and those that end lines."""
+"""Control, format and surrogate characters, and line and paragraph separators."""
 MAX_SCREEN_CHARS = 20_000
-"""Characters of a text that a screen shows: whoever needs more of it reads it elsewhere."""
+"""Maximum characters of a text on a screen; an export contains all."""
 INDENT = "  "
 ZERO_WIDTH_JOINER = "\u200d"
 """Joins the parts of an emoji."""
 
 
 def sanitize_text(text: str) -> str:
+    """Escape control and invisible characters."""
     return "".join(map(escape_character, text)) if not text.isprintable() else text
 
 
 def indent_lines(text: str) -> str:
-    """Return foreign text with its further lines indented, so that none looks like a line of ours."""
+    """Indent all lines after the first, so that untrusted text cannot imitate our own lines."""
     return text.replace("\n", f"\n{INDENT}")
 
 
 def sanitize_line(text: str) -> str:
-    """The same, in which no end of a line of others begins one of ours."""
+    """Like sanitize_text(), with line breaks escaped."""
     return sanitize_text(text).replace("\n", "\\x0a")
 
 
 def dump_safe_json(value: Any, **options: Any) -> str:
-    """A value as JSON that is harmless, and the same value for whoever reads it."""
+    """Encode a value as JSON that is safe for terminals and decodes to the same value."""
     text = json.dumps(value, ensure_ascii=False, **options)
     return text if text.isprintable() else "".join(map(escape_json_character, text))
 
@@ -55,16 +56,16 @@ def escape_character(character: str) -> str:
 
 
 def markdown_first_line(text: str) -> str:
-    """The first line of a Markdown text, without its marks."""
+    """Return the first line of a Markdown text without its marks."""
     first = sanitize_text(text.strip()).split("\n")[0]
     return MARKDOWN_MARKS.sub(lambda match: match[1] or match[2] or "", first)
 
 
 def truncate_for_screen(text: str) -> tuple[str, str]:
-    """As much of a text as anybody reads on a screen, and what is said of the rest, if there is one."""
+    """Return the start of a text, and a notice about the hidden rest or ""."""
     hidden_chars = len(text) - MAX_SCREEN_CHARS
     notice = (
-        f"… {hidden_chars:,} more characters; /export writes all of them to a file"
+        f"… {hidden_chars:,} more characters; /export writes the complete text to a file"
         if hidden_chars > 0
         else ""
     )

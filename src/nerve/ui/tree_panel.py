@@ -1,4 +1,4 @@
-"""The progress tree as rich draws it, on every screen."""
+"""Rendering of the progress tree with rich."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from nerve.ui.progress_tree import (
 from nerve.ui.sanitize import markdown_first_line, sanitize_text
 
 MAX_TREE_ROWS = 40
-"""Lines that are shown; of more, the last."""
+"""Maximum rows; only the last are shown."""
 NOTE_COLUMN = 26
-"""Where the notes begin."""
+"""Column where the notes start."""
 MAX_PANEL_WIDTH = 100
 
 
@@ -36,7 +36,7 @@ def render_tree_panel(tree: ProgressTree, width: int = MAX_PANEL_WIDTH, now: dat
 
 
 def render_tree_grid(tree: ProgressTree, now: datetime | None = None, max_rows: int = MAX_TREE_ROWS) -> Table:
-    """The tree without a frame: each line with its time."""
+    """Render the tree without a frame, each row with its elapsed time."""
     now, root = now or datetime.now(UTC), tree.root
     table = Table.grid(expand=True, padding=(0, 1))
     table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
@@ -61,16 +61,16 @@ def tree_rows(
 ) -> Iterator[tuple[Text, Text]]:
     shown_nodes = list(visible_nodes(branch, nodes))
     for node in shown_nodes:
-        last = node is shown_nodes[-1]
+        is_last = node is shown_nodes[-1]
         symbol, style = STATE_SYMBOLS.get(node.state, ("●", "yellow"))
-        text = Text.assemble((f"{guide}{'└─' if last else '├─'} ", "dim"))
+        text = Text.assemble((f"{guide}{'└─' if is_last else '├─'} ", "dim"))
         text.append(
             f"{symbol} {sanitize_text(format_step_name(node))}".ljust(NOTE_COLUMN - len(guide)), style
         )
         text.append(" " + markdown_first_line(branch.notes.get(node.path, "")))
         yield text, Text(format_elapsed(node.started_at, node.ended_at, now), "dim")
-        inner = guide + ("   " if last else "│  ")
-        yield from tree_rows(tree, branch, node.children, inner, now)
+        inner_guide = guide + ("   " if is_last else "│  ")
+        yield from tree_rows(tree, branch, node.children, inner_guide, now)
         child_branch = tree.branches.get(branch.prefix + node.path)
         if child_branch is not None and child_branch is not branch:
-            yield from tree_rows(tree, child_branch, child_branch.view.tree, inner, now)
+            yield from tree_rows(tree, child_branch, child_branch.view.tree, inner_guide, now)

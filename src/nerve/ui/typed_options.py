@@ -1,4 +1,4 @@
-"""The options of a workflow: texts made values of the types that it declares, before anything starts."""
+"""The options of a workflow: conversion of text to the declared types before the run starts."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from nerve.core.suggest import did_you_mean_hint
 
 BOOLEAN_WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 TYPE_DESCRIPTIONS = {
-    "string": "a text",
+    "string": "a string",
     "number": "a number",
-    "integer": "a whole number",
+    "integer": "an integer",
     "boolean": "true or false",
     "array": "a JSON list",
     "object": "a JSON object",
-    "any": "anything",
+    "any": "any value",
 }
 
 
 class InvalidOption(ValueError):
-    """An option that a workflow does not take; the message is a sentence with the fix."""
+    """An unknown, missing or invalid option; the message says how to fix it."""
 
 
 def parse_workflow_options(options: Mapping[str, Any], workflow: WorkflowResponse) -> dict[str, Any]:
-    """The parameters of a run, of the declared types; Unfit for one that is wrong, unknown or missing."""
+    """Return the parameters of a run in their declared types; raise InvalidOption for an invalid option."""
     declared = {workflow_input.name: workflow_input for workflow_input in workflow.inputs}
     if not declared and workflow.kind not in NOTATION_NAMES:
         return {name: parse_json_or_text(value) for name, value in options.items()}
@@ -38,7 +38,7 @@ def parse_workflow_options(options: Mapping[str, Any], workflow: WorkflowRespons
     for name, workflow_input in declared.items():
         if workflow_input.required and name not in params:
             raise InvalidOption(
-                f"'{workflow.id}' needs --{format_option_name(name)} ({workflow_input.type}). "
+                f"'{workflow.id}' requires --{format_option_name(name)} ({workflow_input.type}). "
                 f"{describe_options(workflow)}"
             )
     return params
@@ -46,17 +46,17 @@ def parse_workflow_options(options: Mapping[str, Any], workflow: WorkflowRespons
 
 def unknown_workflow_option_message(name: str, workflow: WorkflowResponse) -> str:
     close = did_you_mean_hint(name, [workflow_input.name for workflow_input in workflow.inputs])
-    stop = "" if close.endswith("?") else "."
-    return f"'{workflow.id}' has no option '{name}'{close}{stop} {describe_options(workflow)}"
+    period = "" if close.endswith("?") else "."
+    return f"'{workflow.id}' has no option '{name}'{close}{period} {describe_options(workflow)}"
 
 
 def describe_options(workflow: WorkflowResponse) -> str:
-    """The declared inputs in one sentence."""
+    """Describe the declared inputs in one sentence."""
     descriptions = [
         f"--{format_option_name(workflow_input.name)} ({describe_option_type(workflow_input)})"
         for workflow_input in workflow.inputs
     ]
-    return f"Its options: {', '.join(descriptions)}." if descriptions else "It has no options."
+    return f"Options: {', '.join(descriptions)}." if descriptions else "The workflow has no options."
 
 
 def describe_option_type(input: InputResponse) -> str:
@@ -68,25 +68,25 @@ def format_option_name(name: str) -> str:
 
 
 def parse_option_value(input: InputResponse, value: Any) -> Any:
-    """A value of the declared type, from a text or from a value that a reference gave."""
+    """Convert a text or referenced value to the declared type and check the choices."""
     parsed = convert_option_value(input, value)
     if input.choices is not None and parsed not in input.choices:
         known = ", ".join(map(str, input.choices))
-        raise InvalidOption(f"--{format_option_name(input.name)} must be one of {known}, not '{value}'.")
+        raise InvalidOption(f"--{format_option_name(input.name)} must be one of {known}, got '{value}'.")
     return parsed
 
 
 def convert_option_value(input: InputResponse, value: Any) -> Any:
     name, type = format_option_name(input.name), input.type
     if value is True and type not in ("boolean", "any"):
-        raise InvalidOption(f"--{name} needs {TYPE_DESCRIPTIONS[type]}: write --{name}=value.")
+        raise InvalidOption(f"--{name} requires {TYPE_DESCRIPTIONS[type]}: write --{name}=value.")
     if not isinstance(value, str | bool):
         value = json.dumps(value, ensure_ascii=False)
     try:
         return OPTION_PARSERS[type](value) if isinstance(value, str) else value
     except ValueError:
         shortened = value if len(value) <= 60 else f"{value[:60]}…"
-        raise InvalidOption(f"--{name} must be {TYPE_DESCRIPTIONS[type]}, not '{shortened}'.") from None
+        raise InvalidOption(f"--{name} must be {TYPE_DESCRIPTIONS[type]}, got '{shortened}'.") from None
 
 
 def parse_boolean_option(value: str) -> bool:
@@ -110,17 +110,17 @@ def parse_integer_option(value: str) -> int:
 
 
 def make_json_parser(kind: type) -> Callable[[str], Any]:
-    def read(value: str) -> Any:
+    def parse(value: str) -> Any:
         parsed = parse_finite_json(value)
         if not isinstance(parsed, kind):
             raise ValueError(value)
         return parsed
 
-    return read
+    return parse
 
 
 def parse_json_or_text(value: Any) -> Any:
-    """JSON if it is JSON, else the text."""
+    """Parse JSON; return the text if it is not valid JSON."""
     try:
         return parse_finite_json(value) if isinstance(value, str) else value
     except ValueError:
@@ -128,13 +128,13 @@ def parse_json_or_text(value: Any) -> Any:
 
 
 def parse_finite_json(value: str) -> Any:
-    """JSON proper: neither NaN nor infinity."""
+    """Parse JSON without NaN and infinity."""
 
-    def refuse(constant: str) -> Any:
+    def reject(constant: str) -> Any:
         raise ValueError(constant)
 
     try:
-        parsed = json.loads(value, parse_constant=refuse)
+        parsed = json.loads(value, parse_constant=reject)
     except RecursionError:
         raise ValueError(value) from None
     if parsed in (float("inf"), float("-inf")):

@@ -63,7 +63,7 @@ def test_a_text_that_begins_like_something_else_can_be_sent(line, text):
 
 @pytest.mark.parametrize("line", ["@", "#", "%", "/"])
 def test_a_bare_prefix_says_what_is_missing(line):
-    assert parse_input(line).problem.startswith("Name a ")
+    assert " name is missing" in parse_input(line).problem
 
 
 @pytest.mark.requirement("S1-41")
@@ -102,8 +102,8 @@ def test_the_value_of_an_option_may_be_quoted_or_json(written, value):
     ("line", "told"),
     [
         ("%w --a=1 --a=2 x", "given twice"),
-        ("%w --1x y", "--1x names no option"),
-        ('%w --a="open', "quote of --a is not closed"),
+        ("%w --1x y", "--1x is not a valid option"),
+        ('%w --a="open', "Missing closing quote for --a"),
     ],
 )
 def test_a_wrong_option_is_told_in_a_sentence(line, told):
@@ -153,10 +153,10 @@ def test_options_get_the_types_that_are_declared():
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"max_rounds": "five"}, "--max-rounds must be a whole number, not 'five'."),
-        ({"max_rounds": True}, "--max-rounds needs a whole number: write --max-rounds=value."),
-        ({"level": "middle"}, "--level must be one of low, high, not 'middle'."),
-        ({"max_round": "5"}, "'ship' has no option 'max_round'. Did you mean 'max_rounds'? Its options:"),
+        ({"max_rounds": "five"}, "--max-rounds must be an integer, got 'five'."),
+        ({"max_rounds": True}, "--max-rounds requires an integer: write --max-rounds=value."),
+        ({"level": "middle"}, "--level must be one of low, high, got 'middle'."),
+        ({"max_round": "5"}, "'ship' has no option 'max_round'. Did you mean 'max_rounds'? Options:"),
         ({"ratio": "NaN"}, "--ratio must be a number"),
     ],
 )
@@ -170,7 +170,7 @@ def test_a_missing_option_is_told():
     needs = WorkflowResponse(
         id="ship", kind="json", inputs=[InputResponse(name="count", type="integer", required=True)]
     )
-    with pytest.raises(InvalidOption, match=r"'ship' needs --count \(integer\)"):
+    with pytest.raises(InvalidOption, match=r"'ship' requires --count \(integer\)"):
         parse_workflow_options({}, needs)
 
 

@@ -29,7 +29,7 @@ def test_a_run_is_meant_by_the_name_of_its_workflow_if_it_is_the_only_open_one()
 def test_of_several_none_is_guessed() -> None:
     at = desk(("r1", "ship", "running"), ("r2", "ship", "waiting"))
     with pytest.raises(
-        CommanderInputError, match=r"'ship' could be several runs: r2 \(waiting\), r1 \(running\)"
+        CommanderInputError, match=r"Run name 'ship' is ambiguous: r2 \(waiting\), r1 \(running\)"
     ):
         find_run_by_name(at, "ship")
     assert [each.name for each in collect_completion_names(at).runs] == ["r2", "r1"]
@@ -40,7 +40,7 @@ def test_a_run_is_meant_by_its_block() -> None:
     block = at.show_run("r1")
     assert find_run_by_name(at, f"::{block.number}") == "r1"
     at.add_block("note", "no run")
-    with pytest.raises(CommanderInputError, match="::2 is no run"):
+    with pytest.raises(CommanderInputError, match="::2 is not a run"):
         find_run_by_name(at, "::2")
 
 
@@ -85,5 +85,5 @@ def test_a_graph_that_is_a_workflow_is_listed_once() -> None:
     at = CommanderState()
     at.graphs = ["review"]
     at.workflows = [WorkflowResponse(id="review", kind="graph")]
-    with pytest.raises(CommanderInputError, match=r"There are: review\.$"):
+    with pytest.raises(CommanderInputError, match=r"Available: review\.$"):
         resolve_startable_name(at, "graph", "zzzzzz")

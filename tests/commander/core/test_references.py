@@ -82,15 +82,15 @@ def test_a_whole_reference_keeps_the_kind_of_its_value():
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("::9", "There is no result ::9. There are 1 to 7."),
-        ("::-9", "::-9 is no result. There are 4 results so far."),
-        ("::5", "::5 has no result yet: plan is not done."),
-        ("::7", "::7 gave no result: broken failed, or returned nothing."),
-        ("::reviw", "There is no result named 'reviw'. Did you mean 'review'?"),
-        ("::before", "To write these characters, use \\::before."),
+        ("::9", "Result ::9 not found. Results are numbered 1 to 7."),
+        ("::-9", "Result ::-9 not found. There are 4 results so far."),
+        ("::5", "::5 has no result yet: plan is not finished."),
+        ("::7", "::7 has no result: broken failed or returned nothing."),
+        ("::reviw", "Result 'reviw' not found. Did you mean 'review'?"),
+        ("::before", "To send the text as it is, write \\::before."),
         ("::2[roms]", "::2 has no field 'roms'. It has: rooms, cost."),
-        ("::2[rooms][7]", "::2[rooms] is a list of 2: there is no [7]."),
-        ("::4[x]", "::4 has no fields: it is a text."),
+        ("::2[rooms][7]", "::2[rooms] is a list of 2 items: [7] is out of range."),
+        ("::4[x]", "::4 has no fields: it is a string."),
     ],
 )
 def test_a_wrong_reference_is_told_in_a_sentence(text, told):
@@ -100,9 +100,9 @@ def test_a_wrong_reference_is_told_in_a_sentence(text, told):
 
 
 def test_without_blocks_there_is_nothing_to_refer_to():
-    with pytest.raises(UnresolvedReference, match="There is no result yet"):
+    with pytest.raises(UnresolvedReference, match="No results yet"):
         resolve_references("::last", [])
-    with pytest.raises(UnresolvedReference, match="There is none yet"):
+    with pytest.raises(UnresolvedReference, match="No results yet"):
         resolve_references("::1", [])
 
 

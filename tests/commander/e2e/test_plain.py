@@ -33,7 +33,7 @@ def project(tmp_path: Path) -> Path:
 
 def opened(project: Path, **options: str) -> Terminal:
     terminal = Terminal(project, **options)
-    terminal.until("6 workflows", "nothing runs")
+    terminal.until("6 workflows", "no active runs")
     return terminal
 
 
@@ -54,7 +54,7 @@ def piped(project: Path, *lines: str, **env: str) -> subprocess.CompletedProcess
 def test_a_workflow_is_typed_and_told_as_it_goes_on(project):
     with opened(project) as terminal:
         terminal.enter("%review --strict it")
-        shown = terminal.until("review completed", "nothing runs")
+        shown = terminal.until("review completed", "no active runs")
         lines = [line.strip() for line in shown.splitlines()]
         told = ["[workflow] review started", "[build] │ one", "[build] ✓", "[look] ⚙ Read", "-one", "+two"]
         places = [next(n for n, line in enumerate(lines) if line.startswith(each)) for each in told]
@@ -172,12 +172,12 @@ def test_escape_and_enter_stop_the_run_and_control_c_twice_leaves_it(project):
         terminal.press("esc")
         terminal.until("Stop forever", "? Enter stops it, Esc keeps it.")
         terminal.press("enter")
-        terminal.until("forever cancelled", "nothing runs")
+        terminal.until("forever cancelled", "no active runs")
 
         terminal.enter("%paint")
         terminal.until("1 waiting:")
         terminal.press("ctrl-c")
-        terminal.until("Press Ctrl-C again to leave.")
+        terminal.until("Press Ctrl-C again to quit.")
         terminal.press("ctrl-c")
         assert terminal.end() == 0
         assert re.search(r"paint waiting.*nerve watch [\w-]+", terminal.shown)
@@ -203,7 +203,7 @@ def test_what_was_entered_is_known_the_next_time(project):
 def test_the_full_screen_can_be_asked_for(project):
     with opened(project) as terminal:
         terminal.enter("/tui plain")
-        terminal.until("These are plain lines already.")
+        terminal.until("Plain mode is already active.")
         terminal.enter("/tui full")
         assert terminal.end() == 0
         assert "then: full" in terminal.shown
@@ -212,15 +212,15 @@ def test_the_full_screen_can_be_asked_for(project):
 def test_without_colours_nothing_is_coloured(project):
     with opened(project, NO_COLOR="1") as terminal:
         terminal.enter("%review it")
-        terminal.until("review completed", "nothing runs")
+        terminal.until("review completed", "no active runs")
         terminal.enter("%nothing")
-        terminal.until("There is no workflow 'nothing'")
+        terminal.until("Unknown workflow 'nothing'")
         assert not COLOUR.search(terminal.raw)
 
 
 def test_a_narrow_and_low_terminal_is_enough(project):
     with Terminal(project, size=(16, 60)) as terminal:
-        terminal.until("6 workflows", "nothing runs")
+        terminal.until("6 workflows", "no active runs")
         terminal.enter("%paint")
         terminal.until("Which colour?", "1 waiting:")
         terminal.type("/a")

@@ -76,7 +76,7 @@ async def test_two_runs_are_started_watched_steered_left_and_found_again(
         at.until("hello shipped the parcel")
         at.enter("/quit")
         left = at.left()
-        assert "Goes on in the background:" in left
+        assert "Running in the background:" in left
         assert "slow running  nerve watch" in left
     with screen(folder) as at:
         at.enter("/runs")

@@ -118,7 +118,7 @@ async def test_control_c_clears_first_and_leaves_when_pressed_twice(folder: Path
         terminal.type("a draft")
         terminal.until("❯ a draft")
         terminal.press("C-c")
-        terminal.until("Ctrl-C again leaves")
+        terminal.until("Press Ctrl-C again to quit")
         assert "a draft" not in terminal.screen
         terminal.press("C-c")
         terminal.until("it ended with 0", "$")

@@ -40,7 +40,7 @@ async def test_escape_twice_clears_the_text_and_stops_no_run(text: str) -> None:
     async with shown(working()) as screen:
         await screen.press(*text, "escape")
         assert screen.app.prompt.text == text
-        assert "Esc again clears the text" in screen.text
+        assert "Press Esc again to clear the text" in screen.text
         await screen.press("escape")
         assert screen.app.prompt.text == ""
         await screen.press("enter")
@@ -96,7 +96,7 @@ async def test_control_c_clears_the_prompt_and_the_past_keeps_it() -> None:
     async with shown(desk()) as screen:
         await screen.press(*"draft", "ctrl+c")
         assert screen.app.prompt.text == ""
-        assert "Ctrl-C again leaves" in screen.text
+        assert "Press Ctrl-C again to quit" in screen.text
         await screen.press("up")
         assert screen.app.prompt.text == "draft"
 
@@ -104,7 +104,7 @@ async def test_control_c_clears_the_prompt_and_the_past_keeps_it() -> None:
 async def test_control_c_twice_leaves_and_stops_nothing() -> None:
     async with shown(working()) as screen:
         await screen.press("ctrl+c")
-        assert "Ctrl-C again leaves, runs go on" in screen.text
+        assert "Press Ctrl-C again to quit; runs continue" in screen.text
         await screen.pilot.press("ctrl+c")
         await screen.pilot.pause()
         assert screen.app.return_value == "quit"
@@ -176,4 +176,4 @@ async def test_an_error_behind_the_screen_is_told_and_the_screen_stays(
     async with shown(desk()) as screen:
         monkeypatch.setattr(screen.controller, "submit", fail)
         await screen.press("a", "enter")
-        assert "That did not work: RuntimeError: no luck" in screen.text
+        assert "Unexpected error: RuntimeError: no luck" in screen.text

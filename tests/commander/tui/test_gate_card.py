@@ -255,7 +255,7 @@ async def test_the_answer_to_a_form_is_shown_as_json() -> None:
 async def test_a_form_says_what_is_missing_and_what_is_wrong() -> None:
     async with shown(form()) as screen:
         await screen.press("f3", "ctrl+s")
-        assert "'target' must be filled in." in screen.text
+        assert "'target' is required." in screen.text
         assert screen.controller.answers == []
 
 

@@ -50,8 +50,8 @@ async def test_a_wrong_keymap_is_told_and_the_rest_counts(tmp_path: Path) -> Non
     made.project = project(tmp_path, '"app.halp" = "f5"\n"app.runs" = 3\n"app.gates" = ["f7", "f8"]\n')
     async with shown(made) as screen:
         first, second = (block.text for block in made.blocks)
-        assert "nothing is called 'app.halp'. Did you mean 'app.help'?" in first
-        assert "'app.runs' needs a key as text" in second
+        assert "unknown action 'app.halp'. Did you mean 'app.help'?" in first
+        assert "'app.runs' must be a string" in second
         assert screen.app.keymap == {"app.gates": "f7,f8"}
 
 
@@ -72,7 +72,7 @@ def test_how_to_stop_and_leave_is_said_by_the_user_and_by_no_project(tmp_path: P
     assert len(read_keymap([own])[0]) == 1
     keymap, [problem] = read_keymap([theirs])
     assert keymap == {}
-    assert "not for a project to say" in problem
+    assert "a project may not change the keys" in problem
     assert read_keymap([own, theirs])[0] == read_keymap([own])[0]
 
 

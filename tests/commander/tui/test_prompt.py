@@ -165,7 +165,7 @@ async def test_what_is_queued_comes_back_to_be_edited() -> None:
         assert "later" in screen.text
         await screen.press("up")
         assert screen.app.prompt.text == "later"
-        assert "waits for its turn" not in screen.text
+        assert "queued · Up" not in screen.text
 
 
 async def test_a_question_mark_is_help_only_on_an_empty_prompt() -> None:
@@ -179,7 +179,7 @@ async def test_a_question_mark_is_help_only_on_an_empty_prompt() -> None:
 async def test_the_prompt_can_be_written_in_an_editor_or_says_why_not() -> None:
     async with shown(desk()) as screen:
         await screen.press("ctrl+g")
-        assert "cannot be lent to an editor" in screen.text
+        assert "does not support suspending the app" in screen.text
 
 
 async def test_letters_that_mean_nothing_elsewhere_go_to_the_prompt() -> None:

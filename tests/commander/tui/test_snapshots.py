@@ -51,7 +51,7 @@ def talked() -> CommanderState:
     made.add_block(
         "text", "# Two of them\n\n| name | steps |\n|---|---|\n| `deploy` | 3 |\n\n> and a *quote*"
     )
-    made.add_block("error", "There is no workflow 'reviw'. Did you mean 'code_review'?")
+    made.add_block("error", "Unknown workflow 'reviw'. Did you mean 'code_review'?")
     made.add_block("note", "Paused code_review.")
     made.queue = ["and then the tests", "also the docs, please"]
     made.raise_flags("queue")

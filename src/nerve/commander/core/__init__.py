@@ -1,1 +1,1 @@
-"""What every screen shows, read from events: no terminal, no files, no network."""
+"""State shared by all screens, built from events: no terminal, files or network."""

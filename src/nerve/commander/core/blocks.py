@@ -1,4 +1,4 @@
-"""Blocks: the things of a conversation, and what a run says in its own."""
+"""Blocks: the entries of a conversation, and the parts of a run's output."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ PartKind = Literal["text", "tool", "thought", "diff", "log"]
 BLOCK_KINDS: tuple[BlockKind, ...] = get_args(BlockKind)
 
 MAX_PART_CHARS = 100_000
-"""Characters that a part keeps: the last of them."""
+"""A part keeps its last characters up to this number."""
 MAX_PARTS = 400
-"""Parts that a block keeps: the last of them."""
+"""A block keeps its last parts up to this number."""
 PART_END_EVENTS = (*STEP_END_EVENTS, *RUN_ENDS, "node_retrying", "path_reset")
-"""Events after which a step says nothing more, or begins anew."""
+"""Events after which a step produces no more output, or restarts."""
 LINE_PART_KEY = "line"
-"""The key of a part that is one of the lines, too."""
+"""The key of a part that is also one of the block's lines."""
 PLAN_MARKS = {"completed": "✓", "in_progress": "●", "pending": "○"}
 
 
 @dataclass(slots=True)
 class BlockPart:
-    """What one step of a run says in one go: a message, a tool call, a thought, a diff, or plain output."""
+    """One output of a step: a message, a tool call, a thought, a diff, or plain output."""
 
     path: str
     name: str
-    """The step."""
+    """The name of the step."""
     text: str = ""
     kind: PartKind = "text"
     folded: bool = False
-    """Whether a screen shows only its first line until somebody opens it."""
+    """Whether a screen shows only the first line until the user expands the part."""
     done: bool = False
     key: str = ""
-    """Tells which part a later event is about."""
+    """Identifies the part that a later event updates."""
 
     def append_text(self, text: str) -> None:
         self.text = (self.text + text)[-MAX_PART_CHARS:]
@@ -52,39 +52,39 @@ class BlockPart:
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """One thing in the conversation; `::n` refers to a result by its number.
+    """One entry of the conversation; `::n` refers to a result by its number.
 
     input: what the user typed. run: a run that was started or is followed here; `parts` and `lines` grow
-    as it goes on, and `text` is its result when it has ended. text: an answer, in Markdown. note, error:
-    what a command says. gate: what is asked, with its answer as the value when it has one.
+    while it runs, and `text` is its result after it ends. text: an answer in Markdown. note, error: the
+    message of a command. gate: the question; the value is the answer once there is one.
     """
 
     position: int
-    """Where it is in the conversation, from 1."""
+    """Position in the conversation, starting at 1."""
     kind: BlockKind
     text: str = ""
     name: str = ""
     run_id: str | None = None
     value: Any = None
-    """What a reference gives: the result of a run, or the text."""
+    """What a reference resolves to: the result of a run, or the text."""
     number: int = 0
-    """By which a result is referred to, counted from 1; 0 for anything else."""
+    """The number of a result, starting at 1; 0 for other blocks."""
     created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     done: bool = True
     end_order: int = 0
-    """Orders what is done by when it was."""
+    """Order in which blocks finished."""
     parts: list[BlockPart] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
-    """What happened in the run, a line an event, as pipes and files show it."""
+    """The events of the run, one line each, as in pipes and files."""
     parts_before_line: list[int] = field(default_factory=list)
-    """How many parts there were before each line."""
+    """Number of parts before each line."""
     dropped_parts: int = 0
-    """Parts that are not kept any more."""
+    """Number of parts that were dropped."""
     gate: GateResponse | None = None
-    """Of a gate: what is asked."""
+    """The gate that a gate block shows."""
 
     def apply_event(self, prefix: str, event: WorkflowEvent) -> None:
-        """Take in the next event of the run, or of a run that it called at `prefix`."""
+        """Apply the next event of the run, or of a child run at `prefix`."""
         if (line := format_event(event)) is not None:
             self.lines.append(line)
             self.parts_before_line.append(self.dropped_parts + len(self.parts))
@@ -104,7 +104,7 @@ class Block:
             del self.parts[:-MAX_PARTS]
 
     def append_message(self, text: str, name: str = "") -> None:
-        """A message that is not of a step."""
+        """Append a message that does not belong to a step."""
         self.parts.append(BlockPart("", name, text, done=True))
 
     # -- parts -------------------------------------------------------------------------------------------
@@ -117,14 +117,14 @@ class Block:
         return part
 
     def _open_part(self, path: str, kind: PartKind, key: str = "") -> BlockPart | None:
-        """The part of a step that is not done yet."""
+        """Return the unfinished part of a step."""
         for part in reversed(self.parts):
             if part.path == path and part.kind == kind and part.key == key and not part.done:
                 return part
         return None
 
     def _close_parts(self, path: str) -> None:
-        """What a step was saying is said, and so is what anything inside it was."""
+        """Finish the open parts of a step and of everything inside it."""
         for part in self.parts:
             if not part.done and f"{part.path}/".startswith(f"{path}/"):
                 part.done = True
@@ -185,7 +185,7 @@ EVENT_HANDLERS: dict[str, Callable[[Block, str, WorkflowEvent], None]] = {
 
 
 def format_tool_call_line(name: str, tool_input: Any) -> str:
-    """A tool call on one line."""
+    """Format a tool call on one line."""
     return f"{name} {encode_json(tool_input) if tool_input else ''}".rstrip().replace("\n", " ")
 
 
@@ -195,7 +195,7 @@ def is_diff(text: str) -> bool:
 
 
 def tool_input_diff(tool_input: Any) -> str:
-    """The change that the input of a tool says it makes to a file, as a unified diff; "" for others."""
+    """Return the file change that a tool input describes, as a unified diff; "" if there is none."""
     if not isinstance(tool_input, dict):
         return ""
     before, after = tool_input.get("old_string"), tool_input.get("new_string")

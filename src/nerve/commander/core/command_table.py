@@ -1,4 +1,4 @@
-"""The table of commands: palette, help, completion and documentation are made from it."""
+"""The table of commands: source of the palette, the help, completion and documentation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nerve.core.suggest import did_you_mean_hint
 ArgumentKind = Literal[
     "run", "gate", "workflow", "target", "node", "file", "theme", "command", "word", "text"
 ]
-"""What an argument names; what is offered for it while it is typed follows from that."""
+"""What an argument names; decides which completions are offered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class CommandArgument:
     name: str
     kind: ArgumentKind = "text"
     words: tuple[str, ...] = ()
-    """What it can be, of those that are words."""
+    """The allowed values, if the argument is one of a fixed set."""
     optional: bool = True
 
     def __str__(self) -> str:
@@ -31,7 +31,7 @@ class CommandArgument:
 
 @dataclass(frozen=True, slots=True)
 class CommanderCommand:
-    """A command: what it is called, what it takes, and what it does, in one sentence."""
+    """A command: its name, its arguments, and a one-sentence summary."""
 
     name: str
     group: str
@@ -45,7 +45,7 @@ class CommanderCommand:
         return " ".join([f"/{self.name}", *map(str, self.arguments)])
 
     def split_arguments(self, text: str) -> list[str]:
-        """What is given for the arguments, the last with all that is left."""
+        """Split a text into arguments; the last one takes the rest."""
         return text.split(None, max(len(self.arguments) - 1, 0)) if self.arguments else text.split()
 
 
@@ -54,78 +54,76 @@ GATE_ARGUMENT = CommandArgument("GATE", "gate")
 FILE_ARGUMENT = CommandArgument("FILE", "file", optional=False)
 
 COMMANDS: tuple[CommanderCommand, ...] = (
-    CommanderCommand("workflows", "Workflows", "List the workflows with what they do and take."),
+    CommanderCommand("workflows", "Workflows", "List the workflows with their descriptions and inputs."),
     CommanderCommand(
         "workflow",
         "Workflows",
-        "List the workflows with their steps, or read their files again.",
+        "List the workflows with their steps, or reload their files.",
         (CommandArgument("WHAT", "word", ("list", "ls", "reload"), optional=False),),
         example="/workflow reload",
     ),
     CommanderCommand(
         "target",
         "Workflows",
-        "Say where plain text goes: to a node, a graph, a workflow, or the router.",
+        "Set where plain text goes: a node, a graph, a workflow, or the router.",
         (CommandArgument("@NODE|#GRAPH|%WORKFLOW|router", "target"),),
         example="/target @reviewer",
     ),
     CommanderCommand(
         "runs", "Runs", "List the runs, newest first.", (CommandArgument("STATE", "word"),), ("jobs",)
     ),
-    CommanderCommand("status", "Runs", "Show where a run stands.", (RUN_ARGUMENT,), example="/status 4f2a"),
+    CommanderCommand("status", "Runs", "Show the status of a run.", (RUN_ARGUMENT,), example="/status 4f2a"),
     CommanderCommand(
-        "watch", "Runs", "Follow a run, also one that was started elsewhere.", (RUN_ARGUMENT,), ("follow",)
+        "watch", "Runs", "Follow a run, including one started elsewhere.", (RUN_ARGUMENT,), ("follow",)
     ),
-    CommanderCommand("logs", "Runs", "Show what a run has said so far.", (RUN_ARGUMENT,)),
-    CommanderCommand("pause", "Runs", "Let nothing new begin in a run.", (RUN_ARGUMENT,)),
-    CommanderCommand("resume", "Runs", "Go on with a paused or held run.", (RUN_ARGUMENT,), ("continue",)),
-    CommanderCommand(
-        "stop", "Runs", "End a run, with everything it has started.", (RUN_ARGUMENT,), ("cancel",)
-    ),
+    CommanderCommand("logs", "Runs", "Show the log of a run.", (RUN_ARGUMENT,)),
+    CommanderCommand("pause", "Runs", "Pause a run after its current steps.", (RUN_ARGUMENT,)),
+    CommanderCommand("resume", "Runs", "Resume a paused or held run.", (RUN_ARGUMENT,), ("continue",)),
+    CommanderCommand("stop", "Runs", "Stop a run and everything it started.", (RUN_ARGUMENT,), ("cancel",)),
     CommanderCommand(
         "fork",
         "Runs",
-        "Start a run that takes over what another has done, up to a step.",
+        "Start a copy of a run that reuses its results up to a step.",
         (RUN_ARGUMENT, CommandArgument("STEP", "text")),
         example="/fork 4f2a review",
     ),
     CommanderCommand(
         "retry",
         "Runs",
-        "Go on with a held run, or with a copy of a finished one from its failure.",
+        "Resume a held run, or retry a copy of a finished run from its failure.",
         (RUN_ARGUMENT,),
     ),
     CommanderCommand(
-        "gates", "Gates", "List what waits for you, or open one to answer it.", (GATE_ARGUMENT,), ("gate",)
+        "gates", "Gates", "List the open gates, or open one to answer it.", (GATE_ARGUMENT,), ("gate",)
     ),
     CommanderCommand(
         "answer",
         "Gates",
-        "Answer a gate by a number or by text.",
+        "Answer a gate with a number or text.",
         (GATE_ARGUMENT, CommandArgument("ANSWER", "text", optional=False)),
         example="/answer 1 looks good",
     ),
-    CommanderCommand("approve", "Gates", "Say yes to a gate.", (GATE_ARGUMENT,), ("yes",)),
-    CommanderCommand("reject", "Gates", "Say no to a gate.", (GATE_ARGUMENT,), ("no",)),
+    CommanderCommand("approve", "Gates", "Approve a gate.", (GATE_ARGUMENT,), ("yes",)),
+    CommanderCommand("reject", "Gates", "Reject a gate.", (GATE_ARGUMENT,), ("no",)),
     CommanderCommand(
-        "facts", "Facts", "List the facts, or those that fit a pattern.", (CommandArgument("PATTERN"),)
+        "facts", "Facts", "List the facts, or those that match a pattern.", (CommandArgument("PATTERN"),)
     ),
     CommanderCommand(
         "signal",
         "Facts",
-        "Send a signal, with a value and a key; every run that waits for it goes on.",
+        "Send a signal with an optional value and key; every run that waits for it resumes.",
         (CommandArgument("NAME", "text", optional=False), CommandArgument("VALUE [--key KEY]")),
         example="/signal deployed true --key v2.1",
     ),
-    CommanderCommand("usage", "Here", "Show what was spent today, and by which runs.", aliases=("cost",)),
+    CommanderCommand("usage", "Here", "Show today's usage and cost by run.", aliases=("cost",)),
     CommanderCommand("agents", "Here", "List the conversations with agents."),
     CommanderCommand(
-        "export", "Here", "Write this conversation to a file.", (FILE_ARGUMENT,), example="/export talk.md"
+        "export", "Here", "Export this conversation to a file.", (FILE_ARGUMENT,), example="/export talk.md"
     ),
     CommanderCommand(
         "import",
         "Here",
-        "Read a conversation back, or define a workflow, from a file.",
+        "Import a conversation or define a workflow from a file.",
         (FILE_ARGUMENT,),
         example="/import talk.json",
     ),
@@ -133,54 +131,55 @@ COMMANDS: tuple[CommanderCommand, ...] = (
     CommanderCommand(
         "tui",
         "Here",
-        "Change between the full screen and plain lines.",
+        "Switch between the full screen and plain lines.",
         (CommandArgument("MODE", "word", ("plain", "full"), optional=False),),
     ),
     CommanderCommand(
         "help",
         "Here",
-        "Show this, or how a command is used.",
+        "Show this help, or the help of one command.",
         (CommandArgument("COMMAND", "command"),),
         ("?",),
     ),
-    CommanderCommand("quit", "Here", "Leave. What runs goes on.", aliases=("exit", "q")),
+    CommanderCommand("quit", "Here", "Quit. Runs continue in the background.", aliases=("exit", "q")),
 )
 COMMANDS_BY_NAME: dict[str, CommanderCommand] = {
     name: command for command in COMMANDS for name in (command.name, *command.aliases)
 }
-"""Every command, by its name and by its other names."""
+"""Every command by its name and aliases."""
 
 PREFIX_HELP = (
-    ("@node text", "ask a node or a graph (@./path names a file)"),
-    ("#graph text", "ask a graph"),
+    ("@node text", "send text to a node or a graph (@./path names a file)"),
+    ("#graph text", "send text to a graph"),
     ("%workflow --name=value text", "start a workflow; -- ends the options"),
-    ("/command", "do a command, as /help lists them; //text is text that begins with a slash"),
-    ("::3  ::-1  ::last  ::name", "what an earlier block gave; ::3[field][0] is a part of it"),
-    ("text", "goes to the target, or to the router, which finds a workflow for it"),
+    ("/command", "run a command; //text sends text that starts with a slash"),
+    (
+        "::3  ::-1  ::last  ::name",
+        "insert the result of an earlier block; ::3[field][0] selects a part of it",
+    ),
+    ("text", "send text to the target, or to the router, which chooses a workflow"),
 )
 
 
 def find_command(name: str) -> CommanderCommand | None:
-    """A command by its name or another name of it."""
+    """Return a command by its name or alias."""
     return COMMANDS_BY_NAME.get(name.lower())
 
 
 def unknown_command_message(name: str, text: str = "") -> str:
-    """Why a command is not done that does not exist."""
+    """Return the error for an unknown command."""
     close = (
         did_you_mean_hint(name.lower(), COMMANDS_BY_NAME)
         .removeprefix(". ")
         .replace("'", "/", 1)
         .replace("'", "")
     )
-    suggestion = close or "/help lists them."
-    return (
-        f"There is no command /{name}. {suggestion} To send a text that begins with a slash, write //{name}."
-    )
+    suggestion = close or "/help lists the commands."
+    return f"Unknown command /{name}. {suggestion} To send text that starts with a slash, write //{name}."
 
 
 def help_text(name: str = "") -> str:
-    """The help as Markdown: of one command, or of all."""
+    """Return the help of one command, or of all, as Markdown."""
     if name:
         command = find_command(name.lstrip("/"))
         return (

@@ -1,4 +1,4 @@
-"""Completion: what the word at the cursor may become, for commands, names, options, references and files."""
+"""Completion of commands, names, options, references and files at the cursor."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from nerve.ui.fuzzy import best_matches
 from nerve.ui.typed_options import describe_option_type, format_option_name
 
 MAX_COMPLETIONS = 50
-"""How many are offered at once."""
+"""Maximum number of completions that are offered."""
 RUN_STATES = ("running", "waiting", "paused", "held", "completed", "failed", "cancelled")
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What is put in place of everything from `start` to the cursor."""
+    """A replacement for the text from `start` to the cursor."""
 
     text: str
     start: int
@@ -27,13 +27,13 @@ class Completion:
     description: str = ""
 
     def apply_to(self, line: str, cursor: int) -> tuple[str, int]:
-        """The line with it, and where the cursor is then."""
+        """Return the completed line and the new cursor position."""
         return line[: self.start] + self.text + line[cursor:], self.start + len(self.text)
 
 
 @dataclass(frozen=True, slots=True)
 class CompletionName:
-    """Something that can be named, and what is said of it."""
+    """A name that can be completed, with its description."""
 
     name: str
     description: str = ""
@@ -41,7 +41,7 @@ class CompletionName:
 
 @dataclass(frozen=True, slots=True)
 class CompletionNames:
-    """Everything that can be named now."""
+    """All names that can be completed now."""
 
     workflows: Sequence[WorkflowResponse] = ()
     nodes: Sequence[CompletionName] = ()
@@ -49,12 +49,12 @@ class CompletionNames:
     runs: Sequence[CompletionName] = ()
     gates: Sequence[CompletionName] = ()
     blocks: Sequence[CompletionName] = ()
-    """What `::` may be followed by."""
+    """Names that may follow `::`."""
     answers: Sequence[str] = ()
-    """What the gate may be answered with that is open, if one is."""
+    """The possible answers of the open gate."""
     themes: Sequence[str] = ()
     files: Callable[[str], Iterable[str]] | None = None
-    """The paths that begin with a text; a folder ends with a slash."""
+    """Return the paths that start with a text; directories end with a slash."""
 
     @property
     def workflow_names(self) -> list[CompletionName]:
@@ -65,7 +65,7 @@ class CompletionNames:
 
 
 def find_completions(text: str, cursor: int, names: CompletionNames) -> list[Completion]:
-    """What the word before the cursor may become, the best first; nothing where nothing is asked for."""
+    """Return the completions of the word before the cursor, best first."""
     cursor = max(0, min(cursor, len(text)))
     before = text[:cursor]
     start = len(before) - len(re.split(r"\s", before)[-1])
@@ -84,15 +84,15 @@ def find_completions(text: str, cursor: int, names: CompletionNames) -> list[Com
 
 
 def complete_answer(before: str, names: CompletionNames) -> Iterator[Completion]:
-    """For an answer, which is the whole line."""
+    """Complete a gate answer, which is the complete line."""
     typed = before.lstrip()
     for answer in best_matches(typed, names.answers, str):
         if "\n" not in typed:
-            yield Completion(answer, len(before) - len(typed), answer, "answers the gate that is open")
+            yield Completion(answer, len(before) - len(typed), answer, "answer the open gate")
 
 
 def complete_first_word(word: str, start: int, names: CompletionNames) -> Iterator[Completion]:
-    """For the first word of the line, which says what the line is."""
+    """Complete the first word of the line, which decides the kind of input."""
     if re.match(r"/(?!/)|:[a-zA-Z]", word):
         yield from complete_command_name(word, start)
     elif word.startswith("%"):
@@ -106,7 +106,7 @@ def complete_first_word(word: str, start: int, names: CompletionNames) -> Iterat
 
 
 def complete_later_word(line: str, word: str, start: int, names: CompletionNames) -> Iterator[Completion]:
-    """For a word behind the first."""
+    """Complete a word after the first."""
     head = line.split(None, 1)[0]
     if head.startswith("%") and word.startswith("--") and not re.search(r"\s--\s", line):
         yield from complete_option(head[1:], word, start, line, names)
@@ -121,7 +121,7 @@ def complete_later_word(line: str, word: str, start: int, names: CompletionNames
 
 
 def complete_reference_or_file(word: str, start: int, names: CompletionNames) -> Iterator[Completion]:
-    """References and files, which may stand in any text."""
+    """Complete references and files, which may appear anywhere in the text."""
     if reference := re.match(r":{2,3}", word):
         yield from complete_name(reference[0], word[reference.end() :], start, names.blocks)
     elif word.startswith("@") and word[1:].startswith(FILE_PREFIXES):
@@ -130,11 +130,11 @@ def complete_reference_or_file(word: str, start: int, names: CompletionNames) ->
 
 def complete_command_name(word: str, start: int) -> Iterator[Completion]:
     typed = word[1:]
-    every = [
+    all_names = [
         (name, command) for command in command_table.COMMANDS for name in (command.name, *command.aliases)
     ]
     seen_names = set()
-    for name, command in best_matches(typed, every, lambda pair: pair[0]):
+    for name, command in best_matches(typed, all_names, lambda pair: pair[0]):
         if command.name in seen_names or (not typed and name != command.name):
             continue
         seen_names.add(command.name)
@@ -146,10 +146,10 @@ def command_usage(name: str, command: command_table.CommanderCommand) -> str:
 
 
 def complete_name(
-    prefix: str, typed: str, start: int, things: Iterable[CompletionName]
+    prefix: str, typed: str, start: int, entries: Iterable[CompletionName]
 ) -> Iterator[Completion]:
     unique: dict[str, CompletionName] = {}
-    for entry in things:
+    for entry in entries:
         unique.setdefault(entry.name, entry)
     for entry in best_matches(typed, unique.values(), lambda candidate: candidate.name):
         yield Completion(prefix + entry.name, start, prefix + entry.name, entry.description)
@@ -164,7 +164,7 @@ def complete_file(prefix: str, typed: str, start: int, names: CompletionNames) -
 def complete_command_argument(
     command: command_table.CommanderCommand, line: str, word: str, start: int, names: CompletionNames
 ) -> Iterator[Completion]:
-    """For the argument of a command that the cursor is in."""
+    """Complete the command argument at the cursor."""
     index = len(line.split()) - (2 if word else 1)
     if index >= len(command.arguments):
         return
@@ -193,7 +193,7 @@ def complete_command_argument(
 
 def target_names(names: CompletionNames) -> list[CompletionName]:
     return [
-        CompletionName("router", "Say what you want; the router finds the workflow."),
+        CompletionName("router", "Describe the task; the router chooses the workflow."),
         *(CompletionName(f"%{entry.name}", entry.description) for entry in names.workflow_names),
         *(CompletionName(f"@{entry.name}", entry.description) for entry in names.nodes),
         *(CompletionName(f"#{entry.name}", entry.description) for entry in names.graphs),
@@ -203,7 +203,7 @@ def target_names(names: CompletionNames) -> list[CompletionName]:
 def complete_option(
     workflow: str, word: str, start: int, line: str, names: CompletionNames
 ) -> Iterator[Completion]:
-    """For `--name` and `--name=value` of a workflow."""
+    """Complete `--name` and `--name=value` of a workflow."""
     workflow_info = next((item for item in names.workflows if item.id == workflow), None)
     if workflow_info is None:
         return

@@ -1,4 +1,4 @@
-"""The conversation: blocks in their order, and what has changed since a screen looked."""
+"""The conversation: ordered blocks, and the changes since a screen last read them."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from nerve.commander.core.references import is_result_block
 
 @dataclass(slots=True)
 class ConversationChanges:
-    """What has changed since a screen looked; taking it once a frame is what makes many events one."""
+    """Changes since the last `drain`; draining once per frame batches many events into one redraw."""
 
     blocks: set[int] = field(default_factory=set)
-    """Places of blocks that are new or different."""
+    """Positions of new or changed blocks."""
     runs: set[str] = field(default_factory=set)
-    """Ids of runs whose cards or trees are different."""
+    """Ids of runs whose cards or trees changed."""
     flags: set[str] = field(default_factory=set)
-    """`gates`, `opened`, `focus`, `target`, `queue`, `connected`, `workflows`, and what a command asks of the
-    screen: `wants`."""
+    """`gates`, `opened`, `focus`, `target`, `queue`, `connected`, `workflows`, and `wants` for a request of a
+    command to the screen."""
 
     def __bool__(self) -> bool:
         return bool(self.blocks or self.runs or self.flags)
 
     def drain(self) -> ConversationChanges:
-        """What has changed; from now on, nothing has."""
+        """Return the changes and reset them."""
         changes = ConversationChanges(self.blocks, self.runs, self.flags)
         self.blocks, self.runs, self.flags = set(), set(), set()
         return changes
@@ -34,23 +34,23 @@ class ConversationChanges:
 
 @dataclass(slots=True)
 class BlockConversation:
-    """What was said, by whomever."""
+    """The blocks of a conversation and their changes."""
 
     blocks: list[Block] = field(default_factory=list)
     changes: ConversationChanges = field(default_factory=ConversationChanges)
     on_change: Callable[[], None] | None = None
-    """Called when something changes after nothing had."""
+    """Called on the first change after a `drain`."""
     _end_count: int = 0
     _result_count: int = 0
-    """Blocks that have a number."""
+    """Number of blocks that have a number."""
     _run_blocks: dict[str, Block] = field(default_factory=dict)
-    """The blocks of the runs that are followed."""
+    """Blocks of followed runs by run id."""
 
     def block_at(self, position: int) -> Block | None:
         return self.blocks[position - 1] if 0 < position <= len(self.blocks) else None
 
     def block_of_run(self, run_id: str | None) -> Block | None:
-        """The block in which a run is shown."""
+        """Return the block that shows a run."""
         return self._run_blocks.get(run_id or "")
 
     def add_block(
@@ -63,7 +63,7 @@ class BlockConversation:
         value: Any = None,
         done: bool = True,
     ) -> Block:
-        """Put a new block at the end."""
+        """Append a new block."""
         value = text if value is None and kind not in ("run", "gate") else value
         block = Block(len(self.blocks) + 1, kind, text, name, run_id, value, done=done)
         if is_result_block(block):
@@ -76,12 +76,12 @@ class BlockConversation:
         return block
 
     def end_block(self, block: Block) -> None:
-        """Nothing more comes in a block."""
+        """Mark a block as finished."""
         self._end_count += 1
         block.done, block.end_order = True, self._end_count
 
     def import_blocks(self, block_data: Iterable[Mapping[str, Any]]) -> int:
-        """Put blocks of another conversation at the end; the number of their first result."""
+        """Append blocks of another conversation; return the number of their first result."""
         first = self._result_count + 1
         for entry in block_data:
             kind = entry.get("kind")

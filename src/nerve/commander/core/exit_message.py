@@ -1,4 +1,4 @@
-"""What is left in the terminal when somebody leaves: quitting is detaching."""
+"""The message printed on exit: runs continue after the Commander quits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_LISTED_RUNS = 10
 
 
 def exit_message_lines(state: CommanderState) -> list[str]:
-    """The runs that go on or wait, how each is seen again, and the result that came last."""
+    """Return the lines that list the open runs and how to watch each."""
     open_cards = [card for card in state.runs.values() if not card.has_ended]
     shown_run_ids = {block.run_id for block in state.blocks}
     listed_cards = sorted(open_cards, key=lambda card: card.run_id not in shown_run_ids)[:MAX_LISTED_RUNS]
@@ -23,9 +23,10 @@ def exit_message_lines(state: CommanderState) -> list[str]:
         lines.append(f"… and {len(open_cards) - MAX_LISTED_RUNS} more: nerve runs")
     if lines:
         lines.insert(
-            0, "Goes on in the background:" if state.is_connected else "Not ended when last heard of:"
+            0,
+            "Running in the background:" if state.is_connected else "Not ended when the connection was lost:",
         )
-        lines.append("Come back with: nerve")
+        lines.append("Reopen with: nerve")
     return lines
 
 

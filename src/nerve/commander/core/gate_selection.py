@@ -1,4 +1,4 @@
-"""Which answer of a gate is meant."""
+"""Selection of the gate and the answer that the user refers to."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nerve.ui.json_forms import format_example_answer
 
 
 class AmbiguousAnswer(ValueError):
-    """It cannot be told which answer is meant; the message says what to type."""
+    """The gate or answer is ambiguous; the message says what to type."""
 
 
 def match_choice(
@@ -20,11 +20,11 @@ def match_choice(
     words: tuple[str, ...],
     format_command: Callable[[GateResponse, str], str] | None = None,
 ) -> str:
-    """The one choice of a gate that says this; nothing is guessed. `how` writes the command that answers."""
+    """Return the only choice that is one of `words`; `format_command` formats the suggested command."""
     format_command = format_command or (lambda gate, text: f"/answer {gate.gate_id} {text}")
     if gate.form is not None:
         raise AmbiguousAnswer(
-            f"Gate '{gate_display_name(gate)}' asks for more than that: "
+            f"Gate '{gate_display_name(gate)}' requires a form answer: "
             f"{format_command(gate, format_example_answer(gate.form))}"
         )
     choices = gate.choices or gate.options or []
@@ -33,12 +33,12 @@ def match_choice(
         return matches[0]
     takes, first = " or ".join(choices) or "any text", choices[0] if choices else "TEXT"
     raise AmbiguousAnswer(
-        f"Gate '{gate_display_name(gate)}' takes {takes}: say which it is, with {format_command(gate, first)}"
+        f"Gate '{gate_display_name(gate)}' takes {takes}. Answer with: {format_command(gate, first)}"
     )
 
 
 def find_gate_by_name(state: CommanderState, name: str) -> GateResponse:
-    """The open gate of that name, id or number in the list; without a name, the one that must be meant."""
+    """Return the open gate with this name, id or list number; without a name, the current gate."""
     name = name.strip()
     if not name:
         return current_gate(state)
@@ -46,11 +46,9 @@ def find_gate_by_name(state: CommanderState, name: str) -> GateResponse:
     if len(matches) == 1:
         return matches[0]
     if matches:
-        raise AmbiguousAnswer(
-            f"'{name}' could be several gates: {format_gate_list(matches)}. Name one by its id."
-        )
-    hint = f"Open: {format_gate_list(state.gates)}." if state.gates else "None is open."
-    raise AmbiguousAnswer(f"There is no open gate '{name}'. {hint}")
+        raise AmbiguousAnswer(f"Gate name '{name}' is ambiguous: {format_gate_list(matches)}. Use an id.")
+    hint = f"Open: {format_gate_list(state.gates)}." if state.gates else "No gate is open."
+    raise AmbiguousAnswer(f"No open gate '{name}'. {hint}")
 
 
 def match_gates(state: CommanderState, name: str) -> list[GateResponse]:
@@ -70,7 +68,7 @@ def is_gate_of_run(state: CommanderState, gate: GateResponse, name: str) -> bool
 
 
 def current_gate(state: CommanderState) -> GateResponse:
-    """The gate that is open on the screen, or the only one of the run in focus, or the only one."""
+    """Return the gate open on the screen, else the only one of the focused run, else the only one."""
     if (gate := state.find_gate(state.open_gate_id)) is not None:
         return gate
     card = state.focused_run
@@ -78,12 +76,12 @@ def current_gate(state: CommanderState) -> GateResponse:
         if len(gates) == 1:
             return gates[0]
     if not state.gates:
-        raise AmbiguousAnswer("No gate is open: nothing waits for an answer.")
-    raise AmbiguousAnswer(f"Several gates are open: {format_gate_list(state.gates)}. Name one of them.")
+        raise AmbiguousAnswer("No gate is open.")
+    raise AmbiguousAnswer(f"Several gates are open: {format_gate_list(state.gates)}. Name one.")
 
 
 def next_gate(state: CommanderState) -> GateResponse | None:
-    """The gate after the one that is open on the screen; those of the run in focus come first."""
+    """Return the gate after the one open on the screen; gates of the focused run come first."""
     ordered_gates = sorted(state.gates, key=lambda gate: state.root_of(gate.run_id) != state.focused_run_id)
     ids = [gate.gate_id for gate in ordered_gates]
     index = ids.index(state.open_gate_id) + 1 if state.open_gate_id in ids else 0
@@ -91,7 +89,7 @@ def next_gate(state: CommanderState) -> GateResponse | None:
 
 
 def gate_run_label(state: CommanderState, gate: GateResponse) -> str:
-    """The run that asks, so that nobody answers for another."""
+    """Return a label of the run that opened the gate, so the user does not answer the wrong run."""
     card = state.runs.get(state.root_of(gate.run_id))
     if card is None:
         return short_id(gate.run_id)
@@ -99,17 +97,17 @@ def gate_run_label(state: CommanderState, gate: GateResponse) -> str:
 
 
 def split_answer(state: CommanderState, text: str) -> tuple[GateResponse, str]:
-    """The gate and the answer in `[gate] answer`: a first word that names no open gate is of the answer."""
+    """Split `[gate] answer`; a first word that does not name an open gate belongs to the answer."""
     first, _, rest = text.strip().partition(" ")
     if rest.strip() and len(matches := match_gates(state, first)) == 1:
         return matches[0], rest.strip()
     if not text.strip():
-        raise AmbiguousAnswer("Say the answer: /answer [GATE] ANSWER.")
+        raise AmbiguousAnswer("The answer is missing: /answer [GATE] ANSWER.")
     return current_gate(state), text.strip()
 
 
 def split_reason(state: CommanderState, text: str) -> tuple[GateResponse, str]:
-    """The gate and the reason in `[gate] [reason]`."""
+    """Split `[gate] [reason]` into the gate and the reason."""
     first, _, rest = text.strip().partition(" ")
     if first and (matches := match_gates(state, first)):
         return find_gate_by_name(state, first) if len(matches) > 1 else matches[0], rest.strip()

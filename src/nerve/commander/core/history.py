@@ -1,4 +1,4 @@
-"""The history of what was entered: walked up and down, searched, and kept by whoever is given."""
+"""Input history: navigation, search, and optional storage."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Protocol
 from nerve.ui.fuzzy import best_matches
 
 MAX_HISTORY_ENTRIES = 5000
-"""Entries that are known; of more, the last."""
+"""Maximum number of entries kept in memory; the oldest are dropped."""
 
 
 class HistoryStorage(Protocol):
-    """Where entries outlive the program."""
+    """Persistent storage of history entries."""
 
     def load(self) -> list[str]: ...
 
@@ -20,9 +20,9 @@ class HistoryStorage(Protocol):
 
 
 class InputHistory:
-    """The entries, oldest first, and where somebody who walks through them is.
+    """The entries, oldest first, and the current position in them.
 
-    An entry that begins with a space is not remembered, nor is the same one twice in a row.
+    Entries that start with a space and consecutive duplicates are not stored.
     """
 
     def __init__(self, storage: HistoryStorage | None = None, entries: Iterable[str] = ()) -> None:
@@ -33,7 +33,7 @@ class InputHistory:
         self._draft = ""
 
     def add(self, entry: str) -> None:
-        """Remember what was entered; whoever walks begins again at the end."""
+        """Store an entry and reset the position to the end."""
         self.reset()
         if entry[:1].isspace() or not entry.strip() or self.entries[-1:] == [entry]:
             return
@@ -42,7 +42,7 @@ class InputHistory:
             self._storage.append(entry)
 
     def previous_entry(self, line: str) -> str | None:
-        """The entry before, instead of this line; None at the first. The line that was begun is not lost."""
+        """Return the previous entry, or None at the first; the current line is kept as the draft."""
         position = len(self.entries) if self._position is None else self._position
         if position == 0:
             return None
@@ -52,7 +52,7 @@ class InputHistory:
         return self.entries[self._position]
 
     def next_entry(self, line: str) -> str | None:
-        """The entry after, and behind the last the line that was begun; None if nobody walks."""
+        """Return the next entry, then the draft; None outside history navigation."""
         if self._position is None:
             return None
         self._position += 1
@@ -63,11 +63,11 @@ class InputHistory:
         return self.entries[self._position]
 
     def reset(self) -> None:
-        """Walk no more: the line was changed, entered or thrown away."""
+        """Leave history navigation and drop the draft."""
         self._position, self._draft = None, ""
 
     def search(self, text: str, limit: int = 50) -> list[str]:
-        """The entries that fit a text, each once: those that have it as it is first, the newest first."""
+        """Return unique entries that match a text: substrings first, then fuzzy matches, newest first."""
         newest = dict.fromkeys(reversed(self.entries))
         exact = [entry for entry in newest if text.casefold() in entry.casefold()]
         if not text or len(exact) >= limit:

@@ -1,4 +1,4 @@
-"""What a line means: a node, a graph, a workflow with its options, a command, a reference, or plain text."""
+"""Input parser: node, graph, workflow with options, command, reference, or plain text."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from enum import StrEnum
 from typing import Any
 
 FILE_PREFIXES = ("./", "../", "/", "~")
-"""What makes `@…` the name of a file."""
+"""Prefixes that make `@…` a file name."""
 ESCAPABLE_CHARS = "@#%/:\\"
-"""What a backslash at the beginning of a line makes plain text."""
+"""Characters that a leading backslash turns into plain text."""
 REFERENCE_PATTERN = re.compile(r":{2,3}(?P<name>-?\d+|[^\W\d][\w-]*)(?P<fields>(?:\[[^\[\]\s]+\])*)")
 
 
 class InputType(StrEnum):
-    """The kinds of input, by the prefix of the line."""
+    """The kinds of input, determined by the prefix of the line."""
 
     NODE = "node"
     GRAPH = "graph"
@@ -29,30 +29,30 @@ class InputType(StrEnum):
 
 INPUT_PREFIXES = {"@": InputType.NODE, "#": InputType.GRAPH, "%": InputType.WORKFLOW, "/": InputType.COMMAND}
 MISSING_NAME_MESSAGES = {
-    InputType.NODE: "Name a node or a graph: @name text.",
-    InputType.GRAPH: "Name a graph: #name text.",
-    InputType.WORKFLOW: "Name a workflow: %name text. /workflows lists them.",
-    InputType.COMMAND: "Name a command. /help lists them.",
+    InputType.NODE: "Node or graph name is missing: @name text.",
+    InputType.GRAPH: "Graph name is missing: #name text.",
+    InputType.WORKFLOW: "Workflow name is missing: %name text. /workflows lists them.",
+    InputType.COMMAND: "Command name is missing. /help lists the commands.",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedInput:
-    """A line that was understood; `problem` says in a sentence why it cannot be done."""
+    """A parsed line; `problem` is the error message of an invalid one."""
 
     type: InputType
     target: str = ""
     text: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """The options of a workflow as they were written; a bare one is True."""
+    """The options of a workflow as strings; an option without a value is True."""
     problem: str = ""
 
 
 def parse_input(text: str) -> ParsedInput:
-    """What a line means; it never raises.
+    """Parse a line; never raises.
 
     `@node text`, `#graph text`, `%workflow --name=value text`, `/command text` or `:command`, `::reference`;
-    anything else is plain text for the current target, and so is what stands behind `//` or a backslash.
+    anything else is plain text for the current target, and so is the text after `//` or a backslash.
     """
     text = text.strip()
     if text.startswith("//"):
@@ -73,7 +73,7 @@ def parse_input(text: str) -> ParsedInput:
 
 
 def detect_input_type(text: str) -> InputType | None:
-    """The kind that a prefix says; None for plain text."""
+    """Return the kind of input that the prefix selects; None for plain text."""
     prefix, next_char = text[:1], text[1:2]
     if prefix == ":":
         return InputType.COMMAND if next_char.isalpha() else None
@@ -86,13 +86,13 @@ def detect_input_type(text: str) -> InputType | None:
 
 
 def split_first_word(text: str) -> tuple[str, str]:
-    """The first word, and what stands behind it."""
+    """Split a text into its first word and the rest."""
     word, *rest = text.split(None, 1) or [""]
     return word, rest[0] if rest else ""
 
 
 def split_options(text: str) -> tuple[dict[str, Any], str, str]:
-    """The options at the beginning of a text, the text behind them, and what is wrong; `--` ends them."""
+    """Return the leading options of a text, the text after them, and any error; `--` ends the options."""
     options: dict[str, Any] = {}
     while text.startswith("--"):
         word, rest = split_first_word(text)
@@ -101,16 +101,16 @@ def split_options(text: str) -> tuple[dict[str, Any], str, str]:
         option_name, equals, _ = word[2:].partition("=")
         name, value = option_name.replace("-", "_"), True if not equals else ""
         if not name.isidentifier():
-            return options, text, f"{word} names no option: write --name=value, or -- before the text."
+            return options, text, f"{word} is not a valid option: write --name=value, or -- before the text."
         if name in options:
-            return options, text, f"The option --{option_name} is given twice."
+            return options, text, f"Option --{option_name} is given twice."
         if equals:
             value_and_rest = split_option_value(text[2 + len(option_name) + 1 :])
             if value_and_rest is None:
                 return (
                     options,
                     text,
-                    f'The quote of --{option_name} is not closed: write --{option_name}="…".',
+                    f'Missing closing quote for --{option_name}: write --{option_name}="…".',
                 )
             value, rest = value_and_rest
         options[name], text = value, rest
@@ -118,7 +118,7 @@ def split_options(text: str) -> tuple[dict[str, Any], str, str]:
 
 
 def split_option_value(text: str) -> tuple[str, str] | None:
-    """The value at the beginning of a text: in quotes, JSON, or a word; None for a quote that is open."""
+    """Split off the leading value: quoted, JSON, or a word; None if a quote is not closed."""
     if text[:1] in ("'", '"'):
         quoted = re.match(r'"((?:[^"\\]|\\.)*)"(?!\S)|\'([^\']*)\'(?!\S)', text, re.DOTALL)
         if quoted is None:
@@ -131,7 +131,7 @@ def split_option_value(text: str) -> tuple[str, str] | None:
 
 
 def find_json_end(text: str) -> int | None:
-    """Where the JSON value at the beginning of a text ends, if a word ends there."""
+    """Return the end of the leading JSON value; None if whitespace does not follow it."""
     try:
         _, end = json.JSONDecoder().raw_decode(text)
     except (ValueError, RecursionError):
@@ -140,7 +140,7 @@ def find_json_end(text: str) -> int | None:
 
 
 def format_input(parsed: ParsedInput) -> str:
-    """The line that means this."""
+    """Return the line that parses to this input."""
     match parsed.type:
         case InputType.DIRECT:
             return escape_plain_text(parsed.text)
@@ -156,7 +156,7 @@ def format_input(parsed: ParsedInput) -> str:
 
 
 def escape_plain_text(text: str) -> str:
-    """A text as it is written at the beginning of a line."""
+    """Escape a text so that it parses as plain text."""
     return text if parse_input(text) == ParsedInput(InputType.DIRECT, text=text) else f"\\{text}"
 
 

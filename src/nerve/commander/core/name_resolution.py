@@ -1,4 +1,4 @@
-"""Names of what can be started, as they are typed and as they are offered."""
+"""Resolution and completion of the names of workflows, graphs, nodes, runs and gates."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from nerve.ui.gate_names import gate_display_name
 
 
 class CommanderInputError(ValueError):
-    """A name that means nothing here; the message is a sentence with the fix."""
+    """Invalid input of the user; the message says how to fix it."""
 
 
 def resolve_startable_name(
     state: CommanderState, kind: str, name: str
 ) -> tuple[str, WorkflowResponse | None]:
-    """What a name means, also by the only beginning of it, and the workflow if it is one."""
+    """Resolve a name or unique prefix; also return the workflow if the name is one."""
     workflows = {item.id: item for item in state.workflows}
     graphs = graph_names(state)
     known = {"node": [*state.nodes, *graphs], "graph": graphs, "workflow": list(workflows)}[kind]
@@ -37,15 +37,15 @@ def resolve_startable_name(
 
 
 def find_run_by_name(state: CommanderState, name: str) -> str | None:
-    """The run that a name on the screen means: a block, the only open one of a workflow, the end of an id.
+    """Return the run that a name refers to: a block, the only open run of a workflow, or the end of an id.
 
-    None if it must be an id or a label, which the server knows better.
+    None if the name must be an id or a label; the server resolves those.
     """
     if name.startswith("::"):
         number = int(name[2:]) if name[2:].isdecimal() else 0
         block = next((item for item in state.blocks if item.number == number > 0), None)
         if block is None or block.run_id is None:
-            raise CommanderInputError(f"{name} is no run. /runs lists them.")
+            raise CommanderInputError(f"{name} is not a run. /runs lists the runs.")
         return block.run_id
     cards = [card for card in state.runs.values() if card.workflow == name]
     if name in state.runs or any(card.label == name for card in state.runs.values()):
@@ -59,12 +59,12 @@ def find_run_by_name(state: CommanderState, name: str) -> str | None:
     matches = [card for card in cards if not card.has_ended] or cards
     if len(matches) > 1:
         candidates = ", ".join(f"{card.short_id} ({card.state})" for card in matches[:10])
-        raise CommanderInputError(f"'{name}' could be several runs: {candidates}. Name one by its id.")
+        raise CommanderInputError(f"Run name '{name}' is ambiguous: {candidates}. Use an id.")
     return matches[0].run_id if matches else None
 
 
 def unambiguous_run_ids(state: CommanderState) -> set[str]:
-    """The ids of the runs that the name of their workflow means."""
+    """Return the ids of the runs that their workflow name identifies."""
     run_ids = set()
     for workflow in {card.workflow for card in state.runs.values()}:
         with contextlib.suppress(CommanderInputError):
@@ -73,7 +73,7 @@ def unambiguous_run_ids(state: CommanderState) -> set[str]:
 
 
 def graph_names(state: CommanderState) -> list[str]:
-    """The graphs, each once; what was started once, a node too, is a workflow from then on."""
+    """Return the unique graph names; a graph that was started is also listed as a workflow."""
     return list(
         dict.fromkeys(
             [*state.graphs, *(workflow.id for workflow in state.workflows if workflow.kind == "graph")]
@@ -82,7 +82,7 @@ def graph_names(state: CommanderState) -> list[str]:
 
 
 def suggest_other_kind(state: CommanderState, kind: str, name: str, graphs: list[str]) -> str:
-    """How a name is typed that is one of another kind; "" where there is none of any kind."""
+    """Return a hint if the name exists as another kind, else ""."""
     prefixes = {"workflow": "%", "graph": "#", "node": "@"}
     names = {
         "graph": graphs,
@@ -99,18 +99,18 @@ def suggest_other_kind(state: CommanderState, kind: str, name: str, graphs: list
 
 def unknown_name_message(kind: str, name: str, close: list[str], known: list[str]) -> str:
     if close:
-        return f"'{name}' could be {', '.join(sorted(close)[:10])}. Write more of the name."
+        return f"Name '{name}' is ambiguous: {', '.join(sorted(close)[:10])}. Type more of it."
     known_names = ", ".join(sorted(known)[:10]) + (", …" if len(known) > 10 else "")
     hint = did_you_mean_hint(name, known).removeprefix(". ") or (
-        f"There are: {known_names}." if known else f"There are no {kind}s here."
+        f"Available: {known_names}." if known else f"The project has no {kind}s."
     )
-    return f"There is no {kind} '{name}'. {hint}"
+    return f"Unknown {kind} '{name}'. {hint}"
 
 
 def collect_completion_names(
     state: CommanderState, themes: Sequence[str] = (), files: Callable[[str], Iterable[str]] | None = None
 ) -> CompletionNames:
-    """Everything that can be named now."""
+    """Return all names that can be completed now."""
     unambiguous_ids = unambiguous_run_ids(state)
     runs = [
         CompletionName(
@@ -135,7 +135,9 @@ def collect_completion_names(
         CompletionName(str(block.number), f"{block.name} {block.text[:40]}") for block in reversed(results)
     ]
     blocks += [
-        CompletionName(name, "by its name") for name in dict.fromkeys(block.name for block in results) if name
+        CompletionName(name, "result by name")
+        for name in dict.fromkeys(block.name for block in results)
+        if name
     ]
     return CompletionNames(
         workflows=state.workflows,

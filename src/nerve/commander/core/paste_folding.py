@@ -1,13 +1,13 @@
-"""Long pastes: folded to a short mark in the input line, and whole again when it is entered."""
+"""Long pastes: folded to a short mark in the input line and expanded when it is submitted."""
 
 from __future__ import annotations
 
 import re
 
 MAX_PASTE_LINES = 8
-"""A paste of more lines is folded."""
+"""Pastes with more lines are folded."""
 MAX_PASTE_CHARS = 4000
-"""And so is one of more characters."""
+"""Pastes with more characters are folded."""
 PASTE_MARK = re.compile(r"\[Pasted text #(\d+) (?:\+\d+ lines|\d+ characters)\]")
 
 
@@ -19,7 +19,7 @@ class Pastes:
         self._count = 0
 
     def fold(self, text: str) -> str:
-        """What is put into the line for a pasted text."""
+        """Return the text to insert for a paste: the text, or a mark for a long one."""
         text = normalize_paste_newlines(text)
         lines = text.rstrip("\n").count("\n") + 1
         if lines <= MAX_PASTE_LINES and len(text) <= MAX_PASTE_CHARS:
@@ -31,21 +31,21 @@ class Pastes:
         return mark
 
     def expand(self, line: str) -> str:
-        """A line with its pastes as they were."""
+        """Return the line with its pastes expanded."""
         return PASTE_MARK.sub(lambda match: self._texts.get(match[0], match[0]), line)
 
     def find_mark(self, text: str, line: str) -> str | None:
-        """The mark of the same text in a line: who pastes it again wants to see it."""
+        """Return the mark of the same text in a line; pasting a text twice expands it."""
         text = normalize_paste_newlines(text)
         return next(
             (mark for mark, pasted_text in self._texts.items() if pasted_text == text and mark in line), None
         )
 
     def clear(self) -> None:
-        """Forget them: the line was entered or thrown away. Numbers go on."""
+        """Drop the stored pastes after the line was submitted or discarded; numbering continues."""
         self._texts.clear()
 
 
 def normalize_paste_newlines(text: str) -> str:
-    """A text with one kind of line end; terminals paste several."""
+    """Convert all line endings to LF; terminals paste several kinds."""
     return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -1,4 +1,4 @@
-"""References to earlier blocks: `::3`, `::-1`, `::last`, `::name`, `::3[field]`; resolved when entered."""
+"""References to earlier blocks: `::3`, `::-1`, `::last`, `::name`, `::3[field]`; resolved on submit."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from nerve.commander.core.input_parser import REFERENCE_PATTERN, InputType, Pars
 from nerve.core.suggest import did_you_mean_hint
 
 RESULT_KINDS = ("run", "text")
-"""The kinds of blocks that are counted from the end and found by a name."""
+"""Block kinds that count as results and can be referenced by offset or name."""
 REFERENCE_IN_TEXT = re.compile(
     rf"(?P<before>^|[\s(\[{{\"'=,])(?P<escape>\\?)(?P<whole>{REFERENCE_PATTERN.pattern})"
 )
-"""A reference begins a word; `std::vector` has none."""
+"""A reference starts a word, so `std::vector` does not contain one."""
 
 
 class ReferencedBlock(Protocol):
-    """What a reference needs to know of a block."""
+    """The attributes of a block that references use."""
 
     @property
     def number(self) -> int: ...
@@ -39,22 +39,22 @@ class ReferencedBlock(Protocol):
 
 
 class UnresolvedReference(ValueError):
-    """A reference that means nothing here; the message is a sentence with the fix."""
+    """A reference that cannot be resolved; the message says how to fix it."""
 
 
 def resolve_references(text: str, blocks: Sequence[ReferencedBlock]) -> str:
-    """The text with what its references stand for; `\\::` is no reference."""
+    """Replace the references in a text by their values; `\\::` is an escape, not a reference."""
 
-    def put(match: re.Match[str]) -> str:
+    def replace_match(match: re.Match[str]) -> str:
         if match["escape"]:
             return match["before"] + match["whole"]
         return match["before"] + format_reference_value(reference_value(match["whole"], blocks))
 
-    return REFERENCE_IN_TEXT.sub(put, text)
+    return REFERENCE_IN_TEXT.sub(replace_match, text)
 
 
 def resolve_text_value(text: str, blocks: Sequence[ReferencedBlock]) -> Any:
-    """What a text that is one reference stands for, whatever it is; any other text resolved."""
+    """Return the value of a text that is one reference; otherwise the text with references replaced."""
     return (
         reference_value(text, blocks)
         if REFERENCE_PATTERN.fullmatch(text)
@@ -63,9 +63,9 @@ def resolve_text_value(text: str, blocks: Sequence[ReferencedBlock]) -> Any:
 
 
 def resolve_input(parsed: ParsedInput, blocks: Sequence[ReferencedBlock]) -> tuple[ParsedInput, Any]:
-    """An input with its references resolved, and the value of its text.
+    """Return the input with its references resolved, and the value of its text.
 
-    What a reference gives is never read as a prefix or as an option.
+    Referenced values are never parsed as a prefix or an option.
     """
     if parsed.type is InputType.REFERENCE:
         value = reference_value(f"::{parsed.target}", blocks)
@@ -79,17 +79,17 @@ def resolve_input(parsed: ParsedInput, blocks: Sequence[ReferencedBlock]) -> tup
 
 
 def reference_value(reference: str, blocks: Sequence[ReferencedBlock]) -> Any:
-    """What one reference stands for; Unresolved if nothing."""
+    """Return the value of one reference, or raise UnresolvedReference."""
     match = REFERENCE_PATTERN.fullmatch(reference)
     if match is None:
         raise UnresolvedReference(
-            f"'{reference}' is no reference: write ::3, ::-1, ::last, ::name or ::3[field]."
+            f"'{reference}' is not a valid reference: write ::3, ::-1, ::last, ::name or ::3[field]."
         )
     block = find_referenced_block(match["name"], reference, blocks)
     value: Any = block.value
     if value is None and block.kind == "run":
         raise UnresolvedReference(
-            f"::{block.number} gave no result: {block.name or 'it'} failed, or returned nothing."
+            f"::{block.number} has no result: {block.name or 'the run'} failed or returned nothing."
         )
     value = block.text if value is None else value
     location = f"::{match['name']}"
@@ -116,30 +116,30 @@ def block_by_number(number: int, blocks: Sequence[ReferencedBlock]) -> Reference
     block = next((candidate for candidate in blocks if candidate.number == number > 0), None)
     if block is None:
         last = max((candidate.number for candidate in blocks), default=0)
-        hint = f"There are 1 to {last}." if last else "There is none yet."
-        raise UnresolvedReference(f"There is no result ::{number}. {hint}")
+        hint = f"Results are numbered 1 to {last}." if last else "No results yet."
+        raise UnresolvedReference(f"Result ::{number} not found. {hint}")
     return require_finished_block(block)
 
 
 def block_by_offset(offset: int, reference: str, blocks: Sequence[ReferencedBlock]) -> ReferencedBlock:
-    """The block that many answers before the one that ended last; what still runs is not counted."""
-    answers = results_in_order(blocks)
-    if not 1 <= offset <= len(answers):
-        hint = f"There are {len(answers)} results so far." if answers else "There is no result yet."
-        raise UnresolvedReference(f"{reference} is no result. {hint}")
-    return answers[-offset]
+    """Return a result counted from the last finished one; unfinished blocks do not count."""
+    results = results_in_order(blocks)
+    if not 1 <= offset <= len(results):
+        hint = f"There are {len(results)} results so far." if results else "No results yet."
+        raise UnresolvedReference(f"Result {reference} not found. {hint}")
+    return results[-offset]
 
 
 def block_by_name(name: str, reference: str, blocks: Sequence[ReferencedBlock]) -> ReferencedBlock:
-    """The block of a name that ended last."""
+    """Return the block with this name that finished last."""
     namesakes = [block for block in blocks if is_result_block(block) and block.name == name]
     if not namesakes:
         names = sorted({block.name for block in blocks if is_result_block(block) and block.name})
         hint = (
             did_you_mean_hint(name, names).removeprefix(". ")
-            or f"To write these characters, use \\{reference}."
+            or f"To send the text as it is, write \\{reference}."
         )
-        raise UnresolvedReference(f"There is no result named '{name}'. {hint}")
+        raise UnresolvedReference(f"Result '{name}' not found. {hint}")
     return (
         results_in_order(namesakes)[-1]
         if results_in_order(namesakes)
@@ -148,7 +148,7 @@ def block_by_name(name: str, reference: str, blocks: Sequence[ReferencedBlock]) 
 
 
 def results_in_order(blocks: Sequence[ReferencedBlock]) -> list[ReferencedBlock]:
-    """The results, as they came."""
+    """Return the finished results in the order in which they finished."""
     return sorted(
         (block for block in blocks if is_result_block(block) and block.done),
         key=lambda block: block.end_order,
@@ -156,13 +156,15 @@ def results_in_order(blocks: Sequence[ReferencedBlock]) -> list[ReferencedBlock]
 
 
 def is_result_block(block: ReferencedBlock) -> bool:
-    """Whether it is a result; what a command listed is not."""
+    """Return whether a block is a result; the output of a command is not."""
     return block.kind in RESULT_KINDS and not block.name.startswith("/")
 
 
 def require_finished_block(block: ReferencedBlock) -> ReferencedBlock:
     if not block.done:
-        raise UnresolvedReference(f"::{block.number} has no result yet: {block.name or 'it'} is not done.")
+        raise UnresolvedReference(
+            f"::{block.number} has no result yet: {block.name or 'the run'} is not finished."
+        )
     return block
 
 
@@ -176,16 +178,16 @@ def value_at_key(value: Any, key: str, location: str) -> Any:
         case list() if re.fullmatch(r"-?\d{1,9}", key) and -len(value) <= int(key) < len(value):
             return value[int(key)]
         case list():
-            raise UnresolvedReference(f"{location} is a list of {len(value)}: there is no [{key}].")
+            raise UnresolvedReference(f"{location} is a list of {len(value)} items: [{key}] is out of range.")
     if isinstance(value, str) and (parsed := parse_json_structure(value)) is not None:
         return value_at_key(parsed, key, location)
     raise UnresolvedReference(
-        f"{location} has no fields: it is {'a text' if isinstance(value, str) else 'a single value'}."
+        f"{location} has no fields: it is {'a string' if isinstance(value, str) else 'a single value'}."
     )
 
 
 def parse_json_structure(text: str) -> Any:
-    """The object or list that a text is the JSON of."""
+    """Parse a JSON object or list; None for other text."""
     try:
         parsed = json.loads(text)
     except (ValueError, RecursionError):
@@ -194,5 +196,5 @@ def parse_json_structure(text: str) -> Any:
 
 
 def format_reference_value(value: Any) -> str:
-    """A value as it stands in a text."""
+    """Format a value for use inside text."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

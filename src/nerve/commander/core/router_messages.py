@@ -1,4 +1,4 @@
-"""The messages in which the router tells of the run that it has started."""
+"""The messages of the router about a run that it started."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from nerve.api.models import WorkflowResponse
 from nerve.core.events import WorkflowEvent
 
 SEPARATELY_SHOWN_EVENTS = ("output_chunk", "tool_call", "gate_waiting")
-"""What a screen shows in its own way."""
+"""Events that the screen shows itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkflowName:
-    """A workflow as its messages know it."""
+    """The attributes of a workflow that the messages use."""
 
     name: str
     description: str = ""
@@ -23,12 +23,12 @@ class WorkflowName:
 
 
 class RouterMessages:
-    """One run's messages: that it starts, its steps, and how it ends."""
+    """The messages of one run: its start, its steps and its end."""
 
     def __init__(self, workflow: WorkflowName) -> None:
-        from nerve.router.run_messages import RunMessages as Told
+        from nerve.router.run_messages import RunMessages
 
-        self._messages: Any = Told(workflow)
+        self._messages: Any = RunMessages(workflow)
 
     @classmethod
     def for_workflow(cls, name: str, workflows: Iterable[WorkflowResponse]) -> RouterMessages:
@@ -38,6 +38,6 @@ class RouterMessages:
         return cls(WorkflowName(name))
 
     def messages_for(self, event: WorkflowEvent) -> list[str]:
-        """The messages that tell of an event."""
+        """Return the messages for an event."""
         messages: list[str] = [] if event.event_type in SEPARATELY_SHOWN_EVENTS else self._messages.of(event)
         return messages

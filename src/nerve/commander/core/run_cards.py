@@ -1,4 +1,4 @@
-"""Cards: what a list shows of a run. One that is not followed costs no more than its card."""
+"""Run cards: the summary of a run in a list. A run that is not followed has only a card, no tree."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ TargetKind = Literal["node", "graph", "workflow", "router"]
 TARGET_PREFIXES: dict[str, TargetKind] = {"@": "node", "#": "graph", "%": "workflow"}
 ENDED_STATES = ("completed", "failed", "cancelled")
 MIN_ID_SUFFIX_CHARS = 4
-"""Characters of the end of an id that name a run, at least."""
+"""Minimum length of an id suffix that identifies a run."""
 SHORT_ID_CHARS = 6
-"""Characters of an id that are shown: one in 16 million is the same."""
+"""Characters of an id that are shown: collisions are one in 16 million."""
 LIVE_STATES = ("pending", "running", "waiting", "pausing", "paused", "stopping", "held")
 
 
 @dataclass(frozen=True, slots=True)
 class InputTarget:
-    """Where plain text goes."""
+    """The recipient of plain text."""
 
     kind: TargetKind = "router"
     name: str = ""
 
     def __str__(self) -> str:
-        prefix = next((sign for sign, kind in TARGET_PREFIXES.items() if kind == self.kind), "")
+        prefix = next((prefix for prefix, kind in TARGET_PREFIXES.items() if kind == self.kind), "")
         return f"{prefix}{self.name}" if prefix else "router"
 
 
 @dataclass(slots=True, eq=False)
 class RunCard:
-    """A run in the list; of a followed one `tree` is there, too."""
+    """A run in the list; a followed run also has a `tree`."""
 
     run_id: str
     workflow: str
     label: str | None = None
     input_preview: str = ""
-    """The first words of the input."""
+    """The first words of the run's input."""
     state: str = "running"
     started_at: datetime | None = None
     ended_at: datetime | None = None
@@ -51,12 +51,12 @@ class RunCard:
     error: str | None = None
     held: dict[str, Any] | None = None
     gates: list[GateResponse] = field(default_factory=list)
-    """Its open gates, and those of the runs it called."""
+    """Open gates of the run and of its child runs."""
     usage: RunUsage = field(default_factory=RunUsage)
     parent: str | None = None
     tree: ProgressTree | None = None
     last_seq: int = 0
-    """The last event that was taken in; of a followed run none before it is missing."""
+    """Number of the last applied event; a followed run has no gap before it."""
 
     @classmethod
     def from_run(cls, run: RunResponse) -> RunCard:
@@ -65,22 +65,22 @@ class RunCard:
         return card
 
     def update_from(self, run: RunResponse) -> None:
-        """How the api tells the run, which is newer than anything taken in so far."""
+        """Update from an API response, which is newer than the applied events."""
         self.label, self.state, self.parent = run.label, run.state, run.parent or self.parent
         self.input_preview = run.input_preview or self.input_preview
         self.started_at, self.ended_at = run.started_at, run.ended_at
         self.error, self.held = run.error, run.held
-        if run.result is not None:  # a list leaves large ones out
+        if run.result is not None:  # the run list omits large results
             self.result = run.result
 
     @property
     def name(self) -> str:
-        """What a person calls it."""
+        """The label, or the workflow name."""
         return self.label or self.workflow
 
     @property
     def short_id(self) -> str:
-        """The end of the id, which is random; its beginning is the clock."""
+        """The end of the id, which is random; the start is a timestamp."""
         return short_id(self.run_id)
 
     @property
@@ -89,11 +89,11 @@ class RunCard:
 
     @property
     def is_active(self) -> bool:
-        """Whether something goes on in it without anybody doing anything."""
+        """Whether the run makes progress without user input."""
         return self.state in ("pending", "running", "pausing", "stopping")
 
     def apply_event(self, event: WorkflowEvent) -> None:
-        """Take in an event of a run that is not followed."""
+        """Apply an event of a run that is not followed."""
         type, data = event.event_type, event.data
         if type in RUN_LEVEL_EVENTS:
             self._apply_lifecycle(event, type.removeprefix("workflow_"))
@@ -124,7 +124,7 @@ class RunCard:
             self.state, self.held = "waiting" if self.gates else "running", None
 
     def sync_from_tree(self) -> None:
-        """Be as the tree is."""
+        """Copy the state of the tree to the card."""
         if self.tree is None or "" not in self.tree.branches:
             return
         view = self.tree.root.view
@@ -137,11 +137,11 @@ class RunCard:
 
 
 def short_id(run_id: str) -> str:
-    """As much of the end of a run's id as tells runs apart."""
+    """Return the end of a run id that is shown to the user."""
     return run_id[-SHORT_ID_CHARS:]
 
 
 def gate_from_event(event: WorkflowEvent) -> GateResponse:
-    """The gate that an event opens."""
-    about = {"run_id": event.run_id, "workflow": event.workflow_id, "path": event.path}
-    return GateResponse.model_validate({**event.data, **about, "created_at": event.timestamp})
+    """Return the gate that an event opens."""
+    identity = {"run_id": event.run_id, "workflow": event.workflow_id, "path": event.path}
+    return GateResponse.model_validate({**event.data, **identity, "created_at": event.timestamp})

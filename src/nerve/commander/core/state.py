@@ -1,4 +1,4 @@
-"""The desk: everything a screen shows, as plain data. Every screen draws it, none keeps a second copy."""
+"""The Commander state: the data that every screen draws. Screens do not keep copies."""
 
 from __future__ import annotations
 
@@ -41,65 +41,65 @@ CARD_NEUTRAL_EVENTS = (
     "node_started",
     "step_started",
 )
-"""Events after which the card of a run that is not followed looks the same."""
+"""Events that do not change the card of a run that is not followed."""
 MAX_RUN_CARDS = 500
-"""Cards that are kept; of more, the oldest that have ended go."""
+"""Maximum number of cards; the oldest ended runs are dropped first."""
 
 
 @dataclass(slots=True)
 class ChildRun:
-    """A run that another has called: where its events belong."""
+    """A child run: the root run and the path that its events belong to."""
 
     root_run_id: str
     prefix: str | None
-    """The path of the call; None if it is not known, which only a tree needs."""
+    """The path of the call; None if unknown. Only trees need it."""
 
 
 @dataclass(slots=True)
 class CommanderState(BlockConversation):
-    """Blocks, runs and gates. `take` is fed with the events of all runs, each run's in their order."""
+    """Blocks, runs and gates; `apply_event` receives the events of all runs, in order within each run."""
 
     project: str = ""
     runs: dict[str, RunCard] = field(default_factory=dict)
-    """The runs that nobody called, and those that are followed; the newest first."""
+    """Top-level runs and followed runs, newest first."""
     gates: list[GateResponse] = field(default_factory=list)
-    """All open gates of all runs, the oldest first."""
+    """Open gates of all runs, oldest first."""
     open_gate_id: str | None = None
-    """The id of the gate that the prompt is for: the line that is typed answers it."""
+    """Id of the gate that the prompt answers."""
     auto_opens_gates: bool = True
-    """Whether a gate of the watched run takes the prompt by itself."""
+    """Whether a gate of the focused run opens in the prompt automatically."""
     is_typing: bool = False
-    """Whether a line is being typed: the gate that it is for does not change meanwhile."""
+    """Whether the prompt contains text; its gate does not change while it does."""
     answering_gate_ids: set[str] = field(default_factory=set)
-    """The ids of gates to which an answer is under way from here."""
+    """Ids of gates whose answers are in flight."""
     focused_run_id: str | None = None
-    """The id of the run that is looked at, and that commands mean if they name none."""
+    """Id of the focused run, the default of commands that take a run."""
     target: InputTarget | None = None
-    """Where plain text goes; None is the router."""
+    """The recipient of plain text; None means the router."""
     queue: list[str] = field(default_factory=list)
-    """Texts that wait for the turn before them to end."""
+    """Texts that wait for the previous turn to end."""
     is_connected: bool = False
     is_project_missing: bool = False
-    """Whether the folder has no project, and therefore no server."""
+    """Whether the directory has no project, and therefore no server."""
     workflows: list[WorkflowResponse] = field(default_factory=list)
     nodes: list[str] = field(default_factory=list)
     graphs: list[str] = field(default_factory=list)
     on_event: Callable[[WorkflowEvent], None] | None = None
-    """Called with each event of a run that is followed, when it was taken in."""
+    """Called with each event of a followed run after it was applied."""
     children: dict[str, ChildRun] = field(default_factory=dict)
     _router_messages: dict[str, RouterMessages] = field(default_factory=dict)
     _deferred_gate_ids: set[str] = field(default_factory=set)
-    """The ids of gates that the user left for later."""
+    """Ids of gates that the user deferred."""
     _is_gate_user_opened: bool = False
-    """Whether the user opened the gate that the prompt is for, and not the desk."""
+    """Whether the user, not the state, opened the current gate."""
 
-    # -- what a screen asks ------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------------
 
     def find_gate(self, gate_id: str | None) -> GateResponse | None:
         return next((gate for gate in self.gates if gate.gate_id == gate_id), None)
 
     def gate_name(self, gate_id: str) -> str:
-        """What a gate that is or was open is called."""
+        """Return the name of a gate that is or was open."""
         gates = [*self.gates, *(block.gate for block in self.blocks if block.gate is not None)]
         return next((gate_display_name(gate) for gate in gates if gate.gate_id == gate_id), gate_id)
 
@@ -108,47 +108,47 @@ class CommanderState(BlockConversation):
         return self.runs.get(self.focused_run_id) if self.focused_run_id else None
 
     def root_of(self, run_id: str) -> str:
-        """The run in whose tree a run is shown."""
+        """Return the id of the run whose tree shows a run."""
         child = self.children.get(run_id)
         return child.root_run_id if child is not None else run_id
 
-    # -- what changes it ---------------------------------------------------------------------------------
+    # -- changes -----------------------------------------------------------------------------------------
 
     def set_project_missing(self, is_missing: bool) -> None:
-        """Note whether there is a project in the folder."""
+        """Record whether the directory has no project."""
         if is_missing != self.is_project_missing:
             self.is_project_missing = is_missing
             self.raise_flags("connected")
 
     def focus_run(self, run_id: str | None) -> None:
-        """Put the focus on a run: it is the one that the user watches."""
+        """Focus a run."""
         if run_id != self.focused_run_id:
             self.focused_run_id, self._is_gate_user_opened = run_id, False
             self.raise_flags("focus")
             self.select_prompt_gate()
 
     def open_gate(self, gate_id: str | None) -> None:
-        """Make the prompt that of a gate, or of none."""
+        """Open a gate in the prompt, or none."""
         self._is_gate_user_opened = gate_id is not None
         self._deferred_gate_ids.discard(gate_id or "")
         self._set_open_gate(gate_id)
 
     def defer_gate(self) -> None:
-        """Leave the gate that the prompt is for: it does not take the prompt again by itself."""
+        """Close the gate in the prompt; it does not reopen automatically."""
         if self.open_gate_id is not None:
             self._deferred_gate_ids.add(self.open_gate_id)
             self.open_gate(None)
 
     def set_typing(self, is_typing: bool) -> None:
-        """Note whether there is text in the prompt."""
+        """Record whether the prompt contains text."""
         if is_typing != self.is_typing:
             self.is_typing = is_typing
             self.select_prompt_gate()
 
     def select_prompt_gate(self) -> None:
-        """Make the prompt that of the oldest gate of the watched run that the user did not leave.
+        """Open the oldest gate of the focused run that the user did not defer.
 
-        A line that is being typed keeps its gate, and so does an answer on its way, which may be refused.
+        The gate does not change while the user types, or while an answer is in flight and may be rejected.
         """
         if self.is_typing or self.answering_gate_ids:
             return
@@ -177,7 +177,7 @@ class CommanderState(BlockConversation):
     # -- runs --------------------------------------------------------------------------------------------
 
     def merge_runs(self, runs: Iterable[RunResponse]) -> None:
-        """Take in runs as the api tells them, the newest first; a followed one is as its tree is."""
+        """Merge runs from the API, newest first; a followed run keeps the state of its tree."""
         for run in reversed(list(runs)):
             if run.parent is not None and run.run_id not in self.runs:
                 self._record_child(run.run_id, run.parent, None)
@@ -196,7 +196,7 @@ class CommanderState(BlockConversation):
         self.runs = {card.run_id: card for card in newest if card.run_id not in old}
 
     def _record_child(self, child: str, parent: str, path: str | None) -> None:
-        """A run has called another; `path` says where, if that is known."""
+        """Record that `parent` called `child` at `path`, if the path is known."""
         parent_child = self.children.get(parent)
         root, prefix = (
             (parent_child.root_run_id, parent_child.prefix) if parent_child is not None else (parent, "")
@@ -207,7 +207,7 @@ class CommanderState(BlockConversation):
             self.children[child] = ChildRun(root, child_prefix)
 
     def show_run(self, run_id: str, routed: bool = False) -> Block:
-        """Show a run in a block, with its tree; its events are then taken in from the first on."""
+        """Add a block with a tree for a run; its events must be applied from the first."""
         if (block := self.block_of_run(run_id)) is not None:
             return block
         card = self.runs[run_id]
@@ -221,28 +221,28 @@ class CommanderState(BlockConversation):
         return block
 
     def has_gap_before(self, run_id: str, seq: int) -> bool:
-        """Whether events before this one are missing of a run that is followed."""
+        """Return whether a followed run misses events before `seq`."""
         last_seq = self.last_seq(run_id)
         return last_seq is not None and seq > last_seq + 1
 
     def last_seq(self, run_id: str) -> int | None:
-        """The last event of a run that its tree has; None if no tree shows it."""
+        """Return the last event number that the tree of a run has; None if no tree shows the run."""
         child = self.children.get(run_id)
         card = self.runs.get(child.root_run_id if child is not None else run_id)
         prefix = child.prefix if child is not None else ""
         if card is None or card.tree is None or prefix is None:
             return None
         branch = card.tree.branches.get(prefix)
-        # Another attempt of a call is another run at the same place.
+        # A retried call is a new run at the same path, so its events start at 1 again.
         return branch.view.last_seq if branch is not None and branch.run_id == run_id else 0
 
     def has_seen_end(self, run_id: str) -> bool:
-        """Whether a run that is followed was seen to its end."""
+        """Return whether the end of a followed run was applied."""
         card = self.runs[run_id]
         return card.tree is not None and "" in card.tree.branches and card.has_ended
 
     def runs_in_tree(self, run_id: str) -> list[str]:
-        """A run and those that it has called, as far as its tree can show them."""
+        """Return a run and its known child runs."""
         return [
             run_id,
             *(child_id for child_id, child in self.children.items() if child.root_run_id == run_id),
@@ -251,11 +251,11 @@ class CommanderState(BlockConversation):
     # -- events ------------------------------------------------------------------------------------------
 
     def apply_event(self, event: EventResponse) -> None:
-        """Take in one event of any run. What a tree has seen already changes nothing."""
+        """Apply one event of any run; events that a tree already has are ignored."""
         self.apply_events([event])
 
     def apply_events(self, events: Iterable[EventResponse]) -> None:
-        """Take in events of one or more runs, each run's in their order."""
+        """Apply events of one or more runs, in order within each run."""
         roots = {self._apply_event(to_workflow_event(event)) for event in events}
         for root in roots:
             if root in self.runs and self.runs[root].tree is not None:
@@ -297,7 +297,7 @@ class CommanderState(BlockConversation):
             self._record_child(event.run_id, str(data["parent"]), data.get("parent_path"))
 
     def _apply_to_tree(self, event: WorkflowEvent, card: RunCard) -> None:
-        """Take in an event of a run that is followed."""
+        """Apply an event to the tree and block of a followed run."""
         child = self.children.get(event.run_id)
         prefix = (child.prefix or "") if child is not None else ""
         assert card.tree is not None
@@ -319,7 +319,7 @@ class CommanderState(BlockConversation):
             self.on_event(event)
 
     def _append_router_messages(self, block: Block, event: WorkflowEvent) -> None:
-        """What the router says of the run that it has started."""
+        """Append the messages of the router about a run that it started."""
         if (
             messages := self._router_messages.get(block.run_id or "")
         ) is not None and event.run_id == block.run_id:
@@ -335,7 +335,7 @@ class CommanderState(BlockConversation):
     # -- gates -------------------------------------------------------------------------------------------
 
     def replace_gates(self, open_gates: Iterable[GateResponse]) -> None:
-        """Take in the list of all open gates, which is newer than anything taken in so far."""
+        """Replace the open gates by a list from the API, which is newer than the applied events."""
         gates = list(open_gates)
         open_ids = {gate.gate_id for gate in gates}
         for closed_gate in [gate for gate in self.gates if gate.gate_id not in open_ids]:
@@ -373,7 +373,7 @@ class CommanderState(BlockConversation):
                     self._close_gate(gate, card)
 
     def close_answered_gate(self, gate: GateResponse, answer: Any) -> None:
-        """A gate was answered here; its event says so, too, a moment later."""
+        """Close a gate that was answered here, before its event arrives."""
         if (card := self.runs.get(self.root_of(gate.run_id))) is not None:
             self._close_gate(gate, card, answer)
 
@@ -384,17 +384,17 @@ class CommanderState(BlockConversation):
         self.raise_flags("gates")
 
     def _end_gate(self, gate: GateResponse, answer: Any) -> None:
-        """A gate is not open any more, wherever it was answered; the user who answers it is notified."""
+        """Finish a closed gate; tell the user if it was open in the prompt and answered elsewhere."""
         self._deferred_gate_ids.discard(gate.gate_id)
         if self.open_gate_id == gate.gate_id:
             if gate.gate_id not in self.answering_gate_ids:
-                how = f"was answered elsewhere: {result_text(answer)}"
+                outcome = f"was answered elsewhere: {result_text(answer)}"
                 self.add_block(
                     "note",
-                    f"'{gate_display_name(gate)}' {how if answer is not None else 'is not asked any more'}",
+                    f"'{gate_display_name(gate)}' {outcome if answer is not None else 'is closed'}",
                 )
             if self.is_typing:
-                self.raise_flags("opened")  # the line that is typed for it must not become one for the router
+                self.raise_flags("opened")  # a line typed for the gate must not go to the router
             else:
                 self.open_gate(None)
         block = next(
@@ -406,7 +406,7 @@ class CommanderState(BlockConversation):
             self.mark_changed(block=block)
 
     def _add_gate_blocks(self, root: str) -> None:
-        """Put the open gates of a followed run into the conversation."""
+        """Add blocks for the open gates of a followed run."""
         if not self.runs[root].gates:
             return
         shown_gate_ids = {
@@ -431,7 +431,7 @@ def gate_created_timestamp(gate: GateResponse) -> float:
 
 
 def result_text(result: Any) -> str:
-    """A result as text: a text as it is, nothing for nothing, anything else as JSON."""
+    """Format a result: strings unchanged, None as "", other values as JSON."""
     if result is None or isinstance(result, str):
         return result or ""
     return json.dumps(result, ensure_ascii=False, indent=2, default=str)

@@ -1,1 +1,1 @@
-"""The Commander in plain lines."""
+"""The plain (line-by-line) mode of the Commander."""

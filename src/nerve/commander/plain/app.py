@@ -1,4 +1,4 @@
-"""The plain mode: what happens is printed line by line, above the one line that is typed."""
+"""The plain mode: output is printed line by line above the input line."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ if TYPE_CHECKING:
     from nerve.commander.workflow_controller import WorkflowController
 
 NextMode = Literal["quit", "full"]
-"""What comes after this mode: the end, or the full screen."""
+"""What follows this mode: exit, or the full screen."""
 PRINT_INTERVAL_S = 0.1
-"""Seconds between two prints, at least."""
+"""Minimum seconds between two prints."""
 EXIT_GRACE_S = 5.0
-"""Seconds in which what was entered last is still done when somebody leaves."""
+"""Seconds that the last input may take to finish on exit."""
 REPEATED_BLOCKS = 20
-"""Blocks that are shown again to who comes from the full screen."""
+"""Number of blocks that are repeated after a switch from the full screen."""
 IMMEDIATE_COMMANDS = ("pause", "resume", "stop", "quit")
-"""Commands before which a pipe does not wait for what was started before them."""
-WELCOME_TEXT = "Say what you want, or %workflow text, @node text, /help."
+"""Commands that piped input runs without waiting for earlier runs."""
+WELCOME_TEXT = "Describe a task, or type %workflow text, @node text, /help."
 
 
 async def run_plain_mode(controller: WorkflowController) -> NextMode:
-    """Talk with a person, or do what is piped in, until that ends. The farewell is for the caller to say."""
+    """Process terminal or piped input until it ends; the caller prints the exit message."""
     if not can_edit_line():
         return await PlainApp(controller, Console(highlight=False)).run()
     from prompt_toolkit.patch_stdout import patch_stdout
 
     output_above = OutputAbovePrompt()
-    with patch_stdout(raw=True):  # for what others print
+    with patch_stdout(raw=True):  # captures output of other code
         console = Console(file=cast("IO[str]", output_above), highlight=False)
         return await PlainApp(controller, console, output_above).run()
 
 
 def can_edit_line() -> bool:
-    """Whether there is a terminal in which a line can be edited."""
+    """Return whether the terminal supports line editing."""
     return is_stdio_terminal() and os.environ.get("TERM", "dumb").lower() not in ("dumb", "unknown")
 
 
@@ -62,12 +62,12 @@ def is_stdio_terminal() -> bool:
 
 
 class PlainApp:
-    """One conversation in plain lines."""
+    """One conversation in plain mode."""
 
     def __init__(
         self, controller: WorkflowController, console: Console, output_above: OutputAbovePrompt | None = None
     ) -> None:
-        """`above` is what the console writes to, where a line is edited below it."""
+        """`output_above` is the stream of the console when an input line is edited below it."""
         self.controller, self.state, self.output_above = controller, controller.state, output_above
         self.printer = ConversationPrinter(self.state, console)
         self.line_editor: LineEditor | None = None
@@ -88,7 +88,7 @@ class PlainApp:
         is_interactive = self.output_above is not None
         signals = (
             [signal.SIGTERM] if is_interactive else [signal.SIGTERM, signal.SIGINT]
-        )  # in a line, Ctrl-C is a key
+        )  # the line editor handles Ctrl-C as a key
         try:
             with exit_on_signals(signals, self._request_exit):
                 await run_until_first_done(
@@ -102,7 +102,7 @@ class PlainApp:
         return self._next_mode
 
     async def _open_and_summarize(self) -> None:
-        """Find out what there is, and tell it."""
+        """Connect, and print the number of workflows, runs and gates."""
         await self.controller.open()
         state, summaries = self.state, []
         open_count = sum(not card.has_ended for card in state.runs.values())
@@ -124,7 +124,7 @@ class PlainApp:
     # -- printing ----------------------------------------------------------------------------------------
 
     async def _print_loop(self) -> None:
-        """Print what is new, at most ten times a second, until a command ends this mode."""
+        """Print changes, at most ten times a second, until a command ends this mode."""
         while not self._exit_event.is_set():
             await self._change_event.wait()
             self._change_event.clear()
@@ -132,7 +132,7 @@ class PlainApp:
             if self.output_above is not None:
                 await self.output_above.print_above_prompt()
             await asyncio.sleep(PRINT_INTERVAL_S)
-        if self.line_editor is not None:  # it gives the terminal back before anything else ends
+        if self.line_editor is not None:  # restore the terminal before other tasks end
             self.line_editor.close()
             await asyncio.Event().wait()
 
@@ -145,7 +145,7 @@ class PlainApp:
         self._printed_event.set()
 
     def _handle_screen_request(self, request: str, value: str) -> None:
-        """What a command asks of this screen."""
+        """Handle the request of a command to the screen."""
         if request == "quit":
             self._request_exit()
         elif request == "tui" and value == "full" and can_edit_line():
@@ -153,19 +153,19 @@ class PlainApp:
             self._request_exit()
         elif request == "tui":
             message = (
-                "The full screen needs a terminal." if value == "full" else "These are plain lines already."
+                "The full screen needs a terminal." if value == "full" else "Plain mode is already active."
             )
             self.printer.print_notice(Text(message, "dim"))
         elif request == "theme":
             self.printer.print_notice(
-                Text("Plain lines have the colours of the terminal. /tui full has themes.", "dim")
+                Text("Plain mode uses the colours of the terminal. /tui full has themes.", "dim")
             )
 
     def _request_exit(self) -> None:
         self._exit_event.set()
         self._change_event.set()
 
-    # -- a person ----------------------------------------------------------------------------------------
+    # -- interactive input -------------------------------------------------------------------------------
 
     async def _run_interactive(self) -> None:
         from nerve.commander.plain.key_bindings import PlainKeyActions
@@ -191,30 +191,30 @@ class PlainApp:
             await asyncio.gather(submit_task, return_exceptions=True)
 
     async def _submit_entered_lines(self) -> None:
-        """Do what was entered, in its order, while the next line is typed."""
+        """Submit entered lines in order while the user types the next one."""
         await self._open_and_summarize()
         while (entry := await self._entered_lines.get()) is not None:
             await self.controller.submit(*entry)
 
-    # -- a pipe ------------------------------------------------------------------------------------------
+    # -- piped input -------------------------------------------------------------------------------------
 
     async def _run_piped(self) -> None:
-        """Enter line by line; each, and the end, waits until what was started before it rests."""
-        pipe, is_person = StdinLines(), sys.stdin is not None and sys.stdin.isatty()
+        """Submit line by line; each line, and the end, waits until earlier runs are idle."""
+        lines, is_terminal = StdinLines(), sys.stdin is not None and sys.stdin.isatty()
         await self._open_and_summarize()
-        while (line := await pipe.read_line()) is not None:
-            if not (is_person or is_immediate_command(line)):
+        while (line := await lines.read_line()) is not None:
+            if not (is_terminal or is_immediate_command(line)):
                 await self._wait_until_idle()
-            self._print_changes()  # what came before the line is told before it
+            self._print_changes()  # print earlier output before the line
             await self.controller.submit(line)
             self._print_changes()
             if self._exit_event.is_set():
                 return
-        if not is_person:
+        if not is_terminal:
             await self._wait_until_idle()
 
     async def _wait_until_idle(self) -> None:
-        """Return when nothing that was started here goes on by itself."""
+        """Return when no run that was started here is active."""
         while self._is_busy():
             self._printed_event.clear()
             await self._printed_event.wait()
@@ -233,11 +233,11 @@ def is_immediate_command(line: str) -> bool:
 
 
 @contextlib.contextmanager
-def exit_on_signals(signals: list[signal.Signals], leave: Callable[[], None]) -> Iterator[None]:
-    """Leave in good order when one of these comes, so that the terminal is as it was."""
+def exit_on_signals(signals: list[signal.Signals], request_exit: Callable[[], None]) -> Iterator[None]:
+    """Exit cleanly on these signals, so that the terminal is restored."""
     loop = asyncio.get_running_loop()
     for signal_number in signals:
-        loop.add_signal_handler(signal_number, leave)
+        loop.add_signal_handler(signal_number, request_exit)
     try:
         yield
     finally:
@@ -246,7 +246,7 @@ def exit_on_signals(signals: list[signal.Signals], leave: Callable[[], None]) ->
 
 
 async def run_until_first_done(*coroutines: Coroutine[Any, Any, None]) -> None:
-    """Return when one of them has ended; the others are given up."""
+    """Return when one coroutine ends; cancel the others."""
     tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

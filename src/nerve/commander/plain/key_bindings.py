@@ -1,4 +1,4 @@
-"""The keys of the plain mode, and what each does."""
+"""The key bindings of the plain mode."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ if TYPE_CHECKING:
     from nerve.commander.workflow_controller import WorkflowController
 
 HINT_DURATION_S = 2.0
-"""Seconds."""
+"""Seconds that a hint is shown."""
 CLEAR_HINT = "Press Esc again to clear the line."
-LEAVE_HINT = "Press Ctrl-C again to leave. What runs goes on."
+LEAVE_HINT = "Press Ctrl-C again to quit. Runs continue."
 KEY_HELP = """\
   Enter                  send; on the empty line, open the next gate
   Ctrl-J, Alt-Enter      new line
   Tab                    complete the word
-  Up, Down               earlier and later input; what is queued comes back
-  Ctrl-R                 search what was typed before
-  Ctrl-G, Ctrl-X Ctrl-E  write in your editor
-  Ctrl-O                 show what tools say, or fold it
+  Up, Down               earlier and later input; Up takes back queued input
+  Ctrl-R                 search the history
+  Ctrl-G, Ctrl-X Ctrl-E  open your editor
+  Ctrl-O                 show or fold tool output
   F3                     open the next gate
-  Esc                    close, leave a gate; twice: clear the line;
+  Esc                    close the menu, leave a gate; twice: clear the line;
                          on the empty line: ask whether to stop the run
-  Ctrl-C                 clear; twice: leave, and what runs goes on
-  Ctrl-D                 leave, when the line is empty
-  ?                      these keys; /help lists the commands"""
+  Ctrl-C                 clear; twice: quit, runs continue
+  Ctrl-D                 quit, when the line is empty
+  ?                      show these keys; /help lists the commands"""
 
 
 @dataclass(slots=True)
 class KeyHint:
-    """Something that is said for a moment, in which a key pressed again means more."""
+    """A short-lived hint; pressing the key again while it is shown confirms the action."""
 
     text: str = ""
     expires_at: float = 0.0
     run_id: str | None = None
-    """The run that the user is asked about."""
+    """The run that the hint offers to stop."""
 
     def show(self, text: str, run_id: str | None = None) -> None:
         self.text, self.run_id = text, run_id
@@ -64,27 +64,27 @@ class KeyHint:
 
 @dataclass(slots=True)
 class PlainKeyActions:
-    """What the keys act on, and what each does."""
+    """The actions of the keys and the objects they act on."""
 
     controller: WorkflowController
     printer: ConversationPrinter
     output_above: OutputAbovePrompt
     submit_line: Callable[[tuple[str, str | None]], None]
-    """Takes each line that is entered, with everything that was pasted, and the gate that it is for."""
+    """Receives each entered line, with pastes expanded, and the id of the gate it answers."""
     notify_printed: Callable[[], None]
-    """To be called when something was printed."""
+    """Called after something was printed."""
     pastes: Pastes = field(default_factory=Pastes)
     hint: KeyHint = field(default_factory=KeyHint)
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
 
     def enter(self, event: KeyPressEvent) -> None:
-        """Send the line; of an open menu, take what is chosen."""
+        """Submit the line, or accept the selected completion."""
         buffer = event.current_buffer
         if buffer.complete_state is not None and buffer.complete_state.current_completion is not None:
             buffer.complete_state = None
         elif not buffer.text.strip() and self.hint.current_text and self.hint.run_id is not None:
             self.run_in_background(self.controller.stop_run(self.hint.run_id))
-            self.hint.show("Stopping it.")
+            self.hint.show("Stopping the run.")
         elif not buffer.text.strip():
             self.clear(buffer)
             self.open_gate(event)
@@ -96,7 +96,7 @@ class PlainKeyActions:
             self.submit_line((text, open_gate_id))
 
     def clear(self, buffer: Buffer) -> None:
-        """Empty the line; a buffer that is reset does not report that its text has changed."""
+        """Clear the line and report it: a buffer reset does not fire `on_text_changed`."""
         buffer.reset()
         self.controller.state.set_typing(False)
 
@@ -104,7 +104,7 @@ class PlainKeyActions:
         event.current_buffer.insert_text("\n")
 
     def paste(self, event: KeyPressEvent) -> None:
-        """A long paste is folded; the same again shows it."""
+        """Insert a paste, folded if long; pasting the same text again expands it."""
         buffer = event.current_buffer
         if (mark := self.pastes.find_mark(event.data, buffer.text)) is not None:
             position = buffer.text.index(mark)
@@ -121,7 +121,7 @@ class PlainKeyActions:
         self.output_above.editor_task.add_done_callback(lambda _: self.notify_printed())
 
     def interrupt(self, event: KeyPressEvent) -> None:
-        """Ctrl-C: clear the line; twice, leave. What runs can be stopped instead."""
+        """Handle Ctrl-C: clear the line; twice, quit."""
         buffer = event.current_buffer
         if buffer.text:
             self.clear(buffer)
@@ -135,7 +135,7 @@ class PlainKeyActions:
         event.app.exit(result=None)
 
     def escape(self, event: KeyPressEvent) -> None:
-        """Esc: close what is open; twice, clear the line; on an empty line, ask whether to stop the run."""
+        """Handle Esc: close menu or gate; twice, clear the line; on an empty line, offer to stop the run."""
         buffer, state = event.current_buffer, self.controller.state
         card = state.focused_run
         if buffer.text and self.hint.current_text == CLEAR_HINT:
@@ -150,18 +150,18 @@ class PlainKeyActions:
         elif buffer.text:
             self.hint.show(CLEAR_HINT)
         elif self.hint.current_text and self.hint.run_id is not None:
-            self.hint.show("It goes on.")
+            self.hint.show("The run continues.")
         elif card is not None and not card.has_ended:
             self.hint.show(f"Stop {card.name} {card.short_id}? Enter stops it, Esc keeps it.", card.run_id)
 
     def open_gate(self, event: KeyPressEvent) -> None:
-        """Open a gate, first of the run in focus; if one is open, the next."""
+        """Open the next gate; gates of the focused run come first."""
         state = self.controller.state
         if (gate := next_gate(state)) is not None:
             self.run_in_background(self.controller.submit(f"/gates {state.gates.index(gate) + 1}"))
 
     def up(self, event: KeyPressEvent) -> None:
-        """Take back what is queued, or go up."""
+        """Take back queued input, or move up."""
         if not event.current_buffer.text and (text := self.controller.unqueue()):
             event.current_buffer.insert_text(text)
         else:
@@ -173,8 +173,8 @@ class PlainKeyActions:
 
     def toggle_details(self, event: KeyPressEvent) -> None:
         self.printer.shows_details = not self.printer.shows_details
-        mode = "shown whole" if self.printer.shows_details else "folded to a line"
-        self.hint.show(f"What tools say is {mode} from now on.")
+        mode = "shown in full" if self.printer.shows_details else "folded to one line"
+        self.hint.show(f"Tool output is now {mode}.")
 
     def run_in_background(self, awaitable: Any) -> None:
         task = asyncio.ensure_future(awaitable)

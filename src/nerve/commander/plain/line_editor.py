@@ -1,4 +1,4 @@
-"""The input line of the plain mode: edited by prompt_toolkit, with completion, history and a bar below it."""
+"""The input line of the plain mode: prompt_toolkit with completion, history and a status bar."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import Completer, Completion
 from prompt_toolkit.filters import Condition
-from prompt_toolkit.history import History as Entries
+from prompt_toolkit.history import History
 from prompt_toolkit.styles import Style
 
 from nerve.commander.plain.key_bindings import PlainKeyActions, plain_key_bindings
@@ -46,13 +46,13 @@ PROMPT_STYLE = Style.from_dict(
     }
 )
 REFRESH_INTERVAL_S = 0.5
-"""Seconds between two looks at the clock."""
+"""Seconds between refreshes of the elapsed time."""
 MAX_QUEUED_CHARS = 24
-"""Letters of a queued text that are shown."""
+"""Maximum characters of a queued text that are shown."""
 
 
 class LineEditor:
-    """The one line that is edited. It stays while what was entered is done: nothing typed is lost."""
+    """The input line. It stays active while submitted input runs, so no typed key is lost."""
 
     def __init__(self, controller: WorkflowController, history: InputHistory, keys: PlainKeyActions) -> None:
         self.controller, self.state, self.keys = controller, controller.state, keys
@@ -77,10 +77,10 @@ class LineEditor:
             bool(buffer.text)
         )
         app = keys.output_above.app = self._session.app
-        app.ttimeoutlen, app.timeoutlen = 0.05, 0.2  # Esc alone is a key, too
+        app.ttimeoutlen, app.timeoutlen = 0.05, 0.2  # a lone Esc must register quickly as a key
 
     async def edit(self) -> None:
-        """Return when somebody leaves."""
+        """Edit lines until the user quits."""
         with contextlib.suppress(EOFError, KeyboardInterrupt):
             await self._session.prompt_async()
 
@@ -92,22 +92,22 @@ class LineEditor:
         self._session.app.invalidate()
 
     def _has_completions(self) -> bool:
-        """Whether there is something to offer: only then is there a menu, and room for it."""
+        """Return whether there are completions; otherwise the menu reserves no space."""
         buffer = self._session.default_buffer
         return bool(self.controller.complete(buffer.text, buffer.cursor_position))
 
-    # -- what is said beside it --------------------------------------------------------------------------
+    # -- prompt and status bar ---------------------------------------------------------------------------
 
     def _prompt(self) -> StyleAndTextTuples:
         if (open_gate_id := self.state.open_gate_id) is not None:
             gate, name = self.state.find_gate(open_gate_id), sanitize_text(self.state.gate_name(open_gate_id))
-            accepted = describe_gate_answers(gate) if gate is not None else "not open any more"
+            accepted = describe_gate_answers(gate) if gate is not None else "closed"
             return [("class:prompt.gate", f"{name} ({accepted}) ▸ ")]
         target = f"{sanitize_text(str(self.state.target))} " if self.state.target is not None else ""
         return [("class:prompt", f"{target}❯ ")]
 
     def _status_bar(self) -> StyleAndTextTuples:
-        """The run that is looked at, how many go on, and what waits."""
+        """Return the status bar: the focused run, the number of active runs, and the waiting gates."""
         if hint := self.keys.hint.current_text:
             return [("class:hint", f" {hint}")]
         parts: StyleAndTextTuples = []
@@ -119,7 +119,7 @@ class LineEditor:
         if (card := self.state.focused_run) is not None and not card.has_ended:
             parts.append(("", f" {describe_focused_run(card)} "))
         active_count = sum(card.is_active for card in self.state.runs.values())
-        parts.append(("", f" {active_count} running " if active_count else " nothing runs "))
+        parts.append(("", f" {active_count} running " if active_count else " no active runs "))
         if self.state.gates:
             parts.append(("class:waits", f" ⏸ {len(self.state.gates)} waiting: /gates "))
         if self.state.queue:
@@ -131,7 +131,7 @@ class LineEditor:
 
 
 def describe_focused_run(card: RunCard) -> str:
-    """A run with what it does now."""
+    """Describe a run with its current step."""
     symbol, _ = STATE_SYMBOLS.get(card.state, ("●", ""))
     seconds = (datetime.now(UTC) - card.started_at).total_seconds() if card.started_at else 0
     step = ""
@@ -143,7 +143,7 @@ def describe_focused_run(card: RunCard) -> str:
 
 
 class CompleterAdapter(Completer):
-    """What the core offers, as a popup."""
+    """Adapts the completions of the core to prompt_toolkit."""
 
     def __init__(self, controller: WorkflowController) -> None:
         self._controller = controller
@@ -159,8 +159,8 @@ class CompleterAdapter(Completer):
             )
 
 
-class HistoryAdapter(Entries):
-    """The history of the core, for the line and its search."""
+class HistoryAdapter(History):
+    """Adapts the history of the core to prompt_toolkit."""
 
     def __init__(self, history: InputHistory, pastes: Pastes) -> None:
         super().__init__()

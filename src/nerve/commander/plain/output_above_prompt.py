@@ -1,4 +1,4 @@
-"""Output above the line that is edited; the terminal is not given back meanwhile, so that no key is lost."""
+"""Output above the input line, printed without releasing the terminal so that no key is lost."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 
 class OutputAbovePrompt(io.TextIOBase):
-    """Keeps what is written until it is shown.
+    """Buffers output until it is printed above the prompt.
 
-    Where prompt_toolkit prints above a prompt, the terminal is in its own mode for a moment: it shows what is
-    typed then in the middle of the output, and makes another key of Enter. Here, it stays as it is.
+    prompt_toolkit's own printing switches the terminal to cooked mode for a moment: keys typed then are
+    echoed into the output, and Enter becomes a different key. This class keeps the terminal in raw mode.
     """
 
     def __init__(self) -> None:
         self.app: Application[Any] | None = None
         self.editor_task: asyncio.Task[None] | None = None
-        """What has the terminal for itself."""
+        """The running external editor, which owns the terminal."""
         self._chunks: list[str] = []
 
     def write(self, text: str) -> int:
@@ -33,14 +33,14 @@ class OutputAbovePrompt(io.TextIOBase):
         return True
 
     async def print_above_prompt(self) -> None:
-        """Show what was written, and the line below it again."""
+        """Print the buffered output and redraw the input line below it."""
         app = self.app
         if not self._chunks or (self.editor_task is not None and not self.editor_task.done()):
             return
         if app is None or not app.is_running:
             self.print_remaining()
             return
-        if app.output.responds_to_cpr:  # where the line is must be known before it is moved
+        if app.output.responds_to_cpr:  # the cursor position must be known before the line moves
             await app.renderer.wait_for_cpr_responses()
         app.renderer.erase()
         app.output.write_raw(self._drain_text())
@@ -49,7 +49,7 @@ class OutputAbovePrompt(io.TextIOBase):
         app.invalidate()
 
     def print_remaining(self) -> None:
-        """Show what is left when the line is gone."""
+        """Print the rest of the output after the input line is closed."""
         if (text := self._drain_text()) and sys.__stdout__ is not None:
             sys.__stdout__.write(text)
             sys.__stdout__.flush()

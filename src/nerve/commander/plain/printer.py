@@ -1,4 +1,4 @@
-"""The desk as lines: what is new in the conversation is printed once, and stays as it was printed."""
+"""Prints the conversation line by line; printed lines never change."""
 
 from __future__ import annotations
 
@@ -26,43 +26,43 @@ if TYPE_CHECKING:
     from nerve.api.models import GateResponse
 
 MAX_INPUT_LINES = 8
-"""Lines of an input that are shown again."""
+"""Maximum lines of an input that are echoed."""
 END_SYMBOLS = {"completed": ("✓", "green"), "failed": ("✗", "red"), "cancelled": ("✗", "yellow")}
 REST_LABELS = {"paused": "⏸ paused", "held": "⏸ held"}
 
 
 @dataclass(slots=True)
 class PrintedRun:
-    """How much of a run was printed."""
+    """Progress of printing one run."""
 
     line_count: int = 0
     part_numbers: set[int] = field(default_factory=set)
     printed_chars: dict[int, int] = field(default_factory=dict)
-    """Characters of output that still grows."""
+    """Printed characters of parts that still grow, by part number."""
     is_over: bool = False
     state: str = ""
     last_text: str = ""
-    """The last message, or output."""
+    """The last printed message or output line."""
 
 
 class ConversationPrinter:
-    """Prints what has changed."""
+    """Prints the changes of the conversation."""
 
     def __init__(self, state: CommanderState, console: Console) -> None:
         self.state, self.console = state, console
         self.shows_details = False
-        """Whether the output of tools and thoughts are shown whole."""
+        """Whether tool output and thoughts are shown in full."""
         self._printed_blocks = 0
         self._printed_runs: dict[int, PrintedRun] = {}
         self._shown_gate_id: str | None = None
-        """The id of the gate that was shown last."""
+        """Id of the gate that was shown last."""
 
     @property
     def is_interactive(self) -> bool:
         return self.console.is_terminal and not self.console.is_dumb_terminal
 
     def print_changes(self) -> ConversationChanges:
-        """Print what is new; what has changed."""
+        """Print and return the changes since the last call."""
         changes = self.state.changes.drain()
         numbers = changes.blocks | self._positions_of_runs(changes.runs)
         blocks = [block for number in numbers if (block := self.state.block_at(number)) is not None]
@@ -77,24 +77,25 @@ class ConversationPrinter:
         return changes
 
     def _print_order(self, block: Block) -> tuple[int, int]:
-        """What was entered comes before what came of it, and that before what is asked then."""
+        """Sort key: new blocks (inputs) first, then updates of earlier ones, then gates."""
         new = block.position > self._printed_blocks
         return (2 if block.kind == "gate" else 0 if new else 1, block.position)
 
     def _positions_of_runs(self, runs: set[str]) -> set[int]:
-        """The blocks of runs that came to rest."""
+        """Return the positions of the printed blocks of these runs."""
         blocks = (self.state.block_of_run(run) for run in runs)
         return {
             block.position for block in blocks if block is not None and block.position <= self._printed_blocks
         }
 
-    def print_notice(self, *things: RenderableType) -> None:
-        """Something that is not of the conversation."""
-        self._print_renderables(*things)
+    def print_notice(self, *renderables: RenderableType) -> None:
+        """Print text that does not belong to the conversation."""
+        self._print_renderables(*renderables)
 
-    def _print_renderables(self, *things: RenderableType) -> None:
-        for thing in things:
-            self.console.print(thing, soft_wrap=isinstance(thing, Text) and not self.console.is_terminal)
+    def _print_renderables(self, *renderables: RenderableType) -> None:
+        for renderable in renderables:
+            is_soft_wrapped = isinstance(renderable, Text) and not self.console.is_terminal
+            self.console.print(renderable, soft_wrap=is_soft_wrapped)
 
     # -- blocks ------------------------------------------------------------------------------------------
 
@@ -110,7 +111,7 @@ class ConversationPrinter:
             case "error":
                 self._shown_gate_id = (
                     self._shown_gate_id if self.is_interactive else None
-                )  # a gate that is still open asks again
+                )  # after an error, print an open gate again
                 yield Text(f"✗ {indent_lines(sanitize_text(block.text))}", "red")
             case "gate" if block.gate is not None:
                 yield from self._render_gate(block.gate, block.name)
@@ -118,18 +119,18 @@ class ConversationPrinter:
                 yield Text(indent_lines(sanitize_text(block.text)), "dim")
 
     def _render_prose(self, text: str) -> RenderableType:
-        """A text as Markdown, which stays as it is where nothing can be drawn."""
+        """Render Markdown; without a terminal, return the plain source."""
         if not self.is_interactive:
             return Text(sanitize_text(text.strip("\n")))
-        from nerve.ui.markdown import render_markdown  # takes a while, and is not needed for the first prompt
+        from nerve.ui.markdown import render_markdown  # slow import, not needed for the first prompt
 
         return render_markdown(text)
 
     def _render_gate(self, gate: GateResponse, name: str) -> Iterator[RenderableType]:
-        """A question; where only lines are shown, its own line stands with those of the run."""
+        """Render a gate with instructions; in line mode, its question is printed among the run's lines."""
         number = self._gate_number(gate)
         answers = {choice.casefold() for choice in gate.choices or gate.options or []}
-        both = (
+        shortcuts = (
             ", /approve, /reject"
             if answers.intersection(APPROVE_WORDS) and answers.intersection(REJECT_WORDS)
             else ""
@@ -140,10 +141,12 @@ class ConversationPrinter:
         if self.state.open_gate_id == gate.gate_id:
             instruction = "The next line answers it"
         answer = sanitize_text(format_example_answer(gate.form)) if gate.form is not None else "…"
-        yield from self._render_gate_card(gate, name, f"{instruction}, or /answer {number} {answer}{both}")
+        yield from self._render_gate_card(
+            gate, name, f"{instruction}, or /answer {number} {answer}{shortcuts}"
+        )
 
     def _render_open_gate(self, gate: GateResponse) -> Iterator[RenderableType]:
-        """The gate that is answered now, unless it was the last to be shown: nobody answers blindly."""
+        """Render the gate that the next line answers, unless it was just shown."""
         if gate.gate_id == self._shown_gate_id:
             return
         if not self.is_interactive:
@@ -171,7 +174,7 @@ class ConversationPrinter:
             yield Text(f"  ({hint})")
 
     def _gate_number(self, gate: GateResponse) -> str:
-        """What the gate is called in a command."""
+        """Return the name of the gate in a command: its list number, or its id."""
         ids = [open_gate.gate_id for open_gate in self.state.gates]
         return str(ids.index(gate.gate_id) + 1) if gate.gate_id in ids else gate.gate_id
 
@@ -179,21 +182,21 @@ class ConversationPrinter:
 
     def _print_run(self, block: Block) -> None:
         printed = self._printed_runs.setdefault(block.position, PrintedRun())
-        for thing in self._render_run_changes(block, printed):
-            self._print_renderables(self._mark_with_number(block, thing))
+        for renderable in self._render_run_changes(block, printed):
+            self._print_renderables(self._mark_with_number(block, renderable))
 
-    def _mark_with_number(self, block: Block, thing: RenderableType) -> RenderableType:
-        """With the number of its run, where several go on."""
-        if not isinstance(thing, Text) or self._is_only_run(block):
-            return thing
-        return Text(f"::{block.number} ", "dim") + thing
+    def _mark_with_number(self, block: Block, renderable: RenderableType) -> RenderableType:
+        """Prefix a line with the number of its run if several runs are active."""
+        if not isinstance(renderable, Text) or self._is_only_run(block):
+            return renderable
+        return Text(f"::{block.number} ", "dim") + renderable
 
     def _is_only_run(self, block: Block) -> bool:
-        """Whether no other run goes on here."""
+        """Return whether no other run is active."""
         return all(other is block or other.done for other in self.state.blocks if other.kind == "run")
 
     def _reference_label(self, block: Block) -> str:
-        """How the run is referred to, unless that stands at the beginning of the line."""
+        """Return the reference of the run, unless each line already starts with it."""
         return f"  ::{block.number}" if self._is_only_run(block) else ""
 
     def _render_run_changes(self, block: Block, printed: PrintedRun) -> Iterator[RenderableType]:
@@ -214,15 +217,19 @@ class ConversationPrinter:
         elif card is not None and card.state != printed.state:
             printed.state = card.state
             if card.state in REST_LABELS:
-                why = f": {sanitize_text(str(card.held.get('message') or ''))}" if card.held else ""
-                yield Text(f"[workflow] {sanitize_text(card.name)} {REST_LABELS[card.state]}{why}", "yellow")
+                reason = f": {sanitize_text(str(card.held.get('message') or ''))}" if card.held else ""
+                yield Text(
+                    f"[workflow] {sanitize_text(card.name)} {REST_LABELS[card.state]}{reason}", "yellow"
+                )
 
     def _render_event_line(self, block: Block, n: int, last: str) -> Iterator[Text]:
         line = " ".join(sanitize_text(block.lines[n]).split("\n" + INDENT))
         last_line = last.rstrip().rsplit("\n", 1)[-1].strip()
-        line = line.replace(f"] ✓ {last_line} (", "] ✓ (") if last_line else line  # it was told just now
+        line = (
+            line.replace(f"] ✓ {last_line} (", "] ✓ (") if last_line else line
+        )  # avoid repeating the last output
         if self.is_interactive and line.startswith("[gate] ") and not line.startswith("[gate] answered"):
-            return  # the question has a card of its own
+            return  # the gate card shows the question
         text = Text(line, no_wrap=self.is_interactive, overflow="ellipsis")
         text.highlight_regex(r"^\[[^\]]+\] ✓", "green")
         text.highlight_regex(r"^\[[^\]]+\] ✗", "red")
@@ -232,7 +239,7 @@ class ConversationPrinter:
         yield text
 
     def _render_parts(self, block: Block, printed: PrintedRun, until: int) -> Iterator[RenderableType]:
-        """What was said before something else happened."""
+        """Render the parts up to number `until` that were not printed yet."""
         for n, part in enumerate(block.parts, start=block.dropped_parts):
             if n >= until or n in printed.part_numbers:
                 continue
@@ -260,17 +267,17 @@ class ConversationPrinter:
                 yield self._indent_renderable(render_plain_diff(text))
             case "tool" | "thought":
                 more = f" … +{rest.count(chr(10)) + 1} lines" if rest and not self.shows_details else ""
-                sign = "⚙" if part.kind == "tool" else "✻"
-                header = Text(f"[{name}] {sign} {first}{more}", "dim", no_wrap=True, overflow="ellipsis")
+                symbol = "⚙" if part.kind == "tool" else "✻"
+                header = Text(f"[{name}] {symbol} {first}{more}", "dim", no_wrap=True, overflow="ellipsis")
                 yield header
                 if rest and self.shows_details:
                     yield self._indent_renderable(Text(rest, "dim"))
 
-    def _indent_renderable(self, thing: RenderableType) -> RenderableType:
-        """What a step says, with its further lines indented, so that none looks like an event line."""
-        if isinstance(thing, Text) and not self.is_interactive:
-            return Text(INDENT + indent_lines(thing.plain))
-        return Padding(thing, (0, 0, 0, 2))
+    def _indent_renderable(self, renderable: RenderableType) -> RenderableType:
+        """Indent the output of a step, so that no line looks like an event line."""
+        if isinstance(renderable, Text) and not self.is_interactive:
+            return Text(INDENT + indent_lines(renderable.plain))
+        return Padding(renderable, (0, 0, 0, 2))
 
     def _render_run_end(
         self, block: Block, printed: PrintedRun, card: RunCard | None
@@ -280,8 +287,9 @@ class ConversationPrinter:
         name = sanitize_text(block.name)
         totals = format_run_totals(card)
         if state != "completed":
-            why = f": {indent_lines(sanitize_text(block.text))}" if block.text and block.text != state else ""
-            yield Text(f"[workflow] {symbol} {name} {state}{totals}{why}", style)
+            has_reason = block.text and block.text != state
+            reason = f": {indent_lines(sanitize_text(block.text))}" if has_reason else ""
+            yield Text(f"[workflow] {symbol} {name} {state}{totals}{reason}", style)
             return
         yield Text(f"[workflow] {symbol} {name} completed{totals}{self._reference_label(block)}", style)
         last = next((part.text for part in reversed(block.parts) if part.kind in ("text", "log")), "")
@@ -293,7 +301,7 @@ class ConversationPrinter:
 
 
 def render_log_lines(part: BlockPart, printed: PrintedRun, n: int, block: Block) -> Iterator[Text]:
-    """Output as it comes, line by line; the last line is held back, for it may be told again."""
+    """Render complete output lines; the last line waits because the step's event line may repeat it."""
     done, printed_chars = part.done or block.done, printed.printed_chars.get(n, 0)
     new = part.text[printed_chars:] if done else part.text[printed_chars : part.text.rfind("\n", 0, -1) + 1]
     printed.printed_chars[n] = printed_chars + len(new)
@@ -310,7 +318,7 @@ def render_log_lines(part: BlockPart, printed: PrintedRun, n: int, block: Block)
 
 
 def render_typed_input(text: str, is_interactive: bool) -> Text:
-    """What was entered, as it is shown again."""
+    """Render the echo of an input."""
     lines = sanitize_text(text).split("\n")
     more = [f"… +{len(lines) - MAX_INPUT_LINES} lines"] if len(lines) > MAX_INPUT_LINES else []
     sign = "❯" if is_interactive else ">"
@@ -318,7 +326,7 @@ def render_typed_input(text: str, is_interactive: bool) -> Text:
 
 
 def render_gate_diff(gate: GateResponse) -> Text | None:
-    """The change to a file that a gate asks about."""
+    """Render the file change that a gate asks about."""
     diff = tool_input_diff((gate.action or {}).get("input"))
     return render_plain_diff(diff) if diff else None
 

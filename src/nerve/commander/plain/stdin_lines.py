@@ -1,4 +1,4 @@
-"""Lines of standard input where no line can be edited: a pipe, a file, a terminal that can do nothing."""
+"""Lines of standard input without line editing: a pipe, a file, or a dumb terminal."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import threading
 
 
 class StdinLines:
-    """Reads lines without blocking the loop, from anything that can be read."""
+    """Reads lines from a file descriptor without blocking the event loop."""
 
     def __init__(self, file: int = 0) -> None:
         self._file = file
         self._lines: asyncio.Queue[str | None] = asyncio.Queue()
         self._loop = asyncio.get_running_loop()
-        # A thread, since not everything can be waited for; it reads the descriptor itself, so that
-        # the interpreter can end while it waits.
+        # A thread, because not every descriptor supports polling. It reads the descriptor directly, so
+        # that the interpreter can exit while the read blocks.
         threading.Thread(target=self._read_loop, daemon=True, name="nerve-stdin").start()
 
     async def read_line(self) -> str | None:
-        """The next line; None at the end."""
+        """Return the next line; None at end of input."""
         return await self._lines.get()
 
     def _read_loop(self) -> None:
@@ -38,5 +38,5 @@ class StdinLines:
                 return
 
     def _enqueue(self, line: str | None) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody reads any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._lines.put_nowait, line)

@@ -1,1 +1,1 @@
-"""The full screen of the Commander; nothing of Textual is imported until it is shown."""
+"""The full-screen mode of the Commander; Textual is imported only when it starts."""

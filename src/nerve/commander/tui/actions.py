@@ -1,4 +1,4 @@
-"""What keys and clicks do."""
+"""Actions of keys and clicks."""
 
 from __future__ import annotations
 
@@ -30,64 +30,64 @@ MAIN_SCREEN_ACTIONS = (
     "interrupt",
     "leave",
 )
-"""Actions that are not for another screen, such as the palette, while it lies over this one."""
+"""Actions that are disabled while another screen, such as the palette, is on top."""
 
 
 CONVERSATION_ACTIONS = ("logs", "retry")
-"""What is done with a run of the list and shown in the conversation."""
+"""Run actions whose output appears in the conversation."""
 
 
 class ActionsMixin(ExitActionsMixin):
-    """The actions of the app; how it looks is told by the app itself."""
+    """The actions of the app; the app itself defines the layout."""
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Over another screen, such as the palette, only that screen's keys count."""
+        """Disable main-screen actions while another screen is on top."""
         return len(self.screen_stack) <= 1 or action not in MAIN_SCREEN_ACTIONS
 
-    # -- what is entered ---------------------------------------------------------------------------------
+    # -- input -------------------------------------------------------------------------------------------
 
     def submit_line(self, text: str, open_gate_id: str | None = None) -> None:
-        """Enter a line, for the gate that it was typed for."""
+        """Submit a line, with the id of the gate it was typed for."""
         self.stream.scroll_to_end()
         self.run_in_background(self.controller.submit(text, open_gate_id))
 
     def prefill_prompt(self, text: str) -> None:
-        """Put the beginning of a line into the prompt."""
+        """Put the start of a line into the prompt."""
         self.prompt.replace_text(f"{text} ")
         self.screen.set_focus(self.prompt)
         self.prompt.offer_completions()
 
     @on(PromptArea.Entered)
-    def entered(self, event: PromptArea.Entered) -> None:
+    def handle_prompt_entered(self, event: PromptArea.Entered) -> None:
         self.input_history.add(event.text)
         self.ask_confirmation(None)
         self.draw_prompt_frame()
         if event.text in ("/gates", "/gate") and self.state.gates:
             self.action_gates()
         else:
-            self.submit_line(event.text, event.opened)
+            self.submit_line(event.text, event.open_gate_id)
 
     @on(PromptArea.Edited)
-    def edited(self) -> None:
+    def handle_prompt_edited(self) -> None:
         if self.pending_question is not None and self.prompt.text:
             self.ask_confirmation(None)
         self.place_popup()
 
     def place_popup(self) -> None:
-        """Put the popup right above the prompt."""
+        """Place the popup directly above the prompt."""
         self.popup.styles.margin = (0, 1, self.prompt_box.outer_size.height + 1, 1)
 
     @on(PromptArea.Sheet)
-    def sheet_asked(self) -> None:
+    def handle_key_help_request(self) -> None:
         self.action_keys()
 
     @on(PromptArea.Unqueue)
-    def unqueue(self) -> None:
+    def handle_unqueue_request(self) -> None:
         if text := self.controller.unqueue():
             self.prompt.replace_text(text)
 
     def action_take(self, index: int) -> None:
-        """Take what was clicked in the popup."""
+        """Accept the clicked completion."""
         if index < len(self.popup.items):
             self.prompt.accept_completion(self.popup.items[index])
             self.screen.set_focus(self.prompt)
@@ -95,16 +95,16 @@ class ActionsMixin(ExitActionsMixin):
     # -- gates -------------------------------------------------------------------------------------------
 
     def action_gates(self) -> None:
-        """Open a gate, first of the run in focus; if one is open, the next."""
+        """Open the next gate; gates of the focused run come first."""
         if (gate := next_gate(self.state)) is None:
-            self.notify("Nothing waits for you.", timeout=2)
+            self.notify("No open gates.", timeout=2)
             return
         self.state.open_gate(gate.gate_id)
-        self.draw_gate(opened=True)  # now, so that a key that follows at once is for the card
+        self.draw_gate(opened=True)  # draw now, so that the next key already goes to the card
         self.draw_prompt_frame()
 
     @on(GateCard.Answered)
-    def answered(self, event: GateCard.Answered) -> None:
+    def handle_gate_answered(self, event: GateCard.Answered) -> None:
         self.run_in_background(self.submit_answer(event.gate, event.answer))
 
     async def submit_answer(self, gate: Any, answer: Any) -> None:
@@ -115,7 +115,7 @@ class ActionsMixin(ExitActionsMixin):
             self.state.open_gate(None)
 
     def type_into_prompt(self, text: str) -> None:
-        """Go on in the prompt with what was typed elsewhere; in a form, with its fields."""
+        """Move typed text to the prompt; with an open form, focus its first field."""
         if not self.prompt_box.display and self.gate_card.form is not None:
             self.gate_card.form.focus_first_field()
             return
@@ -124,7 +124,7 @@ class ActionsMixin(ExitActionsMixin):
             self.prompt.insert(text)
 
     def action_answer(self, index: int) -> None:
-        """Give the answer that was clicked."""
+        """Submit the clicked answer."""
         if index < len(self.gate_card.answers):
             self.gate_card.submit(self.gate_card.answers[index])
 
@@ -132,7 +132,7 @@ class ActionsMixin(ExitActionsMixin):
         self.gate_card.submit(event.values)
 
     def on_form_wrong(self, event: Any) -> None:
-        self.gate_card.show_refusal(event.why)
+        self.gate_card.show_refusal(event.message)
 
     # -- runs --------------------------------------------------------------------------------------------
 
@@ -146,12 +146,12 @@ class ActionsMixin(ExitActionsMixin):
         self.screen.set_focus(self.runs)
 
     @on(RunList.Looked)
-    def looked(self, event: RunList.Looked) -> None:
+    def handle_run_selected(self, event: RunList.Looked) -> None:
         if not self.confirm_stop(event.run_id):
             self.action_look(event.run_id)
 
     def action_look(self, run_id: str) -> None:
-        """Look at a run: in its block, which it gets if it has none."""
+        """Focus a run and show its block."""
         self.screen.set_focus(self.prompt)
         self.run_in_background(self.controller.follow(run_id))
 
@@ -164,16 +164,16 @@ class ActionsMixin(ExitActionsMixin):
             self.action_look(run_ids[(index + by) % len(run_ids)])
 
     @on(RunList.Asked)
-    def run_asked(self, event: RunList.Asked) -> None:
+    def handle_run_action(self, event: RunList.Asked) -> None:
         card = self.state.runs.get(event.run_id)
-        if event.what == "stop" and card is not None and card.has_ended:
+        if event.action == "stop" and card is not None and card.has_ended:
             self.notify(f"{card.name} {card.short_id} has ended.", timeout=2)
-        elif event.what == "stop":
+        elif event.action == "stop":
             self.ask_confirmation("stop", event.run_id)
         else:
-            if self.screen.has_class("-runs") and event.what in CONVERSATION_ACTIONS:
-                self.screen.set_focus(self.prompt)  # the list covers what is shown
-            self.submit_line(f"/{event.what} {event.run_id}")
+            if self.screen.has_class("-runs") and event.action in CONVERSATION_ACTIONS:
+                self.screen.set_focus(self.prompt)  # the list would cover the output
+            self.submit_line(f"/{event.action} {event.run_id}")
 
     # -- blocks ------------------------------------------------------------------------------------------
 
@@ -184,17 +184,17 @@ class ActionsMixin(ExitActionsMixin):
             self.screen.set_focus(self.stream)
 
     @on(ConversationView.Refer)
-    def refer(self, event: ConversationView.Refer) -> None:
+    def handle_block_reference(self, event: ConversationView.Refer) -> None:
         self.screen.set_focus(self.prompt)
         if event.block.number:
             self.prompt.insert(f"::{event.block.number} ")
         elif event.block.kind == "input":
             self.prompt.insert(event.block.text)
         else:
-            self.notify("Only a result can be referred to.", timeout=2)
+            self.notify("Only results can be referenced.", timeout=2)
 
     @on(ConversationView.Open)
-    def open_block(self, event: ConversationView.Open) -> None:
+    def handle_block_opened(self, event: ConversationView.Open) -> None:
         if (gate := event.block.gate) is not None and self.state.find_gate(gate.gate_id) is not None:
             self.screen.set_focus(self.prompt)
             self.state.open_gate(gate.gate_id)
@@ -203,7 +203,7 @@ class ActionsMixin(ExitActionsMixin):
         if self.gate_card.toggle_details():
             return
         self.stream.show_details(not self.stream.details)
-        self.notify("Everything is shown." if self.stream.details else "Folded.", timeout=1.5)
+        self.notify("Details shown." if self.stream.details else "Details folded.", timeout=1.5)
 
     def action_page(self, direction: int) -> None:
         if self.gate_card.display:
@@ -239,7 +239,7 @@ class ActionsMixin(ExitActionsMixin):
         self.draw_prompt_frame()
 
     async def action_editor(self) -> None:
-        """Write the prompt in the editor of the environment."""
+        """Edit the prompt in the external editor."""
         from nerve.commander.tui.external_editor import EditorFailed, edit_in_external_editor
 
         try:

@@ -1,4 +1,4 @@
-"""The full screen: runs beside the conversation, the prompt below, gates as cards between them."""
+"""The full screen: run list, conversation, gate card and prompt."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ MARKDOWN_THEME = Theme(
         "markdown.table.border": "dim",
     }
 )
-"""Markdown in the colours that every theme has."""
+"""Markdown styles with colours that every theme defines."""
 FRAME_INTERVAL_S = 0.1
-"""Seconds between two looks at what has changed."""
+"""Minimum seconds between two frames."""
 FRAME_COST_FACTOR = 5
-"""At most every so many times as long as a frame takes there is one."""
+"""The interval between frames is at least this multiple of the time that a frame takes."""
 MIN_RUN_LIST_COLUMNS, MIN_RUN_LIST_ROWS = 90, 18
-"""Columns and rows from which on the list of runs has room."""
+"""Minimum screen size for the run list."""
 FRAMES_PER_CLOCK_UPDATE = 5
-"""Frames between two looks at the time."""
+"""Frames between two updates of elapsed times."""
 
 
 def palette_provider() -> type[Provider]:
@@ -69,7 +69,7 @@ def palette_provider() -> type[Provider]:
 
 
 class CommanderApp(ActionsMixin):
-    """What the desk has, drawn at most ten times a second. It gives back `quit` or `plain`."""
+    """Draws the state at most ten times a second; returns `quit` or `plain`."""
 
     TITLE = "nerve"
     CSS = """
@@ -102,7 +102,7 @@ class CommanderApp(ActionsMixin):
         typeahead: TypedLines | None = None,
     ) -> None:
         super().__init__()
-        self._bindings = BindingsMap(textual_bindings("app"))  # without the keys that Textual has of its own
+        self._bindings = BindingsMap(textual_bindings("app"))  # without the default keys of Textual
         self.controller, self.state = controller, controller.state
         self.input_history = history or InputHistory()
         self.clock = clock or (lambda: datetime.now(UTC))
@@ -112,7 +112,7 @@ class CommanderApp(ActionsMixin):
         self.theme = themes.preferred_theme()
         self.controller.themes = themes.THEMES
         self.console.push_theme(MARKDOWN_THEME)
-        if self.no_color:  # Textual decides by the theme it begins with, and would leave greys
+        if self.no_color:  # Textual decides by its initial theme and would keep greys
             self._filters[-1:] = [NoColor()]
         self.keymap = {}
         self.pending_question = None
@@ -166,24 +166,25 @@ class CommanderApp(ActionsMixin):
     # -- frames ------------------------------------------------------------------------------------------
 
     def request_frame(self) -> None:
-        """Something has changed: look at it now, or when the last look is long enough ago."""
+        """Schedule a frame now, unless the last one is too recent; the timer draws it then."""
         if monotonic() >= self._next_frame_at and not self._is_frame_requested:
             self._is_frame_requested = True
             self.call_later(self.maybe_draw_frame)
 
     def maybe_draw_frame(self) -> None:
-        """A frame, unless the last one is too new; the longer frames take, the fewer there are."""
-        began, self._is_frame_requested = monotonic(), False
-        if began >= self._next_frame_at:
+        """Draw a frame unless the last one is too recent; slow frames lower the rate."""
+        started_at, self._is_frame_requested = monotonic(), False
+        if started_at >= self._next_frame_at:
             self.draw_changes()
-            self._next_frame_at = began + FRAME_INTERVAL_S * 0.9
-            self.call_after_refresh(self.delay_next_frame, began)
+            self._next_frame_at = started_at + FRAME_INTERVAL_S * 0.9
+            self.call_after_refresh(self.delay_next_frame, started_at)
 
-    def delay_next_frame(self, began: float) -> None:
-        self._next_frame_at = max(self._next_frame_at, began + FRAME_COST_FACTOR * (monotonic() - began))
+    def delay_next_frame(self, started_at: float) -> None:
+        duration = monotonic() - started_at
+        self._next_frame_at = max(self._next_frame_at, started_at + FRAME_COST_FACTOR * duration)
 
     def draw_changes(self) -> None:
-        """Draw what has changed since the last frame; many changes of one thing are one."""
+        """Draw the changes since the last frame; repeated changes are drawn once."""
         self._frame_count += 1
         if self.pending_question is not None and self.pending_question[2] < monotonic():
             self.ask_confirmation(None)
@@ -226,10 +227,10 @@ class CommanderApp(ActionsMixin):
             self.run_line.redraw()
 
     def apply_flags(self, flags: set[str]) -> None:
-        """Do what the flags of the desk say."""
+        """Update the widgets that the change flags name."""
         if flags & {"opened", "gates"}:
             self.state.select_prompt_gate()
-            # A gate that takes the prompt by itself leaves the focus where the user moves about.
+            # A gate that opens automatically does not take the focus from the run list or conversation.
             self.draw_gate(opened="opened" in flags and not (self.runs.has_focus or self.stream.has_focus))
         if flags & {"target", "opened", "gates"}:
             self.draw_prompt_frame()
@@ -244,7 +245,7 @@ class CommanderApp(ActionsMixin):
         self.handle_screen_requests()
 
     def draw_gate(self, opened: bool) -> None:
-        """Show the gate that is open; one that was answered elsewhere closes."""
+        """Show the open gate, or close the card."""
         gate = self.state.find_gate(self.state.open_gate_id)
         self.gate_card.forget_forms({open_gate.gate_id for open_gate in self.state.gates})
         if gate is None:
@@ -261,7 +262,7 @@ class CommanderApp(ActionsMixin):
         )
         self.prompt_box.display = (
             self.gate_card.form is None or not self.is_prompt_empty
-        )  # a form is the one place to type
+        )  # with a form, the user types into its fields
         if opened and self.is_prompt_empty:
             if self.gate_card.form is None:
                 self.screen.set_focus(self.prompt)
@@ -270,11 +271,11 @@ class CommanderApp(ActionsMixin):
 
     @property
     def is_prompt_empty(self) -> bool:
-        """Whether nobody is typing."""
+        """Whether the prompt has no text and no history search is active."""
         return not self.prompt.text and self.prompt.search_draft is None
 
     def draw_prompt_frame(self) -> None:
-        """Say on the frame of the prompt where its text goes."""
+        """Show on the frame of the prompt where its text goes."""
         gate = self.state.find_gate(self.state.open_gate_id)
         self.prompt_box.set_class(self.state.open_gate_id is not None, "-gate")
         name = (
@@ -289,10 +290,10 @@ class CommanderApp(ActionsMixin):
         elif gate is not None:
             title, hint = (
                 f"answer to {sanitize_text(gate_run_label(self.state, gate))}",
-                "Enter answer · / @ # % work too, \\ makes them text · Esc later",
+                "Enter answer · / @ # % work too, \\ sends them as text · Esc later",
             )
         elif self.state.open_gate_id is not None:
-            title, hint = "not open any more", "Esc keeps the text for something else"
+            title, hint = "gate closed", "Esc keeps the text for other use"
         else:
             title, hint = f"to {self.state.target}" if self.state.target is not None else "", ""
         self.prompt_box.border_title = title
@@ -305,7 +306,7 @@ class CommanderApp(ActionsMixin):
             Text(f"↳ {sanitize_text(' '.join(text.split()))}", no_wrap=True) for text in self.state.queue[-3:]
         ]
         if rows:
-            rows[-1].append("   waits for its turn · Up edits it", "dim")
+            rows[-1].append("   queued · Up edits it", "dim")
         for row in rows:
             row.truncate(max(10, self.size.width - 3), overflow="ellipsis")
         self.queue.update(Text("\n").join(rows))
@@ -326,7 +327,7 @@ class CommanderApp(ActionsMixin):
         self.call_after_refresh(self.status.redraw)
 
     async def _on_key(self, event: Key) -> None:
-        """A letter that means nothing where the focus is, is for the prompt."""
+        """Send a printable key without a binding to the prompt."""
         event.prevent_default()
         is_bound = await self._check_bindings(event.key)
         if (

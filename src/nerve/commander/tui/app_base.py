@@ -1,4 +1,4 @@
-"""What the screen is made of, for everything that acts on it."""
+"""Base class of the app: the widgets that the mixins use."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from nerve.commander.workflow_controller import WorkflowController
 
 
 class CommanderAppBase(App[str]):
-    """The parts of the app; it puts them together itself."""
+    """The widgets and state of the app; `CommanderApp` composes them."""
 
     controller: WorkflowController
     state: CommanderState
     input_history: InputHistory
     keymap: dict[str, str]
     pending_question: tuple[str, str | None, float] | None
-    """A question that the next key answers: what, about which run, and until when."""
+    """The question that the next key answers: kind, run id and expiry time."""
     stream: ConversationView
     runs: RunList
     gate_card: GateCard
@@ -42,12 +42,12 @@ class CommanderAppBase(App[str]):
         raise NotImplementedError
 
     def run_in_background(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Do something without anybody waiting for it; what goes wrong is told, and the screen stays."""
+        """Run a coroutine in the background; errors become blocks instead of ending the app."""
 
-        async def done() -> None:
+        async def report_errors() -> None:
             try:
                 await work
             except Exception as error:
-                self.state.add_block("error", f"That did not work: {type(error).__name__}: {error}")
+                self.state.add_block("error", f"Unexpected error: {type(error).__name__}: {error}")
 
-        self.run_worker(done(), group="background")
+        self.run_worker(report_errors(), group="background")

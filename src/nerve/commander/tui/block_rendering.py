@@ -1,4 +1,4 @@
-"""Blocks of the conversation as lines."""
+"""Renders blocks of the conversation as lines."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from nerve.commander.core.blocks import LINE_PART_KEY, Block, BlockPart
 from nerve.commander.core.state import CommanderState, RunCard
 from nerve.commander.tui.diff_summary import diff_file_name, format_diff_counts, render_diff_excerpt
 from nerve.commander.tui.line_view import render_strips
-from nerve.ui.event_lines import RUN_LIST_SYMBOLS
-from nerve.ui.event_lines import format_event_value as value_text
+from nerve.ui.event_lines import RUN_LIST_SYMBOLS, format_event_value
 from nerve.ui.formatting import format_duration_between, format_usage
 from nerve.ui.sanitize import markdown_first_line, sanitize_text, truncate_for_screen
 
@@ -28,38 +27,38 @@ if TYPE_CHECKING:
     from textual.app import App
 
 GUTTER_COLUMNS = 2
-"""Columns before each line, for the mark of the chosen block."""
+"""Columns before each line, for the mark of the selected block."""
 MAX_TREE_LINES = 16
-"""Lines of a tree; of more, the last."""
+"""Maximum lines of a tree; only the last are shown."""
 FOLDED_PARTS = 24
-"""Parts of a run that are shown without the details; of more, the last."""
+"""Parts of a folded run; only the last are shown."""
 FOLDED_LOG_LINES = 6
-"""Lines of plain output that are shown without the details: the last."""
+"""Lines of folded plain output; only the last are shown."""
 FOLDED_DIFF_LINES = 24
-"""Lines of a diff that are shown without the details."""
+"""Lines of a folded diff."""
 
 
 @dataclass(slots=True)
 class RenderOptions:
-    """How blocks are looked at."""
+    """Options for rendering blocks."""
 
     app: App[Any]
     width: int
     now: datetime
     details: bool = False
-    """Whether nothing is folded."""
+    """Whether everything is unfolded."""
 
 
 @dataclass(slots=True)
 class RenderedBlock:
-    """One block as lines, and what makes drawing it again cheap."""
+    """The lines of one block, with caches for redrawing."""
 
     number: int
     lines: list[Strip] = field(default_factory=list)
     width: int = 0
     details: bool = False
     is_opened: bool = False
-    """Whether somebody opened this one."""
+    """Whether the user unfolded this block."""
     parts: dict[int, RenderedPart] = field(default_factory=dict)
 
     def draw(self, options: RenderOptions, state: CommanderState, block: Block) -> None:
@@ -84,7 +83,7 @@ class RenderedBlock:
                 )
 
     def _render_text(self, options: RenderOptions, block: Block) -> list[Strip]:
-        """A text with its number at the end of its first line."""
+        """Render a text with its number at the end of the first line."""
         number = f"::{block.number}" if block.number else ""
         first, *rest = list(render_shortened_text(options, block.text, options.width - 8)) or [Strip([])]
         space = " " * (options.width + GUTTER_COLUMNS - first.cell_length - len(number))
@@ -128,11 +127,11 @@ class RenderedBlock:
         self.parts = rendered_parts
 
     def _render_outcome(self, options: RenderOptions, block: Block, card: RunCard | None) -> Iterator[Strip]:
-        """What the run came to, unless its last words say it."""
-        why = card.error if card is not None and card.state in ("failed", "cancelled") else None
-        if why:
+        """Render the error or result, unless the last part already shows it."""
+        error = card.error if card is not None and card.state in ("failed", "cancelled") else None
+        if error:
             style = "red" if card is not None and card.state == "failed" else "yellow"
-            error_text = Text(sanitize_text(truncate_for_screen(why)[0]), style)
+            error_text = Text(sanitize_text(truncate_for_screen(error)[0]), style)
             yield from render_strips(
                 options.app, Padding(error_text, (0, 0, 0, 2)), options.width, GUTTER_COLUMNS
             )
@@ -141,14 +140,14 @@ class RenderedBlock:
             block.done
             and block.text.strip()
             and block.text.strip() not in part_texts[-1:]
-            and block.text != why
+            and block.text != error
         ):
             yield Strip([])
             yield from render_shortened_text(options, block.text, options.width - 4)
 
 
 def render_shortened_text(options: RenderOptions, text: str, width: int) -> Iterator[Strip]:
-    """A text, and how much more of it there is."""
+    """Render a text, truncated with a note about the hidden rest."""
     from nerve.commander.tui.incremental_markdown import render_paragraphs
 
     text, more = truncate_for_screen(text)
@@ -159,7 +158,7 @@ def render_shortened_text(options: RenderOptions, text: str, width: int) -> Iter
 
 @dataclass(slots=True)
 class RenderedPart:
-    """One part of a run as lines; what is done is drawn once."""
+    """The lines of one part; unchanged parts are not drawn again."""
 
     lines: list[Strip] = field(default_factory=list)
     cache_key: tuple[int, bool, str] | None = None
@@ -190,7 +189,7 @@ class RenderedPart:
 
 
 def render_folded_part(part: BlockPart, details: bool) -> RenderableType:
-    """A part that is not prose, with what is folded away counted."""
+    """Render a part that is not prose, with a count of the folded lines."""
     text = sanitize_text(part.text.rstrip())
     first, _, rest = text.partition("\n")
     more = f"  +{rest.count(chr(10)) + 1} lines" if rest else ""
@@ -227,7 +226,7 @@ def render_one_line(text: Text, more: str) -> RenderableType:
 
 
 def render_with_number(body: RenderableType, block: Block) -> Table:
-    """A block with its number, by which it is referred to."""
+    """Render a block with its reference number."""
     grid = Table.grid(expand=True, padding=(0, 1))
     grid.add_column(ratio=1)
     grid.add_column(justify="right", no_wrap=True)
@@ -240,7 +239,7 @@ def render_input_block(block: Block) -> Table:
 
 
 def render_hanging_text(mark: str, style: str, text: Text) -> Table:
-    """A text whose further lines stand below its first."""
+    """Render a text with a mark and a hanging indent."""
     grid = Table.grid()
     grid.add_column(no_wrap=True)
     grid.add_column()
@@ -255,14 +254,12 @@ def render_note_block(block: Block) -> RenderableType:
 
 
 def render_gate_block(block: Block) -> RenderableType:
-    """A gate in the conversation: a line that says that it waits, or what was answered."""
+    """Render a gate as one line: waiting, or with its answer."""
     first = markdown_first_line(block.text)
     name = sanitize_text(block.name)
     if block.done:
         answer = (
-            f"  {sanitize_text(value_text(block.value))}"
-            if block.value is not None
-            else "  not asked any more"
+            f"  {sanitize_text(format_event_value(block.value))}" if block.value is not None else "  closed"
         )
         text = Text.assemble(("✓ ", "green"), f"{name}", (answer, "bold"), (f"  {first}", "dim"))
         text.no_wrap, text.overflow = True, "ellipsis"
@@ -274,7 +271,7 @@ def render_gate_block(block: Block) -> RenderableType:
 
 
 def render_run_heading(block: Block, card: RunCard | None, options: RenderOptions) -> Table:
-    """A run in one line: what, since when, and what it cost."""
+    """Render the heading of a run: workflow, state, duration and usage."""
     if card is None:
         return render_with_number(Text(f"○ {sanitize_text(block.name or block.run_id or '')}", "bold"), block)
     symbol, style = RUN_LIST_SYMBOLS.get(card.state, ("●", "yellow"))
@@ -300,7 +297,7 @@ def render_run_heading(block: Block, card: RunCard | None, options: RenderOption
 
 
 def render_run_branches(card: RunCard, options: RenderOptions) -> RenderableType:
-    """The tree of a run without its root."""
+    """Render the tree of a run without its root."""
     from nerve.ui.tree_panel import tree_rows
 
     assert card.tree is not None

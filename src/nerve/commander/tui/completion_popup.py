@@ -1,4 +1,4 @@
-"""The popup above the prompt: what the word at the cursor may become."""
+"""The completion popup above the prompt."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from nerve.ui.sanitize import markdown_first_line, sanitize_text
 MAX_ROWS = 8
 MAX_NAME_COLUMNS = 40
 RESERVED_LINES = 9
-"""Lines for the prompt, the frame and the footer, and some of what is behind."""
+"""Lines for the prompt, its frame, the footer, and some of the conversation."""
 
 
 class CompletionPopup(Static):
-    """A few rows, one of them marked."""
+    """A few completions, one of them selected."""
 
     DEFAULT_CSS = """
     CompletionPopup { layer: popup; dock: bottom; height: auto; width: auto; max-width: 100%; display: none;
@@ -34,7 +34,7 @@ class CompletionPopup(Static):
         self.items: Sequence[Completion] = ()
         self.marked_index = 0
         self.has_user_choice = False
-        """Whether somebody chose a row, rather than only typed."""
+        """Whether the user moved the selection, rather than only typed."""
 
     @property
     def is_open(self) -> bool:

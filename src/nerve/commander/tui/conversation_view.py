@@ -1,4 +1,4 @@
-"""The conversation: blocks as lines on one long paper, of which only what is seen is drawn each time."""
+"""The conversation view: all blocks as lines; only visible lines are drawn."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from textual.events import Click, MouseScrollDown, MouseScrollUp, Resize
 
 MAX_BLOCKS = 200
-"""Blocks that are shown; who goes above them sees as many more."""
+"""Number of blocks that are shown; scrolling to the top adds as many more."""
 DRAW_SLICE_S = 0.012
-"""Seconds that are spent at a time on lines nobody sees yet."""
+"""Seconds per slice for drawing blocks that are not visible."""
 SLOW_DRAW_S, SLOW_DRAW_REST_FACTOR = 0.02, 10
-"""A block that takes so many seconds to draw is drawn seldom: it rests this many times as long."""
+"""A block that takes longer to draw is redrawn only after this multiple of its drawing time."""
 CURSOR_BAR = Segment("▌ ", Style(color="blue"))
 BLANK_LINE = Strip([])
 
 
 class ConversationView(LineView, can_focus=True):
-    """All blocks. It stays at the end while they come, until somebody scrolls up."""
+    """All blocks; follows the end until the user scrolls up."""
 
     DEFAULT_CSS = """
     ConversationView { height: 1fr; width: 1fr; scrollbar-size-vertical: 1; scrollbar-gutter: stable; }
@@ -45,14 +45,14 @@ class ConversationView(LineView, can_focus=True):
     FOCUS_ON_CLICK = False
 
     class Refer(Message):
-        """Somebody wants to refer to a block."""
+        """The user inserts a reference to a block."""
 
         def __init__(self, block: Block) -> None:
             super().__init__()
             self.block = block
 
     class Open(Message):
-        """Somebody opens a block that is about a run or a gate."""
+        """The user opens the gate of a block."""
 
         def __init__(self, block: Block) -> None:
             super().__init__()
@@ -64,15 +64,15 @@ class ConversationView(LineView, can_focus=True):
         self.rendered_blocks: list[RenderedBlock] = []
         self.block_ends: list[int] = []
         self.hidden_above = 0
-        """Blocks that are not shown because they are old."""
+        """Number of older blocks that are not shown."""
         self.max_blocks = MAX_BLOCKS
         self.details = False
         self.cursor: int | None = None
-        """The number of the block that is chosen."""
+        """Position of the selected block."""
         self.is_following = True
         self._due_at: dict[int, float] = {}
         self.postponed: set[int] = set()
-        """Blocks that have changed and were left for later."""
+        """Positions of changed blocks whose redraw was postponed."""
         self._known_width = 0
 
     # -- lines -------------------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ class ConversationView(LineView, can_focus=True):
         )
 
     def draw_changes(self, changed: Iterable[int], everything: bool = False) -> None:
-        """Draw what has changed."""
+        """Draw the changed blocks, or all."""
         if everything:
             self.rendered_blocks, self.hidden_above = [], 0
             self._due_at.clear()
@@ -113,14 +113,14 @@ class ConversationView(LineView, can_focus=True):
             self.scroll_to_block(long_listing)
 
     def _find_long_listing(self, fresh: set[int]) -> int | None:
-        """The new block, if it is what a command lists and does not fit: it is read from its beginning."""
+        """Return a new command listing that does not fit the screen, to show it from its start."""
         rendered = self.rendered_blocks[-1] if self.rendered_blocks else None
         if rendered is None or rendered.number not in fresh or not 0 < self.size.height < len(rendered.lines):
             return None
         return rendered.number if self.state.blocks[-1].name.startswith("/") else None
 
     def draw_overdue(self) -> None:
-        """Draw what was left for later and is due, though nothing else has changed."""
+        """Draw postponed blocks that are due."""
         if self._overdue_numbers():
             self.draw_changes(())
 
@@ -129,7 +129,7 @@ class ConversationView(LineView, can_focus=True):
         return {number for number in self.postponed if self._due_at[number] <= now}
 
     def tick(self) -> None:
-        """Draw again what shows the time, where it is seen."""
+        """Redraw visible blocks that show elapsed time."""
         self._add_new_blocks()
         first = bisect_right(self.block_ends, self.scroll_y)
         last = bisect_right(self.block_ends, self.scroll_y + self.size.height)
@@ -151,7 +151,7 @@ class ConversationView(LineView, can_focus=True):
         )
 
     def _add_new_blocks(self) -> set[int]:
-        """Draw the blocks that are new, and keep as many as are shown; the numbers of the new ones."""
+        """Draw new blocks, drop the oldest beyond the limit, and return the new positions."""
         count = len(self.state.blocks)
         known = self.hidden_above + len(self.rendered_blocks)
         if known > count:
@@ -183,11 +183,11 @@ class ConversationView(LineView, can_focus=True):
 
     @property
     def block_width(self) -> int:
-        """How wide a block may be."""
+        """Maximum width of a block."""
         return max(20, self._known_width - GUTTER_COLUMNS - 2)
 
     def measure_blocks(self) -> None:
-        """Find where each block begins; before there is any, show what can be done."""
+        """Recompute the line offsets of the blocks; without blocks, show the welcome text."""
         self.strips = (
             []
             if self.rendered_blocks
@@ -223,7 +223,7 @@ class ConversationView(LineView, can_focus=True):
             self.measure_blocks()
 
     def _draw_visible(self) -> None:
-        """Draw what is on the screen, from below."""
+        """Draw the visible blocks, from the bottom."""
         lines = 0
         for rendered in reversed(self.rendered_blocks):
             self._draw_block(rendered)
@@ -233,25 +233,25 @@ class ConversationView(LineView, can_focus=True):
         self.measure_blocks()
 
     def _draw_rest(self) -> None:
-        """Draw the others a few at a time, so that nobody waits for them."""
-        began = perf_counter()
+        """Draw the other blocks in short slices, to keep the screen responsive."""
+        started_at = perf_counter()
         for rendered in self.stale_blocks:
             self._draw_block(rendered)
-            if perf_counter() - began > DRAW_SLICE_S:
+            if perf_counter() - started_at > DRAW_SLICE_S:
                 self.set_timer(0.001, self._draw_rest)
                 break
         self.measure_blocks()
 
     @property
     def stale_blocks(self) -> list[RenderedBlock]:
-        """What was drawn for another width, or with other details; from below."""
+        """Blocks drawn for another width or detail level, from the bottom."""
         return [
             rendered
             for rendered in reversed(self.rendered_blocks)
             if rendered.width != self.block_width or rendered.details != (self.details or rendered.is_opened)
         ]
 
-    # -- moving ------------------------------------------------------------------------------------------
+    # -- scrolling ---------------------------------------------------------------------------------------
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
@@ -259,7 +259,7 @@ class ConversationView(LineView, can_focus=True):
             self.is_following = True
 
     def update_following(self) -> None:
-        """Let the lines stand still although more come, unless they are at the end."""
+        """Follow new output only if the view is at the end."""
         self.is_following = self.scroll_y >= self.max_scroll_y
 
     def on_mouse_scroll_up(self, event: MouseScrollUp) -> None:
@@ -270,7 +270,7 @@ class ConversationView(LineView, can_focus=True):
         self.call_after_refresh(self.update_following)
 
     def _show_older(self) -> None:
-        """Show older blocks when the top is reached."""
+        """Add older blocks when the view is at the top."""
         if self.hidden_above and self.scroll_y <= 1:
             added = min(MAX_BLOCKS, self.hidden_above)
             self.max_blocks += added
@@ -309,7 +309,7 @@ class ConversationView(LineView, can_focus=True):
             self.scroll_to(y=bottom - self.size.height, animate=False, force=True)
         self.update_following()
 
-    # -- the chosen block --------------------------------------------------------------------------------
+    # -- the selected block ------------------------------------------------------------------------------
 
     @property
     def chosen_block(self) -> Block | None:

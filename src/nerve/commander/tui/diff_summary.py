@@ -1,4 +1,4 @@
-"""Changes to files: how much of them is shown, and what they come to."""
+"""Excerpts and line counts of diffs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ FILE_HEADER_PREFIXES = ("--- ", "+++ ")
 
 
 def render_diff_excerpt(text: str, max_lines: int = 0) -> Text:
-    """A unified diff in its colours without the names of the files; at most so many lines of it."""
-    from nerve.ui.markdown import render_diff  # with the parser of Markdown, which takes its time
+    """Render a coloured diff without file headers; 0 `max_lines` means all."""
+    from nerve.ui.markdown import render_diff  # imports the slow Markdown parser
 
     lines = [line for line in text.splitlines() if not line.startswith(FILE_HEADER_PREFIXES)]
     shown_lines = lines[:max_lines] if max_lines else lines
@@ -23,14 +23,14 @@ def render_diff_excerpt(text: str, max_lines: int = 0) -> Text:
 
 
 def format_diff_counts(text: str) -> str:
-    """How much a diff adds and takes away."""
+    """Return the numbers of added and removed lines."""
     lines = [line for line in text.splitlines() if not line.startswith(FILE_HEADER_PREFIXES)]
     added, removed = (sum(line.startswith(sign) for line in lines) for sign in "+-")
     return f"+{added} −{removed}"
 
 
 def diff_file_name(text: str) -> str:
-    """The file that a diff changes."""
+    """Return the name of the file that a diff changes."""
     for line in text.splitlines():
         if line.startswith("+++ "):
             return line[4:].split("\t")[0].removeprefix("b/").strip()

@@ -1,4 +1,4 @@
-"""Esc and Ctrl-C: close, copy, clear, stop after asking, and leave; and what commands ask of the screen."""
+"""Esc and Ctrl-C: close, copy, clear, stop after confirmation, and quit; and screen requests of commands."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from textual.actions import SkipAction
 from nerve.commander.tui.app_base import CommanderAppBase
 
 QUESTION_TIMEOUT_S = 3.0
-"""Seconds for which a question is asked."""
+"""Seconds until a question expires."""
 
 
 class ExitActionsMixin(CommanderAppBase):
-    """How one gets out of everything. Nothing stops a run unless it is asked for twice."""
+    """Actions that close, clear and quit; stopping a run needs confirmation."""
 
     def ask_confirmation(self, question: str | None, run_id: str | None = None) -> None:
-        """Ask a question that the next key answers, for a short time; without anything, ask no more."""
+        """Ask a question that the next key answers, for a short time; None withdraws it."""
         self.pending_question = (
             None if question is None else (question, run_id, monotonic() + QUESTION_TIMEOUT_S)
         )
@@ -25,15 +25,15 @@ class ExitActionsMixin(CommanderAppBase):
             name = f"{card.name} {card.short_id}"
             self.status.question = f"Stop {name}? Enter stops it · Esc keeps it"
         elif question == "clear":
-            self.status.question = "Esc again clears the text"
+            self.status.question = "Press Esc again to clear the text"
         elif question == "leave":
-            self.status.question = "Ctrl-C again leaves, runs go on"
+            self.status.question = "Press Ctrl-C again to quit; runs continue"
         else:
             self.status.question = ""
         self.status.redraw()
 
     def confirm_stop(self, run_id: str | None = None) -> bool:
-        """Stop the run that the user was asked about, if that is this one; whether it was."""
+        """Stop the run of the pending question if it matches; return whether it did."""
         question = self.pending_question
         if question is None or question[0] != "stop" or run_id not in (None, question[1]):
             return False
@@ -42,7 +42,7 @@ class ExitActionsMixin(CommanderAppBase):
         return True
 
     def action_cancel(self) -> None:
-        """Close what is open, go back, clear the text, or ask whether to stop the run that is looked at."""
+        """Close what is open, go back, clear the text, or offer to stop the focused run."""
         question = self.pending_question[0] if self.pending_question is not None else ""
         self.ask_confirmation(None)
         if question == "clear" and self.prompt.text and self.prompt.has_focus:
@@ -54,7 +54,7 @@ class ExitActionsMixin(CommanderAppBase):
             self.screen.clear_selection()
         elif self.state.open_gate_id is not None:
             self.state.defer_gate()
-            self.draw_gate(opened=False)  # now, since a prompt that is hidden takes no focus
+            self.draw_gate(opened=False)  # draw now: a hidden prompt cannot take the focus
             self.screen.set_focus(self.prompt)
         elif question == "stop":
             pass  # the run is kept
@@ -66,12 +66,12 @@ class ExitActionsMixin(CommanderAppBase):
             self.ask_confirmation("stop", card.run_id)
 
     def clear_prompt(self) -> None:
-        """Clear the text; Up brings it back."""
+        """Clear the text and add it to the history."""
         self.input_history.add(self.prompt.text)
         self.prompt.clear_all()
 
     def action_interrupt(self) -> None:
-        """Copy what is selected; clear the prompt; ask whether to leave, and leave."""
+        """Copy the selection; or clear the prompt and offer to quit; pressed again, quit."""
         if selected := self.screen.get_selected_text() or self.prompt.selected_text:
             self.copy_to_clipboard(selected)
             self.screen.clear_selection()
@@ -90,7 +90,7 @@ class ExitActionsMixin(CommanderAppBase):
             raise SkipAction
         self.exit("quit")
 
-    # -- what commands ask of the screen -----------------------------------------------------------------
+    # -- screen requests of commands ---------------------------------------------------------------------
 
     def handle_screen_requests(self) -> None:
         requests = self.controller.screen_requests
@@ -101,7 +101,7 @@ class ExitActionsMixin(CommanderAppBase):
             elif request == "tui" and value == "plain":
                 self.exit("plain")
             elif request == "tui":
-                self.state.add_block("note", "This is the full screen already.")
+                self.state.add_block("note", "The full screen is already active.")
             elif request == "theme":
                 self.choose_theme(value)
 

@@ -1,4 +1,4 @@
-"""The prompt in the editor of the environment."""
+"""Editing the prompt in the editor of the environment."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from textual.app import App, SuspendNotSupported
 
 
 class EditorFailed(Exception):
-    """It could not be edited; the message says why."""
+    """The editor could not be used; the message says why."""
 
 
 async def edit_in_external_editor(app: App[Any], text: str) -> str:
-    """The text as somebody has made it in an editor, for which the terminal is lent."""
+    """Suspend the app, let the user edit the text in an editor, and return the result."""
     editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
     path = write_temporary_file(text)
     try:
@@ -26,9 +26,9 @@ async def edit_in_external_editor(app: App[Any], text: str) -> str:
             await process.wait()
         return await asyncio.to_thread(read_edited_text, path)
     except SuspendNotSupported:
-        raise EditorFailed("This terminal cannot be lent to an editor.") from None
+        raise EditorFailed("This terminal does not support suspending the app for an editor.") from None
     except OSError as error:
-        message = f"The editor '{editor[0]}' cannot be started: {error.strerror}. Set EDITOR to another."
+        message = f"Cannot start editor '{editor[0]}': {error.strerror}. Set EDITOR to another one."
         raise EditorFailed(message) from error
     finally:
         with contextlib.suppress(OSError):
@@ -36,7 +36,7 @@ async def edit_in_external_editor(app: App[Any], text: str) -> str:
 
 
 def write_temporary_file(text: str) -> str:
-    """The path of a file with a text."""
+    """Write a text to a temporary file and return its path."""
     with tempfile.NamedTemporaryFile("w", prefix="nerve-", suffix=".md", delete=False) as file:
         file.write(text)
     return file.name

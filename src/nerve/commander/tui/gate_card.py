@@ -1,4 +1,4 @@
-"""Gate cards: what is asked, what exactly will run, and the answers. Opened, never a trap."""
+"""Gate cards: the question, the exact action that will run, and the answers."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
 
 FOLDED_DIFF_LINES = 12
 MIN_QUESTION_LINES = 4
-"""Lines of a question that are shown on any screen that has room for them."""
+"""Minimum lines for the question, if the screen has room."""
 RESERVED_LINES = 8
-"""Lines of the prompt, the frame, the footer, and two of the conversation."""
+"""Lines for the prompt, its frame, the footer, and two of the conversation."""
 
 
 class GateBody(LineView):
-    """What is asked."""
+    """The question of a gate."""
 
     DEFAULT_CSS = "GateBody { height: 1; width: 1fr; scrollbar-size-vertical: 1; }"
 
 
 class GateCard(Vertical):
-    """One open gate. It is answered in the prompt, so that no key is ever an answer by itself."""
+    """One open gate. The user answers in the prompt, so that no single key is an answer by accident."""
 
     DEFAULT_CSS = """
     GateCard { height: auto; display: none; border: round $warning; padding: 0 1;
@@ -55,7 +55,7 @@ class GateCard(Vertical):
     """
 
     class Answered(Message):
-        """Somebody gave an answer."""
+        """The user answered the gate."""
 
         def __init__(self, gate: GateResponse, answer: Any) -> None:
             super().__init__()
@@ -69,22 +69,22 @@ class GateCard(Vertical):
         self.choices.auto_links = False
         self.refusal = Static(id="refused", markup=False)
         self.forms: dict[str, Form] = {}
-        """By the ids of their gates."""
+        """Forms by gate id."""
         self.marked_index = 0
         self.shows_all = False
-        """Whether the change is shown whole."""
+        """Whether diffs are shown in full."""
         self.has_mark = False
-        """Whether somebody marked an answer."""
+        """Whether the user selected an answer."""
 
     def compose(self) -> ComposeResult:
         yield self.body
         yield self.choices
         yield self.refusal
 
-    # -- what is shown -----------------------------------------------------------------------------------
+    # -- content -----------------------------------------------------------------------------------------
 
     def show_gate(self, gate: GateResponse, run_label: str, position: str = "") -> None:
-        """Show a gate, as it is now, and the run that asks."""
+        """Show a gate and the label of its run."""
         self.border_title = escape(sanitize_text(f"⏸ {gate_display_name(gate)} · {run_label}"))
         if self.gate is None or gate.gate_id != self.gate.gate_id:
             self.gate, self.marked_index, self.shows_all, self.has_mark = gate, 0, False, False
@@ -102,11 +102,11 @@ class GateCard(Vertical):
 
     @property
     def form(self) -> Form | None:
-        """The fields of the gate, where it has any."""
+        """The form of the gate, if it has one."""
         return self.forms.get(self.gate.gate_id) if self.gate is not None else None
 
     def _show_form(self) -> None:
-        """Show the fields of the gate, and keep those of others with what was typed into them."""
+        """Show the form of the gate; forms of other gates keep their values."""
         gate = self.gate
         if gate is not None and self.form is None and (schema := gate_form_schema(gate)):
             from nerve.commander.tui.gate_form import Form
@@ -116,14 +116,14 @@ class GateCard(Vertical):
         for form in self.forms.values():
             form.display = form is self.form
 
-    def forget_forms(self, waiting: set[str]) -> None:
-        """Remove the fields of gates that do not wait any more."""
-        for gate_id in self.forms.keys() - waiting:
+    def forget_forms(self, open_gate_ids: set[str]) -> None:
+        """Remove the forms of closed gates."""
+        for gate_id in self.forms.keys() - open_gate_ids:
             self.forms.pop(gate_id).remove()
 
     @property
     def answers(self) -> list[str]:
-        """What can be chosen by its number."""
+        """The answers that can be chosen by number."""
         return [] if self.gate is None else list(self.gate.choices or self.gate.options or [])
 
     def key_hints(self) -> str:
@@ -156,10 +156,10 @@ class GateCard(Vertical):
 
     @property
     def question_height(self) -> int:
-        """Lines that the question may take: the answers are always seen, and some of the conversation.
+        """Maximum lines of the question; the answers and some of the conversation stay visible.
 
-        What an agent wants to do is shown as whole as it can be; of anything else a third of the screen is
-        shown, and Ctrl-O shows more.
+        The action of an agent gets all available lines; other questions get a third of the screen until
+        Ctrl-O shows more.
         """
         fields = min(14, 2 * len(self.form.properties)) if self.form is not None else len(self.answers)
         hint = bool(self.answers) and not (self.gate and self.gate.choices)
@@ -183,10 +183,10 @@ class GateCard(Vertical):
             rows.append(Text("     or type your own answer", "dim"))
         return Text("\n").join(rows)
 
-    def show_refusal(self, why: str) -> None:
-        """Say why an answer was not taken."""
-        self.refusal.update(Text(sanitize_text(why), "red"))
-        self.refusal.display = bool(why)
+    def show_refusal(self, message: str) -> None:
+        """Show why an answer was rejected."""
+        self.refusal.update(Text(sanitize_text(message), "red"))
+        self.refusal.display = bool(message)
 
     def on_resize(self, event: Resize) -> None:
         self.redraw()
@@ -198,7 +198,7 @@ class GateCard(Vertical):
             self.post_message(self.Answered(self.gate, answer))
 
     def move_mark(self, by: int) -> bool:
-        """Mark the answer above or below; whether there are any to be marked."""
+        """Select the answer above or below; return False without answers."""
         if not self.display or not self.answers or self.form is not None:
             return False
         self.marked_index = max(0, min(len(self.answers) - 1, self.marked_index + by)) if self.has_mark else 0
@@ -207,14 +207,14 @@ class GateCard(Vertical):
         return True
 
     def submit_marked(self) -> bool:
-        """Give the answer that somebody marked; whether one was."""
+        """Submit the selected answer; return False if none is selected."""
         if not self.display or not self.has_mark:
             return False
         self.submit(self.answers[self.marked_index])
         return True
 
     def toggle_details(self) -> bool:
-        """Show the change whole, or less of it; whether there is a card."""
+        """Show the diff in full or folded; return whether the card is visible."""
         if self.display:
             self.shows_all = not self.shows_all
             self.redraw()
@@ -222,7 +222,7 @@ class GateCard(Vertical):
 
 
 def gate_form_schema(gate: GateResponse) -> dict[str, Any] | None:
-    """The fields that an answer has; None where it has none, and is typed."""
+    """Return the form schema of a gate; None if it has no fields."""
     fields = (gate.form or {}).get("properties")
     return gate.form if isinstance(fields, dict) and fields else None
 
@@ -234,13 +234,13 @@ def format_gate_deadline(gate: GateResponse) -> str:
 
 
 def render_gate_question(gate: GateResponse, show_all: bool = False) -> Iterator[RenderableType]:
-    """The question, then what would be done, every character of it."""
+    """Render the question and the complete action that would run."""
     from nerve.commander.tui.incremental_markdown import render_markdown_if_marked
 
     prompt = gate.prompt.strip()
     action = gate.action or {}
     if action:
-        # What runs is shown as it is below; the question needs to say it once only.
+        # The action is shown below, so the question does not repeat it.
         head, *rest = prompt.split("\n\n")
         yield Text(sanitize_text(head.rstrip(":")), "bold")
         for paragraph in rest[1:]:
@@ -259,11 +259,11 @@ def render_gate_question(gate: GateResponse, show_all: bool = False) -> Iterator
 
 
 def render_gate_action(action: dict[str, Any], show_all: bool) -> Iterator[RenderableType]:
-    """What will run, field by field."""
+    """Render the action that will run, field by field."""
     tool_input = action.get("input")
-    where = f"  in {sanitize_text(str(action['cwd']))}" if action.get("cwd") else ""
+    directory = f"  in {sanitize_text(str(action['cwd']))}" if action.get("cwd") else ""
     yield Text.assemble(
-        ("Will run ", "dim"), (sanitize_text(str(action.get("tool", ""))), "bold cyan"), (where, "dim")
+        ("Will run ", "dim"), (sanitize_text(str(action.get("tool", ""))), "bold cyan"), (directory, "dim")
     )
     if (diff := tool_input_diff(tool_input)) or is_diff(diff := str(action.get("diff") or "")):
         yield Text.assemble(

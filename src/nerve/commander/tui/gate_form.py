@@ -1,4 +1,4 @@
-"""Forms: the fields of a gate's answer, made from its JSON Schema."""
+"""Forms: input fields generated from the JSON Schema of a gate's answer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NUMBER_INPUT_TYPES = {"integer": "integer", "number": "number"}
 
 
 class TickBox(Checkbox):
-    """A box that is empty unless it is ticked: a colour alone tells too little."""
+    """A checkbox that shows its state by a mark, not only by colour."""
 
     def render(self) -> Content:
         self.BUTTON_INNER = "X" if self.value else " "
@@ -30,7 +30,7 @@ class TickBox(Checkbox):
 
 
 class Form(VerticalScroll, can_focus=False):
-    """A field for each property; Ctrl-S sends them all."""
+    """One field for each property; Ctrl-S submits the form."""
 
     DEFAULT_CSS = """
     Form { height: auto; max-height: 14; }
@@ -44,18 +44,18 @@ class Form(VerticalScroll, can_focus=False):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+s", "send", "send", priority=True)]
 
     class Filled(Message):
-        """All fields, as the schema wants them."""
+        """The user submitted valid values."""
 
         def __init__(self, values: dict[str, Any]) -> None:
             super().__init__()
             self.values = values
 
     class Wrong(Message):
-        """A field that cannot be read."""
+        """The user submitted an invalid value."""
 
-        def __init__(self, why: str) -> None:
+        def __init__(self, message: str) -> None:
             super().__init__()
-            self.why = why
+            self.message = message
 
     def __init__(self, schema: dict[str, Any]) -> None:
         super().__init__()
@@ -72,16 +72,18 @@ class Form(VerticalScroll, can_focus=False):
 
     def compose_field(self, id: str, name: str, field_schema: dict[str, Any]) -> Iterator[Widget]:
         title = sanitize_text(str(field_schema.get("title") or name))
-        about = (
+        description = (
             f"  {sanitize_text(str(field_schema['description']))}" if field_schema.get("description") else ""
         )
         default = field_schema.get("default")
         if field_schema.get("type") == "boolean":
-            yield TickBox(f"{title}{about}", value=bool(default), id=id, compact=True)
+            yield TickBox(f"{title}{description}", value=bool(default), id=id, compact=True)
             return
-        needed = name in self.required
+        is_required = name in self.required
         yield Label(
-            f"{title}{' *' if needed else ''}{about}", classes="-required" if needed else "", markup=False
+            f"{title}{' *' if is_required else ''}{description}",
+            classes="-required" if is_required else "",
+            markup=False,
         )
         if isinstance(choices := field_schema.get("enum"), list) and choices:
             pairs = [
@@ -104,7 +106,7 @@ class Form(VerticalScroll, can_focus=False):
         self.focus_first_field()
 
     def focus_first_field(self) -> None:
-        """Go to the first field."""
+        """Focus the first field."""
         for field in self.query("Checkbox, Input, Select"):
             field.focus()
             break
@@ -123,17 +125,17 @@ class Form(VerticalScroll, can_focus=False):
             self.post_message(self.Filled(values))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Enter goes on to the next field, and from the last one sends."""
+        """Move to the next field on Enter; submit from the last one."""
         event.stop()
         fields = list(self.query("Checkbox, Input, Select"))
-        after = fields.index(event.input) + 1
-        if after < len(fields):
-            fields[after].focus()
+        next_index = fields.index(event.input) + 1
+        if next_index < len(fields):
+            fields[next_index].focus()
         else:
             self.action_send()
 
     def read_field(self, field: Widget, name: str, field_schema: dict[str, Any]) -> Any:
-        """What a field says; None for one that is left empty."""
+        """Return the value of a field; None for an empty one."""
         if isinstance(field, Checkbox):
             return field.value
         if isinstance(field, Select):
@@ -146,7 +148,7 @@ class Form(VerticalScroll, can_focus=False):
                 else None
             )
         if answer is None and name in self.required:
-            raise ValueError(f"'{field_schema.get('title') or name}' must be filled in.")
+            raise ValueError(f"'{field_schema.get('title') or name}' is required.")
         return answer
 
 
@@ -155,11 +157,11 @@ def format_field_value(value: Any) -> str:
 
 
 def parse_field_text(text: str, kind: str, name: str) -> Any:
-    """The text of a field as its type says."""
+    """Parse the text of a field by its type."""
     if kind == "string":
         return text
     try:
         return int(text) if kind == "integer" else float(text) if kind == "number" else json.loads(text)
     except ValueError:
-        expected = {"integer": "a whole number", "number": "a number"}.get(kind, f"{kind} in JSON")
-        raise ValueError(f"'{name}' must be {expected}, not '{text}'.") from None
+        expected = {"integer": "an integer", "number": "a number"}.get(kind, f"JSON of type {kind}")
+        raise ValueError(f"'{name}' must be {expected}, got '{text}'.") from None

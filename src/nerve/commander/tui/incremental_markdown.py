@@ -1,4 +1,4 @@
-"""Text that grows: Markdown drawn again and again while it is written, only where it may still change."""
+"""Incremental Markdown: while a text grows, only the part that may still change is rendered again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.text import Text
 from textual.strip import Strip
 
 from nerve.commander.tui.line_view import render_strips
-from nerve.ui.markdown import render_markdown as as_markdown
+from nerve.ui.markdown import render_markdown
 from nerve.ui.sanitize import sanitize_text
 
 if TYPE_CHECKING:
@@ -18,25 +18,30 @@ if TYPE_CHECKING:
     from textual.app import App
 
 PARAGRAPH_BREAK = re.compile(r"\n\n(?=[^\s\-*+>0-9|])")
-"""Where one part of a text may end for good: the next line begins neither a list, a quote nor a table."""
+"""Where a chunk may become final: the next line does not start a list, a quote or a table."""
 MARKDOWN_CHARS = re.compile(r"[`*_#>|\[\]~<&\\]|^\s*([-+]|\d+[.)])\s|^(\t|    )", re.MULTILINE)
-"""What may be more than plain text."""
-CODE_FENCE = re.compile(r"^(```|~~~)", re.MULTILINE)
+"""Characters that may be Markdown syntax."""
+BLANK_LINES = re.compile(r"\n(?:[ \t]*\n){2,}")
+"""More than one blank line, which Markdown draws as one."""
+FENCE_LINE = re.compile(r"^( {0,3})(`{3,}|~{3,})(.*)$", re.MULTILINE)
+"""A line that may open or close fenced code: indentation, fence and info string."""
 
 
 def render_markdown_if_marked(text: str) -> RenderableType:
-    """A text as Markdown; one that has nothing of it needs no parser."""
-    return as_markdown(text) if MARKDOWN_CHARS.search(text) else Text(sanitize_text(text))
+    """Render Markdown; skip the parser for text without Markdown syntax."""
+    if MARKDOWN_CHARS.search(text):
+        return render_markdown(text)
+    return Text(sanitize_text(BLANK_LINES.sub("\n\n", text)))
 
 
 @dataclass(slots=True)
 class IncrementalMarkdown:
-    """The lines of a text that grows: what can no longer change is drawn once."""
+    """The lines of a growing text; final chunks are rendered once."""
 
     width: int = 0
     text: str = ""
     final_chars: int = 0
-    """Characters whose lines are final."""
+    """Number of characters whose lines are final."""
     final_lines: list[Strip] = field(default_factory=list)
     indent: int = 0
 
@@ -56,21 +61,35 @@ class IncrementalMarkdown:
 
 
 def render_paragraphs(app: App[Any], text: str, width: int, indent: int = 0) -> list[Strip]:
-    """The lines of a Markdown text, without empty ones around it."""
+    """Render Markdown to lines, without surrounding blank lines."""
     if not text.strip():
         return []
     lines = render_strips(app, render_markdown_if_marked(text.strip("\n")), width, indent)
-    full = [index for index, line in enumerate(lines) if line.text.strip()]
-    return lines[full[0] : full[-1] + 1] if full else []
+    nonblank = [index for index, line in enumerate(lines) if line.text.strip()]
+    return lines[nonblank[0] : nonblank[-1] + 1] if nonblank else []
 
 
 def find_last_break(text: str, start: int) -> int:
-    """Where the last part of a text begins that may still change; parts end outside of code."""
+    """Return the start of the part that may still change; chunks end outside of fenced code."""
     break_end = start
-    fences, at = 0, start
+    fence, position = "", start
     for match in PARAGRAPH_BREAK.finditer(text, start):
-        fences += len(CODE_FENCE.findall(text, at, match.start()))
-        at = match.end()
-        if fences % 2 == 0:
+        for line in FENCE_LINE.finditer(text, position, match.start()):
+            fence = update_open_fence(fence, *line.groups())
+        position = match.end()
+        if not fence:
             break_end = match.end()
     return break_end
+
+
+def update_open_fence(fence: str, indent: str, marks: str, info: str) -> str:
+    """Return the open fence after a fence line, "" outside of code, by the rules of CommonMark.
+
+    A closing fence has the same character, at least the same length and no info string; other lines are code.
+    An indented fence belongs to a list item, which ends at the next break, so it does not open a fence here.
+    """
+    if fence:
+        is_closed = marks.startswith(fence) and not info.strip()
+        return "" if is_closed else fence
+    is_opened = not indent and not (marks[0] == "`" and "`" in info)
+    return marks if is_opened else ""

@@ -1,4 +1,4 @@
-"""The sheet of keys, made from the table of keys."""
+"""The key help screen, generated from the key table."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from textual.events import Click
 
 MAX_KEYS_PER_ACTION = 2
-"""Keys of one thing that are named."""
+"""Maximum number of keys listed per action."""
 
 
 class KeyHelpScreen(ModalScreen[None]):
-    """All keys, over everything; any of a few keys closes it."""
+    """A modal screen that lists all keys."""
 
     DEFAULT_CSS = """
     KeyHelpScreen { align: center middle; }
@@ -43,7 +43,7 @@ class KeyHelpScreen(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         with VerticalScroll() as box:
             box.border_title = "Keys"
-            box.border_subtitle = "Esc closes · /help tells the commands"
+            box.border_subtitle = "Esc closes · /help lists the commands"
             yield Static(render_key_table(self.keymap))
 
     def on_mount(self) -> None:

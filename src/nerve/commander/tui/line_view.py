@@ -1,4 +1,4 @@
-"""Paper: lines that rich has drawn once, scrolled, selected and copied as text."""
+"""A scrollable view of rendered lines with text selection."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from textual.selection import Selection
 
 MAX_CACHED_LINES = 2000
-"""Lines that are kept as they were put on the screen."""
+"""Maximum number of cached screen lines."""
 
 
 def render_strips(app: App[Any], renderable: RenderableType, width: int, indent: int = 0) -> list[Strip]:
-    """A renderable as lines of at most that width, set in from the left."""
+    """Render to lines of at most `width`, indented by `indent`."""
     options = app.console_options.update(width=max(width, 1), height=None, highlight=False)
     segments = app.console.render(renderable, options)
     lines = Segment.split_and_crop_lines(segments, max(width, 1), include_new_lines=False, pad=False)
@@ -30,12 +30,12 @@ def render_strips(app: App[Any], renderable: RenderableType, width: int, indent:
 
 
 def render_text_strip(app: App[Any], text: Text) -> Strip:
-    """One line; the style of the whole text counts, too."""
+    """Render one line, including the base style of the text."""
     return Strip(Text.assemble(text).render(app.console), text.cell_len)
 
 
 class LineView(ScrollView):
-    """A widget of lines. What is below says which: `line(y)` and `height`."""
+    """A widget of lines; subclasses may override `line(y)` and `height`."""
 
     DEFAULT_CSS = "LineView { overflow-x: hidden; }"
 
@@ -43,7 +43,7 @@ class LineView(ScrollView):
         super().__init__(id=id, classes=classes)
         self.strips: list[Strip] = []
         self._strip_cache: dict[int, tuple[Strip, Strip]] = {}
-        """Lines that were put on the screen, by their number, with what they were made of."""
+        """Screen lines by line number, with the strip each was made from."""
         self._cache_key: tuple[int, Style] | None = None
 
     def line(self, y: int) -> Strip:
@@ -54,12 +54,12 @@ class LineView(ScrollView):
         return len(self.strips)
 
     def set_lines(self, strips: list[Strip]) -> None:
-        """Show other lines."""
+        """Replace the lines."""
         self.strips = strips
         self.update_virtual_size()
 
     def update_virtual_size(self) -> None:
-        """Take note of how many lines there are now."""
+        """Update the virtual size to the number of lines."""
         size = Size(self.scrollable_content_region.width, self.height)
         if size != self.virtual_size:
             self.virtual_size = size
@@ -88,11 +88,11 @@ class LineView(ScrollView):
         return cached[1]
 
     def finish_strip(self, strip: Strip, y: int, width: int, base: Style) -> Strip:
-        """A line as it is put on the screen: filled up, on its ground, and knowing where it is."""
+        """Pad a line to the width and add the base style and selection offsets."""
         return strip.apply_offsets(0, y).extend_cell_length(width).crop(0, width).apply_style(base)
 
     def highlight_selection(self, strip: Strip, y: int) -> Strip:
-        """A line with what is selected of it marked."""
+        """Highlight the selected part of a line."""
         selection = self.text_selection
         span = selection.get_span(y) if selection is not None else None
         if span is None:

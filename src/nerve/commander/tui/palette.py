@@ -1,4 +1,4 @@
-"""The palette: every command and every key, found by a few letters."""
+"""The command palette: fuzzy search over commands, workflows and keys."""
 
 from __future__ import annotations
 
@@ -16,28 +16,29 @@ if TYPE_CHECKING:
 
 
 class Palette(Provider):
-    """What the tables of commands and of keys have."""
+    """Provides the commands, the workflows and the key actions."""
 
     @property
     def entries(self) -> Iterator[tuple[str, str, Any]]:
         app: CommanderApp = self.app  # type: ignore[assignment]
         for command in COMMANDS:
-            needs = any(not argument.optional for argument in command.arguments)
-            do = app.prefill_prompt if needs else app.submit_line
-            yield f"/{command.name}", command.summary, partial(do, f"/{command.name}")
-        for flow in app.state.workflows:
-            yield f"%{flow.id}", flow.description or "Start it.", partial(app.prefill_prompt, f"%{flow.id}")
+            has_required = any(not argument.optional for argument in command.arguments)
+            run = app.prefill_prompt if has_required else app.submit_line
+            yield f"/{command.name}", command.summary, partial(run, f"/{command.name}")
+        for workflow in app.state.workflows:
+            name = f"%{workflow.id}"
+            yield name, workflow.description or "Start the workflow.", partial(app.prefill_prompt, name)
         for key in KEYS:
             if key.scope == "app" and key.action not in ("command_palette", "cancel", "interrupt"):
                 title = f"{key.description[0].upper()}{key.description[1:]}"
                 yield title, key_for_action(key.id, app.keymap), partial(app.run_action, key.action)
 
     async def discover(self) -> Hits:
-        for text, about, do in self.entries:
-            yield DiscoveryHit(text, do, help=about)
+        for text, description, run in self.entries:
+            yield DiscoveryHit(text, run, help=description)
 
     async def search(self, query: str) -> Hits:
         matcher = self.matcher(query)
-        for text, about, do in self.entries:
+        for text, description, run in self.entries:
             if (score := matcher.match(text)) > 0:
-                yield Hit(score, matcher.highlight(text), do, help=about)
+                yield Hit(score, matcher.highlight(text), run, help=description)

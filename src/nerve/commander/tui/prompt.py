@@ -1,4 +1,4 @@
-"""The prompt: several lines, completed while they are typed, with what was typed before behind the arrows."""
+"""The prompt: multi-line input with completion and history."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 PROMPT_SIGN = "❯"
 PROMPT_PLACEHOLDER = "Ask anything · % workflow · @ node · / command"
 KEY_SEQUENCES: Any = ANSI_SEQUENCES_KEYS
-KEY_SEQUENCES.setdefault("\x1b\r", (Keys.ControlJ,))  # Alt-Enter, of which Textual knows nothing
+KEY_SEQUENCES.setdefault("\x1b\r", (Keys.ControlJ,))  # Alt-Enter, which Textual does not map
 CompleteFunction = Callable[[str, int], Sequence[Completion]]
 
 
 class PromptArea(TextArea):
-    """What somebody types. The popup is computed in the key handler, so that it never lags the keys."""
+    """The input area. Completions are computed in the key handler, so that they never trail the keys."""
 
     DEFAULT_CSS = """
     PromptArea { height: auto; min-height: 1; max-height: 8; width: 1fr; border: none; padding: 0;
@@ -47,21 +47,21 @@ class PromptArea(TextArea):
     BINDINGS = textual_bindings("prompt")
 
     class Entered(Message):
-        """A line is to be done."""
+        """The user submitted a line."""
 
-        def __init__(self, text: str, opened: str | None) -> None:
+        def __init__(self, text: str, open_gate_id: str | None) -> None:
             super().__init__()
-            self.text, self.opened = text, opened
-            """What was typed, and the id of the gate that it was typed for."""
+            self.text, self.open_gate_id = text, open_gate_id
+            """The text, and the id of the gate that it was typed for."""
 
     class Edited(Message):
-        """The text is another."""
+        """The text changed."""
 
     class Sheet(Message):
-        """Somebody asks for the keys."""
+        """The user requested the key help."""
 
     class Unqueue(Message):
-        """Somebody wants the queued text back."""
+        """The user takes back the queued text."""
 
     def __init__(self, complete: CompleteFunction, history: InputHistory, popup: CompletionPopup) -> None:
         super().__init__(id="prompt", compact=True, highlight_cursor_line=False, tab_behavior="focus")
@@ -72,13 +72,13 @@ class PromptArea(TextArea):
         self.has_queued: Callable[[], bool] = lambda: False
         self.move_mark: Callable[[int], bool] = lambda by: False
         self.submit_marked: Callable[[], bool] = lambda: False
-        """What arrows and Enter do first while nothing is typed: mark an answer, and give it."""
+        """Called by the arrows and Enter while the prompt is empty: select and submit an answer."""
         self.report_typing: Callable[[bool], None] = lambda typing: None
-        """Takes whether there is a line that is being typed, at once when that changes."""
+        """Called with whether the prompt contains text, whenever that may have changed."""
         self.get_open_gate_id: Callable[[], str | None] = lambda: None
-        """Gives the id of the gate that the prompt is for."""
+        """Returns the id of the gate that the prompt answers."""
         self.search_draft: str | None = None
-        """The draft that was there before the search, while one goes on."""
+        """The text from before the history search, while one is active."""
         self._is_offering_suppressed = False
         self._binding_tables: dict[DOMNode, dict[str, list[Binding]]] = {}
 
@@ -86,13 +86,13 @@ class PromptArea(TextArea):
 
     @property
     def cursor_offset(self) -> int:
-        """Where the cursor is in the text."""
+        """The cursor position as an offset in the text."""
         row, column = self.cursor_location
         lines = self.document.lines[:row]
         return sum(map(len, lines)) + len(lines) + column
 
     def replace_text(self, text: str, cursor: int | None = None) -> None:
-        """Show another text, and offer nothing for it."""
+        """Replace the text without offering completions."""
         self._is_offering_suppressed = True
         try:
             self.load_text(text)
@@ -109,7 +109,7 @@ class PromptArea(TextArea):
 
     @on(TextArea.Changed)
     def note_typing(self) -> None:
-        """Say whether there is a line; what is undone and redone is no edit, and says it later."""
+        """Report whether there is text; undo and redo bypass `edit` and are reported by this event."""
         self.report_typing(bool(self.text) or self.search_draft is not None)
 
     def edit(self, edit: Edit) -> EditResult:
@@ -119,7 +119,7 @@ class PromptArea(TextArea):
         return result
 
     def offer_completions(self) -> None:
-        """Offer what the word at the cursor may become."""
+        """Offer completions for the word at the cursor."""
         if self._is_offering_suppressed:
             return
         if self.search_draft is not None:
@@ -128,7 +128,7 @@ class PromptArea(TextArea):
             self.popup.offer(self.completer(self.text, self.cursor_offset))
 
     def accept_completion(self, item: Completion) -> None:
-        """Put what was offered into the text."""
+        """Insert a completion into the text."""
         if self.search_draft is not None:
             self.search_draft = None
             self.replace_text(item.text)
@@ -147,10 +147,10 @@ class PromptArea(TextArea):
     # -- keys --------------------------------------------------------------------------------------------
 
     async def _on_key(self, event: Key) -> None:
-        """Do what a key does here and now: done later, it would overtake or lag what is typed around it."""
+        """Run the action of a key immediately, so that it stays in order with the typed text."""
         focused = self.screen.focused
         if focused is not None and focused is not self:
-            # It was typed when the key before it, which moves the focus, was not done yet.
+            # The key was queued before an earlier key moved the focus; forward it.
             focused.post_message(type(event)(event.key, event.character))
         elif event.character == "?" and not self.text:
             self.post_message(self.Sheet())
@@ -161,19 +161,21 @@ class PromptArea(TextArea):
         event.prevent_default()
 
     async def _run_bound_action(self, key: str) -> bool:
-        """Do what a key is bound to: by our table here, then in the app, then in any text; whether it is."""
-        mine = self._binding_table(self).get(key, [])
-        of_app: list[Binding] = self._binding_table(self.app).get(key, [])
-        candidates: list[tuple[DOMNode, Binding]] = [(self, bound) for bound in mine if bound.id]
-        candidates += [(self.app, bound) for bound in of_app]
-        candidates += [(self, bound) for bound in mine if not bound.id]
+        """Run the bound action: prompt bindings, then the app's, then TextArea's; return whether one ran."""
+        own_bindings = self._binding_table(self).get(key, [])
+        app_bindings: list[Binding] = self._binding_table(self.app).get(key, [])
+        candidates: list[tuple[DOMNode, Binding]] = [
+            (self, binding) for binding in own_bindings if binding.id
+        ]
+        candidates += [(self.app, binding) for binding in app_bindings]
+        candidates += [(self, binding) for binding in own_bindings if not binding.id]
         for owner, binding in candidates:
             if await self.app.run_action(binding.action, owner):
                 return True
         return False
 
     def _binding_table(self, owner: DOMNode) -> dict[str, list[Binding]]:
-        """What keys do, the user's keymap applied."""
+        """Return the bindings by key, with the user's keymap applied."""
         if owner not in self._binding_tables:
             bindings = owner._bindings.copy()
             bindings.apply_keymap(self.app._keymap)
@@ -225,10 +227,12 @@ class PromptArea(TextArea):
             self.post_message(self.Entered(text, open_gate_id))
 
     def _accepts_on_enter(self, item: Completion) -> bool:
-        """Whether Enter means what is marked: somebody chose it, or it is the rest of a command's name."""
+        """Return whether Enter accepts a completion: the user selected it, or it completes a command."""
         typed = self.text[item.start : self.cursor_offset]
-        command = typed[:1] in ("/", ":") and item.start == 0 and self.cursor_at_end_of_text
-        return self.popup.has_user_choice or (command and item.text != typed and item.text.startswith(typed))
+        is_command = typed[:1] in ("/", ":") and item.start == 0 and self.cursor_at_end_of_text
+        return self.popup.has_user_choice or (
+            is_command and item.text != typed and item.text.startswith(typed)
+        )
 
     def action_newline(self) -> None:
         self._replace_via_keyboard("\n", *self.selection)
@@ -264,7 +268,7 @@ class PromptArea(TextArea):
             self.replace_text(later)
 
     def search_history(self) -> None:
-        """Search what was typed before; again: the next that fits."""
+        """Start a history search, or move to the next match."""
         if self.search_draft is None:
             self.search_draft, text = self.text, self.text
             self.replace_text(text)
@@ -273,7 +277,7 @@ class PromptArea(TextArea):
             self.popup.move(1)
 
     def cancel_search(self) -> bool:
-        """Close what is open above the prompt; whether there was anything."""
+        """Close the search or popup; return whether one was open."""
         if self.search_draft is not None:
             draft, self.search_draft = self.search_draft, None
             self.replace_text(draft)
@@ -285,7 +289,7 @@ class PromptArea(TextArea):
 
 
 def is_complete_command(command: str) -> bool:
-    """Whether a command needs nothing more than its name."""
+    """Return whether a command has no required arguments."""
     known_command = find_command(command[1:])
     return known_command is not None and all(argument.optional for argument in known_command.arguments)
 
@@ -295,7 +299,7 @@ def history_completions(lines: Sequence[str]) -> list[Completion]:
 
 
 class PromptBox(Horizontal):
-    """The prompt in its frame, which says where the text goes."""
+    """The prompt in a frame that shows where the text goes."""
 
     DEFAULT_CSS = """
     PromptBox { height: auto; border: round $primary 60%; padding: 0 1; }

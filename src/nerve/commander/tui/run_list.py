@@ -1,4 +1,4 @@
-"""The runs: a list beside the conversation, or one line above it."""
+"""The run list beside the conversation, and its one-line form for narrow screens."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from textual.strip import Strip
 
 RunRow = tuple[str, int]
-"""A run's id and which of its lines; an empty id is a heading."""
+"""A run id and the line of the run; an empty id is a heading."""
 EARLIER_HEADING, BLANK_ROW = -1, -2
 
 
 class RunList(LineView, can_focus=True):
-    """Every run, those that are not over first; a line is drawn when it is seen."""
+    """All runs, open ones first; lines are drawn when they become visible."""
 
     DEFAULT_CSS = """
     RunList { width: 34; height: 1fr; border-right: vkey $primary 50%;
@@ -42,18 +42,18 @@ class RunList(LineView, can_focus=True):
     BINDINGS = textual_bindings("runs")
 
     class Looked(Message):
-        """Somebody wants to look at a run."""
+        """The user selected a run."""
 
         def __init__(self, run_id: str) -> None:
             super().__init__()
             self.run_id = run_id
 
     class Asked(Message):
-        """Somebody wants something done with a run."""
+        """The user requested an action on a run."""
 
-        def __init__(self, run_id: str, what: str) -> None:
+        def __init__(self, run_id: str, action: str) -> None:
             super().__init__()
-            self.run_id, self.what = run_id, what
+            self.run_id, self.action = run_id, action
 
     def __init__(self, state: CommanderState, clock: Callable[[], datetime] | None = None) -> None:
         super().__init__(id="runs")
@@ -71,7 +71,7 @@ class RunList(LineView, can_focus=True):
         return len(self.rows)
 
     def is_stale(self) -> bool:
-        """Whether more than times and costs are different now."""
+        """Return whether anything but times and costs changed."""
         return self.last_snapshot != self.snapshot()
 
     def snapshot(self) -> list[tuple[object, ...]]:
@@ -88,7 +88,7 @@ class RunList(LineView, can_focus=True):
         ]
 
     def reload_runs(self) -> None:
-        """Read the runs again."""
+        """Rebuild the rows from the state."""
         cards = self.listed_cards()
         open_cards, ended_cards = [c for c in cards if not c.has_ended], [c for c in cards if c.has_ended]
         self.rows = [("", len(open_cards))] + [(card.run_id, line) for card in open_cards for line in (0, 1)]
@@ -101,22 +101,22 @@ class RunList(LineView, can_focus=True):
         self.update_virtual_size()
 
     def line(self, y: int) -> Strip:
-        run_id, which = self.rows[y]
+        run_id, row_number = self.rows[y]
         width = self.size.width - 2
         if not run_id:
-            title = "Earlier" if which == EARLIER_HEADING else ("Runs" if which else "No open run")
-            return render_text_strip(self.app, Text(f" {title}" if which != BLANK_ROW else "", "dim"))
+            title = "Earlier" if row_number == EARLIER_HEADING else ("Runs" if row_number else "No open runs")
+            return render_text_strip(self.app, Text(f" {title}" if row_number != BLANK_ROW else "", "dim"))
         card = self.state.runs.get(run_id)
         text = (
             Text()
             if card is None
             else render_first_row(card, width, self.clock())
-            if which == 0
+            if row_number == 0
             else render_second_row(card, width)
         )
         if card is not None and self.has_focus and run_id == self.cursor_run_id:
             text = Text(text.plain, "reverse")
-        elif card is not None and run_id == self.state.focused_run_id and which == 0:
+        elif card is not None and run_id == self.state.focused_run_id and row_number == 0:
             text.stylize("bold")
             text = Text.assemble(("▌", "blue"), text[1:])
         return render_text_strip(self.app, text)
@@ -148,9 +148,9 @@ class RunList(LineView, can_focus=True):
         if self.cursor_run_id is not None:
             self.post_message(self.Looked(self.cursor_run_id))
 
-    def action_do(self, what: str) -> None:
+    def action_do(self, action: str) -> None:
         if self.cursor_run_id is not None:
-            self.post_message(self.Asked(self.cursor_run_id, what))
+            self.post_message(self.Asked(self.cursor_run_id, action))
 
     def action_stop(self) -> None:
         self.action_do("stop")
@@ -164,22 +164,24 @@ class RunList(LineView, can_focus=True):
 
 
 def render_first_row(card: RunCard, width: int, now: datetime) -> Text:
-    """State, workflow, the end of the id, and how long it takes; of a run that has ended what it is about."""
+    """Render state, workflow, short id and duration; for an ended run also its subject."""
     symbol, style = RUN_LIST_SYMBOLS.get(card.state, ("●", "yellow"))
     duration = format_short_duration(card.started_at, card.ended_at, now)
     cost = format_cost(card.usage.cost) if card.has_ended else ""
     right = "  ".join(part for part in (cost, duration) if part)
     room = max(4, width - 4 - cell_len(right))
     name = sanitize_text(card.workflow)
-    about = f" {run_subject(card)}" if card.has_ended else ""
-    text = Text.assemble(" ", (symbol, style), " ", name, (f" {card.short_id}", "dim"), (about, "dim italic"))
+    subject = f" {run_subject(card)}" if card.has_ended else ""
+    text = Text.assemble(
+        " ", (symbol, style), " ", name, (f" {card.short_id}", "dim"), (subject, "dim italic")
+    )
     text.truncate(room + 3, overflow="ellipsis", pad=True)
     text.append(f" {right}", "dim")
     return text
 
 
 def render_second_row(card: RunCard, width: int) -> Text:
-    """What a run that is not over is about, its cost, and whether it waits for an answer."""
+    """Render the subject, cost and waiting state of an open run."""
     badge = Text("" if card.state == "running" else card.state, "yellow")
     if waiting := format_waiting_count(card):
         badge = Text(f"⏸ {waiting}", "bold yellow")
@@ -191,17 +193,17 @@ def render_second_row(card: RunCard, width: int) -> Text:
 
 
 def run_subject(card: RunCard) -> str:
-    """The label of a run, or the first words of its input."""
+    """Return the label of a run, or the first words of its input."""
     return sanitize_text(card.label or card.input_preview)
 
 
 def format_waiting_count(card: RunCard) -> str:
-    """How many answers a run waits for; one that stands still for another reason says that instead."""
+    """Return the number of waiting gates; empty if the run is paused or held instead."""
     return f"{len(card.gates)} waiting" if card.gates and card.state in ("running", "waiting") else ""
 
 
 class RunLine(Static):
-    """The runs in one line, for screens that have no room for a list."""
+    """The runs in one line, for narrow screens."""
 
     DEFAULT_CSS = """
     RunLine { height: 1; width: 1fr; padding: 0 1; display: none; }
@@ -233,7 +235,7 @@ class RunLine(Static):
         self.update(text, layout=False)
 
     def has_namesake(self, card: RunCard) -> bool:
-        """Whether another open run goes by the same name."""
+        """Return whether another open run has the same name."""
         return sum(other.name == card.name and not other.has_ended for other in self.state.runs.values()) > 1
 
     def render_card(self, card: RunCard) -> Text:

@@ -1,4 +1,4 @@
-"""The last line: what goes on, what waits, and which keys do something where the focus is."""
+"""The status bar: current activity, waiting gates, and key hints for the focused widget."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from nerve.ui.sanitize import sanitize_text
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 HINT_GAP = "  "
 COUNTED_STATES = ("running", "waiting", "paused", "held")
-"""States of runs that are not over."""
+"""States of open runs that are counted."""
 
 
 class StatusBar(Static):
-    """One line. A question stands before everything else."""
+    """A one-line status bar; a pending question replaces everything else."""
 
     DEFAULT_CSS = "StatusBar { height: 1; width: 1fr; padding: 0 1; }"
     ALLOW_SELECT = False
@@ -36,16 +36,16 @@ class StatusBar(Static):
         self.scope = "prompt"
         self.question = ""
         self.hint = ""
-        """What the keys of the prompt do now, where they do something else than usual."""
+        """The keys of the prompt, if they differ from the defaults."""
 
     @property
     def is_animated(self) -> bool:
-        """Whether there is something that changes with the time."""
+        """Whether the bar shows a spinner for the focused run."""
         card = self.state.focused_run
         return card is not None and card.is_active
 
     def tick(self) -> None:
-        """Turn the spinner."""
+        """Advance the spinner."""
         if self.is_animated or not self.state.is_connected:
             self.redraw()
 
@@ -63,11 +63,11 @@ class StatusBar(Static):
                 break
             right = longer
         activity.truncate(max(0, room - right.cell_len - 1), overflow="ellipsis")
-        between = " " * max(1, room - activity.cell_len - right.cell_len)
-        self.update(Text.assemble(activity, between, right, no_wrap=True), layout=False)
+        gap = " " * max(1, room - activity.cell_len - right.cell_len)
+        self.update(Text.assemble(activity, gap, right, no_wrap=True), layout=False)
 
     def render_activity(self) -> Text:
-        """What goes on where somebody looks."""
+        """Render the connection state, or the activity of the focused run."""
         if self.state.is_project_missing:
             return Text("no project here: nerve init", "yellow")
         if not self.state.is_connected:
@@ -84,7 +84,7 @@ class StatusBar(Static):
         return Text.assemble(sanitize_text(card.name), (f" {card.state}{self.format_figures(card)}", "dim"))
 
     def render_counts(self) -> Text:
-        """How many runs there are in each state; those that wait for an answer are in the badge."""
+        """Render the number of runs by state; the gate badge counts runs that wait for an answer."""
         states = Counter("running" if card.is_active else card.state for card in self.state.runs.values())
         states["waiting"] -= sum(
             card.state == "waiting" and bool(card.gates) for card in self.state.runs.values()
@@ -116,7 +116,7 @@ class StatusBar(Static):
         return text
 
     def render_key_hints(self) -> list[Text]:
-        """Keys that do something here, the most useful first."""
+        """Return the key hints for the focused widget, most useful first."""
         if self.scope == "prompt":
             words = [self.hint] if self.hint else ["Enter send", "/ commands", "? keys"]
             return [Text(word, "dim") for word in words]

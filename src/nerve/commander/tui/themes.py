@@ -1,4 +1,4 @@
-"""The colours: those of the terminal unless somebody chooses others."""
+"""The themes; the default uses the colours of the terminal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ THEMES = (
 
 
 def preferred_theme() -> str:
-    """What the environment says: NERVE_THEME, or whether the terminal is light."""
+    """Return the theme from NERVE_THEME, or by the terminal background in COLORFGBG."""
     if (theme_name := os.environ.get("NERVE_THEME", "")) in THEMES:
         return theme_name
     background = os.environ.get("COLORFGBG", "").rpartition(";")[2]

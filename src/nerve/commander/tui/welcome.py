@@ -1,4 +1,4 @@
-"""What is shown before there is anything to show: where one is, and what can be typed."""
+"""The welcome text: the project and what the user can type."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ MAX_WELCOME_WORKFLOWS = 6
 def render_welcome(state: CommanderState) -> RenderableType:
     title = Text.assemble(("nerve", "bold"), ("  ", ""), (sanitize_text(state.project), "dim"))
     rows: list[tuple[str, str]] = [
-        (f"%{flow.id}", flow.description.split("\n")[0] or "a workflow")
-        for flow in state.workflows[:MAX_WELCOME_WORKFLOWS]
+        (f"%{workflow.id}", workflow.description.split("\n")[0] or "a workflow")
+        for workflow in state.workflows[:MAX_WELCOME_WORKFLOWS]
     ]
     if len(state.workflows) > MAX_WELCOME_WORKFLOWS:
         rows.append(("/workflows", f"{len(state.workflows) - MAX_WELCOME_WORKFLOWS} more"))
@@ -27,6 +27,6 @@ def render_welcome(state: CommanderState) -> RenderableType:
     grid = Table.grid(expand=True, padding=(0, 3))
     grid.add_column(no_wrap=True, style="cyan")
     grid.add_column(style="dim", ratio=1, no_wrap=True, overflow="ellipsis")
-    for name, about in rows:
-        grid.add_row(sanitize_text(name), sanitize_text(about))
+    for name, description in rows:
+        grid.add_row(sanitize_text(name), sanitize_text(description))
     return Padding(Group(title, Text(), grid), (1, 2))
